@@ -237,10 +237,12 @@ def _decide(
     now = context.label[0]
     if key:
         keys = (*keys, (key, now))[-KEYS_KEPT:]
-    if deleted:
+    if not deleted:
+        document.set((now, away, keys))
+    elif keys:
         document.set((0, None, keys))
     else:
-        document.set((now, away, keys))
+        document.clear()
     if deleted and not time:
         yield "absent", (collection, id, 0)
     else:

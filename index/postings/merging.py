@@ -2,8 +2,8 @@
 
 Both are the same: the words of all parts come in order, some at a time, each with its postings of
 one part after the other. So there is in memory a run of words of each part, the new dictionary, one
-column at a time, and the postings of common words. All versions of the parts are kept: what nobody
-can ask for any more would be left out where `_runs` joins the runs of the parts.
+column at a time, and the postings of common words. Versions that nobody can ask for any more may be
+left out (`index.postings.remaining`).
 """
 
 from __future__ import annotations
@@ -30,7 +30,8 @@ from driftline.index.postings.packing import (
     ranges,
 )
 from driftline.index.postings.pairs import CommonWords
-from driftline.index.postings.parts import Keywords, Part, Run
+from driftline.index.postings.parts import Keywords, Merged, Part, Run
+from driftline.index.postings.remaining import Remaining
 from driftline.index.postings.sections import SectionWriter
 from driftline.index.postings.segment import Segment
 from driftline.index.postings.stored import joined
@@ -42,9 +43,9 @@ _TEXTS = 1 << 12
 """Texts that are written in one step."""
 
 
-def write(parts: Sequence[Part], path: Path) -> Segment:
+def write(parts: Sequence[Part], path: Path, kept: NDArray[np.bool_] | None = None) -> Segment:
     """`merge` in one go."""
-    steps = merge(parts, path)
+    steps = merge(parts, path, kept)
     while True:
         try:
             next(steps)
@@ -53,30 +54,41 @@ def write(parts: Sequence[Part], path: Path) -> Segment:
             return segment
 
 
-def merge(parts: Sequence[Part], path: Path) -> Generator[None, None, Segment]:
+def merge(
+    parts: Sequence[Part], path: Path, kept: NDArray[np.bool_] | None = None
+) -> Generator[None, None, Segment]:
     """Write parts that follow each other to a file, durably, in steps of some milliseconds.
 
-    Nothing is there under that name before the last step. A tail must not grow meanwhile. Raises
-    DamagedSegment if one of the parts is; OSError.
+    `kept`: of each of their versions, whether it is in the file; None: all are. Nothing is there
+    under that name before the last step. A tail must not grow meanwhile. Raises DamagedSegment if
+    one of the parts is; OSError.
     """
     if any(part.first + part.count != after.first for part, after in pairwise(parts)):
         raise ValueError("the parts do not follow each other")
     if len({(part.text_fields, tuple(part.value_fields)) for part in parts}) != 1:
         raise ValueError("the parts differ in their fields")
     one = parts[0]
+    merged: Sequence[Merged] = parts if kept is None else _remaining(parts, kept)
     with SectionWriter(path) as writer:
-        yield from _write_versions(writer, parts)
+        yield from _write_versions(writer, merged)
         for field in range(one.text_fields):
-            writer.add(f"lengths {field}", np.concatenate([part.lengths(field) for part in parts]))
-            yield from _write_text(writer, parts, field, path.parent)
+            lengths = [part.lengths(field) for part in merged]
+            writer.add(f"lengths {field}", np.concatenate(lengths))
+            yield from _write_text(writer, merged, field, path.parent)
         for number in range(len(one.value_fields)):
-            yield from _write_values(writer, parts, number)
-        count, size = sum(part.count for part in parts), sum(part.size for part in parts)
+            yield from _write_values(writer, merged, number)
+        count, size = sum(part.count for part in merged), sum(part.size for part in merged)
         writer.publish((one.first, count, size, one.text_fields, tuple(one.value_fields)))
     return Segment(path)
 
 
-def _write_versions(writer: SectionWriter, parts: Sequence[Part]) -> Iterator[None]:
+def _remaining(parts: Sequence[Part], kept: NDArray[np.bool_]) -> list[Merged]:
+    ends = [part.first + part.count - parts[0].first for part in parts]
+    pieces = np.split(kept, ends[:-1])
+    return [Remaining(part, piece) for part, piece in zip(parts, pieces, strict=True)]
+
+
+def _write_versions(writer: SectionWriter, parts: Sequence[Merged]) -> Iterator[None]:
     writer.add("times", np.concatenate([part.times for part in parts]))
     writer.add("deleted", np.concatenate([part.deleted for part in parts]))
     ids = (part.id(ordinal) for part in parts for ordinal in range(part.count))
@@ -106,7 +118,7 @@ def _write_texts(writer: SectionWriter, name: str, texts: Iterable[str]) -> Iter
     yield
 
 
-def _write_values(writer: SectionWriter, parts: Sequence[Part], number: int) -> Iterator[None]:
+def _write_values(writer: SectionWriter, parts: Sequence[Merged], number: int) -> Iterator[None]:
     """Write the column of a value field."""
     columns = [part.values(number) for part in parts]
     keywords = [column for column in columns if isinstance(column, Keywords)]
@@ -130,7 +142,7 @@ def _write_values(writer: SectionWriter, parts: Sequence[Part], number: int) -> 
 
 
 def _write_text(
-    writer: SectionWriter, parts: Sequence[Part], field: int, folder: Path
+    writer: SectionWriter, parts: Sequence[Merged], field: int, folder: Path
 ) -> Iterator[None]:
     """Write the words of a text field, and the pairs of its common ones."""
     common = CommonWords()
@@ -222,8 +234,9 @@ def _pack_skips(run: Run) -> tuple[bytes, Places]:
     return data.tobytes(), sizes
 
 
-def _runs(parts: Sequence[Part], field: int) -> Iterator[Run]:
+def _runs(parts: Sequence[Merged], field: int) -> Iterator[Run]:
     """The words of all parts in order; ordinals are relative to the first part."""
+    firsts = edges(np.array([part.count for part in parts]))
     sources = [part.runs(field) for part in parts]
     heads = [next(source, None) for source in sources]
     while any(heads):
@@ -233,7 +246,7 @@ def _runs(parts: Sequence[Part], field: int) -> Iterator[Run]:
             number = bisect_right(run.words, bound) if run else 0
             if run and number:
                 piece, rest = _cut(run, number)
-                moved = piece.ordinals + np.uint32(parts[i].first - parts[0].first)
+                moved = piece.ordinals + firsts[i].astype(np.uint32)
                 pieces.append(piece._replace(ordinals=moved))
                 heads[i] = rest if rest.words else next(sources[i], None)
         yield _join(pieces) if len(pieces) > 1 else pieces[0]

@@ -43,7 +43,7 @@ Ascending = Numbers | Places
 Packed = NDArray[np.uint64]
 
 
-def edges(counts: Places | Numbers) -> Places:
+def edges(counts: Places | Numbers | NDArray[np.uint8]) -> Places:
     """Where each of several lists begins if they are one after the other, and where the last ends.
 
     >>> edges(np.array([2, 0, 3]))

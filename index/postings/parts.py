@@ -3,7 +3,8 @@
 A version has an *ordinal*: its place in the order of labels, from 0 on, in its shard. A part has
 the versions [first, first + count); all ordinals that it gives and takes are relative to `first`.
 A part only ever grows at its end, and an array that it has given out does not change. So whoever
-reads as of a time reads a prefix of everything.
+reads as of a time reads a prefix of everything. A merge may leave out versions that nobody can ask
+for any more: then the ordinals of those behind them fall.
 """
 
 from __future__ import annotations
@@ -74,12 +75,8 @@ class Run(NamedTuple):
     positions: Numbers
 
 
-class Part(Protocol):
-    """Neighbouring versions of a collection."""
-
-    @property
-    def first(self) -> int:
-        """The ordinal of the first version."""
+class Merged(Protocol):
+    """Neighbouring versions of a collection, as a merge reads them, in their order."""
 
     @property
     def count(self) -> int:
@@ -87,7 +84,7 @@ class Part(Protocol):
 
     @property
     def size(self) -> int:
-        """The number of postings, in all text fields."""
+        """The number of postings, in all text fields; known at last once all runs were read."""
 
     @property
     def text_fields(self) -> int:
@@ -108,6 +105,26 @@ class Part(Protocol):
     def lengths(self, field: int) -> Numbers:
         """Of each version: how many words a text field has."""
 
+    def values(self, number: int) -> Column:
+        """The values of a field, of each version."""
+
+    def id(self, ordinal: int) -> str:
+        """The id of the document of a version."""
+
+    def runs(self, field: int) -> Iterator[Run]:
+        """All words of a text field in order, some at a time; none without words."""
+
+    def documents(self) -> Iterator[tuple[list[int], bytes]]:
+        """What is stored of all versions, some at a time: the size of each, and all of them
+        compressed (`index.postings.stored`)."""
+
+
+class Part(Merged, Protocol):
+    """Neighbouring versions of a collection, which can be searched."""
+
+    first: int
+    """The ordinal of the first version. It falls when versions before it are gone for good."""
+
     def postings(self, field: int, word: str) -> Postings | None:
         """The postings of a word; None if no version has it."""
 
@@ -121,18 +138,5 @@ class Part(Protocol):
     def words(self, field: int, start: str) -> Iterator[str]:
         """The words of a text field in order, from the first one on that is not before `start`."""
 
-    def values(self, number: int) -> Column:
-        """The values of a field, of each version."""
-
-    def id(self, ordinal: int) -> str:
-        """The id of the document of a version."""
-
     def stored(self, ordinal: int) -> bytes:
         """What is stored of a version."""
-
-    def runs(self, field: int) -> Iterator[Run]:
-        """All words of a text field in order, some at a time."""
-
-    def documents(self) -> Iterator[tuple[list[int], bytes]]:
-        """What is stored of all versions, some at a time: the size of each, and all of them
-        compressed (`index.postings.stored`)."""

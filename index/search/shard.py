@@ -5,7 +5,9 @@ of a time T, and documents as of T. Statistics are those of the whole collection
 
 Versions have *ordinals* 0, 1, 2, ... in label order. So what there is as of T is a prefix of all
 posting lists, without the versions that were replaced before T: nothing is copied, and nothing that
-was read changes. Invariant: as of a T that is applied, every answer is the same for ever.
+was read changes. Versions that were replaced before all T that are retained may be dropped, which
+lowers the ordinals of later ones. Invariant: as of a T that is applied and retained, every answer
+is the same for ever.
 """
 
 from __future__ import annotations
@@ -37,7 +39,7 @@ from driftline.index.search.scoring import Scorer
 from driftline.index.search.statistics import Statistics
 
 NONE = -1
-"""In place of an ordinal: there is no version before."""
+"""In place of an ordinal, or a number: there is no such version, or it was dropped."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,26 +77,31 @@ class Shard:
         self._times = array("q")
         self._deaths = array("q")
         """Of each version, when the next one of the same document came; INFINITY: none has."""
+        self._numbers = array("q")
+        """Of each version, its number, which stays when others are dropped. They grow."""
         self._before = array("q")
-        """Of each version, the one before it of the same document."""
+        """Of each version, the number of the one before it of the same document."""
         self._last: dict[str, int] = {}
-        """Document -> its last version, also if it was deleted."""
+        """Document -> the number of its last version, also if it was deleted."""
 
     def apply(self, time: int, version: Version) -> None:
         """Take the next version. Precondition: `time` is not below that of the last one."""
         self.statistics.apply(time, version)
         if not self._has(version.id):
             return
-        last = self._last.get(version.id, NONE)
+        before = self._last.get(version.id, NONE)
+        last = self._ordinal(before)
         if last != NONE and self._deaths[last] == INFINITY:
             self._deaths[last] = time
             self.alive -= 1
         if not version.deleted:
+            number = self._numbers[-1] + 1 if self._numbers else 0
             self.alive += 1
-            self._last[version.id] = len(self._times)
+            self._last[version.id] = number
+            self._numbers.append(number)
             self._times.append(time)
             self._deaths.append(INFINITY)
-            self._before.append(last)
+            self._before.append(before)
             self.tail.add(time, version)
 
     @property
@@ -173,12 +180,17 @@ class Shard:
 
     def find(self, id: str, time: int) -> int | None:
         """The ordinal of a document's version as of a time; None if there is none."""
-        ordinal = self._last.get(id, NONE)
+        ordinal = self._ordinal(self._last.get(id, NONE))
         while ordinal != NONE and self._times[ordinal] >= time:
-            ordinal = self._before[ordinal]
+            ordinal = self._ordinal(self._before[ordinal])
         if ordinal == NONE or self._deaths[ordinal] < time:
             return None
         return ordinal
+
+    def _ordinal(self, number: int) -> int:
+        """The ordinal of the version with a number."""
+        at = bisect_left(self._numbers, number)
+        return at if at < len(self._numbers) and self._numbers[at] == number else NONE
 
     def time_of(self, ordinal: int) -> int:
         """The label time of a version."""
@@ -212,7 +224,8 @@ class Shard:
 
     def replace(self, parts: Sequence[Part], tail: Tail) -> None:
         """Go on with other parts that have the same versions, and an empty tail behind them."""
-        self.parts, self.tail = [*parts, tail], tail
+        self._become([*parts, tail])
+        self.tail = tail
 
     def seal(self) -> None:
         """Go on with an empty tail; the one that there was does not grow any more."""
@@ -221,31 +234,59 @@ class Shard:
             after = Tail(tail.first + tail.count, tail.text_fields, tail.value_fields)
             self.replace(self.parts, after)
 
-    def exchange(self, parts: Sequence[Part], part: Part) -> None:
-        """Put a part that has the same versions in place of some that follow each other."""
+    def needed(self, parts: Sequence[Part], since: int) -> NDArray[np.bool_]:
+        """Of each version of some parts that follow each other: whether it is there as of any time
+        from `since` on."""
+        first, end = parts[0].first, parts[-1].first + parts[-1].count
+        return np.array(self._deaths[first:end], np.int64) >= since
+
+    def exchange(
+        self, parts: Sequence[Part], part: Part, kept: NDArray[np.bool_] | None = None
+    ) -> None:
+        """Put a part in place of some that follow each other; it has those versions of theirs that
+        are `kept`, or all. The others were not `needed`, and are not there any more."""
+        if kept is not None and not kept.all():
+            self._drop(parts, kept)
         at = self.parts.index(parts[0])
-        self.parts[at : at + len(parts)] = [part]
+        self._become([*self.parts[:at], part, *self.parts[at + len(parts) :]])
+
+    def _drop(self, parts: Sequence[Part], kept: NDArray[np.bool_]) -> None:
+        first, end = parts[0].first, parts[0].first + len(kept)
+        rows = (first + np.flatnonzero(~kept)).tolist()
+        for id, number in [(self.id(row), self._numbers[row]) for row in rows]:
+            if self._last.get(id) == number:
+                del self._last[id]
+        for column in (self._times, self._deaths, self._before, self._numbers):
+            column[first:end] = array("q", np.array(column[first:end])[kept].tobytes())
+
+    def _become(self, parts: Sequence[Part]) -> None:
+        """Go on with these parts, which have all versions in their order."""
+        firsts = accumulate((part.count for part in parts), initial=0)
+        for part, first in zip(parts, firsts, strict=False):
+            part.first = first
+        self.parts = list(parts)
 
     def save(self) -> Iterator[bytes]:
         """All that is not in the parts of the shard, in parts of a checkpoint."""
-        for numbers in (self._times, self._deaths, self._before):
+        for numbers in (self._times, self._deaths, self._before, self._numbers):
             yield from of_numbers(numbers)
         yield from of_dictionary(self._last)
         yield from self.statistics.save()
 
-    def load(self, saved: Saved, parts: Sequence[Part]) -> None:
+    def load(self, saved: Saved, parts: Sequence[Part], *, numbered: bool = True) -> None:
         """Become the shard that was saved, with all its versions in `parts`.
 
+        `numbered`: whether it was saved with the numbers of versions; if not, none were dropped.
         Precondition: nothing was applied. Raises SnapshotDamaged.
         """
-        self._times, self._deaths, self._before = (saved.numbers() for _ in range(3))
+        columns = [saved.numbers() for _ in range(4 if numbered else 3)]
+        end = sum(part.count for part in parts)
+        if {len(column) for column in columns} != {end}:
+            raise Saved.damaged()
+        self._times, self._deaths, self._before, *rest = columns
+        self._numbers = rest[0] if numbered else array("q", range(end))
         self._last = saved.dictionary()
         self.statistics = Statistics.load(saved, self.tail.text_fields)
-        firsts = accumulate((part.count for part in parts), initial=0)
-        *begins, end = firsts
-        columns = self._times, self._deaths, self._before
-        if begins != [part.first for part in parts] or {end} != set(map(len, columns)):
-            raise Saved.damaged()
         self.alive = self._deaths.count(INFINITY)
         self.replace(parts, Tail(end, self.tail.text_fields, self.tail.value_fields))
 

@@ -4,6 +4,9 @@ watches. Every shard has all watches, and the events of its own documents.
 Sealing: the tail that is saved does not grow any more, and becomes a segment file in a copy of the
 process; as soon as that is durable, it takes the place of the tail. If it fails, the tail stays,
 and is sealed together with the next one.
+
+Merging: segments become one, so as not to have many, and so as not to keep versions that nobody can
+ask for any more.
 """
 
 from __future__ import annotations
@@ -11,6 +14,9 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
+
+import numpy as np
+from numpy.typing import NDArray
 
 from driftline.engine.errors import MalformedMessage, SnapshotDamaged, StateMismatch
 from driftline.engine.labels import INFINITY
@@ -33,6 +39,9 @@ from driftline.index.watches.watches import Watches
 MERGED = 4
 """Segments that are merged at least."""
 
+WASTE = 3
+"""If of one in so many versions of a segment nobody can ask for any more, it is written again."""
+
 
 class Holding:
     """One collection of a searcher; `has`: whether it has the document with an id."""
@@ -53,6 +62,10 @@ class Holding:
         self._sealed: list[Part] = []
         """Tails that become a segment, if saving succeeds; `_name`: of its file."""
         self._name = ""
+        self._since = 0
+        """Nobody asks as of earlier times any more."""
+        self._wasteful: Segment | None = None
+        """A segment with many versions that nobody asks for any more."""
 
     @property
     def segments(self) -> list[Segment]:
@@ -95,6 +108,12 @@ class Holding:
         """Forget what is only needed for answers as of earlier times."""
         self.shard.statistics.retain(since)
         self.watches.retain(since)
+        self._since = since
+        self._wasteful = next(filter(self._is_wasteful, self.segments), None)
+
+    def _is_wasteful(self, segment: Segment) -> bool:
+        needed = int(np.count_nonzero(self.needed([segment])))
+        return (segment.count - needed) * WASTE > segment.count
 
     # Saving.
 
@@ -121,11 +140,12 @@ class Holding:
         if sealed:
             self.shard.exchange(sealed, Segment(self._files.path(self._name)))
 
-    def load(self, saved: Saved) -> None:
-        """Become what was saved. Raises SnapshotDamaged."""
+    def load(self, saved: Saved, *, numbered: bool) -> None:
+        """Become what was saved; `numbered`: see `Shard.load`. Raises SnapshotDamaged."""
         match saved.row():
             case tuple(rows):
-                self.shard.load(saved, [self._open(row) for row in rows])
+                segments = [self._open(row) for row in rows]
+                self.shard.load(saved, segments, numbered=numbered)
                 self.watches.load(saved)
             case _:
                 raise saved.damaged()
@@ -154,9 +174,14 @@ class Holding:
     # Merging.
 
     def due(self) -> Sequence[Segment]:
-        """The newest segments, if they should become one: so as not to have many."""
+        """Segments that follow each other, and should become one: the newest, or a wasteful one."""
         segments = self.segments
-        return segments[merged_from([segment.size + segment.count for segment in segments]) :]
+        many = segments[merged_from([segment.size + segment.count for segment in segments]) :]
+        return many or [each for each in segments if each is self._wasteful]
+
+    def needed(self, segments: Sequence[Segment]) -> NDArray[np.bool_]:
+        """Of each version of some segments that follow each other: whether it can be asked for."""
+        return self.shard.needed(segments, self._since)
 
 
 def merged_from(sizes: Sequence[int]) -> int:

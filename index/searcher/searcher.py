@@ -16,6 +16,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
+import numpy as np
+from numpy.typing import NDArray
+
 from driftline.engine.errors import SnapshotDamaged, Unavailable
 from driftline.engine.events import about as event
 from driftline.engine.events import log
@@ -40,7 +43,9 @@ from driftline.index.searcher.questions import since_of, text_of, time_of
 from driftline.serve.errors import NoLongerRetained, Refused
 from driftline.serve.views.hosted import Answer, Question, Work
 
-_FORMAT = "searcher 2"
+_FORMAT = "searcher 3"
+_WITHOUT_NUMBERS = "searcher 2"
+"""It is read, too."""
 
 _SINK = 0
 """The number of the flow's only sink."""
@@ -70,7 +75,7 @@ class Searcher:
         self.time = 0
         self.since = 0
         self.damaged = ""
-        self._is = (_FORMAT, shard, shards)
+        self._is = shard, shards
         self._fingerprints = tuple(
             (name, collection.fingerprint()) for name, collection in schema.collections.items()
         )
@@ -157,7 +162,7 @@ class Searcher:
         """Write what is not in files yet, then the rest in parts. Raises Unavailable."""
         if self.damaged:
             raise Unavailable(f"nothing is saved: {self.damaged}")
-        yield pack((*self._is, self._fingerprints, self.time, self.since))
+        yield pack((_FORMAT, *self._is, self._fingerprints, self.time, self.since))
         for holding in self._holdings.values():
             yield from holding.save()
 
@@ -179,9 +184,11 @@ class Searcher:
         SnapshotDamaged."""
         saved = Saved(parts)
         match saved.row():
-            case (*kind, tuple(fingerprints), int(time), int(since)) if tuple(
-                kind
-            ) == self._is and set(fingerprints) <= set(self._fingerprints):
+            case (str(form), *kind, tuple(fingerprints), int(time), int(since)) if (
+                form in (_FORMAT, _WITHOUT_NUMBERS)
+                and tuple(kind) == self._is
+                and set(fingerprints) <= set(self._fingerprints)
+            ):
                 self.time, self.since = time, since
             case _:
                 raise SnapshotDamaged(
@@ -189,7 +196,7 @@ class Searcher:
                     "Driftline; everything is made anew from the journal"
                 )
         for name, _ in fingerprints:
-            self._holdings[name].load(saved)
+            self._holdings[name].load(saved, numbered=form == _FORMAT)
         self._named = self._in_use()
         self._files.sweep(self._named)
 
@@ -212,18 +219,21 @@ class Searcher:
             if segments := holding.due():
                 name = self._files.new()
                 path = self._files.path(name)
+                kept = holding.needed(segments)
                 self._merging = name, segments
                 return Work(
                     "merge segments of the index",
-                    partial(_merge, segments, path),
-                    partial(self._merged, holding, segments, path),
+                    partial(_merge, segments, path, kept),
+                    partial(self._merged, holding, segments, path, kept),
                 )
         return None
 
-    def _merged(self, holding: Holding, segments: Sequence[Segment], path: Path) -> None:
+    def _merged(
+        self, holding: Holding, segments: Sequence[Segment], path: Path, kept: NDArray[np.bool_]
+    ) -> None:
         self._merging = None
         try:
-            holding.shard.exchange(segments, Segment(path))
+            holding.shard.exchange(segments, Segment(path), kept)
         except (DamagedSegment, OSError) as error:
             self._rests = True
             told = event("segment-unused", path=str(path), reason=str(error))
@@ -265,11 +275,11 @@ def _summed(some: Iterable[Mapping[str, float]]) -> dict[str, float]:
     return dict(summed)
 
 
-def _merge(segments: Sequence[Segment], path: Path) -> None:
+def _merge(segments: Sequence[Segment], path: Path, kept: NDArray[np.bool_]) -> None:
     """Write segments as one; a damaged one is set aside. Raises DamagedSegment, Unavailable."""
     try:
         with reported(path):
-            write(segments, path)
+            write(segments, path, kept)
     except DamagedSegment as error:
         set_aside(error.path)
         raise

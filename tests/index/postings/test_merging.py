@@ -7,6 +7,7 @@ from itertools import pairwise
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -53,6 +54,21 @@ def test_merged_in_any_way_all_give_the_same(some: list[Row], data: st.DataObjec
             path = Path(folder, f"merged {len(parts)}")
             parts[at : at + number] = [write(parts[at : at + number], path)]
         check(parts[0], 3, some)
+
+
+@given(rows, st.data())
+def test_versions_are_left_out_as_if_they_had_never_been(
+    some: list[Row], data: st.DataObject
+) -> None:
+    kept = np.array(data.draw(st.lists(st.booleans(), min_size=len(some), max_size=len(some))))
+    cut = data.draw(st.integers(0, len(some)))
+    with TemporaryDirectory() as folder:
+        first: Part = tail_of(7, some[:cut])
+        if data.draw(st.booleans()):
+            first = write([first], Path(folder, "first"))
+        parts = [first, tail_of(7 + cut, some[cut:])]
+        merged = write(parts, Path(folder, "merged"), kept.astype(np.bool_))
+        check(merged, 7, [row for row, stays in zip(some, kept, strict=True) if stays])
 
 
 def test_segments_with_many_versions(tmp_path: Path) -> None:

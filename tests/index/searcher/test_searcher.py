@@ -14,6 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from driftline.engine.wire.codec import pack, unpack
 from driftline.index.searcher import Searcher, holding
 from driftline.serve.views.checkpoint import restored, writing
 from driftline.serve.views.hosted import HostedView
@@ -99,6 +100,75 @@ def test_a_copy_of_the_process_saves_while_this_one_goes_on(tmp_path: Path) -> N
             check([searcher], model, queries, searcher.time - 20)
     assert searcher.figures()["segments"] <= 3
     assert len(list((tmp_path / "segments").iterdir())) <= 8
+
+
+def test_an_index_of_documents_that_change_grows_no_further(tmp_path: Path) -> None:
+    """Versions that nobody can ask for any more go away, with their documents, if those are gone;
+    what can be asked for stays, also for who opens the last checkpoint."""
+    model, random = Model(WEIGHTS), Random(5)
+    replica = Replica(tmp_path, 0, 1)
+    queries = ["text:a -title:b", "tags:x*", "*"]
+    sizes = []
+    for round_ in range(60):
+        write_some(model, random, 40)
+        items = items_of(model.writes)
+        replica.follow(items, len(model.writes) + 1)
+        replica.searcher.retain(replica.searcher.time - 60)
+        for what in ("save", "merge", "merge", "save", *["reopen"] * (round_ % 7 == 0)):
+            replica.happen(what, items)
+        time = replica.searcher.time
+        for at in (time, time - 30, max(time - 60, 0)):
+            check([replica.searcher], model, queries, at)
+        sizes.append((replica.searcher.figures()["versions"], disk(tmp_path)))
+    most_versions, most_bytes = (max(each[:20]) for each in zip(*sizes, strict=True))
+    assert most_versions < 60 + 40 * 5
+    assert max(versions for versions, _ in sizes) <= most_versions * 1.5
+    assert max(size for _, size in sizes) <= most_bytes * 1.5
+
+
+def test_a_document_that_is_gone_for_good_is_not_taken_for_a_new_one(tmp_path: Path) -> None:
+    model, replica = Model(WEIGHTS), Replica(tmp_path, 0, 1)
+    one = Document((("a",), ("b",)), ())
+    model.writes += [Write(time, "q", one) for time in range(1, 5)]
+    model.writes += [Write(time, "p", one if time % 2 else None) for time in range(5, 9)]
+    replica.follow(items_of(model.writes), 9)
+    for what in ("save", "retain", "merge", "save", "reopen", "new ones"):
+        match what:
+            case "retain":
+                replica.searcher.retain(9)
+            case "new ones":
+                model.writes += [Write(9, "r", one), Write(10, "q", None), Write(11, "q", one)]
+            case _:
+                replica.happen(what, items_of(model.writes))
+        replica.follow(items_of(model.writes), len(model.writes) + 1)
+        check([replica.searcher], model, ["*", "text:b"], replica.searcher.time)
+        if what == "reopen":
+            assert replica.searcher.figures()["versions"] == 1
+
+
+def test_a_checkpoint_without_numbers_of_versions_is_read(tmp_path: Path) -> None:
+    """As they were before versions could be dropped."""
+    model, random = Model(WEIGHTS), Random(2)
+    replica = Replica(tmp_path, 0, 1)
+    write_some(model, random, 50)
+    items = items_of(model.writes)
+    replica.follow(items, 40)
+    replica.happen("save", items)
+    assert replica.checkpoint is not None
+    head, *columns = replica.checkpoint[:5]
+    about = unpack(head)
+    assert isinstance(about, tuple)
+    head = pack(("searcher 2", *about[1:]))
+    replica.checkpoint = [head, *columns, *replica.checkpoint[6:]]
+    replica.happen("reopen", items)
+    assert replica.searcher.time == 40
+    replica.follow(items, 51)
+    for at in (20, 40, 51):
+        check([replica.searcher], model, ["text:a", "*"], at)
+
+
+def disk(directory: Path) -> int:
+    return sum(path.stat().st_size for path in directory.iterdir())
 
 
 def write_some(model: Model, random: Random, number: int) -> None:
