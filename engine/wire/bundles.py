@@ -35,6 +35,11 @@ class Item:
     """The payload, as it arrives: a sequence is a tuple."""
 
 
+def item_time(item: Item) -> int:
+    """The time of the record that an output comes from."""
+    return item.label[0]
+
+
 def to_blob(
     labels: Labels, sinks: int | Sequence[int], values: Sequence[object], packed: bytes = b""
 ) -> bytes:

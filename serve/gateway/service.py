@@ -21,7 +21,7 @@ import zmq
 from driftline.deploy.parties.letters import DeadLetters
 from driftline.engine.errors import DriftlineError
 from driftline.engine.events import Trouble, about, log
-from driftline.engine.wire.bundles import Item
+from driftline.engine.wire.bundles import Item, item_time
 from driftline.serve.errors import Refused
 from driftline.serve.gateway.asker import Asker
 from driftline.serve.gateway.backend import WITHIN_S
@@ -185,7 +185,7 @@ class Service:
             async with asyncio.timeout(within_s):
                 await self._wait_for(time + 1)
                 if time >= self._recent_from:
-                    first = bisect_left(self._recent, time, key=_time_of)
+                    first = bisect_left(self._recent, time, key=item_time)
                     rest = (self._recent[i] for i in range(first, len(self._recent)))
                     return list(takewhile(lambda item: item.label[0] == time, rest))
                 async for span in self.spans(time):
@@ -318,7 +318,3 @@ def _resolve(outcomes: Sequence[tuple[Waiting, Outcome]]) -> None:
             waiting.set_exception(outcome)
         else:
             waiting.set_result(outcome)
-
-
-def _time_of(item: Item) -> int:
-    return item.label[0]

@@ -20,7 +20,7 @@ from heapq import heappop, heappush
 from driftline.engine.errors import DriftlineError, MalformedMessage, PayloadError
 from driftline.engine.events import Trouble, about, log
 from driftline.engine.moments import time_in_words
-from driftline.engine.wire.bundles import Item
+from driftline.engine.wire.bundles import item_time
 from driftline.engine.wire.party import Party
 from driftline.serve.errors import Refused
 from driftline.serve.hosting.asking import Asked, TakenBack, decode_asked, encode_answer
@@ -328,14 +328,10 @@ def _pieces(span: Span) -> Iterator[Span]:
     since, items, at = span.since, span.items, 0
     while len(items) - at > PIECE:
         time = items[at + PIECE - 1].label[0] + 1
-        end = bisect_left(items, time, at, key=_time_of)
+        end = bisect_left(items, time, at, key=item_time)
         yield Span(since, time, items[at:end])
         since, at = time, end
     yield Span(since, span.time, items[at:])
-
-
-def _time_of(item: Item) -> int:
-    return item.label[0]
 
 
 def _kind(question: Question) -> str:

@@ -13,7 +13,7 @@ from contextlib import aclosing
 from itertools import groupby
 from typing import TypeVar
 
-from driftline.engine.wire.bundles import Item
+from driftline.engine.wire.bundles import Item, item_time
 from driftline.serve.errors import NoLongerRetained, Refused
 from driftline.serve.gateway.backend import Backend
 from driftline.serve.http.jsons import Json
@@ -58,7 +58,7 @@ async def changes(
         async with aclosing(with_pauses(backend.spans(since), heartbeat_s)) as spans:
             async for span in spans:
                 parts = []
-                for time, items in groupby(span.items if span else (), _time_of):
+                for time, items in groupby(span.items if span else (), item_time):
                     if time >= reached and (data := told(list(items))) is not None:
                         label = token_of(time + 1)
                         parts.append(event({**data, "label": label}, label))
@@ -70,10 +70,6 @@ async def changes(
                     yield moment(reached)
     except (NoLongerRetained, Refused) as error:
         yield event(described(refusal_of(error)), name="error")
-
-
-def _time_of(item: Item) -> int:
-    return item.label[0]
 
 
 def moment(time: int) -> bytes:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from heapq import heapify, heappop, heappush
 from typing import Protocol
 
-from driftline.engine.wire.bundles import Item
+from driftline.engine.wire.bundles import Item, item_time
 from driftline.serve.journal.merging import Span
 
 
@@ -60,7 +60,7 @@ class Follower:
         if span.since > view.time:
             return False
         if span.time > view.time:
-            first = bisect_left(span.items, view.time, key=_time_of)
+            first = bisect_left(span.items, view.time, key=item_time)
             view.apply(span.time, span.items[first:] if first else span.items)
             self._call()
         return True
@@ -91,7 +91,3 @@ class Follower:
             callback = self._waiting.pop(number, None)
             if callback is not None:
                 callback()
-
-
-def _time_of(item: Item) -> int:
-    return item.label[0]
