@@ -252,8 +252,12 @@ class Shard:
 
     def _drop(self, parts: Sequence[Part], kept: NDArray[np.bool_]) -> None:
         first, end = parts[0].first, parts[0].first + len(kept)
-        rows = (first + np.flatnonzero(~kept)).tolist()
-        for id, number in [(self.id(row), self._numbers[row]) for row in rows]:
+        numbers = np.array(self._numbers[first:end])
+        is_last = ~kept & np.isin(numbers, np.array(self._before), invert=True)
+        # Of documents that were deleted: only their ids have to be read.
+        rows = np.flatnonzero(is_last).tolist()
+        gone = zip([self.id(first + row) for row in rows], numbers[rows].tolist(), strict=True)
+        for id, number in gone:
             if self._last.get(id) == number:
                 del self._last[id]
         for column in (self._times, self._deaths, self._before, self._numbers):
