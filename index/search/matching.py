@@ -70,7 +70,7 @@ class Matching:
             case AllOf():
                 return reduce(np.logical_and, map(self.mask, query.parts))
             case AnyOf():
-                return reduce(np.logical_or, map(self.mask, query.parts))
+                return self._any_of(query.parts)
             case Without():
                 return ~self.mask(query.part)
             case Between():
@@ -80,8 +80,19 @@ class Matching:
             case KeywordsFrom():
                 return self._having(query.field, lambda word: word.startswith(query.prefix))
             case Word() | BoundPhrase() | WordsFrom() | Near():
-                return self._having_words(query)
+                return self._any_of((query,))
         assert_never(query)
+
+    def _any_of(self, queries: Iterable[bound.Part]) -> Mask:
+        mask = np.zeros(self.count, np.bool_)
+        for query in queries:
+            match query:
+                case Word() | BoundPhrase() | WordsFrom() | Near():
+                    for ordinals in self._having_words(query):
+                        mask[ordinals] = True
+                case _:
+                    mask |= self.mask(query)
+        return mask
 
     def finds_nothing(self, query: bound.Part) -> bool:
         """Whether it is plain that a query finds nothing here, as words of it are missing."""
@@ -139,7 +150,7 @@ class Matching:
                 phrase = self.phrase(leaf)
                 return Hits(*find_phrase(phrase, leaf.slop, self.count)) if phrase else NO_HITS
             case WordsFrom() | Near():
-                return self._any_of(self.postings(leaf).values())
+                return self._together(self.postings(leaf).values())
         assert_never(leaf)
 
     def _hits(self, postings: Postings) -> Hits:
@@ -150,7 +161,7 @@ class Matching:
         ordinals = postings.ordinals
         return ordinals[: np.searchsorted(ordinals, self.count)]
 
-    def _any_of(self, words: Iterable[Postings]) -> Hits:
+    def _together(self, words: Iterable[Postings]) -> Hits:
         """Versions with any of some words, each as often as it has all of them together."""
         often = np.zeros(self.count, np.uint32)
         for word in words:
@@ -170,14 +181,11 @@ class Matching:
                 return near_words(self.part, leaf.field, leaf.word)
         assert_never(leaf)
 
-    def _having_words(self, leaf: Scoring) -> Mask:
-        mask = np.zeros(self.count, np.bool_)
+    def _having_words(self, leaf: Scoring) -> Iterable[Numbers]:
+        """The versions that have any of its words, or the phrase."""
         if leaf in self._scoring or isinstance(leaf, BoundPhrase):
-            mask[self.hits(leaf).ordinals] = True
-        else:
-            for postings in self.postings(leaf).values():
-                mask[self._ordinals(postings)] = True
-        return mask
+            return (self.hits(leaf).ordinals,)
+        return map(self._ordinals, self.postings(leaf).values())
 
     def _between(self, leaf: Between) -> Mask:
         column = self.part.values(leaf.field)
