@@ -15,13 +15,16 @@ import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from datetime import date
 from uuid import uuid4
 
-from driftline.index.client.errors import Busy, ServiceError, Unavailable, error_in
+from driftline.index.client.errors import Busy, Invalid, ServiceError, Unavailable, error_in
 from driftline.index.client.results import Failed, Written, loads
 
 LINES_MAX, BYTES_MAX = 1000, 4 << 20
 """Of one request; a larger line is alone."""
+
+_REFUSED = b"null\n"
 
 SAME_ID_MAX = 4
 """Half of `index.documents.writes.KEYS_KEPT`: others may write with keys, too."""
@@ -41,15 +44,22 @@ Read = Callable[[object], Written]
 
 
 class Batch:
-    """One request of a bulk; `read`: reads the answer to a line."""
+    """One request of a bulk; `read`: reads the answer to a line.
 
-    def __init__(self, lines: list[bytes], visible: bool, read: Read) -> None:
+    `bad`: by their numbers, lines that JSON cannot say. In their place there is one that is
+    refused, so that each line has its answer.
+    """
+
+    def __init__(
+        self, lines: list[bytes], visible: bool, read: Read, bad: Mapping[int, Failed]
+    ) -> None:
         self.content = b"".join(lines)
         self.params: dict[str, str] = {"key": uuid4().hex}
         if visible:
             self.params["wait"] = "visible"
         self._lines = len(lines)
         self._read = read
+        self._bad = bad
         self._given = 0
         """Answers that the program has."""
         self._come = 0
@@ -73,7 +83,9 @@ class Batch:
             self._come += 1
             if self._come > self._given:
                 self._given = self._come
-                yield self._read(told) if error is None else _failed(told, error)
+                told_before = self._bad.get(self._come - 1)
+                answer = self._read(told) if error is None else _failed(told, error)
+                yield told_before or answer
 
     def end(self) -> None:
         """The connection has ended in good order. Raises Unavailable if answers are missing."""
@@ -91,16 +103,23 @@ class Gathering:
         self._lines: list[bytes] = []
         self._bytes = 0
         self._ids: Counter[object] = Counter()
+        self._bad: dict[int, Failed] = {}
 
     def add(self, line: Line) -> Batch | None:
         """Add a line. Returns the request of those before it, if there is no room for it."""
-        id, data = _encoded(line)
+        id, bad = _id_of(line), None
+        try:
+            data = _encoded(line)
+        except Invalid as error:
+            data, bad = _REFUSED, Failed(id, error)
         is_full = (
             len(self._lines) >= LINES_MAX
             or self._bytes + len(data) > BYTES_MAX
             or self._ids[id] >= SAME_ID_MAX
         )
         batch = self.rest() if is_full else None
+        if bad is not None:
+            self._bad[len(self._lines)] = bad
         self._lines.append(data)
         self._bytes += len(data)
         self._ids[id] += 1
@@ -110,8 +129,8 @@ class Gathering:
         """The request of all lines that are here."""
         if not self._lines:
             return None
-        batch = Batch(self._lines, self._visible, self._read)
-        self._lines, self._bytes = [], 0
+        batch = Batch(self._lines, self._visible, self._read, self._bad)
+        self._lines, self._bytes, self._bad = [], 0, {}
         self._ids.clear()
         return batch
 
@@ -125,15 +144,34 @@ def batches(lines: Iterable[Line], gathering: Gathering) -> Iterator[Batch]:
         yield rest
 
 
-def _encoded(line: Line) -> tuple[str, bytes]:
-    told = {"delete": line.id} if isinstance(line, Delete) else line
-    id = told.get("id", told.get("delete"))
-    return str(id), encoded(told) + b"\n"
+def _id_of(line: Line) -> str:
+    if isinstance(line, Delete):
+        return line.id
+    return str(line.get("id", "")) if isinstance(line, Mapping) else ""
+
+
+def _encoded(line: Line) -> bytes:
+    """A line of the request. Raises Invalid."""
+    if not isinstance(line, Delete | Mapping):
+        raise Invalid("invalid", f"{line!r:.100} is no line of a bulk: a mapping, or Delete(id)")
+    return encoded({"delete": line.id} if isinstance(line, Delete) else dict(line)) + b"\n"
 
 
 def encoded(value: object) -> bytes:
-    """A value as JSON. Raises TypeError or ValueError for what JSON has not."""
-    return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode()
+    """A value as JSON; dates are texts. Raises Invalid for what JSON has not."""
+    try:
+        text = json.dumps(
+            value, ensure_ascii=False, allow_nan=False, separators=(",", ":"), default=_told
+        )
+        return text.encode()
+    except (TypeError, ValueError, RecursionError) as error:
+        raise Invalid("invalid", f"this cannot be sent as JSON: {error}") from None
+
+
+def _told(value: object) -> str:
+    if isinstance(value, date):  # a datetime, too
+        return value.isoformat()
+    raise TypeError(f"{value!r:.100} is a {type(value).__name__}")
 
 
 def _failed(told: object, error: ServiceError) -> Failed:

@@ -14,6 +14,7 @@ from uuid import uuid4
 
 import driftline.index.client.results as results
 from driftline.index.client.batches import Batch, Gathering, Line, batches, encoded
+from driftline.index.client.errors import Invalid
 from driftline.index.client.events import Followed
 from driftline.index.client.results import (
     Change,
@@ -214,9 +215,9 @@ class Requests:
 
 
 def _quoted(name: str) -> str:
-    """A name as one part of a path. Raises ValueError."""
+    """A name as one part of a path. Raises Invalid."""
     if not name:
-        raise ValueError("an id or a name is empty")
+        raise Invalid("invalid", "an id or a name is empty")
     if name in (".", ".."):
         return name.replace(".", "%2E")
     return quote(name, safe="")

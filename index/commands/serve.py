@@ -23,7 +23,7 @@ from driftline.engine.events import about, log
 from driftline.engine.flow.loading import load_flow
 from driftline.engine.ui.options import refuse_options
 from driftline.index.serving.application import application_of, views_of
-from driftline.index.serving.definition import define
+from driftline.index.serving.definition import define, searchers_in
 from driftline.index.serving.wheel import FLOW, write_wheel
 from driftline.serve.gateway.backend import Backend
 from driftline.serve.gateway.server import Listening
@@ -72,8 +72,9 @@ class Address(click.ParamType[tuple[str, int]]):
               "[default: driftline-index, with FLOW driftline-service]")  # fmt: skip
 @click.option("--nodes", type=click.IntRange(1, 64),
               help="Node processes.  [default: 1; on a cluster as many as it has]")  # fmt: skip
-@click.option("--searchers", default=1, show_default=True, type=click.IntRange(1, 64),
-              help="Shards of the index, each a process. The number stays.")  # fmt: skip
+@click.option("--searchers", type=click.IntRange(1, 64),
+              help="Shards of the index, each a process. The number stays.  "
+              "[default: 1, or as many as there are]")  # fmt: skip
 @click.option("--schema", type=click.Path(path_type=Path, exists=True, dir_okay=False),
               metavar="FILE", help="The collections and their fields, as TOML.  "
               "[default: one, with the texts title and text]")  # fmt: skip
@@ -117,7 +118,7 @@ def serve(
     zmq: str,
     state: Path | None,
     nodes: int | None,
-    searchers: int,
+    searchers: int | None,
     schema: Path | None,
     tokens: Path | None,
     certificate: str | None,
@@ -152,7 +153,7 @@ def serve(
     """
     if bool(certificate) != bool(key):
         raise click.UsageError("--certificate and --key come together")
-    if flow is not None and (schema is not None or searchers != 1):
+    if flow is not None and (schema is not None or searchers is not None):
         raise click.UsageError("--schema and --searchers are for the index, which has its own flow")
     if place is None:
         refuse_options(IN_CLUSTER, "without a cluster: say which, --zookeeper or --registry")
@@ -201,12 +202,15 @@ _Made = tuple[str, tuple[ViewSpec, ...], Callable[[Backend], ASGIApp]]
 """The name of the flow, its views, and what HTTP clients see."""
 
 
-def _index(state: Path, schema: Path | None, searchers: int, settings: Settings) -> _Made:
+def _index(state: Path, schema: Path | None, searchers: int | None, settings: Settings) -> _Made:
     name = define(state, schema)
-    return name, views_of(state, searchers), application_of(state, settings)
+    views = views_of(state, searchers_in(state, searchers))
+    return name, views, application_of(state, settings)
 
 
-def _flow(flow: str, state: Path, schema: Path | None, searchers: int, settings: Settings) -> _Made:
+def _flow(
+    flow: str, state: Path, schema: Path | None, searchers: int | None, settings: Settings
+) -> _Made:
     loaded = load_flow(flow)
     insist()
     sinks = [sink.name for sink in loaded.sinks]

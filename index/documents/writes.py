@@ -74,7 +74,8 @@ class NotWritten(NamedTuple):
     """A write that made no version.
 
     `reason`: "changed": `time` is that of the version that is there, 0: there is none; "repeated":
-    the write with the same key has `time`; "absent": there is no document to delete.
+    the write with the same key has `time`; "absent": there is no document to delete; `time`: that
+    of the write with the same key, of which this is a repetition, or 0.
     """
 
     collection: str
@@ -90,7 +91,7 @@ Away = bytes
 
 Kept = tuple[int, Away | None, tuple[tuple[str, int], ...]]
 """Of a document: the time of its version, 0: there is none; what goes away with it; (key, time) of
-the last writes with a key."""
+the last writes with a key; the time is negative if there was nothing to delete."""
 
 Analysed = tuple[tuple[object, ...], Away, int | None, str]
 """(an encoded version that replaces nothing yet, what goes away with it, `expected`, `key`)"""
@@ -229,21 +230,22 @@ def _decide(
     time, before, keys = document.get((0, None, ()))
     earlier = dict(keys).get(key) if key else None
     if earlier is not None:
-        yield "repeated", (collection, id, earlier)
+        yield "repeated" if earlier > 0 else "absent", (collection, id, abs(earlier))
         return
     if expected is not None and expected != time:
         yield "changed", (collection, id, time)
         return
     now = context.label[0]
+    is_absent = deleted and not time
     if key:
-        keys = (*keys, (key, now))[-KEYS_KEPT:]
+        keys = (*keys, (key, -now if is_absent else now))[-KEYS_KEPT:]
     if not deleted:
         document.set((now, away, keys))
     elif keys:
         document.set((0, None, keys))
     else:
         document.clear()
-    if deleted and not time:
+    if is_absent:
         yield "absent", (collection, id, 0)
     else:
         yield VERSION, (*encoded[:-1], before)

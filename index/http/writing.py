@@ -105,8 +105,11 @@ async def written(index: Index, write: Write) -> dict[str, Json]:
                 raise Refused("changed", f"the condition does not hold: {text}", {"label": label})
             case NotWritten(reason="repeated", time=earlier):
                 return {**answer, "label": token_of(earlier + 1), "repeated": True}
-            case NotWritten(reason="absent"):
+            case NotWritten(reason="absent", time=0):
                 return {**answer, "absent": True}
+            case NotWritten(reason="absent", time=earlier):
+                label = token_of(earlier + 1)
+                return {**answer, "label": label, "absent": True, "repeated": True}
     return answer
 
 

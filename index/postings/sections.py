@@ -77,6 +77,11 @@ class Section:
             self._unchecked[page] = 0
             page = self._unchecked.find(1, page + 1, last)
 
+    def verify(self) -> None:
+        """Check all bytes, also those that were checked before. Raises DamagedSegment."""
+        self._unchecked = bytearray(b"\1" * len(self._sums))
+        self.check(0, self.size)
+
     def read(self, begin: int, end: int) -> bytes:
         """Some of the bytes. Raises DamagedSegment."""
         self.check(begin, end)
@@ -122,6 +127,11 @@ class Sections:
 
     def __getitem__(self, name: str) -> Section:
         return self._sections[name]
+
+    def verify(self) -> None:
+        """Check all sections, also what was checked before. Raises DamagedSegment."""
+        for section in self._sections.values():
+            section.verify()
 
     def __contains__(self, name: str) -> bool:
         return name in self._sections

@@ -73,6 +73,7 @@ class Segment:
         about = _about(file.about)
         self.first, self.count, self.size, self.text_fields, self.value_fields = about
         self.file_size, self.checksum = file.size, file.checksum
+        self.verify = file.verify
         self.times: NDArray[np.int64] = _array(file["times"], np.int64)
         self.deleted: NDArray[np.bool_] = _array(file["deleted"], np.bool_)
         self._ids = _Texts(file, "ids")

@@ -19,7 +19,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from driftline.engine.errors import SnapshotDamaged, Unavailable
+from driftline.engine.errors import DriftlineError, SnapshotDamaged, Unavailable
 from driftline.engine.events import about as event
 from driftline.engine.events import log
 from driftline.engine.keygroups import group_of
@@ -136,9 +136,9 @@ class Searcher:
             raise Refused("absent", f"there is no collection {shown(name)}; there are {there}")
         if self.damaged and question.get("what") == "events":
             raise Refused("unavailable", f"{self.damaged}: ask again when it is")
+        about = holding.collection, holding.shard, holding.watches
         try:
-            about = holding.collection, holding.shard, holding.watches
-            return answer_to(Asked(question, *about, time))
+            return _answer_to(Asked(question, *about, time), holding.segments)
         except DamagedSegment as error:
             self._found_damage(str(error))
             set_aside(error.path)
@@ -266,6 +266,18 @@ class Searcher:
             **_summed(holding.watches.figures() for holding in self._holdings.values()),
             "tail_versions": versions - sum(segment.count for segment in segments),
         }
+
+
+def _answer_to(asked: Asked, segments: Iterable[Segment]) -> Answer:
+    """The answer. Raises Refused, DamagedSegment."""
+    try:
+        return answer_to(asked)
+    except DriftlineError:
+        raise
+    except Exception:  # what was checked once may come from the disk once more, and be damaged
+        for segment in segments:
+            segment.verify()
+        raise
 
 
 def _summed(some: Iterable[Mapping[str, float]]) -> dict[str, float]:

@@ -15,7 +15,7 @@ from driftline.engine.errors import StateMismatch
 from driftline.engine.sinks.directory import reported
 from driftline.index.documents.schema import DEFAULT, Schema, load_schema
 
-_SCHEMA, _FLOW = "schema.toml", "index_flow.py"
+_SCHEMA, _FLOW, _SEARCHERS = "schema.toml", "index_flow.py", "searchers"
 
 _MODULE = '''"""Makes the flow of the index, by its schema. Written by Driftline."""
 
@@ -55,6 +55,28 @@ def define(state: Path, given: Path | None) -> str:
             make_directory(state)
             replace_file(state / _FLOW, module)
     return f"{state / _FLOW}:flow"
+
+
+def searchers_in(state: Path, given: int | None) -> int:
+    """How many shards an index has, from its first start on.
+
+    `given`: how many are wanted; None: as many as there are, or one. Precondition: `define`. Raises
+    StateMismatch if there are others, Unavailable.
+    """
+    path = state / _SEARCHERS
+    with reported(state):
+        if path.exists():
+            there = int(path.read_text())
+        else:  # none yet, or an index from before this was kept
+            there = len(list(state.glob("documents-*"))) or given or 1
+            replace_file(path, str(there).encode())
+    if given not in (None, there):
+        raise StateMismatch(
+            f"the index in {state} has {there} searchers, and their number stays: give "
+            f"--searchers {there}, or leave it out; for another number begin a new --state, and "
+            "fill it with the documents of this one"
+        )
+    return there
 
 
 def _use_schema(given: Path, state: Path) -> None:

@@ -105,7 +105,7 @@ class Feeds:
                     self.kept[name] = kept
                 if feed is None or feed.session != session:
                     feed = self._feeds[route] = _Feed(session, since, room)
-                    feed.reading = self._from(feed)
+                    feed.reading = self._from(since)
                 feed.heard_at = now
             case (code, str(session), int(count)) if code == _CREDIT:
                 if feed is not None and feed.session == session:
@@ -124,7 +124,7 @@ class Feeds:
                 data = data or _span(span, self._stored)
                 self._give(route, feed, span, data)
             else:
-                feed.reading = self._from(feed)
+                feed.reading = self._from(feed.time)
 
     def stored(self, time: int) -> None:
         """All spans up to this time are durable."""
@@ -180,8 +180,9 @@ class Feeds:
         feed.over = True
         self.outbox.append((route, pack((_GONE, oldest, str(error)))))
 
-    def _from(self, feed: _Feed) -> Iterator[Span | None]:
-        yield from self._read(feed.time)
+    def _from(self, time: int) -> Iterator[Span | None]:
+        # Without the feed: it would be kept by what it reads, with all that was read.
+        yield from self._read(time)
 
     def _give(self, route: bytes, feed: _Feed, span: Span, data: bytes) -> int:
         feed.time = max(feed.time, span.time)

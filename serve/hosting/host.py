@@ -25,6 +25,7 @@ from driftline.engine.wire.party import Party
 from driftline.serve.errors import Refused
 from driftline.serve.hosting.asking import Asked, TakenBack, decode_asked, encode_answer
 from driftline.serve.hosting.feeds import FOLLOW_EVERY_S, Following, Lost, Stored
+from driftline.serve.hosting.retained import Retained
 from driftline.serve.journal import Span
 from driftline.serve.views.hosted import HostedView, Question, Work
 from driftline.serve.views.view import Follower
@@ -56,19 +57,18 @@ FEW = 500
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """When a checkpoint is due: after so many seconds, or outputs. `retained_s`: for so long the
-    newest T stays one that can be asked as of."""
+    """When a checkpoint is due: after so many seconds, or outputs."""
 
     seconds: float
     items: int
-    retained_s: float
 
 
 class ViewHost(Party):
     """The host of one shard of a view.
 
-    `following`: what it says to the journal; `kept`: as of which time its checkpoint is; `publish`:
-    writes a checkpoint, in a copy; `clock`: in seconds, for how long spans and questions take.
+    `following`: what it says to the journal; `kept`: as of which time its checkpoint is;
+    `retained`: how far back it answers; `publish`: writes a checkpoint, in a copy; `clock`: in
+    seconds, for how long spans and questions take.
     """
 
     def __init__(
@@ -78,6 +78,7 @@ class ViewHost(Party):
         following: Following,
         kept: int,
         pace: Pace,
+        retained: Retained,
         publish: Callable[[], None],
         clock: Callable[[], float],
     ) -> None:
@@ -100,6 +101,7 @@ class ViewHost(Party):
         """Seconds spent with spans, and with questions."""
         self._follower = Follower(view)
         self._pace = pace
+        self._retained = retained
         self._publish = publish
         self._clock = clock
         self._ready: deque[tuple[bytes, int]] = deque()
@@ -113,9 +115,6 @@ class ViewHost(Party):
         self._items_at = 0.0
         self._saved_at = 0.0
         self._saving = False
-        self._past: deque[tuple[float, int]] = deque()
-        """(when, T as of then) of checkpoints; only the first may be older than what is retained.
-        """
         self._told = Trouble("checkpoint-failed")
         self._unread = Trouble("view-not-following")
 
@@ -276,20 +275,12 @@ class ViewHost(Party):
             return
         view = self.view
         if self.due:
-            view.retain(self._retained_from())
+            view.retain(max(view.since, self._retained.since(view.time)))
             view.freeze()
             self._items, self._saving = 0, True
             self.work = Work("write a checkpoint", self._publish, partial(self._saved, view.time))
         else:
             self.work = view.work()
-
-    def _retained_from(self) -> int:
-        """The T that was the newest, the retained time ago."""
-        past = self._past
-        past.append((self.now, self.view.time))
-        while len(past) > 1 and past[1][0] <= self.now - self._pace.retained_s:
-            past.popleft()
-        return past[0][1] if past[0][0] <= self.now - self._pace.retained_s else self.view.since
 
     def worked(self, well: bool) -> None:
         """The copy has ended; `well`: it has done its work."""

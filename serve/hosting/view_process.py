@@ -11,7 +11,7 @@ import secrets
 import signal
 import sys
 from collections.abc import Callable
-from time import perf_counter
+from time import perf_counter, time
 from types import FrameType
 
 import zmq
@@ -28,11 +28,15 @@ from driftline.serve.hosting.config import JOURNAL, Place, ServiceConfig
 from driftline.serve.hosting.feeds import ROOM_BYTES, Following
 from driftline.serve.hosting.host import APPLY_S, Pace, ViewHost
 from driftline.serve.hosting.processes import run_process
+from driftline.serve.hosting.retained import Retained, noted
 from driftline.serve.views.checkpoint import restored, writing
 from driftline.serve.views.hosted import HostedView
 
 CHECKPOINT = "checkpoint"
 """The file of the checkpoint in the directory of a view."""
+
+RETAINED = "retained"
+"""The file that says how far back it answers."""
 
 DRAIN = 32
 """Questions that a turn takes at most."""
@@ -151,13 +155,17 @@ def run_view(config: ServiceConfig) -> None:
         told = about("view-restored", view=config.name, time=kept)
         log.info("%s is restored as of %s", config.name, time_in_words(kept), extra=told)
 
+    notes = directory / RETAINED
+    retained = Retained(config.retained_s, time, noted(notes, kept))
+
     def publish() -> None:
         for _ in writing(path, whose, view.save()):
             pass
+        retained.write(notes)
 
-    pace = Pace(config.checkpoint_s, config.checkpoint_items, config.retained_s)
+    pace = Pace(config.checkpoint_s, config.checkpoint_items)
     following = Following(config.name, secrets.token_hex(8), kept, ROOM_BYTES)
-    host = ViewHost(config.name, view, following, kept, pace, publish, perf_counter)
+    host = ViewHost(config.name, view, following, kept, pace, retained, publish, perf_counter)
     runtime = Runtime()
     runtime.add(host, f"inproc://{config.name}")
     context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()

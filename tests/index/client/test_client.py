@@ -6,6 +6,7 @@ import asyncio
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Iterator
+from datetime import date
 from uuid import uuid4
 
 import pytest
@@ -126,6 +127,32 @@ def test_bad_lines_of_a_bulk_are_told_and_others_are_taken(client: IndexClient) 
     assert (found[3].id, found[3].error.field) == (f"{rare}2", "title")
 
 
+def test_what_json_cannot_say_fails_alone_and_dates_are_texts(client: IndexClient) -> None:
+    rare, day = word(), date(2024, 5, 17)
+    wrong: list[object] = [{3}, float("nan"), "\ud800"]
+    lines: list[Line] = [{"id": rare, "title": "Tea", "tags": [day]}]
+    lines += [{"id": f"{rare}{n}", "title": each} for n, each in enumerate(wrong)]
+    lines += ["junk", {"id": f"{rare}9", "title": "Tea"}]  # type: ignore[list-item]
+    found = list(client.bulk(lines))
+    assert [each.id for each in found] == [rare, f"{rare}0", f"{rare}1", f"{rare}2", "", f"{rare}9"]
+    assert [type(each) for each in found] == [Written, Failed, Failed, Failed, Failed, Written]
+    said = "is a set", "Out of range", "surrogates", "no line"
+    for each, text in zip(found[1:5], said, strict=True):
+        assert isinstance(each, Failed)
+        assert isinstance(each.error, Invalid)
+        assert text in str(each.error)
+    assert client.get(rare).document["tags"] == ["2024-05-17"]
+    with pytest.raises(Invalid, match="cannot be sent as JSON"):
+        client.put(rare, {"title": float("inf")})
+
+
+def test_a_repeated_deletion_of_nothing_is_still_one(client: IndexClient) -> None:
+    id = word()
+    once, again = (client.delete(id, key="one") for _ in range(2))
+    assert (once.absent, once.repeated) == (True, False)
+    assert (again.absent, again.repeated, again.label) == (True, True, once.label)
+
+
 def test_the_service_remembers_all_keys_of_a_request_for_a_document() -> None:
     assert 2 * SAME_ID_MAX <= KEYS_KEPT
 
@@ -179,7 +206,7 @@ def test_what_is_refused_has_a_class_and_says_what_a_program_needs(
         client.get(id, at="yesterday")
     with pytest.raises(TooLarge):
         client.put(id, {"title": "x" * (9 << 20)})
-    with pytest.raises(ValueError, match="empty"):
+    with pytest.raises(Invalid, match="empty"):
         client.put("", {})
     with IndexClient(service.url, token=service.reader) as reader:
         assert reader.get(id).label == done.label

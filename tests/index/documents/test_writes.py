@@ -59,7 +59,9 @@ def test_each_write_has_one_outcome_by_the_rules(writes: list[Write | WatchWrite
         id, before = write.id, there.get(write.id, 0)
         about = write.collection, id
         if write.key and (id, write.key) in keys:
-            assert outcome == NotWritten(*about, "repeated", keys[id, write.key])
+            earlier = keys[id, write.key]
+            was_absent = found[earlier - 1] == NotWritten(*about, "absent", 0)
+            assert outcome == NotWritten(*about, "absent" if was_absent else "repeated", earlier)
             continue
         if write.expected is not None and write.expected != before:
             assert outcome == NotWritten(*about, "changed", before)

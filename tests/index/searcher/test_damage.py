@@ -13,7 +13,7 @@ import pytest
 from driftline.engine.errors import SnapshotDamaged, Unavailable
 from driftline.engine.wire.codec import pack
 from driftline.index.documents.schema import Schema
-from driftline.index.postings.sections import DamagedSegment
+from driftline.index.postings.sections import DamagedSegment, Sections
 from driftline.index.postings.segment import Segment
 from driftline.index.searcher import Searcher
 from driftline.index.searcher.holding import MERGED
@@ -122,6 +122,27 @@ def test_what_is_damaged_is_told_once_and_not_loaded_again(
         next(searcher.save())
     with pytest.raises(SnapshotDamaged, match=r"segment cannot be read: No such file"):
         loaded(tmp_path, parts)
+
+
+def test_damage_that_comes_after_a_page_was_checked_is_found_when_an_answer_fails(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As if the page had gone, and had come from the disk again."""
+    parts = saved(tmp_path)
+    path = segments(tmp_path)[-1]
+    searcher = loaded(tmp_path, parts)
+    question = {"what": "search", "collection": "c", "q": "*", "limit": 30}
+    found = searcher.ask(question)
+    stored = Sections(path)["stored"]
+    with path.open("r+b") as file:
+        file.seek(path.read_bytes().index(stored.read(0, stored.size)))
+        file.write(bytes(20))
+    with pytest.raises(Refused, match="section 'stored' is damaged") as refused:
+        searcher.ask(question)
+    assert refused.value.code == "unavailable"
+    assert "section 'stored' is damaged" in searcher.damaged
+    assert not path.exists()
+    assert found["total"] == 4
 
 
 def test_damage_that_a_merge_finds_is_known_here(

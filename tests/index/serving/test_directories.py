@@ -17,7 +17,7 @@ from driftline.engine.errors import StateMismatch
 from driftline.engine.flow.loading import load_flow
 from driftline.engine.flow.plan import plan
 from driftline.index.client import IndexClient
-from driftline.index.serving.definition import define
+from driftline.index.serving.definition import define, searchers_in
 from driftline.serve.running.deployment import NOTE
 from driftline.serve.running.opening import open_service
 from tests.index.truth.service import Service
@@ -79,6 +79,23 @@ def test_a_state_directory_may_be_moved_and_nothing_acknowledged_is_lost(copy: P
         assert service.end() == 0
     finally:
         service.close()
+
+
+def test_the_number_of_searchers_stays(tmp_path: Path) -> None:
+    define(tmp_path, None)
+    assert searchers_in(tmp_path, 2) == 2
+    assert searchers_in(tmp_path, None) == 2
+    with pytest.raises(StateMismatch, match=r"has 2 searchers, .* give --searchers 2"):
+        searchers_in(tmp_path, 3)
+
+
+def test_an_index_of_before_has_the_searchers_that_are_there(tmp_path: Path) -> None:
+    define(tmp_path, None)
+    for number in range(3):
+        (tmp_path / f"documents-{number}").mkdir()
+    with pytest.raises(StateMismatch, match="has 3 searchers"):
+        searchers_in(tmp_path, 1)
+    assert searchers_in(tmp_path, None) == 3
 
 
 def removed(name: str) -> Change:

@@ -13,6 +13,7 @@ from driftline.serve.errors import NoLongerRetained, Refused
 from driftline.serve.hosting.asking import Asked, decode_answer, encode_asked
 from driftline.serve.hosting.feeds import ROOM_BYTES, Feeds, Following
 from driftline.serve.hosting.host import APPLY_S, CALM_S, FEW, PIECE, Pace, ViewHost
+from driftline.serve.hosting.retained import Retained
 from driftline.serve.journal import Span
 from tests.serve.hosting.world import Recording
 
@@ -26,7 +27,8 @@ class Follower:
         self.error: Exception | None = error
         clock = count()
         following = Following("v-0", "session", 0, ROOM_BYTES)
-        parts = Recording(), following, 0, Pace(1.0, 5, 10), lambda: None
+        retained = Retained(10, lambda: 0.0)
+        parts = Recording(), following, 0, Pace(1.0, 5), retained, lambda: None
         self.host = ViewHost("v-0", *parts, lambda: next(clock) / 1e4)
 
         def read(since: int) -> Iterator[Span]:
@@ -79,10 +81,8 @@ class Live:
         self.feeds = Feeds(lambda since: iter(stored))
         self.view = Slow()
         following = Following("v-0", "session", since, ROOM_BYTES)
-        pace = Pace(100.0, 1_000, 10)
-        self.host = ViewHost(
-            *("v-0", self.view, following, 0, pace, lambda: None), lambda: self.view.clock_s
-        )
+        parts = self.view, following, 0, Pace(100.0, 1_000), Retained(10, lambda: 0.0)
+        self.host = ViewHost("v-0", *parts, lambda: None, lambda: self.view.clock_s)
         self.feeds.take(b"route", following.follow(0), 0.0)
         self.feeds.turn(0.0)
 

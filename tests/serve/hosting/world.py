@@ -21,6 +21,7 @@ from driftline.serve.hosting.asking import Asked, TakenBack, decode_answer, enco
 from driftline.serve.hosting.feeds import Feeds, Following, Lost, Stored
 from driftline.serve.hosting.host import Pace, ViewHost
 from driftline.serve.hosting.journal_server import JournalServer
+from driftline.serve.hosting.retained import Retained
 from driftline.serve.journal import Span
 from driftline.serve.views.hosted import Question, Work
 from tests.serve.journal.runs import Run, after_crash, opened
@@ -262,11 +263,9 @@ class Hosted:
         self._kept = self.view.time
         session = f"{self.name}/{next(self._sessions)}"
         following = Following(self.name, session, self._kept, feeds.ROOM_BYTES)
-        pace, clock = Pace(1.0, 5, 10), count()
-        publish = self._publish
-        self.host = ViewHost(
-            *(self.name, self.view, following, self._kept, pace, publish), lambda: next(clock) / 1e4
-        )
+        clock = count()
+        parts = self.view, following, self._kept, Pace(1.0, 5), Retained(10, lambda: 0.0)
+        self.host = ViewHost(self.name, *parts, self._publish, lambda: next(clock) / 1e4)
         self.host.now = self._world.now
         self.route, self._channel = self._world.connected()
         for asked in self.asked.values():  # as whoever asked does, as soon as it is there again
