@@ -12,6 +12,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from math import nan
 from pathlib import Path
+from urllib.error import HTTPError, URLError
+from urllib.request import urlopen
 
 from rich.table import Table
 
@@ -120,11 +122,12 @@ class Used:
     def problems(self) -> list[str]:
         """What must not be."""
         failed = [f"{each.name}: {each.failures} failures" for each in self.done if each.failures]
-        return failed if self.done else ["locust has done nothing"]
+        return failed if self.done else ["locust has done nothing: give more --seconds"]
 
 
 def use(url: str, users: int, seconds: float, record: Path | None) -> Used:
     """Let users use a service that runs. Raises Unavailable."""
+    _check_there(url)
     file = Path(driftline.bench.load.__path__[0]) / "locustfile.py"
     command = [sys.executable, "-m", "locust", "-f", str(file), "--headless", "--json"]
     command += [
@@ -146,6 +149,17 @@ def use(url: str, users: int, seconds: float, record: Path | None) -> Used:
     except (subprocess.TimeoutExpired, ValueError) as error:
         raise Unavailable(f"locust has not come to its end: {error}") from None
     return Used(users, seconds, sorted(map(_done, found), key=lambda each: each.name))
+
+
+def _check_there(url: str) -> None:
+    """Raises Unavailable unless there is an index with a collection that can be asked."""
+    try:
+        with urlopen(f"{url}/count?q=*", timeout=BEYOND_S):
+            pass
+    except HTTPError as error:
+        raise Unavailable(f"{url} cannot be used: {error.read(300).decode()}") from None
+    except (URLError, OSError) as error:
+        raise Unavailable(f"{url} cannot be reached: {getattr(error, 'reason', error)}") from None
 
 
 def serve_and_use(

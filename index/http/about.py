@@ -59,7 +59,8 @@ class Index:
             raise Refused(
                 "absent",
                 f"there is no collection {name!r}{did_you_mean(name, collections)}; "
-                f"there is {', '.join(collections)}",
+                f"there is {', '.join(collections)}, as in /collections/{next(iter(collections))}"
+                "/search",
             )
         return found
 

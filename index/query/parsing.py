@@ -114,6 +114,8 @@ class _Builder(Transformer[Token, Node]):
         return In(name[:-1], part, place=_across(_place(name), part.place))
 
     def words(self, token: Token) -> Node:
+        if problem := _of_others(token):
+            raise _Wrong(problem, _place(token))
         return Words(_unescaped(token), place=_place(token))
 
     def prefix(self, token: Token) -> Node:
@@ -187,6 +189,17 @@ def _unescaped(text: str) -> str:
 
 
 # What is wrong, in words.
+
+
+def _of_others(token: str) -> str:
+    """What is wrong with a word that means something else in other query languages."""
+    meant = {"||": "OR", "&&": "AND"}.get(token)
+    if meant is not None:
+        return f"{token} is written {meant}; write \\{token} for the characters themselves"
+    if token[0] == "!" and token[1:2].isalnum():
+        return f"! is written -, as -{token[1:]}, or NOT; write \\! for the character itself"
+    return ""
+
 
 _CHARACTERS = {
     '"': 'this " has no other one; write \\" for the character itself',

@@ -89,7 +89,7 @@ def check_exposure(host: str, access: Access | None) -> None:
     if access is None and not _is_loopback(host):
         raise NotPermitted(
             f"{host} can be reached by other machines, so whoever asks needs a token: "
-            "give a file of access tokens, or listen on 127.0.0.1"
+            "give a file of access tokens, --tokens FILE, or listen on 127.0.0.1"
         )
 
 

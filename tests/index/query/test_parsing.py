@@ -127,6 +127,16 @@ def test_any_text_is_a_query_or_an_error_with_a_place(text: str) -> None:
     ("text", "error"),
     [
         ("a OR", "a word is missing at the end, at character 5\n  a OR\n      ^"),
+        (
+            "red || blue",
+            "|| is written OR; write \\|| for the characters themselves, at character 5\n"
+            "  red || blue\n      ^^",
+        ),
+        (
+            "a !b",
+            "! is written -, as -b, or NOT; write \\! for the character itself, at character 3\n"
+            "  a !b\n    ^^",
+        ),
         ("OR a", "a word is missing before OR, at character 1\n  OR a\n  ^^"),
         ("a AND OR b", "a word is missing before OR, at character 7\n  a AND OR b\n        ^^"),
         ("t:OR", "a word is missing before OR, at character 3\n  t:OR\n    ^^"),
