@@ -10,9 +10,10 @@ import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from http.client import HTTPException
 from math import nan
 from pathlib import Path
-from urllib.error import HTTPError, URLError
+from urllib.error import HTTPError
 from urllib.request import urlopen
 
 from rich.table import Table
@@ -157,8 +158,9 @@ def _check_there(url: str) -> None:
         with urlopen(f"{url}/count?q=*", timeout=BEYOND_S):
             pass
     except HTTPError as error:
-        raise Unavailable(f"{url} cannot be used: {error.read(300).decode()}") from None
-    except (URLError, OSError) as error:
+        told = error.read(300).decode(errors="replace")
+        raise Unavailable(f"{url} cannot be used: {told}") from None
+    except (OSError, HTTPException, ValueError) as error:
         raise Unavailable(f"{url} cannot be reached: {getattr(error, 'reason', error)}") from None
 
 

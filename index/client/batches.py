@@ -25,6 +25,7 @@ LINES_MAX, BYTES_MAX = 1000, 4 << 20
 """Of one request; a larger line is alone."""
 
 _REFUSED = b"null\n"
+"""In place of a line that JSON cannot say."""
 
 SAME_ID_MAX = 4
 """Half of `index.documents.writes.KEYS_KEPT`: others may write with keys, too."""
@@ -107,11 +108,7 @@ class Gathering:
 
     def add(self, line: Line) -> Batch | None:
         """Add a line. Returns the request of those before it, if there is no room for it."""
-        id, bad = _id_of(line), None
-        try:
-            data = _encoded(line)
-        except Invalid as error:
-            data, bad = _REFUSED, Failed(id, error)
+        id, data, bad = _encoded(line)
         is_full = (
             len(self._lines) >= LINES_MAX
             or self._bytes + len(data) > BYTES_MAX
@@ -144,17 +141,18 @@ def batches(lines: Iterable[Line], gathering: Gathering) -> Iterator[Batch]:
         yield rest
 
 
-def _id_of(line: Line) -> str:
-    if isinstance(line, Delete):
-        return line.id
-    return str(line.get("id", "")) if isinstance(line, Mapping) else ""
-
-
-def _encoded(line: Line) -> bytes:
-    """A line of the request. Raises Invalid."""
-    if not isinstance(line, Delete | Mapping):
-        raise Invalid("invalid", f"{line!r:.100} is no line of a bulk: a mapping, or Delete(id)")
-    return encoded({"delete": line.id} if isinstance(line, Delete) else dict(line)) + b"\n"
+def _encoded(line: Line) -> tuple[str, bytes, Failed | None]:
+    """The id of a line, and what is sent for it; if JSON cannot say the line: why."""
+    told: object = {"delete": line.id} if isinstance(line, Delete) else line
+    id = ""
+    try:
+        if not isinstance(told, Mapping):
+            text = f"{told!r:.100} is no line of a bulk: a mapping, or Delete(id)"
+            raise Invalid("invalid", text)
+        id = str(told.get("id", told.get("delete", "")))
+        return id, encoded(dict(told)) + b"\n", None
+    except Invalid as error:
+        return id, _REFUSED, Failed(id, error)
 
 
 def encoded(value: object) -> bytes:

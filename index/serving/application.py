@@ -9,12 +9,10 @@ from starlette.types import ASGIApp
 
 from driftline.index.http.application import application
 from driftline.index.http.page.routes import page_routes
-from driftline.index.serving.definition import schema_in
+from driftline.index.serving.definition import VIEW, schema_in
 from driftline.serve.gateway.backend import Backend
 from driftline.serve.hosting.config import ViewSpec
 from driftline.serve.http.settings import Settings
-
-VIEW = "documents"
 
 _MAKE = "driftline.index.serving.shards:make"
 """By name: the process of the gateway has no need of it."""

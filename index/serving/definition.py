@@ -7,6 +7,7 @@ master and nodes import: nothing of searching, nor of HTTP.
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 from driftline.deploy.host.claims import claim
@@ -14,6 +15,9 @@ from driftline.engine.durable import make_directory, replace_file
 from driftline.engine.errors import StateMismatch
 from driftline.engine.sinks.directory import reported
 from driftline.index.documents.schema import DEFAULT, Schema, load_schema
+
+VIEW = "documents"
+"""The view of an index."""
 
 _SCHEMA, _FLOW, _SEARCHERS = "schema.toml", "index_flow.py", "searchers"
 
@@ -65,11 +69,16 @@ def searchers_in(state: Path, given: int | None) -> int:
     """
     path = state / _SEARCHERS
     with reported(state):
-        if path.exists():
-            there = int(path.read_text())
-        else:  # none yet, or an index from before this was kept
-            there = len(list(state.glob("documents-*"))) or given or 1
-            replace_file(path, str(there).encode())
+        if not path.exists():  # there is none yet, or an index from before this was kept
+            number = len(list(state.glob(f"{VIEW}-*"))) or given or 1
+            replace_file(path, str(number).encode())
+        data = path.read_bytes()
+    if not re.fullmatch(rb"[1-9]\d?", data):
+        raise StateMismatch(
+            f"{path} is damaged: write the number of searchers into it, as many as there are "
+            f"directories {VIEW}-0, {VIEW}-1, ..."
+        )
+    there = int(data)
     if given not in (None, there):
         raise StateMismatch(
             f"the index in {state} has {there} searchers, and their number stays: give "

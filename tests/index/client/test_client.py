@@ -25,7 +25,7 @@ from driftline.index.client import (
     Unavailable,
     Written,
 )
-from driftline.index.client.batches import LINES_MAX, SAME_ID_MAX
+from driftline.index.client.batches import LINES_MAX, SAME_ID_MAX, Gathering
 from driftline.index.documents.writes import KEYS_KEPT
 from tests.index.client.serving import Serving
 
@@ -144,6 +144,13 @@ def test_what_json_cannot_say_fails_alone_and_dates_are_texts(client: IndexClien
     assert client.get(rare).document["tags"] == ["2024-05-17"]
     with pytest.raises(Invalid, match="cannot be sent as JSON"):
         client.put(rare, {"title": float("inf")})
+
+
+def test_a_deletion_may_be_a_mapping_and_fills_no_request_sooner() -> None:
+    gathering = Gathering(False, read=lambda told: Written("", ""))
+    assert [gathering.add({"delete": str(n)}) for n in range(20)] == [None] * 20
+    again = [gathering.add({"delete": "0"}) for _ in range(SAME_ID_MAX)]
+    assert [batch is None for batch in again] == [True] * (SAME_ID_MAX - 1) + [False]
 
 
 def test_a_repeated_deletion_of_nothing_is_still_one(client: IndexClient) -> None:

@@ -89,6 +89,14 @@ def test_the_number_of_searchers_stays(tmp_path: Path) -> None:
         searchers_in(tmp_path, 3)
 
 
+def test_a_damaged_number_of_searchers_is_named(tmp_path: Path) -> None:
+    define(tmp_path, None)
+    for damaged in (b"", b"two", b"-1", b"\xff"):
+        (tmp_path / "searchers").write_bytes(damaged)
+        with pytest.raises(StateMismatch, match="searchers is damaged: write the number"):
+            searchers_in(tmp_path, None)
+
+
 def test_an_index_of_before_has_the_searchers_that_are_there(tmp_path: Path) -> None:
     define(tmp_path, None)
     for number in range(3):
