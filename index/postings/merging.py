@@ -83,8 +83,7 @@ def merge(
 
 
 def _remaining(parts: Sequence[Part], kept: NDArray[np.bool_]) -> list[Merged]:
-    ends = [part.first + part.count - parts[0].first for part in parts]
-    pieces = np.split(kept, ends[:-1])
+    pieces = np.split(kept, edges(np.array([part.count for part in parts]))[1:-1])
     return [Remaining(part, piece) for part, piece in zip(parts, pieces, strict=True)]
 
 

@@ -6,7 +6,6 @@ keywords, that none of them has are gone.
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Iterator, Sequence
 from itertools import compress, islice
 
@@ -16,7 +15,7 @@ from numpy.typing import NDArray
 from driftline.index.documents.values import ValueKind
 from driftline.index.postings.packing import Numbers, edges, ranges
 from driftline.index.postings.parts import Column, Keywords, Merged, Run
-from driftline.index.postings.stored import Block, blocks
+from driftline.index.postings.stored import Block, blocks, documents_of
 
 
 class Remaining:
@@ -86,11 +85,4 @@ class Remaining:
             if all(stay):
                 yield sizes, data
             elif any(stay):
-                yield from blocks(compress(_documents(sizes, data), stay))
-
-
-def _documents(sizes: list[int], data: bytes) -> Iterator[bytes]:
-    content, at = zlib.decompress(data), 0
-    for size in sizes:
-        yield content[at : at + size]
-        at += size
+                yield from blocks(compress(documents_of(sizes, data), stay))

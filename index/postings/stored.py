@@ -35,17 +35,22 @@ def joined(found: Iterable[Block]) -> Iterator[Block]:
         if not pending.sizes and sum(sizes) >= SIZE // 2:
             yield sizes, data
             continue
-        content = zlib.decompress(data)
-        at = 0
-        for size in sizes:
-            pending.add(content[at : at + size])
-            at += size
+        for document in documents_of(sizes, data):
+            pending.add(document)
             if pending.size >= SIZE:
                 yield pending.block()
         if pending.size >= SIZE // 2:
             yield pending.block()
     if pending.sizes:
         yield pending.block()
+
+
+def documents_of(sizes: list[int], data: bytes) -> Iterator[bytes]:
+    """The documents of a block."""
+    content, at = zlib.decompress(data), 0
+    for size in sizes:
+        yield content[at : at + size]
+        at += size
 
 
 def document(data: bytes, begin: int, end: int) -> bytes:

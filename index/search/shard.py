@@ -173,7 +173,8 @@ class Shard:
             if matching.finds_nothing(query.root):
                 continue  # most words are in few parts
             part, count = matching.part, matching.count
-            mask = matching.mask(query.root) & self._alive(part, count, time)
+            alive = self._alive(part.first, part.first + count, time)
+            mask = matching.mask(query.root) & alive
             if left_out is not None and 0 <= left_out - part.first < count:
                 mask[left_out - part.first] = False
             yield matching, mask
@@ -213,9 +214,10 @@ class Shard:
             if part.first < end:
                 yield part, min(part.count, end - part.first)
 
-    def _alive(self, part: Part, count: int, time: int) -> NDArray[np.bool_]:
-        deaths = np.frombuffer(self._deaths, np.int64, count, part.first * self._deaths.itemsize)
-        return deaths >= time  # `deaths` must not outlive this: it keeps the array from growing
+    def _alive(self, first: int, end: int, time: int) -> NDArray[np.bool_]:
+        """Of each of some versions: whether nothing has taken its place before a time."""
+        deaths = np.frombuffer(self._deaths, np.int64, end)
+        return deaths[first:] >= time  # `deaths` must not stay: it keeps the array from growing
 
     def _part_of(self, ordinal: int) -> Part:
         return self.parts[bisect_right(self.parts, ordinal, key=lambda part: part.first) - 1]
@@ -237,8 +239,7 @@ class Shard:
     def needed(self, parts: Sequence[Part], since: int) -> NDArray[np.bool_]:
         """Of each version of some parts that follow each other: whether it is there as of any time
         from `since` on."""
-        first, end = parts[0].first, parts[-1].first + parts[-1].count
-        return np.array(self._deaths[first:end], np.int64) >= since
+        return self._alive(parts[0].first, parts[-1].first + parts[-1].count, since)
 
     def exchange(
         self, parts: Sequence[Part], part: Part, kept: NDArray[np.bool_] | None = None
@@ -277,7 +278,7 @@ class Shard:
         yield from of_dictionary(self._last)
         yield from self.statistics.save()
 
-    def load(self, saved: Saved, parts: Sequence[Part], *, numbered: bool = True) -> None:
+    def load(self, saved: Saved, parts: Sequence[Part], *, numbered: bool) -> None:
         """Become the shard that was saved, with all its versions in `parts`.
 
         `numbered`: whether it was saved with the numbers of versions; if not, none were dropped.

@@ -275,7 +275,7 @@ class ViewHost(Party):
             return
         view = self.view
         if self.due:
-            view.retain(max(view.since, self._retained.since(view.time)))
+            view.retain(self._retained.since(view.time))
             view.freeze()
             self._items, self._saving = 0, True
             self.work = Work("write a checkpoint", self._publish, partial(self._saved, view.time))
