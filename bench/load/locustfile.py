@@ -15,6 +15,7 @@ a change that comes twice or too early.
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Mapping
 from itertools import count
 from pathlib import Path
@@ -38,6 +39,9 @@ if TYPE_CHECKING:
 
 EVERY_S = 1.0
 """So often a user does something."""
+
+REASON_MAX = 300
+"""Characters of the reason of a failure."""
 
 LIMIT = 10
 PAGES = 3
@@ -63,8 +67,11 @@ def _begin(environment: Environment, **_: object) -> None:
 
 
 @events.quitting.add_listener  # type: ignore[untyped-decorator]
-def _end(**_: object) -> None:
+def _end(environment: Environment, **_: object) -> None:
     _answers.close()
+    for each in sorted(environment.stats.errors.values(), key=lambda each: -each.occurrences):
+        text = f"{each.name}: {each.occurrences} failures: {each.error}"
+        print(text[:REASON_MAX], file=sys.stderr)
 
 
 class Wrong(Exception):

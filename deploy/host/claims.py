@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from time import monotonic, sleep
 from typing import TypeVar
 
 from driftline.deploy.host.config import ProcessConfig
-from driftline.engine.errors import Unavailable
-from driftline.engine.events import Trouble
+from driftline.engine.errors import InUse, Unavailable
+from driftline.engine.events import Trouble, about, log
 from driftline.engine.locks import Lock
 
 CLAIM_S = 10.0
 """How long the processes of a killed run may take to end."""
+
+SOON_S = 1.0
+"""Who waits for longer is told so."""
 
 OPEN_AGAIN_S = 1.0
 """Seconds between two tries of a process that cannot open a directory now."""
@@ -32,7 +36,12 @@ def claim(path: Path, by: str = "run") -> Lock:
     )
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        return Lock(path, taken, wait_s=CLAIM_S)
+        with suppress(InUse):
+            return Lock(path, taken, wait_s=min(SOON_S, CLAIM_S))
+        text = "%s is in use: waiting for up to %g s, as the processes of a killed %s end by then"
+        told = about("waiting-for-others", directory=str(path.parent), within_s=CLAIM_S)
+        log.warning(text, path.parent, CLAIM_S, by, extra=told)
+        return Lock(path, taken, wait_s=max(0.0, CLAIM_S - SOON_S))
     except OSError as error:
         raise Unavailable(f"{path.parent} cannot be used: {error.strerror}") from None
 

@@ -13,6 +13,8 @@ from contextlib import aclosing
 from itertools import groupby
 from typing import TypeVar
 
+from driftline.engine.flow.context import FAILURE_FIELDS, parts
+from driftline.engine.order.steps import FAILURES
 from driftline.engine.wire.bundles import Item, item_time
 from driftline.serve.errors import NoLongerRetained, Refused
 from driftline.serve.gateway.backend import Backend
@@ -110,15 +112,8 @@ async def _next(source: AsyncIterator[T]) -> T:
 
 
 def journal_operation(backend: Backend, sinks: Sequence[str]) -> Operation:
-    """`GET /changes` of any flow: its outputs, each with the name of its sink and its payload."""
-
-    def told(items: Sequence[Item]) -> dict[str, Json]:
-        names = (sinks[item.sink] if item.sink >= 0 else "failures" for item in items)
-        outputs = [
-            {"sink": name, "value": plain(item.value)}
-            for name, item in zip(names, items, strict=True)
-        ]
-        return {"outputs": outputs}
+    """`GET /changes` of any flow: its outputs, and its dead letters among them."""
+    told = told_of(sinks)
 
     async def does(call: Call) -> Streamed:
         since = since_of(call, backend)
@@ -135,6 +130,18 @@ def journal_operation(backend: Backend, sinks: Sequence[str]) -> Operation:
         refusals=(410,),
         streams=True,
     )
+
+
+def told_of(sinks: Sequence[str]) -> Told:
+    """Of each output the name of its sink and its payload, of each dead letter all that it has."""
+
+    def output(item: Item) -> dict[str, Json]:
+        if item.sink == FAILURES:
+            named = zip(FAILURE_FIELDS, parts(item.value), strict=True)
+            return {"dead_letter": plain(dict(named))}
+        return {"sink": sinks[item.sink], "value": plain(item.value)}
+
+    return lambda items: {"outputs": list(map(output, items))}
 
 
 def plain(value: object) -> Json:

@@ -25,7 +25,13 @@ class FlowBackend:
     is taken.
     """
 
-    def __init__(self, flow: Flow, views: Mapping[str, Sequence[HostedView]]) -> None:
+    def __init__(
+        self,
+        flow: Flow,
+        views: Mapping[str, Sequence[HostedView]],
+        *,
+        dead_letters: bool = False,
+    ) -> None:
         self.views = views
         self.oldest = 0
         self.waits_s = 0.0
@@ -43,7 +49,7 @@ class FlowBackend:
         self._under_way = 0
         self._now = 0
         self._records: deque[tuple[int, object]] = deque()
-        self._outputs = interpret(flow, [self._taken()])
+        self._outputs = interpret(flow, [self._taken()], dead_letters=dead_letters)
         self._items: list[Item] = []
         self._waiting: list[Item] = []
         self._moved = asyncio.Condition()

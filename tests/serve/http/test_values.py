@@ -5,14 +5,15 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import aclosing, asynccontextmanager
+from pathlib import Path
 
 import httpx
 
 from driftline import Flow, ReducingState
 from driftline.serve.hosting.keyvalues import HostedKeyValues
 from driftline.serve.http.application import build
-from driftline.serve.http.changes import journal_operation
+from driftline.serve.http.changes import changes, journal_operation, told_of
 from driftline.serve.http.settings import Settings
 from driftline.serve.http.values import value_operations
 from tests.serve.http.backends import FlowBackend
@@ -72,6 +73,28 @@ def test_values_are_read_as_of_a_token() -> None:
             backend.retain(41)
             assert (await client.get(f"/views/counts/the?at={newest['at']}")).status_code == 200
             assert (await client.get("/views/counts/the?at=00000000000000")).status_code == 410
+
+    asyncio.run(drive())
+
+
+def test_dead_letters_are_among_the_changes_and_say_what_failed() -> None:
+    flow = Flow("prices")
+    flow.source("prices").map(lambda row: row["price"], name="price").sink("counts")
+
+    async def drive() -> None:
+        backend = FlowBackend(flow, {"counts": [HostedKeyValues(0)]}, dead_letters=True)
+        for record in ({"price": 3}, {"cost": 4}, {"price": 5}):
+            await backend.write(record)
+        async with aclosing(changes(backend, 0, told_of(["counts"]), 60)) as events:
+            data = (await anext(events)).decode().splitlines()
+        told = [json.loads(line[6:]) for line in data if line.startswith("data: ")]
+        outputs = [output for each in told for output in each["outputs"]]
+        good, letter, after = outputs
+        assert (good, after) == ({"sink": "counts", "value": 3}, {"sink": "counts", "value": 5})
+        failed = letter["dead_letter"]
+        assert (failed["operator"], failed["record"]) == ("price", {"cost": 4})
+        assert "KeyError" in failed["error"]
+        assert Path(__file__).name in failed["line"]
 
     asyncio.run(drive())
 
