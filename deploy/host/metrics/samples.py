@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cache
-from importlib.metadata import PackageNotFoundError, version
 from time import monotonic
 
 from driftline.coordinator.phases import Phase
@@ -31,6 +30,8 @@ Samples = Callable[[], Iterable[Sample]]
 @cache
 def our_version() -> str:
     """The version of Driftline."""
+    from importlib.metadata import PackageNotFoundError, version  # a tenth of a process's start
+
     try:
         return version("driftline")
     except PackageNotFoundError:  # a checkout that is not installed
