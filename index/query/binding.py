@@ -7,6 +7,8 @@ words of the field may be: so `runn*` does not find what `running` finds.
 A text without any word, as the dash in `rock - roll`, is left out, wherever it stands: it would
 match nothing or everything, and nobody means that. If nothing is left, that is an error.
 
+`title:*` is for all that have something in that field: a word, a keyword, a number or a date.
+
 Keywords match exactly. A date is the whole day, a date-time that moment: `day:2020-01-31` and
 `day:<=2020-01-31` have all of that day, and `day:>2020-01-31` begins with the next one.
 """
@@ -28,6 +30,7 @@ from driftline.index.documents.values import DATE_MAX, DATE_MIN, Kind, number_of
 from driftline.index.query.bound import (
     AllOf,
     AnyOf,
+    AnyWord,
     Between,
     Bound,
     BoundPhrase,
@@ -146,7 +149,7 @@ class _Binder:
             case Range():
                 raise self._wrong(leaf, f"{name!r} is a text, and has no ranges")
             case All():
-                raise self._wrong(leaf, "* is for all documents, and stands without a field")
+                return AnyWord(number, name)
         assert_never(leaf)
 
     def _one(self, leaf: Prefix | Fuzzy, words: list[str]) -> str:
@@ -163,6 +166,8 @@ class _Binder:
                 return Equals(field.number, field.name, leaf.text)
             case Prefix():
                 return KeywordsFrom(field.number, field.name, leaf.text)
+            case All():
+                return KeywordsFrom(field.number, field.name, "")
         raise self._wrong(
             leaf, f"{field.name!r} has keywords: look for one, or for a beginning, as tea*"
         )
@@ -173,6 +178,8 @@ class _Binder:
                 within = Range(leaf.text, leaf.text)
             case Range():
                 within = leaf
+            case All():
+                within = Range(None, None)
             case _:
                 what = f"{field.name!r} is a {field.kind}"
                 raise self._wrong(leaf, f"{what}: look for one, or for a range, as [1990 TO *]")

@@ -74,6 +74,14 @@ class Near(_OfField):
 
 
 @dataclass(frozen=True, slots=True)
+class AnyWord(_OfField):
+    """Documents that have a word in a text field, whichever."""
+
+    def __str__(self) -> str:
+        return f"{self.name}:*"
+
+
+@dataclass(frozen=True, slots=True)
 class Equals(_OfField):
     """This keyword, in a field of keywords."""
 
@@ -139,7 +147,7 @@ class AnyOf:
 Scoring = Word | BoundPhrase | WordsFrom | Near
 """What can add to a score: leaves of text fields."""
 
-Leaf = Every | Scoring | Equals | KeywordsFrom | Between
+Leaf = Every | Scoring | AnyWord | Equals | KeywordsFrom | Between
 Joined = AllOf | AnyOf
 Part = Leaf | Without | Joined
 

@@ -9,7 +9,7 @@
     cat~                  words with at most one letter more, less or other; also `cat~1`
     title:cat  title:(cat OR dog)       in a field
     year:[1990 TO 2000}  year:>=1990    from 1990 up to 2000, without 2000; `*` is an open end
-    *                     all documents
+    *  title:*            all documents; all that have something in a field
     \\*  \\(  \\OR            a backslash takes the meaning off the next character, or off a word
 
 AND, OR and NOT are words of the language in capitals only.

@@ -22,6 +22,7 @@ from driftline.index.query import bound
 from driftline.index.query.bound import (
     AllOf,
     AnyOf,
+    AnyWord,
     Between,
     BoundPhrase,
     Equals,
@@ -73,6 +74,8 @@ class Matching:
                 return self._any_of(query.parts)
             case Without():
                 return ~self.mask(query.part)
+            case AnyWord():
+                return self.part.lengths(query.field)[: self.count] > 0
             case Between():
                 return self._between(query)
             case Equals():

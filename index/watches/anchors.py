@@ -21,6 +21,7 @@ from typing import Generic, NamedTuple, TypeVar, assert_never
 from driftline.index.query.bound import (
     AllOf,
     AnyOf,
+    AnyWord,
     Between,
     BoundPhrase,
     Equals,
@@ -88,6 +89,8 @@ def cover(part: Part, frequency: Frequency) -> Cover | None:
             return Cover(
                 tuple(Anchor(Kind.NEAR, part.field, text) for text in _shortened(part.word)), False
             )
+        case AnyWord():
+            return _one(Kind.BEGINNING, part.field, "")
         case Equals():
             return _one(Kind.KEYWORD, part.field, part.keyword)
         case KeywordsFrom():

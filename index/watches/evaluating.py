@@ -14,6 +14,7 @@ from driftline.index.documents.versions import Version
 from driftline.index.query.bound import (
     AllOf,
     AnyOf,
+    AnyWord,
     Between,
     BoundPhrase,
     Equals,
@@ -95,6 +96,8 @@ def matches(part: Part, contents: Contents) -> bool:
             return _begins(contents.words[part.field], part.prefix)
         case Near():
             return any(is_near(part.word, word) for word in contents.words[part.field])
+        case AnyWord():
+            return bool(contents.words[part.field])
         case Equals():
             return part.keyword in contents.keywords(part.field)
         case KeywordsFrom():

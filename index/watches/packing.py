@@ -14,6 +14,7 @@ from driftline.engine.wire.codec import pack, unpack
 from driftline.index.query.bound import (
     AllOf,
     AnyOf,
+    AnyWord,
     Between,
     BoundPhrase,
     Equals,
@@ -74,6 +75,8 @@ def _encode(part: Part) -> tuple[object, ...]:
             return "words from", part.field, part.prefix
         case Near():
             return "near", part.field, part.word
+        case AnyWord():
+            return "any word", part.field
         case Equals():
             return "equals", part.field, part.keyword
         case KeywordsFrom():
@@ -101,6 +104,8 @@ def _decode(found: object) -> Part:
             return WordsFrom(field, "", prefix)
         case ("near", int(field), str(word)):
             return Near(field, "", word)
+        case ("any word", int(field)):
+            return AnyWord(field, "")
         case ("equals", int(field), str(keyword)):
             return Equals(field, "", keyword)
         case ("keywords from", int(field), str(prefix)):

@@ -81,7 +81,7 @@ def meant(node: Node, field: str | None, document: Document) -> bool | None:
             known = [part for part in parts if part is not None]
             return (all if isinstance(node, And) else any)(known) if known else None
         case All():
-            return True
+            return field is None or has_any(field, document)
     if field is None:
         return meant(node, "title", document) or meant(node, "text", document)
     if field == "tags":
@@ -97,6 +97,15 @@ def meant(node: Node, field: str | None, document: Document) -> bool | None:
         day = None if document.day is None else document.day.date().toordinal()
         return within(node, day, lambda text: date.fromisoformat(text).toordinal())
     return in_text(node, re.findall(r"\w+", str(getattr(document, field)).lower()))
+
+
+def has_any(field: str, document: Document) -> bool:
+    match getattr(document, field):
+        case str(text):
+            return bool(re.findall(r"\w+", text))
+        case None | ():
+            return False
+    return True
 
 
 def within(leaf: Leaf, value: float | None, read: Callable[[str], float]) -> bool:
@@ -177,11 +186,12 @@ text_leaves: st.SearchStrategy[Leaf] = (
     | word.map(Prefix)
     | st.sampled_from(["c", "ca", "d."]).map(Prefix)
     | word.map(Fuzzy)
+    | st.just(All())
 )
 keywords = st.sampled_from(["cat", "a b", "c", ""])
 keyword_leaves: st.SearchStrategy[Leaf] = keywords.map(Phrase) | st.sampled_from(
     ["cat", "c", "a b"]
-).flatmap(lambda text: st.sampled_from([Words(text), Prefix(text)]))
+).flatmap(lambda text: st.sampled_from([Words(text), Prefix(text), All()]))
 
 
 def values(texts: list[str]) -> st.SearchStrategy[Leaf]:
@@ -190,9 +200,8 @@ def values(texts: list[str]) -> st.SearchStrategy[Leaf]:
     def make(low: str | None, high: str | None, with_low: bool, with_high: bool) -> Range:
         return Range(low, high, with_low or low is None, with_high or high is None)
 
-    return st.sampled_from(texts).map(Words) | st.builds(
-        make, bounds, bounds, st.booleans(), st.booleans()
-    )
+    ranges = st.builds(make, bounds, bounds, st.booleans(), st.booleans())
+    return st.sampled_from(texts).map(Words) | ranges | st.just(All())
 
 
 queries = trees(
@@ -267,6 +276,9 @@ def articles(tmp_path_factory: pytest.TempPathFactory) -> Collection:
         ("title:(a OR text:b)", "title:a OR text:b"),
         ("* title:a", "title:a"),
         ("* OR title:a", "* OR title:a"),
+        ("title:* -text:*", "title:* -text:*"),
+        ("tags:(* OR a)", 'tags:* OR tags:"a"'),
+        ("year:* day:*", "year:[* TO *] day:[* TO *]"),
         ("title:(a (b a) -(c d))", "title:a title:b -(title:c title:d)"),
         ("tags:New tags:Yo*", 'tags:"New" tags:Yo*'),
         ("year:{1 TO 2]", "year:[1.0000000000000002 TO 2.0]"),
@@ -304,18 +316,15 @@ def test_what_scores(articles: Collection) -> None:
         ("http://x", "there is no field 'http'; "),
         ("source:x", "the field 'source' is only stored"),
         ("title:[a TO b]", "'title' is a text, and has no ranges, at character 7"),
-        ("title:*", "* is for all documents"),
         ("a wi-fi*", "* is for one word, and this is several: wi fi, at character 3"),
         ("wi-fi~", "~ is for one word"),
         ('tags:"a b"~1', "'tags' has keywords"),
         ("tags:a~", "'tags' has keywords"),
         ("tags:>a", "'tags' has keywords"),
-        ("tags:*", "'tags' has keywords"),
         ("year:a", "'a' is no number, at character 6\n  year:a\n       ^"),
         ("year:[1 TO b]", "'b' is no number"),
         ("year:1~", "'year' is a number"),
         ("year:1*", "'year' is a number"),
-        ("year:*", "'year' is a number: look for one, or for a range, as [1990 TO *]"),
         ('year:"1"~2', "'year' is a number"),
         ("day:2020-02-30", "'2020-02-30' is no date"),
         ("day:>=yesterday", "'yesterday' is no date"),

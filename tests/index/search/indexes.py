@@ -19,6 +19,7 @@ from driftline.index.query import bound
 from driftline.index.query.bound import (
     AllOf,
     AnyOf,
+    AnyWord,
     Between,
     Bound,
     BoundPhrase,
@@ -65,8 +66,9 @@ LEAF: st.SearchStrategy[bound.Part] = st.one_of(
     ),
     st.builds(WordsFrom, FIELD, st.just("f"), st.sampled_from(("a", "ab", "c"))),
     st.builds(Near, FIELD, st.just("f"), WORD),
+    st.builds(AnyWord, FIELD, st.just("f")),
     st.builds(Equals, st.just(0), st.just("f"), st.sampled_from(("x", "xy"))),
-    st.builds(KeywordsFrom, st.just(0), st.just("f"), st.sampled_from(("x", "q"))),
+    st.builds(KeywordsFrom, st.just(0), st.just("f"), st.sampled_from(("x", "q", ""))),
     st.builds(Between, st.just(1), st.just("f"), st.just(-1.5), st.sampled_from((-1.5, 0.0, 9.0))),
 )
 

@@ -14,6 +14,7 @@ from driftline.index.query import bound
 from driftline.index.query.bound import (
     AllOf,
     AnyOf,
+    AnyWord,
     Between,
     Bound,
     BoundPhrase,
@@ -128,6 +129,8 @@ def matches(part: bound.Part, document: Document) -> bool:
             return any(matches(each, document) for each in part.parts)
         case Without():
             return not matches(part.part, document)
+        case AnyWord():
+            return bool(document.texts[part.field])
         case Equals():
             return part.keyword in document.keywords
         case KeywordsFrom():

@@ -19,6 +19,7 @@ from driftline.index.query.binding import bind
 from driftline.index.query.bound import (
     AllOf,
     AnyOf,
+    AnyWord,
     Between,
     BoundPhrase,
     Equals,
@@ -167,6 +168,8 @@ class SequentialIndex:
                 having = self._having[part.field]
                 ids = set.intersection(*(having[word] for word in part.words))
                 return {id for id in ids if self._frequency(part, self.documents[id])}
+            case AnyWord():
+                return {id for id, each in self.documents.items() if each.texts[part.field]}
             case Equals():
                 return self._with_keyword(part.field, lambda word: word == part.keyword)
             case KeywordsFrom():

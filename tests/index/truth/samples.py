@@ -83,7 +83,7 @@ def sort(chance: Random) -> str:
 
 def _part(chance: Random) -> str:
     word = _word(chance)
-    match chance.randrange(12):
+    match chance.randrange(13):
         case 0 | 1 | 2:
             return word
         case 3:
@@ -102,6 +102,8 @@ def _part(chance: Random) -> str:
             return f"year:[{chance.randint(990, 998) / 2} TO {chance.randint(998, 1000)}]"
         case 10:
             return f"day:[{_day(chance)} TO *]"
+        case 11:
+            return f"{chance.choice(('-', ''))}{chance.choice(('text', 'tags', 'year', 'day'))}:*"
     return f"({word} {_word(chance)})"
 
 

@@ -12,6 +12,7 @@ from driftline.index.documents.schema import DEFAULT
 from driftline.index.query.binding import bind
 from driftline.index.query.bound import (
     AnyOf,
+    AnyWord,
     Bound,
     BoundPhrase,
     Equals,
@@ -76,6 +77,7 @@ def test_each_leaf_finds_what_it_matches_in_each_short_text() -> None:
         *(kind(0, "f", word) for kind in (Word, Near, WordsFrom) for word in words),
         *(BoundPhrase(0, "f", phrase, slop) for phrase in phrases for slop in range(2)),
         *(kind(0, "f", word) for kind in (Equals, KeywordsFrom) for word in words),
+        *(AnyWord(0, "f"), KeywordsFrom(0, "f", "")),
         AnyOf((Word(0, "f", "b"), BoundPhrase(0, "f", ("a", "ab", "a"), 0))),
     ]
     anchors: Anchors[int] = Anchors()
