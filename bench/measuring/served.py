@@ -1,8 +1,8 @@
 """Fills a served index, and puts a load on it, over HTTP.
 
 The load is an open loop: each request is begun when it is due, on a connection of its own if others
-are still busy, whatever became of those before. It is made by threads that wait in the kernel: an
-asyncio client would take longer than the service for many an answer, and its timers have whole
+are still busy, whatever became of those before. It is made by one thread that waits in the kernel:
+an asyncio client would take longer than the service for many an answer, and its timers have whole
 milliseconds.
 """
 
@@ -10,11 +10,13 @@ from __future__ import annotations
 
 import http.client
 import json
+import select
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from functools import partial
 from http import HTTPStatus
-from time import perf_counter, sleep
+from time import perf_counter
 from urllib.error import HTTPError
 from urllib.parse import quote, urlsplit
 from urllib.request import urlopen
@@ -30,6 +32,9 @@ BLOCK_BYTES = 1 << 16
 """Lines of a bulk are sent in blocks of this size."""
 
 FILLS_WITHIN_S = 600.0
+
+CONNECTIONS_MAX = 500
+"""A request that is due waits for one of these: `select` takes 1,024 files at most."""
 
 
 def fill(url: str, documents: Documents) -> float:
@@ -92,26 +97,26 @@ def drive(url: str, load: Load, observed: Observed, sample: Callable[[], None]) 
         _Drive(url, load, observed).all(sample)
 
 
-Request = Callable[[Client], None]
+Asking = Generator[tuple[str, str, bytes], tuple[int, bytes], None]
+"""Requests, each asked once the one before is answered: (method, path, body) -> (status, body).
+OSError is thrown into it if there is no answer."""
 
 
 class _Drive:
-    """Threads that take turns: one waits until the next request is due. Then another one, which has
-    nothing to do or is new, waits for the next but one: so no request waits for one before it."""
+    """One thread, which sleeps until a request is due, or something of an answer has come.
+
+    Threads would be woken by each other, just when a request is due: that takes a third of a
+    freshness.
+    """
 
     def __init__(self, url: str, load: Load, observed: Observed) -> None:
         self._url = url
         self._load = load
         self._observed = observed
         self._began = 0.0
-        self._due: Iterator[tuple[float, Request]] = iter(())
-        self._threads: list[threading.Thread] = []
-        self._idle: list[threading.Lock] = []
-        """What each thread with nothing to do waits for; the one that was last is the first to go
-        on, as a cache has most of what it needs."""
-        self._over = False
-        self._counting = threading.Lock()
-        self._failed: list[BaseException] = []
+        self._idle: list[Client] = []
+        """The one that was last is the first to go on, as a cache has most of what it needs."""
+        self._busy: dict[Client, Asking] = {}
 
     def all(self, sample: Callable[[], None]) -> None:
         load = self._load
@@ -120,111 +125,108 @@ class _Drive:
             f"/search?q={quote(written(each.query))}&limit={LIMIT}&snippets=0"
             for each in load.asked
         ]
-        due: list[tuple[float, Request]] = [
-            *((each.due_s, partial(self._put, each, body))
+        due: list[tuple[float, Asking]] = [
+            *((each.due_s, self._put(each, body))
               for each, body in zip(load.arriving, bodies, strict=True)),
-            *((each.due_s, partial(self._ask, each, path))
+            *((each.due_s, self._ask(each, path))
               for each, path in zip(load.asked, paths, strict=True)),
-            (load.warmup_s, lambda client: sample()),
         ]  # fmt: skip
-        self._due = iter(sorted(due, key=lambda each: each[0]))
-        self._began = perf_counter() + 0.1
-        self._let_another_wait()
-        for thread in self._threads:  # it grows meanwhile
-            thread.join()
-        if self._failed:
-            raise self._failed[0]
+        waiting = deque(sorted(due, key=lambda each: each[0]))
+        sampling = threading.Timer(load.warmup_s, sample)
+        self._began = perf_counter()
+        sampling.start()
+        while waiting or self._busy:
+            pause_s = self._begin_due(waiting)
+            if pause_s is None and not self._busy:
+                continue  # the last ones had no answer
+            come, _, _ = select.select(self._busy, (), (), pause_s)
+            for client in come:
+                self._take(client)
+        for client in self._idle:
+            client.close()
+        sampling.join()
         sample()
 
-    def _let_another_wait(self) -> None:
-        if self._idle:
-            self._idle.pop().release()
-        else:
-            self._threads.append(threading.Thread(target=self._take_turns, daemon=True))
-            self._threads[-1].start()
+    def _begin_due(self, waiting: deque[tuple[float, Asking]]) -> float | None:
+        """Begin what is due. Returns the seconds until something else is, None if nothing is left,
+        or if it has to wait for a connection."""
+        while waiting and len(self._busy) < CONNECTIONS_MAX:
+            pause_s = self._began + waiting[0][0] - perf_counter()
+            if pause_s > 0:
+                return pause_s
+            due_s, asking = waiting.popleft()
+            client = self._idle.pop() if self._idle else Client(self._url)
+            if due_s >= self._load.warmup_s:
+                self._observed.late.append(self._since(due_s))
+            self._go_on(client, asking, partial(next, asking))
+        return None
 
-    def _take_turns(self) -> None:
-        client, turn = Client(self._url), threading.Lock()
-        turn.acquire()
+    def _take(self, client: Client) -> None:
         try:
-            while not self._over:
-                self._take_turn(client)
-                self._idle.append(turn)
-                if not self._over:
-                    turn.acquire()
-        except BaseException as error:
-            self._failed.append(error)
-            self._end()
-        client.close()
-
-    def _take_turn(self, client: Client) -> None:
-        """Wait for the next request, and make it."""
-        due = next(self._due, None)
-        if due is None:
-            self._end()
+            answer = client.take()
+        except OSError as error:
+            asking = self._busy.pop(client)
+            self._go_on(client, asking, partial(asking.throw, error))
             return
-        due_s, request = due
-        while (pause := self._began + due_s - perf_counter()) > 0:
-            sleep(pause)
-        self._let_another_wait()
-        request(client)
+        if answer is not None:
+            asking = self._busy.pop(client)
+            self._go_on(client, asking, partial(asking.send, answer))
 
-    def _end(self) -> None:
-        """No request is left: let those end who have nothing to do."""
-        self._over = True
-        while self._idle:
-            self._idle.pop().release()
+    def _go_on(
+        self, client: Client, asking: Asking, step: Callable[[], tuple[str, str, bytes]]
+    ) -> None:
+        try:
+            request = step()
+            while True:
+                try:
+                    client.send(*request)
+                    self._busy[client] = asking
+                    return
+                except OSError as error:
+                    request = asking.throw(error)
+        except StopIteration:
+            self._idle.append(client)
 
-    def _put(self, each: Arriving, body: bytes, client: Client) -> None:
-        self._late(each.due_s)
+    def _put(self, each: Arriving, body: bytes) -> Asking:
         path = f"/documents/{quote(each.id, safe='')}"
-        answer = self._answer("put", client, "PUT", path, body)
+        answer = yield from self._answer("put", "PUT", path, body)
         if answer is None:
             return
         acknowledged = self._since(each.due_s)
         path = f"/search?q={each.word}&limit=1&snippets=0&after={answer['label']}"
-        found = self._answer("fresh query", client, "GET", path)
+        found = yield from self._answer("fresh query", "GET", path)
         fresh = self._since(each.due_s)
         if found is None:
             return
         if [hit["id"] for hit in found["hits"]] != [each.id]:  # type: ignore[attr-defined]
-            self._count("not found")
+            self._observed.errors["not found"] += 1
         elif each.due_s >= self._load.warmup_s:
             self._observed.acknowledged.append(acknowledged)
             self._observed.freshness.append(fresh)
 
-    def _ask(self, each: Asked, path: str, client: Client) -> None:
-        self._late(each.due_s)
-        answer = self._answer(each.query.kind, client, "GET", path)
+    def _ask(self, each: Asked, path: str) -> Asking:
+        answer = yield from self._answer(each.query.kind, "GET", path)
         if answer is not None and each.due_s >= self._load.warmup_s:
             self._observed.queries.setdefault(each.query.kind, []).append(self._since(each.due_s))
 
     def _answer(
-        self, what: str, client: Client, method: str, path: str, body: bytes = b""
-    ) -> dict[str, object] | None:
+        self, what: str, method: str, path: str, body: bytes = b""
+    ) -> Generator[tuple[str, str, bytes], tuple[int, bytes], dict[str, object] | None]:
         """The answer; None if there is none, or an error, which is counted."""
         try:
-            status, data = client.ask(method, path, body)
+            status, data = yield method, path, body
         except OSError as error:
-            self._count(f"{what}: {type(error).__name__}")
+            self._observed.errors[f"{what}: {type(error).__name__}"] += 1
             return None
         if status == HTTPStatus.OK:
             answer = json.loads(data)
             assert isinstance(answer, dict)
             return answer
-        self._count(f"{what}: status {status}")
+        self._observed.errors[f"{what}: status {status}"] += 1
         return None
-
-    def _count(self, error: str) -> None:
-        with self._counting:
-            self._observed.errors[error] += 1
 
     def _since(self, due_s: float) -> float:
         return 1000 * (perf_counter() - self._began - due_s)
-
-    def _late(self, due_s: float) -> None:
-        if due_s >= self._load.warmup_s:
-            self._observed.late.append(self._since(due_s))
 
 
 def written(query: Query) -> str:
