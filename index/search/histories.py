@@ -15,7 +15,7 @@ from __future__ import annotations
 from array import array
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator
-from itertools import chain, takewhile
+from itertools import takewhile
 
 from driftline.engine.wire.codec import pack
 from driftline.index.search.saving import Saved, of_dictionary, of_numbers
@@ -29,9 +29,9 @@ class History:
 
     __slots__ = ("_sums", "_times")
 
-    def __init__(self) -> None:
+    def __init__(self, before: int = 0) -> None:
         self._times = array("q")
-        self._sums = array("q", [0])
+        self._sums = array("q", [before])
         """The sum before the first time, then after each time."""
 
     def add(self, time: int, number: int) -> None:
@@ -63,22 +63,36 @@ class History:
         times, sums = saved.numbers(), saved.numbers()
         if len(sums) != len(times) + 1:
             raise Saved.damaged()
-        history = cls()
+        return cls._of(times, sums)
+
+    @classmethod
+    def _of(cls, times: array[int], sums: array[int]) -> History:
+        history = cls.__new__(cls)
         history._times, history._sums = times, sums
         return history
 
+    def __len__(self) -> int:
+        """How many changes are retained."""
+        return len(self._times)
+
+    @property
+    def changed(self) -> int:
+        """When it was added to last; -1: not since the retained times begin."""
+        return self._times[-1] if self._times else -1
+
+    @property
+    def now(self) -> int:
+        """The sum of all that was added."""
+        return self._sums[-1]
+
 
 class Counts:
-    """A count for each word; only of words whose count has changed lately there is a history.
-
-    Those are flat lists, as most of taking in a document is to add to them: the count before the
-    first time, then each time and the count after it.
-    """
+    """A count for each word; only of words whose count has changed lately there is a history."""
 
     def __init__(self) -> None:
         self._settled: dict[str, int] = {}
         """What does not change any more as of retained times."""
-        self._changing: dict[str, list[int]] = {}
+        self._changing: dict[str, History] = {}
         """In the order of their last changes."""
         self._since = 0
 
@@ -88,29 +102,23 @@ class Counts:
         for word in words:
             history = changing.pop(word, None)
             if history is None:
-                changing[word] = [count := settled.pop(word, 0), time, count + number]
-                continue
+                history = History(settled.pop(word, 0))
             changing[word] = history
-            if history[-2] == time:
-                history[-1] += number
-                continue
-            history += time, history[-1] + number
-            if len(history) % (2 * TRIMMED_EVERY) == 1:  # a word that changes again and again
-                del history[: 2 * _times_before(history, self._since)]
+            history.add(time, number)
+            if not len(history._times) % TRIMMED_EVERY:  # a word that changes again and again
+                history.retain(self._since)
 
     def before(self, word: str, time: int) -> int:
         """The count of a word before a time that is retained."""
         history = self._changing.get(word)
-        if history is None:
-            return self._settled.get(word, 0)
-        return history[2 * _times_before(history, time)]
+        return self._settled.get(word, 0) if history is None else history.before(time)
 
     def retain(self, since: int) -> None:
         """Forget what the counts were before a time."""
         self._since = max(self._since, since)
         changing = self._changing
-        for word in list(takewhile(lambda word: changing[word][-2] < self._since, changing)):
-            count = changing.pop(word)[-1]
+        for word in list(takewhile(lambda word: changing[word].changed < self._since, changing)):
+            count = changing.pop(word).now
             if count:
                 self._settled[word] = count
 
@@ -119,9 +127,9 @@ class Counts:
         yield pack(self._since)
         yield from of_dictionary(self._settled)
         histories = self._changing.values()
-        yield from of_dictionary({word: len(each) // 2 for word, each in self._changing.items()})
-        yield from of_numbers(array("q", chain.from_iterable(each[1::2] for each in histories)))
-        yield from of_numbers(array("q", chain.from_iterable(each[::2] for each in histories)))
+        yield from of_dictionary({word: len(self._changing[word]) for word in self._changing})
+        yield from of_numbers(_joined(history._times for history in histories))
+        yield from of_numbers(_joined(history._sums for history in histories))
 
     @classmethod
     def load(cls, saved: Saved) -> Counts:
@@ -132,17 +140,18 @@ class Counts:
         sizes = saved.dictionary()
         times, sums = saved.numbers(), saved.numbers()
         end = sum(sizes.values())
-        if len(times) != end or len(sums) != end + len(sizes) or not all(sizes.values()):
+        if len(times) != end or len(sums) != end + len(sizes):
             raise Saved.damaged()
         at = 0
         for number, (word, size) in enumerate(sizes.items()):
-            history = counts._changing[word] = [0] * (2 * size + 1)
-            history[1::2] = times[at : at + size]
-            history[::2] = sums[at + number : at + number + size + 1]
-            at += size
+            end, first = at + size, at + number
+            counts._changing[word] = History._of(times[at:end], sums[first : first + size + 1])
+            at = end
         return counts
 
 
-def _times_before(history: list[int], time: int) -> int:
-    """How many of the times of a flat history are before a time."""
-    return bisect_left(range(len(history) // 2), time, key=lambda at: history[2 * at + 1])
+def _joined(arrays: Iterable[array[int]]) -> array[int]:
+    joined = array("q")
+    for each in arrays:
+        joined.extend(each)
+    return joined
