@@ -105,7 +105,7 @@ OSError is thrown into it if there is no answer."""
 class _Drive:
     """One thread, which sleeps until a request is due, or something of an answer has come.
 
-    Threads would be woken by each other, just when a request is due: that takes a third of a
+    Threads would be woken by each other, just when a request is due: that takes a seventh of a
     freshness.
     """
 
