@@ -40,8 +40,8 @@ if TYPE_CHECKING:
 EVERY_S = 1.0
 """So often a user does something."""
 
-REASON_MAX = 300
-"""Characters of the reason of a failure."""
+REASONS, REASON_MAX = 20, 300
+"""Reasons of failures that are told, the most frequent ones, and characters of each."""
 
 LIMIT = 10
 PAGES = 3
@@ -69,7 +69,8 @@ def _begin(environment: Environment, **_: object) -> None:
 @events.quitting.add_listener  # type: ignore[untyped-decorator]
 def _end(environment: Environment, **_: object) -> None:
     _answers.close()
-    for each in sorted(environment.stats.errors.values(), key=lambda each: -each.occurrences):
+    errors = environment.stats.errors.values()
+    for each in sorted(errors, key=lambda each: -each.occurrences)[:REASONS]:
         text = f"{each.name}: {each.occurrences} failures: {each.error}"
         print(text[:REASON_MAX], file=sys.stderr)
 

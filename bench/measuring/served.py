@@ -11,12 +11,12 @@ from __future__ import annotations
 import http.client
 import json
 import select
-import threading
 from collections import deque
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from http import HTTPStatus
-from time import perf_counter
+from time import perf_counter, sleep
 from urllib.error import HTTPError
 from urllib.parse import quote, urlsplit
 from urllib.request import urlopen
@@ -132,19 +132,19 @@ class _Drive:
               for each, path in zip(load.asked, paths, strict=True)),
         ]  # fmt: skip
         waiting = deque(sorted(due, key=lambda each: each[0]))
-        sampling = threading.Timer(load.warmup_s, sample)
-        self._began = perf_counter()
-        sampling.start()
-        while waiting or self._busy:
-            pause_s = self._begin_due(waiting)
-            if pause_s is None and not self._busy:
-                continue  # the last ones had no answer
-            come, _, _ = select.select(self._busy, (), (), pause_s)
-            for client in come:
-                self._take(client)
+        with ThreadPoolExecutor(1) as beside:
+            self._began = perf_counter()
+            sampled = beside.submit(_later, load.warmup_s, sample)
+            while waiting or self._busy:
+                pause_s = self._begin_due(waiting)
+                if pause_s is None and not self._busy:
+                    continue  # the last ones had no answer
+                come, _, _ = select.select(self._busy, (), (), pause_s)
+                for client in come:
+                    self._take(client)
         for client in self._idle:
             client.close()
-        sampling.join()
+        sampled.result()
         sample()
 
     def _begin_due(self, waiting: deque[tuple[float, Asking]]) -> float | None:
@@ -162,30 +162,29 @@ class _Drive:
         return None
 
     def _take(self, client: Client) -> None:
+        asking = self._busy[client]
         try:
             answer = client.take()
         except OSError as error:
-            asking = self._busy.pop(client)
-            self._go_on(client, asking, partial(asking.throw, error))
-            return
-        if answer is not None:
-            asking = self._busy.pop(client)
-            self._go_on(client, asking, partial(asking.send, answer))
+            step = partial(asking.throw, error)
+        else:
+            if answer is None:
+                return
+            step = partial(asking.send, answer)
+        del self._busy[client]
+        self._go_on(client, asking, step)
 
     def _go_on(
         self, client: Client, asking: Asking, step: Callable[[], tuple[str, str, bytes]]
     ) -> None:
         try:
-            request = step()
-            while True:
-                try:
-                    client.send(*request)
-                    self._busy[client] = asking
-                    return
-                except OSError as error:
-                    request = asking.throw(error)
+            client.send(*step())
         except StopIteration:
             self._idle.append(client)
+        except OSError as error:
+            self._go_on(client, asking, partial(asking.throw, error))
+        else:
+            self._busy[client] = asking
 
     def _put(self, each: Arriving, body: bytes) -> Asking:
         path = f"/documents/{quote(each.id, safe='')}"
@@ -227,6 +226,11 @@ class _Drive:
 
     def _since(self, due_s: float) -> float:
         return 1000 * (perf_counter() - self._began - due_s)
+
+
+def _later(pause_s: float, call: Callable[[], None]) -> None:
+    sleep(pause_s)
+    call()
 
 
 def written(query: Query) -> str:

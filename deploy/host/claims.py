@@ -36,14 +36,23 @@ def claim(path: Path, by: str = "run") -> Lock:
     )
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with suppress(InUse):
-            return Lock(path, taken, wait_s=min(SOON_S, CLAIM_S))
-        text = "%s is in use: waiting for up to %g s, as the processes of a killed %s end by then"
-        told = about("waiting-for-others", directory=str(path.parent), within_s=CLAIM_S)
-        log.warning(text, path.parent, CLAIM_S, by, extra=told)
-        return Lock(path, taken, wait_s=max(0.0, CLAIM_S - SOON_S))
+        return lock_in_time(path, taken)
     except OSError as error:
         raise Unavailable(f"{path.parent} cannot be used: {error.strerror}") from None
+
+
+def lock_in_time(path: Path, taken: str) -> Lock:
+    """Lock a file; wait for a process that is ending, and say so if it takes long.
+
+    Raises InUse with the text `taken`, OSError.
+    """
+    soon_s = min(SOON_S, CLAIM_S)
+    with suppress(InUse):
+        return Lock(path, taken, wait_s=soon_s)
+    text = "%s is in use: waiting for up to %g s, as the processes of a killed run end by then"
+    told = about("waiting-for-others", directory=str(path.parent), within_s=CLAIM_S)
+    log.warning(text, path.parent, CLAIM_S, extra=told)
+    return Lock(path, taken, wait_s=CLAIM_S - soon_s)
 
 
 def wait_for_others(state: Path) -> None:

@@ -18,7 +18,7 @@ from contextlib import ExitStack, suppress
 from pathlib import Path
 
 from driftline.coordinator.registry import ANEW, ClusterState, FileRegistry
-from driftline.deploy.host.claims import CLAIM_S, wait_for_others
+from driftline.deploy.host.claims import lock_in_time, wait_for_others
 from driftline.deploy.run.looking import look
 from driftline.deploy.run.receivers import PIPED
 from driftline.deploy.run.survey import LOG
@@ -28,7 +28,6 @@ from driftline.engine.errors import StateMismatch, Unavailable
 from driftline.engine.flow.flow import Flow
 from driftline.engine.flow.outline import outline
 from driftline.engine.lmdbs import DATA
-from driftline.engine.locks import Lock
 from driftline.engine.sinks.commit_record import CommitRecord
 from driftline.engine.sinks.directory import IDENTITY, is_of_spark
 from driftline.engine.sinks.jsonl import ABOUT, file_name
@@ -57,7 +56,7 @@ def begin_anew(flow: Flow, state: Path, output: Path) -> None:
         with ExitStack() as locks:
             for path in sorted(hidden.glob("barrier-*.lock")):
                 taken = f"another process is writing to {output}: stop it first"
-                locks.callback(Lock(path, taken, wait_s=CLAIM_S).release)
+                locks.callback(lock_in_time(path, taken).release)
             _begin_anew(flow, state, output)
     except OSError as error:
         raise Unavailable(f"{error.filename or output}: {error.strerror}") from None

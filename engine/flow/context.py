@@ -136,6 +136,17 @@ def parts(payload: object) -> Parts:
     return payload
 
 
+def letter_of(payload: object, *, as_text: bool = False) -> dict[str, object]:
+    """What a dead letter says, by name; `payload`: of the failure.
+
+    `as_text`: say the element, or the output, as text; else only if it could not be kept.
+    """
+    operator, key, record, error, line, text = parts(payload)
+    name = "output" if line == RETURNED else "record"
+    what = {"text": text or whole(record)} if text or as_text else {name: record}
+    return {"operator": operator, "key": key, **what, "error": error, "line": line}
+
+
 def describe(label: Label, payload: object) -> str:
     """The error message for a failure that has become final; `payload`: of the failure."""
     operator, key, record, error, line, text = parts(payload)

@@ -28,7 +28,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from driftline.engine.errors import PayloadError
-from driftline.engine.flow.context import RETURNED, Failure, parts, whole
+from driftline.engine.flow.context import Failure, letter_of
 from driftline.engine.flow.flow import Fields, Flow
 from driftline.engine.labels import Label
 from driftline.engine.order.steps import FAILURES
@@ -97,13 +97,9 @@ class Lines:
 
 
 def _dead_letter(item: Item) -> str:
-    operator, key, record, error, line, text = parts(item.value)
-    first, last = {"operator": operator, "key": key}, {"error": error, "line": line}
-    name = "output" if line == RETURNED else "record"
-    if not text:
-        with suppress(TypeError, ValueError, RecursionError):
-            return _line(item.label, {**first, name: record, **last})
-    return _line(item.label, {**first, "text": text or whole(record), **last})
+    with suppress(TypeError, ValueError, RecursionError):
+        return _line(item.label, letter_of(item.value))
+    return _line(item.label, letter_of(item.value, as_text=True))
 
 
 def _line(label: Label, value: object) -> str:

@@ -13,7 +13,7 @@ from contextlib import aclosing
 from itertools import groupby
 from typing import TypeVar
 
-from driftline.engine.flow.context import FAILURE_FIELDS, parts
+from driftline.engine.flow.context import letter_of
 from driftline.engine.order.steps import FAILURES
 from driftline.engine.wire.bundles import Item, item_time
 from driftline.serve.errors import NoLongerRetained, Refused
@@ -137,8 +137,7 @@ def told_of(sinks: Sequence[str]) -> Told:
 
     def output(item: Item) -> dict[str, Json]:
         if item.sink == FAILURES:
-            named = zip(FAILURE_FIELDS, parts(item.value), strict=True)
-            return {"dead_letter": plain(dict(named))}
+            return {"dead_letter": plain(letter_of(item.value))}
         return {"sink": sinks[item.sink], "value": plain(item.value)}
 
     return lambda items: {"outputs": list(map(output, items))}

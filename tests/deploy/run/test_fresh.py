@@ -11,7 +11,6 @@ import pytest
 
 from driftline import Flow, FlowError, run
 from driftline.coordinator.registry import ANEW, FileRegistry
-from driftline.deploy.run import fresh
 from driftline.deploy.run.fresh import begin_anew, how_to_begin_anew
 from driftline.deploy.run.leftovers import clear_drafts
 from driftline.deploy.run.receivers import PIPED, RECEIVED
@@ -146,10 +145,7 @@ def test_after_a_crash_on_the_way_the_same_command_finishes(killed: Path, tmp_pa
 @pytest.mark.parametrize("lock", ["barrier-1.lock", "state/node-0.lock", "state/master.lock"])
 def test_a_process_that_is_at_work_stops_it(copy: Copy, lock: str) -> None:
     before = copy.files()
-    with (
-        patch.object(fresh, "CLAIM_S", 0.05),
-        patch("driftline.deploy.host.claims.CLAIM_S", 0.05),
-    ):
+    with patch("driftline.deploy.host.claims.CLAIM_S", 0.05):
         held = Lock(copy.output / ".driftline" / lock, "taken")
         with pytest.raises(Unavailable):
             copy.begin_anew()
