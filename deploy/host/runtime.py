@@ -204,7 +204,7 @@ class Runtime:
             self._take(ceil(max(0.0, min(tick_at - now, wait_s)) * 1000))
         self.waits = False
         self.turns += 1
-        more = False
+        more = sends = False
         now = monotonic()
         self.idle.look(False, now)
         if now >= self._disk.look_at:
@@ -222,10 +222,11 @@ class Runtime:
             more |= seat.party.turn()
             if os.getpid() != self._process:  # a copy, of which nothing may leave
                 forks.leave()
+            sends |= seat.sends
             self.flush(seat.party)
         if self._collector is not None:
             self._collector.work(now)
-        if more:
+        if more and sends:
             os.sched_yield()  # let ZeroMQ's thread send, if it waits for this core
         return more
 

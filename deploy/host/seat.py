@@ -24,6 +24,11 @@ class Seat:
         self._room = room
         self._armed = False
 
+    @property
+    def sends(self) -> bool:
+        """Whether it has messages to send; with a socket of its own it may have sent some."""
+        return bool(self.party.outbox) or self._socket is not None
+
     def arm(self, poller: zmq.Poller) -> None:
         """Poll the socket only while there is room: otherwise the loop would spin."""
         if self._socket is not None and self._room() is not self._armed:

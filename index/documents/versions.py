@@ -181,6 +181,8 @@ def _decode_words(field: object) -> Words:
 
 def as_bytes(numbers: Sequence[int]) -> bytes:
     """Numbers with 7 bits in a byte."""
+    if max(numbers, default=0) <= 0x7F:
+        return bytes(numbers)
     data = bytearray()
     for number in numbers:
         while number > 0x7F:

@@ -55,6 +55,8 @@ QUERY_LENGTH_MAX = 4096
 VERSION: Literal["version"] = "version"
 WATCHED: Literal["watched"] = "watched"
 
+_CANONICAL = json.JSONEncoder(ensure_ascii=False, sort_keys=True, separators=(",", ":"))
+
 Reason = Literal["changed", "repeated", "absent"]
 
 
@@ -195,7 +197,7 @@ def version_of(collection: Collection, id: str, document: Mapping[str, object]) 
         id,
         tuple(_words(field, document.get(field.name)) for field in texts),
         tuple(_value(field, document.get(field.name)) for field in values),
-        json.dumps(document, ensure_ascii=False, sort_keys=True, separators=(",", ":")).encode(),
+        _CANONICAL.encode(document).encode(),
     )
 
 

@@ -49,6 +49,9 @@ def candidates(scorer: Scorer, matching: Matching, mask: Mask, floor: Floor) -> 
 
     `mask`: what the query finds in the part.
     """
+    found = np.flatnonzero(mask)
+    if len(found) * FEW <= matching.count:
+        return found
     leaves = [each for each in scorer.factors if len(matching.hits(each[0]).ordinals)]
     leaves.sort(key=lambda each: most(each[1]))
     lefts = accumulate((most(factor) for _, factor in leaves), initial=0.0)
@@ -57,10 +60,10 @@ def candidates(scorer: Scorer, matching: Matching, mask: Mask, floor: Floor) -> 
         scorer.add(leaf, factor, matching, so_far)
         floor.rise(_best_of_neighbours(so_far * mask))
         if left < floor.score:
-            found = np.flatnonzero(mask & (so_far >= floor.score * _SLACK - left))
-            if len(found) * FEW <= matching.count:
-                return found
-    return np.flatnonzero(mask)
+            good = np.flatnonzero(mask & (so_far >= floor.score * _SLACK - left))
+            if len(good) * FEW <= matching.count:
+                return good
+    return found
 
 
 def _best_of_neighbours(scores: Scores) -> Scores:

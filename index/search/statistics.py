@@ -4,16 +4,23 @@ Takes: every version of the collection, in label order, also of documents that o
 Gives: as of a time T, per text field, the number of documents that have it, the sum of their
 lengths, and in how many of them a word is. Invariant: the figures as of T are those of the versions
 that are alive as of T, whatever comes later.
+
+Counting the words of a version takes as long as all else that makes it findable. So it is put off
+until `settle`, or until more versions wait than it takes time to look through for each word.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from driftline.index.documents.versions import Version
 from driftline.index.search.histories import Counts, History
 from driftline.index.search.saving import Saved
+
+UNCOUNTED_MAX = 8
+"""Texts whose words are not counted yet, at most: those of a few versions."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +33,15 @@ class FieldStatistics:
     """How many words these have, together."""
 
 
+class _Uncounted(NamedTuple):
+    """The words of a text field that comes (`sign` 1), or goes away (-1); each word once."""
+
+    time: int
+    field: int
+    sign: int
+    words: Sequence[str]
+
+
 class Statistics:
     """The statistics of one collection; `text_fields`: how many there are."""
 
@@ -33,6 +49,8 @@ class Statistics:
         self._documents = [History() for _ in range(text_fields)]
         self._lengths = [History() for _ in range(text_fields)]
         self._words = [Counts() for _ in range(text_fields)]
+        self._uncounted: list[_Uncounted] = []
+        """In label order."""
 
     def apply(self, time: int, version: Version) -> None:
         """Count a version in, and the one before it out."""
@@ -52,10 +70,21 @@ class Statistics:
 
     def documents_with(self, field: int, word: str, time: int) -> int:
         """In how many documents a word of a field is, as of a time that is retained."""
-        return self._words[field].before(word, time)
+        return self._words[field].before(word, time) + sum(
+            each.sign
+            for each in self._uncounted
+            if each.field == field and each.time < time and word in each.words
+        )
+
+    def settle(self) -> None:
+        """Count all words that are not counted yet."""
+        for time, field, sign, words in self._uncounted:
+            self._words[field].add(time, words, sign)
+        self._uncounted.clear()
 
     def retain(self, since: int) -> None:
         """Forget what was before a time."""
+        self.settle()
         for history in (*self._documents, *self._lengths):
             history.retain(since)
         for counts in self._words:
@@ -63,6 +92,7 @@ class Statistics:
 
     def save(self) -> Iterator[bytes]:
         """The statistics as they are, in parts."""
+        self.settle()
         for columns in zip(self._documents, self._lengths, self._words, strict=True):
             for column in columns:
                 yield from column.save()
@@ -81,4 +111,6 @@ class Statistics:
         if words:
             self._documents[field].add(time, sign)
             self._lengths[field].add(time, sign * length)
-            self._words[field].add(time, words, sign)
+            self._uncounted.append(_Uncounted(time, field, sign, words))
+            if len(self._uncounted) > UNCOUNTED_MAX:
+                self.settle()

@@ -116,6 +116,11 @@ class Searcher:
             case NotWritten():
                 pass
 
+    def settle(self) -> None:
+        """Count the words of the versions that came last."""
+        for holding in self._holdings.values():
+            holding.shard.statistics.settle()
+
     # Answers.
 
     def ask(self, question: Question) -> Answer:

@@ -5,7 +5,8 @@ process. Gives: answers, credit for spans, and work for copies.
 Invariants: a question is answered once, as of its `at` or now, and not before the view is as of
 `at` and `after`. A checkpoint is never ahead of what is durable in the journal: it is begun at a
 moment at which the view is not. One copy works at a time. Spans and questions have their turns, so
-none of them waits for more than some milliseconds of the other.
+none of them waits for more than some milliseconds of the other. Answers leave before anything is
+done that none of them waits for.
 """
 
 from __future__ import annotations
@@ -38,6 +39,9 @@ APPLY_S = 0.01
 
 PIECE = 16
 """Outputs that are applied at once, and those with the same time as the last of them."""
+
+PUT_OFF = 2
+"""The number of turns in a row that may put off what no answer waits for."""
 
 ASKED_MAX = 10_000
 """Questions that wait at most; more are refused."""
@@ -110,6 +114,10 @@ class ViewHost(Party):
         self._deadlines: list[tuple[float, bytes, int]] = []
         self._pieces: deque[Span] = deque()
         """What has come, and is not applied yet."""
+        self._put_off = 0
+        """The number of turns in a row that have put off what no answer waits for."""
+        self._done = 0, 0
+        """How much was applied and answered at the end of the last turn."""
         self._items = 0
         """Outputs since the last checkpoint; `_items_at`: when the last ones came."""
         self._items_at = 0.0
@@ -140,6 +148,11 @@ class ViewHost(Party):
     def busy(self) -> bool:
         """Whether messages of the journal have to wait for a turn."""
         return bool(self._pieces) or self.due
+
+    @property
+    def answers_wait(self) -> bool:
+        """Whether there are questions that can be answered now."""
+        return bool(self._ready)
 
     def _apply_next(self) -> None:
         began = self._clock()
@@ -195,6 +208,12 @@ class ViewHost(Party):
             self._answer_next()
             if self._clock() >= until:
                 break
+        before, self._done = self._done, (self.view.time, self.answered)
+        if self._done != before and self._put_off < PUT_OFF:
+            self._put_off += 1
+            return True  # let answers leave, and questions come, first
+        self._put_off = 0
+        self.view.settle()
         self._look_for_work()
         return more or bool(self._ready or self._pieces)
 

@@ -96,6 +96,9 @@ class HostedKeyValues:
     def retain(self, since: int) -> None:
         self._view.retain(since)
 
+    def settle(self) -> None:
+        """Nothing is put off."""
+
     def freeze(self) -> None:
         pass
 

@@ -48,6 +48,9 @@ class HostedView(Protocol):
     def apply(self, time: int, items: Sequence[Item]) -> None:
         """Apply the outputs from `self.time` up to a later time, in label order."""
 
+    def settle(self) -> None:
+        """Do what `apply` has put off: no answer depends on it, and none waits for it now."""
+
     def ask(self, question: Question) -> Answer:
         """Answer as of `question["at"]`, by default as of now. Raises Refused."""
 

@@ -37,6 +37,7 @@ def _rated(
     document: Mapping[str, object], collection: Collection, statistics: Statistics, time: int
 ) -> Iterator[tuple[float, int, str]]:
     """(-tf * idf, field, word) of each word."""
+    statistics.settle()  # it is asked for many words
     for field, text in enumerate(version_of(collection, "", document).fields):
         documents = statistics.field(field, time).documents
         for word, positions in text.words if text else ():

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import count
 
 import pytest
@@ -12,9 +12,10 @@ from driftline.engine.wire.bundles import Item
 from driftline.serve.errors import NoLongerRetained, Refused
 from driftline.serve.hosting.asking import Asked, decode_answer, encode_asked
 from driftline.serve.hosting.feeds import ROOM_BYTES, Feeds, Following
-from driftline.serve.hosting.host import APPLY_S, CALM_S, FEW, PIECE, Pace, ViewHost
+from driftline.serve.hosting.host import APPLY_S, CALM_S, FEW, PIECE, PUT_OFF, Pace, ViewHost
 from driftline.serve.hosting.retained import Retained
 from driftline.serve.journal import Span
+from driftline.serve.views.hosted import Question
 from tests.serve.hosting.world import Recording
 
 SPAN = Span(0, 5, [Item((3, 0), 0, "a")])
@@ -77,9 +78,11 @@ class Live:
     Checkpoints are due after 1,000 outputs.
     """
 
-    def __init__(self, since: int = 0, stored: tuple[Span, ...] = ()) -> None:
+    def __init__(
+        self, since: int = 0, stored: tuple[Span, ...] = (), view: Recording | None = None
+    ) -> None:
         self.feeds = Feeds(lambda since: iter(stored))
-        self.view = Slow()
+        self.view = view or Slow()
         following = Following("v-0", "session", since, ROOM_BYTES)
         parts = self.view, following, 0, Pace(100.0, 1_000), Retained(10, lambda: 0.0)
         self.host = ViewHost("v-0", *parts, lambda: None, lambda: self.view.clock_s)
@@ -103,8 +106,6 @@ class Live:
 
 class Slow(Recording):
     """A view that takes a millisecond for an output."""
-
-    clock_s = 0.0
 
     def apply(self, time: int, items: Sequence[Item]) -> None:
         super().apply(time, items)
@@ -190,3 +191,44 @@ def test_a_calm_moment_or_the_end_is_a_good_time_for_a_checkpoint(
     if live.saves():
         live.host.worked(True)
         assert live.host.rests
+
+
+class Settling(Recording):
+    """A view that notes what it does."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.done: list[str] = []
+
+    def apply(self, time: int, items: Sequence[Item]) -> None:
+        super().apply(time, items)
+        self.done.append("apply")
+
+    def ask(self, question: Question) -> Mapping[str, object]:
+        self.done.append("ask")
+        return super().ask(question)
+
+    def settle(self) -> None:
+        self.done.append("settle")
+
+
+def test_answers_leave_before_the_view_does_what_it_has_put_off() -> None:
+    view = Settling()
+    live = Live(view=view)
+    live.host.take(b"asker", encode_asked(Asked(1, {"what": "count"}, 5, 1.0)))
+    live.feeds.forward(span(0, 5))
+    assert live.turn(), "there is more to do"
+    assert view.done == ["apply", "ask"]
+    assert len(live.host.answers) == 1
+    while live.turn():
+        pass
+    assert view.done == ["apply", "ask", "settle"]
+
+
+def test_the_view_does_what_it_has_put_off_though_there_are_always_questions() -> None:
+    view = Settling()
+    live = Live(view=view)
+    for number in range(1, 3 * (PUT_OFF + 1) + 1):
+        live.host.take(b"asker", encode_asked(Asked(number, {"what": "count"}, 0, 1.0)))
+        live.turn()
+    assert view.done == [*["ask"] * (PUT_OFF + 1), "settle"] * 3

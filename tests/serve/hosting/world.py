@@ -39,6 +39,8 @@ class Recording:
     """A view that has all outputs, as a list. As of T it answers how many there are below."""
 
     damaged = ""
+    clock_s = 0.0
+    """The time that it has taken, if that matters."""
 
     def __init__(self) -> None:
         self.time = 0
@@ -60,6 +62,9 @@ class Recording:
 
     def retain(self, since: int) -> None:
         assert since <= self.time
+
+    def settle(self) -> None:
+        """Nothing is put off."""
 
     def freeze(self) -> None:
         items = [(item.label, item.sink, item.value) for item in self.items]

@@ -1,0 +1,73 @@
+"""Statistics as of each retained time, whenever their words are counted, against plain sums."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from driftline.index.documents.versions import Replaced, Version, Words, words_of
+from driftline.index.search.saving import Saved
+from driftline.index.search.statistics import UNCOUNTED_MAX, FieldStatistics, Statistics
+
+WORDS = "abc"
+FIELDS = 2
+
+TEXTS = st.tuples(*[st.none() | st.lists(st.sampled_from(WORDS), max_size=4)] * FIELDS)
+"""The words of the text fields of a version."""
+
+DOINGS = st.lists(st.sampled_from(("settle", "save", "retain")), max_size=2)
+
+
+@given(st.lists(st.tuples(st.integers(0, 2), st.integers(0, 1), TEXTS, DOINGS), max_size=30))
+def test_statistics_are_those_of_the_versions_that_are_alive(
+    changes: list[tuple[int, int, tuple[list[str] | None, ...], list[str]]],
+) -> None:
+    statistics, time, since = Statistics(FIELDS), 0, 0
+    alive: dict[int, tuple[Words | None, ...]] = {}
+    history = [(0, dict(alive))]
+    for step, document, texts, doings in changes:
+        time += step
+        fields = tuple(None if text is None else words_of(text) for text in texts)
+        before = alive.get(document)
+        statistics.apply(time, Version("c", str(document), fields, (), b"", before=away(before)))
+        alive[document] = fields
+        history.append((time + 1, dict(alive)))
+        for doing in doings:
+            if doing == "settle":
+                statistics.settle()
+            elif doing == "save":
+                statistics = Statistics.load(Saved(list(statistics.save())), FIELDS)
+            else:
+                since = max(since, time - 2)
+                statistics.retain(since)
+        for at in range(since, time + 2):
+            there = next(found for begin, found in reversed(history) if begin <= at)
+            for field in range(FIELDS):
+                check(statistics, field, at, [each[field] for each in there.values()])
+
+
+def away(fields: tuple[Words | None, ...] | None) -> tuple[Replaced | None, ...] | None:
+    """What goes away with the version before."""
+    if fields is None:
+        return None
+    return tuple(
+        None if field is None else Replaced(field.length, tuple(word for word, _ in field.words))
+        for field in fields
+    )
+
+
+def check(statistics: Statistics, field: int, time: int, there: list[Words | None]) -> None:
+    """The figures of a field are those of the texts that are there."""
+    texts = [text for text in there if text is not None and text.words]
+    length = sum(text.length for text in texts)
+    assert statistics.field(field, time) == FieldStatistics(len(texts), length)
+    for word in WORDS:
+        having = sum(word in dict(text.words) for text in texts)
+        assert statistics.documents_with(field, word, time) == having
+
+
+def test_only_a_few_texts_wait_to_be_counted() -> None:
+    statistics = Statistics(1)
+    for time in range(10 * UNCOUNTED_MAX):
+        statistics.apply(time, Version("c", str(time), (words_of("a"),), (), b""))
+        assert len(statistics._uncounted) <= UNCOUNTED_MAX
