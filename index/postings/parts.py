@@ -29,6 +29,9 @@ class Keywords(NamedTuple):
     words: Sequence[str]
 
 
+Often = NDArray[np.uint8] | NDArray[np.uint16] | NDArray[np.uint32]
+"""Of each version how often it has something."""
+
 Column = NDArray[np.float64] | NDArray[np.int64] | Keywords
 """Numbers, NaN where a version has none; dates, NO_DATE where it has none; keywords."""
 
@@ -47,6 +50,11 @@ class Postings(Protocol):
     @property
     def frequencies(self) -> Numbers:
         """How often each of them has the word."""
+
+    @property
+    def often(self) -> Often | None:
+        """How often each version of the part has the word, if so many have it that this takes no
+        more room than `ordinals` and `frequencies`; None: it would."""
 
     def positions(self, rows: Places) -> tuple[Numbers, Places]:
         """The positions of these rows of `ordinals`, one row after the other.

@@ -26,7 +26,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
-from functools import cached_property
+from functools import cached_property, lru_cache
 from itertools import pairwise
 from pathlib import Path
 from typing import TypeVar, get_args, overload
@@ -49,7 +49,7 @@ from driftline.index.postings.packing import (
     unpack_lists,
 )
 from driftline.index.postings.pairs import pair_of
-from driftline.index.postings.parts import RUN, WORD, Column, Keywords, Run
+from driftline.index.postings.parts import RUN, WORD, Column, Keywords, Often, Run
 from driftline.index.postings.sections import Section, Sections
 from driftline.index.postings.stored import Block, document
 
@@ -58,6 +58,16 @@ Scalar = TypeVar("Scalar", bound=np.generic)
 UNPACKED = 2
 """Of this share of the packed bytes of a field, postings stay unpacked: they take four times as
 much then."""
+
+COMMON = 8
+"""What one in so many versions has is kept by version: in a byte or two of each of them, in place
+of eight of each posting."""
+
+OBJECTS = 128
+"""A quarter of the bytes that the objects take in which postings are kept."""
+
+ENTRIES_KEPT = 1 << 12
+"""Words that were looked for in a segment, mostly in vain."""
 
 MANY = 8
 """If the positions of one in so many versions are wanted, those of all are unpacked, and stay so.
@@ -146,9 +156,10 @@ class SegmentPostings:
 
     @property
     def size(self) -> int:
-        """How many bytes they are in the file."""
+        """A quarter of what they take unpacked: their bytes in the file, and those by version."""
         (begin, end), (first, last) = self._entry.postings, self._entry.positions
-        return end - begin + last - first
+        by_version = self._is_common * self._kept.versions // 4
+        return OBJECTS + end - begin + last - first + by_version
 
     @property
     def ordinals(self) -> Numbers:
@@ -156,10 +167,21 @@ class SegmentPostings:
 
     @cached_property
     def frequencies(self) -> Numbers:
-        section, (_, middle) = self._kept.postings, self._ordinals
-        found, _ = unpack_list(section.words, middle, self.count)
-        found += np.uint32(1)
-        return found
+        return self._unpacked_frequencies(self._ordinals[1])
+
+    @cached_property
+    def often(self) -> Often | None:
+        if not self._is_common:
+            return None
+        ordinals, middle = self._unpacked_ordinals()
+        frequencies = self._unpacked_frequencies(middle)
+        often = np.zeros(self._kept.versions, np.min_scalar_type(frequencies.max()))
+        often[ordinals] = frequencies
+        return often
+
+    @property
+    def _is_common(self) -> bool:
+        return self.count * COMMON >= self._kept.versions
 
     def positions(self, rows: Places) -> tuple[Numbers, Places]:
         begins = self._begins
@@ -184,11 +206,19 @@ class SegmentPostings:
 
     @cached_property
     def _ordinals(self) -> tuple[Numbers, int]:
+        return self._unpacked_ordinals()
+
+    def _unpacked_ordinals(self) -> tuple[Numbers, int]:
         """And where the frequencies begin."""
         section, (begin, end) = self._kept.postings, self._entry.postings
         section.check(begin, end)
         left_out, middle = unpack_list(section.words, begin, self.count)
         return sums(left_out, np.array([self.count])), middle
+
+    def _unpacked_frequencies(self, begin: int) -> Numbers:
+        found, _ = unpack_list(self._kept.postings.words, begin, self.count)
+        found += np.uint32(1)
+        return found
 
     @cached_property
     def _left_out(self) -> Numbers:
@@ -213,12 +243,12 @@ class _TextField:
 
     def __init__(self, file: Sections, number: int) -> None:
         self.lengths: Numbers = _array(file[f"lengths {number}"], np.uint32)
-        self.words = _Words(file, f"{number}")
+        self.words = _Words(file, f"{number}", len(self.lengths))
         self.common: frozenset[str] = frozenset()
         self.pairs: _Words | None = None
         if (name := f"common {number}") in file:
             self.common = frozenset(_Texts(file, name))
-            self.pairs = _Words(file, f"{number} pairs")
+            self.pairs = _Words(file, f"{number} pairs", len(self.lengths))
 
     @property
     def kept(self) -> list[_Words]:
@@ -227,9 +257,10 @@ class _TextField:
 
 
 class _Words:
-    """The sections of words, or pairs, that have postings."""
+    """The sections of words, or pairs, that have postings; `versions`: how many there are."""
 
-    def __init__(self, file: Sections, which: str) -> None:
+    def __init__(self, file: Sections, which: str, versions: int) -> None:
+        self.versions = versions
         groups = _array(file[f"groups {which}"], np.int64).reshape(-1, 4)
         words = file[f"words {which}"].whole()
         self.dictionary = Dictionary(words, groups)
@@ -238,20 +269,19 @@ class _Words:
         self.skips = file[f"skips {which}"]
         self.postings_bytes = len(words) + groups.nbytes + self.skips.size + self.postings.size
         self._asked: dict[str, SegmentPostings] = {}
-        """The frequent words that were asked for last, the last one at the end: words that are
-        asked for are asked for again, and then they are unpacked."""
+        """The words that were asked for last, the last one at the end: words that are asked for are
+        asked for again, and then they are unpacked."""
+        self._entry = lru_cache(ENTRIES_KEPT)(self.dictionary.find)
         self._room = (self.postings.size + self.positions.size) // UNPACKED
 
     def find(self, word: str) -> SegmentPostings | None:
         """The postings of a word, or pair."""
         found = self._asked.pop(word, None)
         if found is None:
-            entry = self.dictionary.find(word)
+            entry = self._entry(word)
             if entry is None:
                 return None
             found = SegmentPostings(self, entry)
-            if entry.number <= BLOCK:
-                return found
             self._room -= found.size
         self._asked[word] = found
         while self._room < 0:

@@ -122,6 +122,10 @@ class TailPostings:
     def frequencies(self) -> Numbers:
         return self._text.frequencies.view()[self._rows]
 
+    @property
+    def often(self) -> None:
+        return None
+
     def positions(self, rows: Places) -> tuple[Numbers, Places]:
         return self._text.positions_of(self._rows[rows])
 

@@ -4,8 +4,8 @@ The leaves of a query are looked at in the order of the most that each can add t
 leaves that are left can add less than what the best versions have already, most others are out of
 the question: a common word is in nearly all versions, and adds little. Invariant: a version that is
 left out has a lower score than as many others as are wanted, so the best ones are the same as if
-all were scored. Scores that are compared here are added up in another order than those that are
-told, which makes them differ in their last bits: `_SLACK` is more than that.
+all were scored. Scores that are compared here are of 32 bits, and added up in another order than
+those that are told: `_SLACK` is more than makes them differ.
 
 (MaxScore: Turtle and Flood, Query evaluation: strategies and optimizations, 1995.)
 """
@@ -18,14 +18,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from driftline.index.search.matching import Mask, Matching
-from driftline.index.search.scoring import FEW, Scorer, most
+from driftline.index.search.scoring import Scorer, most, roughly
 
-Scores = NDArray[np.float64]
+Scores = NDArray[np.float32] | NDArray[np.float64]
 
-_SLACK = 1 - 1e-9
+FEW = 16
+"""Of less than one in so many versions, scoring each takes less than leaving some of them out."""
+
+_SLACK = 1 - 1e-3
+"""A sum of n numbers of 32 bits is wrong by n / 2 ** 23 of it at most, and a query has at most
+some thousands of leaves."""
 
 _CHUNK = 64
-"""The versions that seem best are looked for among the best ones of so many neighbours."""
+"""The versions that seem best are looked for among the best ones of so many each."""
 
 
 class Floor:
@@ -52,13 +57,17 @@ def candidates(scorer: Scorer, matching: Matching, mask: Mask, floor: Floor) -> 
     found = np.flatnonzero(mask)
     if len(found) * FEW <= matching.count:
         return found
-    leaves = [each for each in scorer.factors if len(matching.hits(each[0]).ordinals)]
+    leaves = [each for each in scorer.factors if not matching.finds_nothing(each[0])]
     leaves.sort(key=lambda each: most(each[1]))
     lefts = accumulate((most(factor) for _, factor in leaves), initial=0.0)
-    so_far = np.zeros(matching.count, np.float64)
+    lengths = {
+        leaf.field: matching.part.lengths(leaf.field)[: matching.count].astype(np.float32)
+        for leaf, _ in leaves
+    }
+    so_far = np.zeros(matching.count, np.float32)
     for (leaf, factor), left in reversed(list(zip(leaves, lefts, strict=False))):
-        scorer.add(leaf, factor, matching, so_far)
-        floor.rise(_best_of_neighbours(so_far * mask))
+        so_far += roughly(matching.often(leaf), lengths[leaf.field], factor)
+        floor.rise(_best_of_some(so_far * mask) * _SLACK)
         if left < floor.score:
             good = np.flatnonzero(mask & (so_far >= floor.score * _SLACK - left))
             if len(good) * FEW <= matching.count:
@@ -66,8 +75,8 @@ def candidates(scorer: Scorer, matching: Matching, mask: Mask, floor: Floor) -> 
     return found
 
 
-def _best_of_neighbours(scores: Scores) -> Scores:
-    """The largest of each few scores that follow each other."""
+def _best_of_some(scores: NDArray[np.float32]) -> NDArray[np.float32]:
+    """The largest of each few scores, which are far from each other: so it takes less time."""
     chunks = len(scores) // _CHUNK
-    best: Scores = scores[: chunks * _CHUNK].reshape(chunks, _CHUNK).max(axis=1)
+    best: NDArray[np.float32] = scores[: chunks * _CHUNK].reshape(_CHUNK, chunks).max(axis=0)
     return best[best > 0]

@@ -16,8 +16,8 @@ from typing import NamedTuple, assert_never
 import numpy as np
 from numpy.typing import NDArray
 
-from driftline.index.postings.packing import Numbers
-from driftline.index.postings.parts import Keywords, Part, Postings
+from driftline.index.postings.packing import Numbers, Places, in_both
+from driftline.index.postings.parts import Keywords, Often, Part, Postings
 from driftline.index.query import bound
 from driftline.index.query.bound import (
     AllOf,
@@ -60,6 +60,8 @@ class Matching:
         self.count = count
         self._scoring = scoring
         self._found: dict[Scoring, Hits] = {}
+        self._often: dict[Scoring, Often | None] = {}
+        """What the part keeps, or what was made of hits."""
         self._postings: dict[Scoring, dict[str, Postings]] = {}
         self._phrases: dict[BoundPhrase, list[Numbered] | None] = {}
 
@@ -91,6 +93,9 @@ class Matching:
         for query in queries:
             match query:
                 case Word() | BoundPhrase() | WordsFrom() | Near():
+                    if (often := self._kept_often(query)) is not None:
+                        mask |= often > 0
+                        continue
                     for ordinals in self._having_words(query):
                         mask[ordinals] = True
                 case _:
@@ -143,6 +148,38 @@ class Matching:
         if found is None:
             found = self._found[leaf] = self._look_up(leaf)
         return found
+
+    def often(self, leaf: Scoring) -> Often:
+        """How often each version has a leaf that adds to scores."""
+        found = self._kept_often(leaf)
+        if found is None:
+            ordinals, frequencies = self.hits(leaf)
+            found = self._often[leaf] = np.zeros(self.count, np.uint32)
+            found[ordinals] = frequencies
+        return found
+
+    def within(self, leaf: Scoring, versions: NDArray[np.intp]) -> tuple[Places, Often]:
+        """Which rows of some versions, ascending, have a leaf that adds to scores; how often."""
+        often = self._kept_often(leaf)
+        if often is not None:
+            found = often[versions]
+            rows = np.flatnonzero(found)
+            return rows, found[rows]
+        ordinals, frequencies = self.hits(leaf)
+        if not len(ordinals):
+            return np.zeros(0, np.intp), frequencies
+        rows, of = in_both(versions, ordinals)
+        return rows, frequencies[of]
+
+    def _kept_often(self, leaf: Scoring) -> Often | None:
+        """`often`, if that is at hand."""
+        try:
+            return self._often[leaf]
+        except KeyError:
+            postings = self.postings(leaf).get(leaf.word) if isinstance(leaf, Word) else None
+            often = None if postings is None else postings.often
+            self._often[leaf] = None if often is None else often[: self.count]
+            return self._often[leaf]
 
     def _look_up(self, leaf: Scoring) -> Hits:
         match leaf:

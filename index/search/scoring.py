@@ -26,7 +26,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from driftline.index.postings.packing import Numbers, in_both
+from driftline.index.postings.packing import Numbers
+from driftline.index.postings.parts import Often
 from driftline.index.query.bound import BoundPhrase, Scoring, Word
 from driftline.index.search.matching import Matching
 from driftline.index.search.statistics import Statistics
@@ -36,9 +37,6 @@ K1 = 1.2
 
 B = 0.75
 """How much the length of a field counts."""
-
-FEW = 16
-"""Of less than one in so many versions, looking for each takes less than scoring all."""
 
 
 class Factor(NamedTuple):
@@ -69,35 +67,32 @@ class Scorer:
 
     def scores(self, matching: Matching, found: NDArray[np.intp]) -> NDArray[np.float64]:
         """The scores of some versions of a part; `found`: their ordinals, ascending."""
-        if len(found) * FEW > matching.count:
-            all_scores = np.zeros(matching.count, np.float64)
-            for leaf, factor in self.factors:
-                self.add(leaf, factor, matching, all_scores)
-            return all_scores[found]
         scores = np.zeros(len(found), np.float64)
         for leaf, factor in self.factors:
-            ordinals, frequencies = matching.hits(leaf)
-            if len(ordinals):
-                rows, of = in_both(found, ordinals)
+            rows, frequencies = matching.within(leaf, found)
+            if len(rows):
                 lengths = matching.part.lengths(leaf.field)[found[rows]]
-                scores[rows] += bm25(frequencies[of], lengths, factor)
+                scores[rows] += bm25(frequencies, lengths, factor)
         return scores
 
-    def add(
-        self, leaf: Scoring, factor: Factor, matching: Matching, scores: NDArray[np.float64]
-    ) -> None:
-        """Add what a leaf adds to the scores of all versions of a part."""
-        ordinals, frequencies = matching.hits(leaf)
-        lengths = matching.part.lengths(leaf.field)[ordinals]
-        scores[ordinals] += bm25(frequencies, lengths, factor)
 
-
-def bm25(frequencies: Numbers, lengths: Numbers, factor: Factor) -> NDArray[np.float64]:
+def bm25(frequencies: Often, lengths: Numbers, factor: Factor) -> NDArray[np.float64]:
     """The scores of a leaf in versions: it is so often in fields of these lengths."""
     often = frequencies.astype(np.float64)
     relative = lengths.astype(np.float64) * factor.documents / factor.length
     weight = factor.weight * factor.rarity
     return weight * (often * (K1 + 1)) / (often + K1 * (1 - B + B * relative))
+
+
+def roughly(often: Often, lengths: NDArray[np.float32], factor: Factor) -> NDArray[np.float32]:
+    """`bm25` of all versions of a part, in a tenth of the time: 0 for those without the leaf."""
+    scores = often.astype(np.float32)
+    below = lengths * np.float32(K1 * B * factor.documents / factor.length)
+    below += np.float32(K1 * (1 - B))
+    below += scores
+    scores /= below
+    scores *= np.float32(most(factor))
+    return scores
 
 
 def most(factor: Factor) -> float:

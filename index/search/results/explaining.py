@@ -50,15 +50,14 @@ def explain(query: Part, scorer: Scorer, matching: Matching, row: int) -> Explan
     score = 0.0
     shares = []
     for leaf, factor in scorer.factors:
-        ordinals, frequencies = matching.hits(leaf)
-        here = np.flatnonzero(ordinals == row)
+        _, often = matching.within(leaf, np.array([row]))
         length = matching.part.lengths(leaf.field)[row : row + 1]
-        adds = float(bm25(frequencies[here], length, factor)[0]) if len(here) else 0.0
+        adds = float(bm25(often, length, factor)[0]) if len(often) else 0.0
         score += adds
         shares.append(
             Share(
                 leaf,
-                int(frequencies[here].sum()),
+                int(often.sum()),
                 int(length[0]),
                 factor.documents,
                 factor.having,

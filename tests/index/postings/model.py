@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from driftline.index.documents.values import NO_DATE, Kind, Value, ValueKind
 from driftline.index.documents.versions import Version, words_of
 from driftline.index.postings.parts import Keywords, Part
-from driftline.index.postings.segment import SegmentPostings
+from driftline.index.postings.segment import COMMON, SegmentPostings
 from driftline.index.postings.tail import Tail
 
 TEXT_FIELDS = 2
@@ -146,6 +146,7 @@ def check_field(part: Part, field: int, some: list[Row]) -> None:
             assert found == [expected[row][1] for row in chosen]
         if isinstance(postings, SegmentPostings):
             check_blocks(postings)
+            check_often(postings, part.count)
     check_pairs(part, field, some)
 
 
@@ -177,6 +178,16 @@ def check_blocks(postings: SegmentPostings) -> None:
     lasts, maxima = postings.blocks()
     assert lasts.tolist() == [postings.ordinals[block][-1] for block in blocks]
     assert maxima.tolist() == [postings.frequencies[block].max() for block in blocks]
+
+
+def check_often(postings: SegmentPostings, versions: int) -> None:
+    """What is kept by version is so; and it is kept of the words that many versions have."""
+    expected = [0] * versions
+    for ordinal, frequency in zip(postings.ordinals, postings.frequencies, strict=True):
+        expected[ordinal] = int(frequency)
+    often = postings.often
+    assert (often is None) == (postings.count * COMMON < versions)
+    assert often is None or often.tolist() == expected
 
 
 def values_of(part: Part, number: int) -> list[Value | None]:

@@ -143,10 +143,12 @@ def test_only_parts_that_follow_each_other_are_merged(tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
-def test_the_frequent_words_that_were_asked_for_last_stay_unpacked(
+def test_the_words_that_were_asked_for_last_stay_unpacked(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(segments, "UNPACKED", 3)
+    monkeypatch.setattr(segments, "OBJECTS", 0)
+    monkeypatch.setattr(segments, "COMMON", 0)
     words = [str(number) for number in range(10)]
     version = Version("c", "id", (words_of(words),), (), b"")
     tail = Tail(0, 1, ())
@@ -156,3 +158,13 @@ def test_the_frequent_words_that_were_asked_for_last_stay_unpacked(
     asked = {word: segment.postings(0, word) for word in words}
     kept = [word for word in reversed(words) if segment.postings(0, word) is asked[word]]
     assert kept == ["9", "8"], "they take a third of the bytes; those of the later words are more"
+
+
+def test_a_word_that_is_often_in_a_version_is_kept_by_version(tmp_path: Path) -> None:
+    tail = Tail(0, 1, ())
+    for time, times in enumerate((1, 300, 70_000, 2)):
+        tail.add(time, Version("c", "id", (words_of(["a"] * times),), (), b""))
+    postings = write([tail], tmp_path / "some").postings(0, "a")
+    assert postings is not None
+    assert postings.often is not None
+    assert postings.often.tolist() == [1, 300, 70_000, 2]

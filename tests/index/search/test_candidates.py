@@ -8,6 +8,8 @@ import numpy as np
 import pytest
 
 from driftline.index.documents.versions import Version, words_of
+from driftline.index.postings.merging import write
+from driftline.index.postings.segment import Segment
 from driftline.index.postings.tail import Tail
 from driftline.index.query.bound import AnyOf, Bound, BoundPhrase, Every, Scoring, Without, Word
 from driftline.index.search.candidates import Floor, candidates
@@ -22,16 +24,20 @@ AT = VERSIONS + 1
 
 
 @pytest.fixture(scope="module")
-def shard() -> Shard:
-    """Two parts; words by Zipf, so some are in nearly all versions, in texts of many lengths."""
+def shard(tmp_path_factory: pytest.TempPathFactory) -> Shard:
+    """A segment, and two parts in memory; words by Zipf, so some are in nearly all versions, in
+    texts of many lengths."""
     chance = Random(5)
     shard = Shard(Tail(0, 1, ()), [1.5])
     weights = [1 / rank for rank in range(1, len(WORDS) + 1)]
     for time in range(VERSIONS):
-        if time == VERSIONS * 3 // 4:
+        if time in (VERSIONS // 2, VERSIONS * 3 // 4):
             shard.seal()
         text = words_of(chance.choices(WORDS, weights, k=chance.choice((3, 30, 90))))
         shard.apply(time, Version("c", f"d{chance.randrange(2500)}", (text,), (), b""))
+    path = tmp_path_factory.mktemp("parts") / "segment"
+    write(shard.parts[:1], path)
+    shard.exchange(shard.parts[:1], Segment(path))
     return shard
 
 

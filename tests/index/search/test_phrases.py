@@ -22,6 +22,8 @@ TEXTS = st.lists(st.text("abc", max_size=7), max_size=5)
 class Word:
     """The postings of a letter in texts."""
 
+    often = None
+
     def __init__(self, texts: list[str], word: str) -> None:
         found = [[i for i, letter in enumerate(text) if letter == word] for text in texts]
         having = [i for i, positions in enumerate(found) if positions]
