@@ -59,15 +59,16 @@ UNPACKED = 2
 """Of this share of the packed bytes of a field, postings stay unpacked: they take four times as
 much then."""
 
-COMMON = 8
+BY_VERSION = 8
 """What one in so many versions has is kept by version: in a byte or two of each of them, in place
 of eight of each posting."""
 
 OBJECTS = 128
-"""A quarter of the bytes that the objects take in which postings are kept."""
+"""A quarter of the bytes of the objects that hold the postings of a word."""
 
 ENTRIES_KEPT = 1 << 12
-"""Words that were looked for in a segment, mostly in vain."""
+"""Of so many words that were looked for it is remembered where they are, or that they are not
+there."""
 
 MANY = 8
 """If the positions of one in so many versions are wanted, those of all are unpacked, and stay so.
@@ -158,7 +159,7 @@ class SegmentPostings:
     def size(self) -> int:
         """A quarter of what they take unpacked: their bytes in the file, and those by version."""
         (begin, end), (first, last) = self._entry.postings, self._entry.positions
-        by_version = self._is_common * self._kept.versions // 4
+        by_version = self._is_by_version * self._kept.versions // 4
         return OBJECTS + end - begin + last - first + by_version
 
     @property
@@ -171,7 +172,7 @@ class SegmentPostings:
 
     @cached_property
     def often(self) -> Often | None:
-        if not self._is_common:
+        if not self._is_by_version:
             return None
         ordinals, middle = self._unpacked_ordinals()
         frequencies = self._unpacked_frequencies(middle)
@@ -180,8 +181,8 @@ class SegmentPostings:
         return often
 
     @property
-    def _is_common(self) -> bool:
-        return self.count * COMMON >= self._kept.versions
+    def _is_by_version(self) -> bool:
+        return self.count * BY_VERSION >= self._kept.versions
 
     def positions(self, rows: Places) -> tuple[Numbers, Places]:
         begins = self._begins

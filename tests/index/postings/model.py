@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from driftline.index.documents.values import NO_DATE, Kind, Value, ValueKind
 from driftline.index.documents.versions import Version, words_of
 from driftline.index.postings.parts import Keywords, Part
-from driftline.index.postings.segment import COMMON, SegmentPostings
+from driftline.index.postings.segment import BY_VERSION, SegmentPostings
 from driftline.index.postings.tail import Tail
 
 TEXT_FIELDS = 2
@@ -186,7 +186,7 @@ def check_often(postings: SegmentPostings, versions: int) -> None:
     for ordinal, frequency in zip(postings.ordinals, postings.frequencies, strict=True):
         expected[ordinal] = int(frequency)
     often = postings.often
-    assert (often is None) == (postings.count * COMMON < versions)
+    assert (often is None) == (postings.count * BY_VERSION < versions)
     assert often is None or often.tolist() == expected
 
 

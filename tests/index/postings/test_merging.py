@@ -148,7 +148,7 @@ def test_the_words_that_were_asked_for_last_stay_unpacked(
 ) -> None:
     monkeypatch.setattr(segments, "UNPACKED", 3)
     monkeypatch.setattr(segments, "OBJECTS", 0)
-    monkeypatch.setattr(segments, "COMMON", 0)
+    monkeypatch.setattr(segments, "BY_VERSION", 0)
     words = [str(number) for number in range(10)]
     version = Version("c", "id", (words_of(words),), (), b"")
     tail = Tail(0, 1, ())
