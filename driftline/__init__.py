@@ -115,6 +115,9 @@ COMMANDS = {
 }
 """Command -> (its module and function, its line in `driftline --help`)."""
 
+EXTRAS = {"bench": "bench", "index": "index", "pipeline": "spark"}
+"""Package of Driftline -> the extra that installs what it needs."""
+
 
 if not TYPE_CHECKING:  # type checkers know the names above, and no others
 
@@ -222,7 +225,17 @@ def _group() -> click.Group:
             if cmd_name not in COMMANDS:
                 return None
             module, _, name = COMMANDS[cmd_name][0].partition(":")
-            command: click.Command = getattr(importlib.import_module(f"driftline.{module}"), name)
+            try:
+                loaded = importlib.import_module(f"driftline.{module}")
+            except ModuleNotFoundError as error:
+                extra = EXTRAS.get(module.partition(".")[0])
+                if extra is None or (error.name or "driftline").startswith("driftline"):
+                    raise
+                package = str(error.name).partition(".")[0]
+                raise click.ClickException(
+                    f"driftline {cmd_name} needs {package}: pip install 'driftline[{extra}]'"
+                ) from None
+            command: click.Command = getattr(loaded, name)
             set_up(ctx, command, cmd_name)
             return command
 

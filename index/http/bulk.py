@@ -161,7 +161,7 @@ async def lines(receive: Receive, most: int, idle_s: float) -> AsyncIterator[byt
     skips = False
     more = True
     while more:
-        message = await received(receive, idle_s)
+        message = await received(receive, idle_s, f"nothing has come for {idle_s:g} s")
         more = message.get("more_body", False)
         *whole, last = bytes(message.get("body", b"")).split(b"\n")
         for piece in whole:

@@ -198,6 +198,12 @@ def _of_others(token: str) -> str:
         return f"{token} is written {meant}; write \\{token} for the characters themselves"
     if token[0] == "!" and token[1:2].isalnum():
         return f"! is written -, as -{token[1:]}, or NOT; write \\! for the character itself"
+    if re.search(r"\w\^\d", token):
+        return "no word counts more than others by ^; write \\^ for the character itself"
+    if re.search(r"\w\?\w", token):
+        return "? stands for no letter, as * does at the end; write \\? for the character itself"
+    if re.fullmatch(r"/.*\w.*/", token):
+        return "there are no patterns between /; write \\/ for the character itself"
     return ""
 
 

@@ -155,8 +155,8 @@ class Query:
         return str(self.root)
 
 
-_SPECIAL = re.compile(r'[\s()"*~\\]')
-_MEANT = re.compile(r"[-+<>=\[{]|(?:AND|OR|NOT)\Z|[^\W\d][\w.-]*:")
+_SPECIAL = re.compile(r'[\s()"*~\\]|(?<=\w)[\^?](?=\w)')
+_MEANT = re.compile(r"[-+<>=\[{!/|&]|(?:AND|OR|NOT)\Z|[^\W\d][\w.-]*:")
 """Texts whose beginning would have a meaning."""
 
 _PLAIN_BOUND = re.compile(r'[^\s()\[\]{}"*=]+')

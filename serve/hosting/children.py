@@ -20,7 +20,7 @@ from driftline.deploy.host.deaths import how
 from driftline.deploy.host.exits import Exits
 from driftline.deploy.host.launched import Launched, deaf_to_interrupts
 from driftline.deploy.host.runtime import Runtime
-from driftline.deploy.host.statuses import CANNOT_START
+from driftline.deploy.host.statuses import CANNOT_START, STOPPED
 from driftline.engine.errors import Unavailable
 from driftline.engine.events import about, log
 from driftline.serve.hosting.config import JOURNAL, ServiceConfig
@@ -34,6 +34,9 @@ WELL_S = 10.0
 FINISH_S = 10.0
 """So long the last checkpoints of views may take; without them the next start takes longer."""
 
+ASK_EVERY_S = 0.25
+"""How often a view is asked to end."""
+
 _MODULES = "driftline.serve.hosting.journal_process", "driftline.serve.hosting.view_process"
 
 
@@ -43,6 +46,8 @@ class Children:
 
     def __init__(self, config: ServiceConfig) -> None:
         self.restarts = 0
+        self.ending = False
+        """Whether the service ends: views that have ended, as they were asked to, stay so."""
         self._config = config
         self._exits = Exits()
         self._running: dict[str, Launched] = {}
@@ -92,6 +97,8 @@ class Children:
         self._exits.news = False
         for name, each in list(self._running.items()):
             status = each.process.poll()
+            if self.ending and status == STOPPED:
+                continue
             if status is not None and name not in self._start_at:
                 self._died(name, each, status, now)
             if now >= self._start_at.get(name, now + 1):
@@ -105,13 +112,14 @@ class Children:
 
     def finish(self) -> None:
         """Let views have their last checkpoints written, so that the next start is quick."""
-        views = [each.process for name, each in self._running.items() if name != JOURNAL]
-        for each in views:
-            each.send_signal(SIGTERM)
+        left = [each.process for name, each in self._running.items() if name != JOURNAL]
         until = monotonic() + FINISH_S
-        with suppress(subprocess.TimeoutExpired):
-            for each in views:
-                each.wait(max(0.0, until - monotonic()))
+        while left and monotonic() < until:
+            for each in left:  # again and again: one that is just starting takes no notice yet
+                each.send_signal(SIGTERM)
+            with suppress(subprocess.TimeoutExpired):
+                left[0].wait(ASK_EVERY_S)
+            left = [each for each in left if each.poll() is None]
 
     def _died(self, name: str, dead: Launched, status: int, now: float) -> None:
         dead.hear_out()

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from time import monotonic
 
+from driftline.engine.events import Trouble
 from driftline.serve.errors import Refused
 
 CLIENTS_MAX = 10_000
@@ -12,23 +14,28 @@ CLIENTS_MAX = 10_000
 
 
 class Places:
-    """A number of places; `what` is in them."""
+    """A number of places; `what` is in them. That they are all taken is told."""
 
     def __init__(self, most: int, what: str) -> None:
         self.taken = 0
         self._most = most
         self._what = what
+        self._trouble = Trouble("places-taken")
 
     @contextmanager
     def one(self) -> Iterator[None]:
         """Take a place. Raises Refused if there is none."""
         if self.taken >= self._most:
-            raise Refused("busy", f"there are {self.taken} {self._what} already: try again later")
+            there = f"there are {self.taken} {self._what} already"
+            self._trouble.failed(monotonic(), f"{there}: more are refused")
+            raise Refused("busy", f"{there}: try again later")
         self.taken += 1
         try:
             yield
         finally:
             self.taken -= 1
+            if self.taken <= self._most // 2:
+                self._trouble.over(monotonic(), f"there is room for {self._what} again")
 
 
 class Rates:

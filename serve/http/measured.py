@@ -28,7 +28,8 @@ class Measured:
 
     def __init__(self, app: ASGIApp, registry: CollectorRegistry) -> None:
         self._app = app
-        self._trouble = Trouble("requests-failed")
+        self._trouble: dict[str, Trouble] = {}
+        """By operation: that others are answered says nothing of it."""
         self._seconds = Histogram(
             "driftline_http_request_seconds",
             "Time from a request to the end of its answer; of a stream: to its beginning.",
@@ -112,20 +113,21 @@ class Measured:
             )
             log.debug(text, scope["method"], path, status, seconds * 1000, extra=fields)
         if status >= 500 and told.operation != READY:
-            self._trouble.failed(now, f"a request was answered {status}, {told.code}: {name}")
-        elif status and self._trouble.count:
-            self._trouble.over(now, "requests are answered")
+            trouble = self._trouble.setdefault(name, Trouble("requests-failed"))
+            trouble.failed(now, f"a request was answered {status}, {told.code}: {name}")
+        elif 0 < status < 400 and name in self._trouble:
+            self._trouble.pop(name).over(now, f"{name}: requests are answered again")
 
 
 def in_one_form(scope: Scope) -> str | None:
     """The path, in which only the characters of a segment that would be taken for others are
-    encoded: `%` and `/`. None: it cannot be decoded.
+    encoded: `%`, `/`, and a line feed, before which routes end. None: it cannot be decoded.
     """
     raw = scope.get("raw_path")
     if raw is None:
-        return str(scope["path"]).replace("%", "%25")
+        return str(scope["path"]).replace("%", "%25").replace("\n", "%0A")
     try:
         segments = [unquote_to_bytes(segment).decode() for segment in raw.split(b"/")]
     except UnicodeDecodeError:
         return None
-    return "/".join(re.sub("[%/]", lambda found: quote(found[0], safe=""), s) for s in segments)
+    return "/".join(re.sub("[%/\n]", lambda found: quote(found[0], safe=""), s) for s in segments)

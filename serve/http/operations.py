@@ -32,6 +32,12 @@ from driftline.serve.http.streams import ClientLeft, Sender, while_there
 
 T = TypeVar("T")
 
+BYTES_PER_S = 1 << 14
+"""A body may take as much longer as it would at this speed: a byte now and then is too slow."""
+
+SERVICE = "service"
+"""The tag of operations that are about the service itself."""
+
 TOLD = "driftline.told"
 """In the scope of a request: what is told of it, a `Told`."""
 
@@ -59,10 +65,12 @@ class Call:
 
     async def body(self) -> bytes:
         """The body. Raises Refused if it is too large, or does not come."""
-        most = self.settings.body_bytes_max
+        most, until = self.settings.body_bytes_max, monotonic() + self.settings.idle_s
         data = bytearray()
         while True:
-            message = await received(self._request.receive, self.settings.idle_s)
+            within_s = until + len(data) / BYTES_PER_S - monotonic()
+            late = f"the body has not come in time, though {len(data)} bytes of it have"
+            message = await received(self._request.receive, within_s, late)
             data += message.get("body", b"")
             if len(data) > most:
                 raise Refused("large", f"the body has more than {most} bytes")
@@ -102,7 +110,7 @@ class Operation:
     answer: Body | None = None
     refusals: tuple[int, ...] = ()
     streams: bool = False
-    tag: str = "service"
+    tag: str = SERVICE
 
     def below(self, prefix: str, parameter: Parameter[Any]) -> Operation:
         """The same operation below a prefix, which has a parameter."""
@@ -118,21 +126,29 @@ class Ground:
 
     settings: Settings
     requests: Places = field(init=False)
+    bodies: Places = field(init=False)
+    own: Places = field(init=False)
     streams: Places = field(init=False)
     bulks: Places = field(init=False)
     rates: Rates = field(init=False)
 
     def __post_init__(self) -> None:
-        self.requests = Places(self.settings.requests_max, "requests at work")
+        most = self.settings.requests_max
+        self.requests = Places(most, "requests at work")
+        self.bodies = Places(most, "requests with a body at work")
+        self.own = Places(most, "requests about the service at work")
         self.streams = Places(self.settings.streams_max, "streams")
         self.bulks = Places(self.settings.bulks_max, "bulks")
         self.rates = Rates(self.settings.requests_per_s)
 
     def places(self, operation: Operation) -> Places:
-        """Where a request for an operation has its place."""
-        if not operation.streams:
-            return self.requests
-        return self.streams if operation.method == "GET" else self.bulks
+        """Where a request for an operation has its place: whoever sends slowly, or asks much, keeps
+        no others out, and nobody who asks whether the service is well."""
+        if operation.streams:
+            return self.streams if operation.method == "GET" else self.bulks
+        if operation.tag == SERVICE:
+            return self.own
+        return self.requests if operation.body is None else self.bodies
 
 
 def routes(operations: Sequence[Operation], ground: Ground) -> list[Route]:
@@ -230,13 +246,16 @@ def _check_origin(request: Request) -> None:
         raise Refused("right", f"a page of {origin[:100]!r} may not write here")
 
 
-async def received(receive: Receive, idle_s: float) -> Mapping[str, Any]:
-    """The next message of a request's body. Raises Refused, and ClientLeft."""
+async def received(receive: Receive, within_s: float, late: str) -> Mapping[str, Any]:
+    """The next message of a request's body; `late`: what is said if it does not come.
+
+    Raises Refused, and ClientLeft.
+    """
     try:
-        async with asyncio.timeout(idle_s):
+        async with asyncio.timeout(within_s):
             message = await receive()
     except TimeoutError:
-        raise Refused("slow", f"nothing has come for {idle_s:g} s") from None
+        raise Refused("slow", late) from None
     if message["type"] == "http.disconnect":
         raise ClientLeft
     return message

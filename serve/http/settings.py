@@ -17,12 +17,13 @@ class Settings:
     within_s: float = 10.0
     """So long a read waits for its T and for its answer."""
     idle_s: float = 60.0
-    """So long a client may take for the next bytes of what it sends, or for reading the next of
-    what it is sent."""
+    """So long a client may take for a body, and a second for each 16 KiB of it; for the next bytes
+    of a bulk; or for reading the next of what it is sent."""
     heartbeat_s: float = 5.0
     """So often a stream without events says how far it is."""
     requests_max: int = 256
-    """At work at one time, without streams."""
+    """At work at one time, without streams: so many that have a body, so many that have none, and
+    so many that are about the service itself."""
     streams_max: int = 128
     """Streams of events at one time."""
     bulks_max: int = 64

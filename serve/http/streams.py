@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Mapping
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from typing import TypeVar
 
 from starlette.types import Receive, Scope, Send
@@ -59,7 +59,8 @@ class Sender:
     async def cut_off(self) -> None:
         """End the connection: what it is sent has no room, so it cannot be told anything."""
         self._scope.get(ABORT, _nothing)()
-        await asyncio.sleep(0.01)  # the server of HTTP hears of it, and complains of nothing
+        with suppress(asyncio.CancelledError):  # the service ends: nothing is left to be done
+            await asyncio.sleep(0.01)  # the server of HTTP hears of it, and complains of nothing
 
 
 def _nothing() -> None:

@@ -144,6 +144,7 @@ class _Run:
                 now = monotonic()
                 signals.check()
                 asked = signals.asked.name if signals.asked is not None else deployment.asked
+                children.ending = bool(asked)
                 if asked and not front.draining:
                     if end_at > now + ENDS_WITHIN_S:
                         end_at = now + ENDS_WITHIN_S

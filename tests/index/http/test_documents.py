@@ -41,6 +41,26 @@ def test_a_document_is_written_read_replaced_and_deleted(tmp_path: Path) -> None
     asyncio.run(drive())
 
 
+@pytest.mark.parametrize("id", ["abc%0A", "a%0Ab", "%0A", "abc%0D", "abc%00"])
+def test_an_id_with_a_control_character_is_that_of_no_other_document(
+    tmp_path: Path, id: str
+) -> None:
+    async def drive() -> None:
+        async with client_of(Service(tmp_path)) as client:
+            await client.put("/documents/abc", json=TEA)
+            for answer in (
+                await client.put(f"/documents/{id}", json={"title": "Coffee"}),
+                await client.delete(f"/documents/{id}"),
+            ):
+                assert answer.status_code == 400
+                assert "control character" in answer.json()["error"]["message"]
+            assert (await client.get("/documents/abc")).json()["document"] == TEA
+            assert (await client.put(f"/watches/{id}", json={"q": "x"})).status_code == 400
+            assert (await client.get("/search%0A?q=tea")).status_code == 404
+
+    asyncio.run(drive())
+
+
 @pytest.mark.parametrize(
     "id", ["a/b", "a/like", "100%", "%2F", "ä ö", "a?b#c", "日本", "x:y", "a+b"]
 )

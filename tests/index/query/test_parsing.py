@@ -137,6 +137,21 @@ def test_any_text_is_a_query_or_an_error_with_a_place(text: str) -> None:
             "! is written -, as -b, or NOT; write \\! for the character itself, at character 3\n"
             "  a !b\n    ^^",
         ),
+        (
+            "tea^2",
+            "no word counts more than others by ^; write \\^ for the character itself, at "
+            "character 1\n  tea^2\n  ^^^^^",
+        ),
+        (
+            "a t?a",
+            "? stands for no letter, as * does at the end; write \\? for the character itself, at "
+            "character 3\n  a t?a\n    ^^^",
+        ),
+        (
+            "/tea/",
+            "there are no patterns between /; write \\/ for the character itself, at character 1\n"
+            "  /tea/\n  ^^^^^",
+        ),
         ("OR a", "a word is missing before OR, at character 1\n  OR a\n  ^^"),
         ("a AND OR b", "a word is missing before OR, at character 7\n  a AND OR b\n        ^^"),
         ("t:OR", "a word is missing before OR, at character 3\n  t:OR\n    ^^"),
@@ -237,3 +252,13 @@ def test_a_node_knows_its_place() -> None:
         ("Phrase", '"c d"~2'),
     ]
     assert Words("a", place=Place(1, 2)) == A
+
+
+@pytest.mark.parametrize("text", ["tea^2", "t?a", "/tea/", "!b", "||", "&&", "a^b?c/d"])
+def test_words_with_characters_of_other_languages_can_be_written(text: str) -> None:
+    query = Words(text, place=Place(0, 0))
+    assert parse(str(query)).root == query
+
+
+def test_what_means_nothing_in_other_languages_need_not_be_marked() -> None:
+    assert str(parse("tea? and/or /tmp x^y")) == "tea? and/or \\/tmp x\\^y"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import socket
 import subprocess
 import sys
@@ -146,3 +147,15 @@ def test_what_cannot_be_served_is_refused_in_words(tmp_path: Path) -> None:
         port = taken.getsockname()[1]
         assert "in use" in refusal("--http", f"127.0.0.1:{port}", "--state", state)
     assert not state.exists() or not any(state.glob("input-0/*"))
+
+
+def test_a_command_says_which_packages_it_needs() -> None:
+    said = subprocess.run(
+        [sys.executable, "-c", "import sys, driftline; sys.modules['starlette'] = None; "
+         "sys.argv = ['driftline', 'serve']; driftline.main()"],
+        cwd=ROOT, capture_output=True, text=True, timeout=60,
+        env={**os.environ, "PYTHONHASHSEED": "0"},
+    )  # fmt: skip
+    assert said.returncode == 1
+    assert "driftline serve needs starlette: pip install 'driftline[index]'" in said.stderr
+    assert "Traceback" not in said.stderr

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import AsyncIterator
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
+import httpx
 import pytest
 from starlette.responses import Response
 from starlette.types import Message
@@ -15,7 +18,7 @@ from driftline.index.documents.writes import Write
 from driftline.index.http.application import application
 from driftline.serve.errors import Refused
 from driftline.serve.http.limits import Rates
-from driftline.serve.http.operations import Call, Ground, Operation
+from driftline.serve.http.operations import Body, Call, Ground, Operation
 from driftline.serve.http.settings import Settings
 from driftline.serve.views.tokens import token_of
 from tests.index.http.service import Service, client_of
@@ -183,8 +186,81 @@ def test_bulks_and_streams_do_not_take_each_others_places() -> None:
         raise AssertionError
 
     ground = Ground(Settings(requests_max=1, streams_max=2, bulks_max=3))
+    plain = Operation("GET", "/x", does, "x", "", tag="search")
     places = [
-        ground.places(Operation(method, "/x", does, "x", "", streams=streams))
-        for method, streams in (("GET", False), ("PUT", False), ("GET", True), ("POST", True))
+        ground.places(each)
+        for each in (
+            plain,
+            replace(plain, method="DELETE"),
+            replace(plain, method="PUT", body=Body({})),
+            replace(plain, streams=True),
+            replace(plain, method="POST", body=Body({}), streams=True),
+            Operation("GET", "/healthz", does, "health", ""),
+        )
     ]
-    assert places == [ground.requests, ground.requests, ground.streams, ground.bulks]
+    assert [id(each) for each in places] == [
+        id(each)
+        for each in (
+            *(ground.requests, ground.requests, ground.bodies),
+            *(ground.streams, ground.bulks, ground.own),
+        )
+    ]
+
+
+def test_who_sends_slowly_keeps_no_others_out(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Bodies of which a byte comes now and then have places of their own, for a while."""
+
+    async def drive() -> None:
+        async with served(Service(tmp_path), Settings(idle_s=0.6, requests_max=2)) as client:
+            begun = asyncio.Semaphore(0)
+
+            async def a_byte_now_and_then() -> AsyncIterator[bytes]:
+                while True:
+                    begun.release()
+                    yield b" "
+                    await asyncio.sleep(0.05)
+
+            sending = [
+                asyncio.create_task(client.put(f"/documents/{i}", content=a_byte_now_and_then()))
+                for i in range(2)
+            ]
+            for _ in range(8):
+                await begun.acquire()
+            refused = await client.put("/documents/3", json={"title": "Tea"})
+            assert refused.status_code == 429
+            for path in ("/healthz", "/metrics", "/count?q=*"):
+                assert (await client.get(path)).status_code == 200, path
+            with suppress(httpx.TransportError):  # it is told while it still sends
+                for answer in await asyncio.gather(*sending):
+                    assert answer.json()["error"]["code"] == "slow"
+            await asyncio.gather(*sending, return_exceptions=True)
+            assert (await client.put("/documents/3", json={"title": "Tea"})).status_code == 200
+
+    with caplog.at_level(logging.WARNING):
+        asyncio.run(drive())
+    told = [record.getMessage() for record in caplog.records]
+    there = "there are 2 requests with a body at work already: more are refused"
+    assert there in told
+    assert any("there is room for requests with a body at work again" in text for text in told)
+
+
+def test_the_trouble_of_one_operation_is_not_over_as_others_are_answered(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    service = Service(tmp_path)
+
+    async def drive() -> None:
+        async with client_of(service) as client:
+            service.refuses.append(Refused("full", "the disk is full"))
+            assert (await client.put("/documents/1", json={})).status_code == 507
+            assert (await client.get("/count?q=*")).status_code == 200
+            assert (await client.put("/documents/1", json={"title": 7})).status_code == 400
+            told = "put_document: requests are answered again"
+            assert not any(told in record.getMessage() for record in caplog.records)
+            assert (await client.put("/documents/1", json={})).status_code == 200
+            assert any(told in record.getMessage() for record in caplog.records)
+
+    with caplog.at_level(logging.WARNING):
+        asyncio.run(drive())
