@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from itertools import count
 
 import zmq
@@ -20,8 +21,16 @@ BEYOND_S = 1.0
 class Asker:
     """Asks the shard of a view at an address, whatever process it is that listens there."""
 
-    def __init__(self, context: zmq.Context[zmq.Socket[bytes]], name: str, address: str) -> None:
+    def __init__(
+        self,
+        context: zmq.Context[zmq.Socket[bytes]],
+        name: str,
+        address: str,
+        heard: Callable[[str], None],
+    ) -> None:
+        """`heard`: is told the name whenever something has come."""
         self.name = name
+        self._heard = heard
         self._numbers = count(1)
         self._asked: dict[int, tuple[asyncio.Future[Answer], bytes]] = {}
         """Number of a question -> who waits for the answer, and the message."""
@@ -59,6 +68,7 @@ class Asker:
         self._socket.close()
 
     def _hear(self, parts: list[bytes]) -> None:
+        self._heard(self.name)
         number, answer = decode_answer(parts[0])
         waiting, _ = self._asked.get(number, (None, b""))
         if waiting is None or waiting.done():

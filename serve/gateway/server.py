@@ -100,6 +100,10 @@ class HttpServer:
             with suppress(RuntimeError):
                 self._loop.call_soon_threadsafe(self._loop.stop)
 
+    def silent_s(self, name: str, started: float) -> float:
+        """For how long nothing was heard of a process that was started at a time."""
+        return 0.0 if self.service is None else self.service.silences.seconds(name, started)
+
     @property
     def ended(self) -> bool:
         """Whether the thread has ended."""

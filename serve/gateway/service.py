@@ -23,11 +23,13 @@ from driftline.engine.errors import DriftlineError
 from driftline.engine.events import Trouble, about, log
 from driftline.engine.wire.bundles import Item, item_time
 from driftline.serve.errors import Refused
+from driftline.serve.gateway import silences
 from driftline.serve.gateway.asker import Asker
 from driftline.serve.gateway.backend import WITHIN_S
 from driftline.serve.gateway.following import follow
 from driftline.serve.gateway.intake import Outcome
 from driftline.serve.gateway.lately import Lately
+from driftline.serve.gateway.silences import Silences
 from driftline.serve.gateway.standing import Standing
 from driftline.serve.gateway.turns import Turns
 from driftline.serve.hosting.config import JOURNAL, ServiceConfig, name_of
@@ -68,6 +70,7 @@ class Service:
         figures: Callable[[], Mapping[str, float]],
         taken: int = 0,
     ) -> None:
+        self.silences = Silences()
         self._time = 0
         self._taken = taken
         self.started = False
@@ -78,7 +81,7 @@ class Service:
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
         self._askers = {
             view.name: [
-                Asker(self._context, name, config.address(name))
+                Asker(self._context, name, config.address(name), self._heard)
                 for name in (name_of(view.name, shard) for shard in range(view.shards))
             ]
             for view in config.views
@@ -111,9 +114,12 @@ class Service:
 
     async def start(self) -> None:
         """Wait until all views have what there was when the session before ended."""
+        self._tasks = [asyncio.create_task(self._listen())]
         now = max([0, *await self._views_at()])
         self._recent_from = self._time = now
-        self._tasks = [asyncio.create_task(self._follow()), asyncio.create_task(self._look())]
+        looking = (self._look(asker) for askers in self._askers.values() for asker in askers)
+        doing = self._follow(), self._tell_letters(), *looking
+        self._tasks += [asyncio.create_task(each) for each in doing]
         await self._following.wait()
         try:
             async with asyncio.timeout(CATCHES_UP_S):
@@ -209,8 +215,10 @@ class Service:
         while True:
             try:
                 async for span in follow(self._context, self._config.feeds, self._time):
+                    self._heard(JOURNAL)
                     self._take(span)
             except DriftlineError as error:
+                self._heard(JOURNAL)
                 now = monotonic()
                 self._trouble.failed(now, f"the gateway cannot follow the journal: {error}")
                 await asyncio.sleep(1.0)
@@ -281,13 +289,23 @@ class Service:
                 return {key: x for key, x in answer.items() if isinstance(x, int | float)}
             await asyncio.sleep(0.1)
 
-    async def _look(self) -> None:
+    async def _look(self, asker: Asker) -> None:
         while True:
-            for askers in self._askers.values():
-                for asker in askers:
-                    self._seen[asker.name] = await self._status(asker)
+            self._seen[asker.name] = await self._status(asker)
+            await asyncio.sleep(LOOK_EVERY_S)
+
+    async def _tell_letters(self) -> None:
+        while True:
             self._letters.tell(monotonic())
             await asyncio.sleep(LOOK_EVERY_S)
+
+    async def _listen(self) -> None:
+        while True:
+            self.silences.look(monotonic())
+            await asyncio.sleep(silences.LOOK_EVERY_S)
+
+    def _heard(self, name: str) -> None:
+        self.silences.heard(name, monotonic())
 
 
 async def _all(asking: Sequence[Coroutine[None, None, Answer | Refused]]) -> list[Answer | Refused]:

@@ -1,13 +1,14 @@
 """The children of a service beside those of its flow: the journal's process, and the views'.
 
 A child that dies is started again; one that dies again and again, with a growing pause. One that
-says why it cannot start ends the service.
+says why it cannot start ends the service. One of which nothing is heard any more is told of, and
+killed: it is waited for twice as long each time, as it may only be slow.
 """
 
 from __future__ import annotations
 
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from signal import SIGTERM
@@ -27,6 +28,9 @@ from driftline.serve.hosting.config import JOURNAL, ServiceConfig
 
 PAUSE_S, PAUSE_S_MAX = 0.05, 5.0
 """Before the next start of a child; doubles with each death soon after a start."""
+
+SILENT_S, PATIENCE_S = 5.0, 15.0
+"""After so long a silence a child is told of; and killed."""
 
 WELL_S = 10.0
 """A child that has lived for so long had started well."""
@@ -55,6 +59,10 @@ class Children:
         self._start_at: dict[str, float] = {}
         """Child that has died -> when it is started again."""
         self._pauses: dict[str, float] = {}
+        self._patience: dict[str, float] = {}
+        self._told: set[str] = set()
+        """Children of which it was told that they are silent."""
+        self._killed: set[str] = set()
         self._roles = {JOURNAL: (JOURNAL, 0)} | {
             replace(config, role=view.name, shard=shard).name: (view.name, shard)
             for view in config.views
@@ -91,15 +99,21 @@ class Children:
         if (file := self._exits.fileno()) is not None:
             runtime.listen(file, self._exits.take)
 
-    def supervise(self) -> None:
-        """Start children again that have died. Raises Unavailable if one cannot start."""
+    def supervise(self, silent_s: Callable[[str, float], float]) -> None:
+        """Start children again that have died, and end those that hang.
+
+        `silent_s`: for how long a child, by its name, that was started at a time was not heard.
+        Raises Unavailable if one cannot start.
+        """
         now = monotonic()
         self._exits.news = False
         for name, each in list(self._running.items()):
             status = each.process.poll()
             if self.ending and status == STOPPED:
                 continue
-            if status is not None and name not in self._start_at:
+            if status is None:
+                self._look(name, each, silent_s(name, self._started_at[name]))
+            elif name not in self._start_at:
                 self._died(name, each, status, now)
             if now >= self._start_at.get(name, now + 1):
                 del self._start_at[name]
@@ -121,6 +135,24 @@ class Children:
                 left[0].wait(ASK_EVERY_S)
             left = [each for each in left if each.poll() is None]
 
+    def _look(self, name: str, child: Launched, silent_s: float) -> None:
+        """End a child that has been silent for too long."""
+        patience_s = self._patience.get(name, PATIENCE_S)
+        if silent_s < SILENT_S:
+            self._told.discard(name)
+        elif silent_s >= patience_s:
+            self._patience[name] = 2 * patience_s
+            told = about("process-hangs", name=name, pid=child.pid, seconds=silent_s)
+            text = "%s (pid %d) has been silent for %.0f s: it is killed"
+            log.error(text, name, child.pid, silent_s, extra=told)
+            self._killed.add(name)
+            child.process.kill()
+        elif name not in self._told:
+            self._told.add(name)
+            told = about("process-silent", name=name, pid=child.pid, seconds=silent_s)
+            text = "%s (pid %d) has been silent for %.0f s; after %.0f s it is killed"
+            log.warning(text, name, child.pid, silent_s, patience_s, extra=told)
+
     def _died(self, name: str, dead: Launched, status: int, now: float) -> None:
         dead.hear_out()
         if status == CANNOT_START:
@@ -131,7 +163,7 @@ class Children:
         self._start_at[name] = now + pause
         log.warning(
             "%s (pid %d) %s; it is started again in %.1f s",
-            *(name, dead.pid, how(status), pause),
+            *(name, dead.pid, "was killed" if name in self._killed else how(status), pause),
             extra=about("process-died", name=name, pid=dead.pid, status=status, pause=pause),
         )
 
@@ -151,6 +183,7 @@ class Children:
                     pass_fds=[lifeline],
                 )
 
+        self._killed.discard(name)
         self._running[name] = made = Launched(name, popen)
         self._started_at[name] = monotonic()
         self._exits.watch(made.pid)

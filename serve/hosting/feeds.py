@@ -8,9 +8,10 @@ for. No more bytes are under way to a follower than it has room for: one that is
 up, and the journal keeps nothing for it but a place to read on from.
 
 A feed is *live* while it has had every span: it is given each new one before that is stored, and
-told when it is. One that is behind is given what is stored, until there is no more of it. Each span
-says how far the journal is durable. Messages may be lost with either process: a follower says
-`follow` again and again, and begins anew if that is news.
+told when it is; and once a second in any case, as a sign of life. One that is behind is given what
+is stored, until there is no more of it. Each span says how far the journal is durable. Messages may
+be lost with either process: a follower says `follow` again and again, and begins anew if that is
+news.
 
 What is read in a turn is bounded, however many are behind: they have their turns one after the
 other. *Streams*, which have little room, share a part of their own, so any number of them leaves
@@ -40,6 +41,9 @@ FOLLOW_EVERY_S = 0.25
 GONE_AFTER_S = 5.0
 """A follower that is silent for longer is given nothing more; when it speaks it begins anew."""
 
+SIGN_EVERY_S = 1.0
+"""How often a feed that is live hears from the journal at least."""
+
 TURN_BYTES = 1 << 17
 """Bytes that a turn reads for those that are behind and no streams, some 10 ms; one span beyond."""
 
@@ -65,6 +69,8 @@ class _Feed:
         self.room = room
         self.is_stream = room < ROOM_BYTES
         self.heard_at = 0.0
+        self.told_at = 0.0
+        """When a sign of life was given last."""
         self.reading: Iterator[Span | None] | None = None
         """None: it is live."""
         self.over = False
@@ -143,6 +149,10 @@ class Feeds:
         for route, feed in list(self._feeds.items()):
             if now - feed.heard_at > GONE_AFTER_S or feed.over:
                 self.gone(route)
+        for route, feed in self._feeds.items():
+            if feed.reading is None and now - feed.told_at >= SIGN_EVERY_S:
+                feed.told_at = now
+                self.outbox.append((route, pack((_STORED, self._stored))))
         due = [(route, feed) for route, feed in self._feeds.items() if feed.is_due]
         more = self._read_on([each for each in due if not each[1].is_stream], TURN_BYTES)
         more |= self._read_on([each for each in due if each[1].is_stream], TURN_STREAM_BYTES)

@@ -163,7 +163,7 @@ class _Run:
                     raise Unavailable(f"the HTTP server has ended: {http.error}")
                 if now >= supervise_at or deployment.has_lost_one or children.has_lost_one:
                     supervise_at = now + 0.05
-                    children.supervise()
+                    children.supervise(http.silent_s)
                     deployment.supervise()
         return outcome
 
