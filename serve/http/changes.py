@@ -129,6 +129,7 @@ def journal_operation(backend: Backend, sinks: Sequence[str]) -> Operation:
         answer=EVENTS,
         refusals=(410,),
         streams=True,
+        tag="changes",
     )
 
 

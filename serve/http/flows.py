@@ -69,4 +69,5 @@ def record_operation(backend: Backend) -> Operation:
             {"type": "object", "required": ["label"], "properties": {"label": TOKEN}},
         ),
         refusals=(400, 413, 429, 503, 507),
+        tag="records",
     )

@@ -84,6 +84,7 @@ def value_operations(backend: Backend, views: Sequence[str]) -> list[Operation]:
             (NAME, KIND, PREFIX, LIMIT, BEHIND, AT, AFTER),
             answer=_VALUES,
             refusals=refusals,
+            tag="views",
         ),
         Operation(
             "GET",
@@ -94,6 +95,7 @@ def value_operations(backend: Backend, views: Sequence[str]) -> list[Operation]:
             (NAME, KEY, KIND, AT, AFTER),
             answer=_VALUE,
             refusals=refusals,
+            tag="views",
         ),
     ]
 

@@ -11,14 +11,16 @@ from pathlib import Path
 
 import httpx
 import pytest
+from starlette.applications import Starlette
 from starlette.responses import Response
 from starlette.types import Message
 
 from driftline.index.documents.writes import Write
 from driftline.index.http.application import application
 from driftline.serve.errors import Refused
+from driftline.serve.http.flows import flow_application
 from driftline.serve.http.limits import Rates
-from driftline.serve.http.operations import Body, Call, Ground, Operation
+from driftline.serve.http.operations import SERVICE, Body, Call, Ground, Operation
 from driftline.serve.http.settings import Settings
 from driftline.serve.views.tokens import token_of
 from tests.index.http.service import Service, client_of
@@ -264,3 +266,24 @@ def test_the_trouble_of_one_operation_is_not_over_as_others_are_answered(
 
     with caplog.at_level(logging.WARNING):
         asyncio.run(drive())
+
+
+def test_only_questions_about_the_service_have_the_places_of_these(tmp_path: Path) -> None:
+    """With others among them, nobody could ask whether a busy service is well."""
+    service = Service(tmp_path)
+    for app in (application(service, service.schema), flow_application(service, ["documents"])):
+
+        async def described(app: Starlette = app) -> dict[str, dict[str, dict[str, list[str]]]]:
+            transport = httpx.ASGITransport(app)
+            async with httpx.AsyncClient(transport=transport, base_url="http://x") as client:
+                paths: dict[str, dict[str, dict[str, list[str]]]]
+                paths = (await client.get("/openapi.json")).json()["paths"]
+                return paths
+
+        about = {
+            path
+            for path, methods in asyncio.run(described()).items()
+            if any(SERVICE in each["tags"] for each in methods.values())
+        }
+        asked = {"/healthz", "/readyz", "/metrics", "/figures", "/openapi.json"}
+        assert asked <= about <= asked | {"/collections"}
