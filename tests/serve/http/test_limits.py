@@ -219,7 +219,7 @@ def test_who_sends_slowly_keeps_no_others_out(
             begun = asyncio.Semaphore(0)
 
             async def a_byte_now_and_then() -> AsyncIterator[bytes]:
-                while True:
+                for _ in range(60):  # for much longer than it may take
                     begun.release()
                     yield b" "
                     await asyncio.sleep(0.05)
@@ -285,5 +285,5 @@ def test_only_questions_about_the_service_have_the_places_of_these(tmp_path: Pat
             for path, methods in asyncio.run(described()).items()
             if any(SERVICE in each["tags"] for each in methods.values())
         }
-        asked = {"/healthz", "/readyz", "/metrics", "/figures", "/openapi.json"}
+        asked = {"/healthz", "/readyz", "/metrics", "/figures"}
         assert asked <= about <= asked | {"/collections"}
