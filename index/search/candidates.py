@@ -5,7 +5,7 @@ leaves that are left can add less than what the best versions have already, most
 the question: a common word is in nearly all versions, and adds little. Invariant: a version that is
 left out has a lower score than as many others as are wanted, so the best ones are the same as if
 all were scored. Scores that are compared here are of 32 bits, and added up in another order than
-those that are told: `_SLACK` is more than makes them differ.
+those that are told: `_SLACK` is more than they differ by.
 
 (MaxScore: Turtle and Flood, Query evaluation: strategies and optimizations, 1995.)
 """
