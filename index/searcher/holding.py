@@ -36,8 +36,9 @@ from driftline.index.search.shard import Shard
 from driftline.index.searcher.files import Files
 from driftline.index.watches.watches import Watches
 
-MERGED = 4
-"""Segments that are merged at least."""
+LARGER = 2
+"""A segment that stays is larger than so many times all later ones together: a query looks through
+each segment, and so takes a quarter of a millisecond for it, however small it is."""
 
 WASTE = 3
 """If of one in so many versions of a segment nobody can ask for any more, it is written again."""
@@ -187,10 +188,9 @@ class Holding:
 def merged_from(sizes: Sequence[int]) -> int:
     """The number of the segment from which on all should become one; as many as there are: none.
 
-    Of those that stay each is larger than all later ones together, except for the last few: so
-    their number grows with the logarithm of what there is, and so does how often it is copied.
+    Their number grows with the logarithm of what there is, and so does how often it is copied.
     """
-    for first in range(len(sizes) - MERGED + 1):
-        if sizes[first] <= sum(sizes[first + 1 :]):
+    for first in range(len(sizes) - 1):
+        if sizes[first] <= LARGER * sum(sizes[first + 1 :]):
             return first
     return len(sizes)

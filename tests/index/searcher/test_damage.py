@@ -16,7 +16,6 @@ from driftline.index.documents.schema import Schema
 from driftline.index.postings.sections import DamagedSegment, Sections
 from driftline.index.postings.segment import Segment
 from driftline.index.searcher import Searcher
-from driftline.index.searcher.holding import MERGED
 from driftline.serve.errors import Refused
 from tests.index.search.model import Document, Model, Write
 from tests.index.searcher.world import COLLECTION, SCHEMA, check, items_of
@@ -148,7 +147,7 @@ def test_damage_that_comes_after_a_page_was_checked_is_found_when_an_answer_fail
 def test_damage_that_a_merge_finds_is_known_here(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    parts = saved(tmp_path, saves=MERGED)
+    parts = saved(tmp_path)
     path = segments(tmp_path)[1]
     damage_postings(path)
     searcher = loaded(tmp_path, parts)
@@ -165,7 +164,7 @@ def test_damage_that_a_merge_finds_is_known_here(
 
 
 def test_a_merge_that_has_failed_is_tried_again_after_the_next_checkpoint(tmp_path: Path) -> None:
-    searcher = loaded(tmp_path, saved(tmp_path, saves=MERGED))
+    searcher = loaded(tmp_path, saved(tmp_path))
     assert searcher.work() is not None
     assert searcher.work() is None
     searcher.freeze()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from math import log2
+from math import log
 from pathlib import Path
 
 import pytest
@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from driftline.index.searcher import Searcher
 from driftline.index.searcher.files import Files
-from driftline.index.searcher.holding import MERGED, merged_from
+from driftline.index.searcher.holding import LARGER, merged_from
 from tests.index.search.model import Document, Model, Write
 from tests.index.searcher.world import SCHEMA, check, items_of
 
@@ -32,10 +32,10 @@ def freeze(searcher: Searcher) -> list[bytes]:
 
 @pytest.fixture
 def searcher(tmp_path: Path) -> Searcher:
-    """A searcher with as many segments as are merged."""
+    """A searcher with two segments of one size, which are to be merged."""
     searcher = Searcher(SCHEMA, tmp_path / "index")
     searcher.apply(1, [])
-    for _ in range(MERGED):
+    for _ in range(2):
         freeze(searcher)
         searcher.saved()
     return searcher
@@ -97,7 +97,7 @@ def test_a_merge_that_cannot_be_used_changes_nothing(tmp_path: Path, searcher: S
     work.done()  # without a file
     check([searcher], MODEL, QUERIES, searcher.time)
     assert searcher.work() is None
-    assert searcher.figures()["segments"] == MERGED
+    assert searcher.figures()["segments"] == 2
 
 
 def test_a_draft_stays_while_its_file_is_needed_and_not_there(tmp_path: Path) -> None:
@@ -123,13 +123,15 @@ def test_segments_are_few_and_each_version_is_copied_few_times(saved: list[int])
         sizes.append(size)
         most = max(most, len(sizes))
         if run := sizes[merged_from(sizes) :]:
-            assert len(run) >= MERGED
+            assert len(run) > 1
             copied += sum(run)
             sizes[-len(run) :] = [sum(run)]
-    doublings = log2(sum(saved) + 1)
-    assert sum(sizes) == sum(saved)
-    assert most <= MERGED + doublings
-    assert copied <= sum(saved) * doublings
+    total = sum(saved)
+    assert sum(sizes) == total
+    # Each that stays is larger than LARGER times all later ones, and one is new.
+    assert most <= 2 + log(total + 1, LARGER + 1)
+    # A segment becomes part of one that is larger by a part of it, or is new.
+    assert copied <= total * (1 + log(total + 1, 1 + 1 / LARGER))
 
 
 def test_what_is_no_longer_retained_is_not_saved(searcher: Searcher) -> None:

@@ -16,7 +16,7 @@ from driftline.engine.errors import SnapshotDamaged
 from driftline.engine.wire.bundles import Item
 from driftline.engine.wire.codec import pack, unpack
 from driftline.index.documents.writes import WatchWrite, Write, document_flow
-from driftline.index.searcher import Searcher, holding
+from driftline.index.searcher import Searcher
 from driftline.index.watches.events import Event
 from driftline.serve.errors import Refused
 from tests.index.search.model import Document
@@ -38,11 +38,6 @@ WRITES = st.lists(
     | st.builds(WatchWrite, st.just("c"), st.sampled_from("vw"), st.none() | QUERIES),
     max_size=25,
 )
-
-
-@pytest.fixture(autouse=True)
-def _few_are_merged(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(holding, "MERGED", 2)
 
 
 def items_of(writes: list[Write | WatchWrite]) -> list[Item]:
