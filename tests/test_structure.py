@@ -127,6 +127,7 @@ DRIVERS = (
     "serve/gateway",
     "serve/hosting/children.py",
     "serve/hosting/journal_process.py",
+    "serve/hosting/lines.py",
     "serve/hosting/processes.py",
     "serve/hosting/view_process.py",
     "serve/http",

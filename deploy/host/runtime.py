@@ -242,18 +242,19 @@ class Runtime:
             self._freed.rest(now)
 
     def flush(self, party: Party) -> None:
-        """Send the messages of a party, and begin its jobs."""
+        """Begin the jobs of a party, and send its messages."""
+        # Jobs first: ZeroMQ's thread, which a message wakes, may take this core for a while.
+        for job in party.jobs:
+            carry_out = self._stores.get(party.name, self._carry_out)
+            assert carry_out is not None, f"nobody to carry out {job!r}"
+            self._disk.put(party, job, carry_out)
+        party.jobs.clear()
         for to, data in party.outbox:
             if to in self._local:
                 self._local[to].put(data)
             else:
                 self._send(party, to, data)
         party.outbox.clear()
-        for job in party.jobs:
-            carry_out = self._stores.get(party.name, self._carry_out)
-            assert carry_out is not None, f"nobody to carry out {job!r}"
-            self._disk.put(party, job, carry_out)
-        party.jobs.clear()
 
     def close(self, linger_ms: int = LINGER_MS) -> None:
         """Send all messages, finish all jobs, release the sockets."""

@@ -26,8 +26,8 @@ class Seat:
 
     @property
     def sends(self) -> bool:
-        """Whether it has messages to send; with a socket of its own it may have sent some."""
-        return bool(self.party.outbox) or self._socket is not None
+        """Whether it has messages for ZeroMQ to send; by its own socket it may have sent some."""
+        return bool(self.party.outbox) or isinstance(self._socket, zmq.Socket)
 
     def arm(self, poller: zmq.Poller) -> None:
         """Poll the socket only while there is room: otherwise the loop would spin."""

@@ -153,9 +153,13 @@ class Matching:
         """How often each version has a leaf that adds to scores."""
         found = self._kept_often(leaf)
         if found is None:
-            ordinals, frequencies = self.hits(leaf)
-            found = self._often[leaf] = np.zeros(self.count, np.uint32)
-            found[ordinals] = frequencies
+            if isinstance(leaf, WordsFrom | Near):
+                found = self._together(self.postings(leaf).values())
+            else:
+                ordinals, frequencies = self.hits(leaf)
+                found = np.zeros(self.count, np.uint32)
+                found[ordinals] = frequencies
+            self._often[leaf] = found
         return found
 
     def within(self, leaf: Scoring, versions: NDArray[np.intp]) -> tuple[Places, Often]:
@@ -190,7 +194,9 @@ class Matching:
                 phrase = self.phrase(leaf)
                 return Hits(*find_phrase(phrase, leaf.slop, self.count)) if phrase else NO_HITS
             case WordsFrom() | Near():
-                return self._together(self.postings(leaf).values())
+                often = self.often(leaf)
+                ordinals = np.flatnonzero(often).astype(np.uint32)
+                return Hits(ordinals, often[ordinals].astype(np.uint32, copy=False))
         assert_never(leaf)
 
     def _hits(self, postings: Postings) -> Hits:
@@ -201,14 +207,13 @@ class Matching:
         ordinals = postings.ordinals
         return ordinals[: np.searchsorted(ordinals, self.count)]
 
-    def _together(self, words: Iterable[Postings]) -> Hits:
-        """Versions with any of some words, each as often as it has all of them together."""
+    def _together(self, words: Iterable[Postings]) -> NDArray[np.uint32]:
+        """How often each version has some words, all of them together."""
         often = np.zeros(self.count, np.uint32)
         for word in words:
             hits = self._hits(word)
             often[hits.ordinals] += hits.frequencies
-        ordinals = np.flatnonzero(often).astype(np.uint32)
-        return Hits(ordinals, often[ordinals])
+        return often
 
     def _words(self, leaf: Word | WordsFrom | Near) -> Iterable[str]:
         """The words of the part that a leaf stands for, and perhaps some that it has not."""

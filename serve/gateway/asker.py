@@ -6,11 +6,9 @@ import asyncio
 from collections.abc import Callable
 from itertools import count
 
-import zmq
-
 from driftline.engine.errors import PayloadError
 from driftline.serve.errors import Refused
-from driftline.serve.gateway.sockets import LoopSocket, dealer
+from driftline.serve.gateway.line import LoopLine
 from driftline.serve.hosting.asking import Asked, TakenBack, decode_answer, encode_asked
 from driftline.serve.views.hosted import Answer, Question
 
@@ -19,26 +17,16 @@ BEYOND_S = 1.0
 
 
 class Asker:
-    """Asks the shard of a view at an address, whatever process it is that listens there."""
+    """Asks the shard of a view at a path, whatever process it is that listens there."""
 
-    def __init__(
-        self,
-        context: zmq.Context[zmq.Socket[bytes]],
-        name: str,
-        address: str,
-        heard: Callable[[str], None],
-    ) -> None:
+    def __init__(self, name: str, path: str, heard: Callable[[str], None]) -> None:
         """`heard`: is told the name whenever something has come."""
         self.name = name
         self._heard = heard
         self._numbers = count(1)
         self._asked: dict[int, tuple[asyncio.Future[Answer], bytes]] = {}
         """Number of a question -> who waits for the answer, and the message."""
-        socket = dealer(context)
-        connected = socket.get_monitor_socket(zmq.EVENT_HANDSHAKE_SUCCEEDED)
-        self._socket = LoopSocket(socket, self._hear)
-        self._connected = LoopSocket(connected, self._ask_again)
-        socket.connect(address)
+        self._line = LoopLine(path, self._hear, self._ask_again)
 
     async def ask(self, question: Question, after: int, within_s: float) -> Answer:
         """The answer. Raises Refused; "unavailable" if none has come in time."""
@@ -50,7 +38,7 @@ class Asker:
         answer: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
         self._asked[number] = answer, data
         try:
-            self._socket.send(data)
+            self._line.send(data)
             async with asyncio.timeout(within_s + BEYOND_S):
                 return await answer
         except TimeoutError:
@@ -59,17 +47,15 @@ class Asker:
         finally:
             self._asked.pop(number, None)
             if not answer.done() or answer.cancelled():
-                self._socket.send(encode_asked(TakenBack(number)))
+                self._line.send(encode_asked(TakenBack(number)))
 
     def close(self) -> None:
         """Ask nothing more."""
-        self._connected.close()
-        self._socket.socket.disable_monitor()
-        self._socket.close()
+        self._line.close()
 
-    def _hear(self, parts: list[bytes]) -> None:
+    def _hear(self, data: bytes) -> None:
         self._heard(self.name)
-        number, answer = decode_answer(parts[0])
+        number, answer = decode_answer(data)
         waiting, _ = self._asked.get(number, (None, b""))
         if waiting is None or waiting.done():
             return
@@ -78,7 +64,7 @@ class Asker:
         else:
             waiting.set_result(answer)
 
-    def _ask_again(self, parts: list[bytes]) -> None:
+    def _ask_again(self) -> None:
         """A process of the view can be reached: it may be another one than before."""
         for _, data in list(self._asked.values()):
-            self._socket.send(data)
+            self._line.send(data)

@@ -5,14 +5,12 @@ from __future__ import annotations
 import asyncio
 import secrets
 from collections import deque
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
-
-import zmq
 
 from driftline.engine.errors import Unavailable
 from driftline.serve.errors import NoLongerRetained
-from driftline.serve.gateway.sockets import LoopSocket, dealer
+from driftline.serve.gateway.line import LoopLine
 from driftline.serve.gateway.turns import PIECE_BYTES, PIECE_ITEMS, Turns, pieces
 from driftline.serve.hosting.feeds import (
     FOLLOW_EVERY_S,
@@ -26,8 +24,7 @@ from driftline.serve.journal import Span
 
 
 async def follow(
-    context: zmq.Context[zmq.Socket[bytes]],
-    address: str,
+    path: str,
     since: int,
     name: str = "gateway",
     over: asyncio.Event | None = None,
@@ -44,10 +41,12 @@ async def follow(
     """
     following = Following(f"{name}-{secrets.token_hex(4)}", secrets.token_hex(8), since, room)
     came = _Came()
-    found = dealer(context)
-    socket = LoopSocket(found, came.take)
-    found.connect(address)
-    tasks: list[asyncio.Task[None]] = [asyncio.create_task(_say_so(socket, following))]
+
+    def say_so() -> None:
+        line.send(following.follow(NOBODY))
+
+    line = LoopLine(path, came.take, say_so)
+    tasks: list[asyncio.Task[None]] = [asyncio.create_task(_again_and_again(say_so))]
     if over is not None:
         tasks.append(asyncio.create_task(_end(came, over)))
     try:
@@ -75,13 +74,13 @@ async def follow(
                             await turns.take()
                         yield piece
             if credit := following.credit():
-                socket.send(credit)
+                line.send(credit)
     finally:
         for task in tasks:
             task.cancel()
             with suppress(asyncio.CancelledError):
                 await task
-        socket.close()
+        line.close()
 
 
 class _Came:
@@ -92,9 +91,9 @@ class _Came:
         self._over = False
         self._waiting: asyncio.Future[None] | None = None
 
-    def take(self, parts: list[bytes]) -> None:
+    def take(self, data: bytes) -> None:
         """A message has come."""
-        self._messages.append(parts[0])
+        self._messages.append(data)
         self._wake()
 
     def end(self) -> None:
@@ -119,7 +118,7 @@ async def _end(came: _Came, over: asyncio.Event) -> None:
     came.end()
 
 
-async def _say_so(socket: LoopSocket, following: Following) -> None:
+async def _again_and_again(say_so: Callable[[], None]) -> None:
     while True:
-        socket.send(following.follow(NOBODY))
         await asyncio.sleep(FOLLOW_EVERY_S)
+        say_so()

@@ -102,7 +102,7 @@ class HttpServer:
 
     def silent_s(self, name: str, started: float) -> float:
         """For how long nothing was heard of a process that was started at a time."""
-        return 0.0 if self.service is None else self.service.silences.seconds(name, started)
+        return 0.0 if self.service is None else self.service.hearing.silent_s(name, started)
 
     @property
     def ended(self) -> bool:

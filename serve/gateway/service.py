@@ -16,20 +16,18 @@ from heapq import heappop, heappush
 from itertools import count, takewhile
 from time import monotonic, time_ns
 
-import zmq
-
 from driftline.deploy.parties.letters import DeadLetters
 from driftline.engine.errors import DriftlineError
 from driftline.engine.events import Trouble, about, log
 from driftline.engine.wire.bundles import Item, item_time
 from driftline.serve.errors import Refused
-from driftline.serve.gateway import silences
+from driftline.serve.gateway import hearing
 from driftline.serve.gateway.asker import Asker
 from driftline.serve.gateway.backend import WITHIN_S
 from driftline.serve.gateway.following import follow
 from driftline.serve.gateway.intake import Outcome
 from driftline.serve.gateway.lately import Lately
-from driftline.serve.gateway.silences import Silences
+from driftline.serve.gateway.hearing import Hearing
 from driftline.serve.gateway.standing import Standing
 from driftline.serve.gateway.turns import Turns
 from driftline.serve.hosting.config import JOURNAL, ServiceConfig, name_of
@@ -70,7 +68,7 @@ class Service:
         figures: Callable[[], Mapping[str, float]],
         taken: int = 0,
     ) -> None:
-        self.silences = Silences()
+        self.hearing = Hearing()
         self._time = 0
         self._taken = taken
         self.started = False
@@ -78,10 +76,9 @@ class Service:
         self._submit = submit
         self._figures = figures
         self._loop = asyncio.get_running_loop()
-        self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
         self._askers = {
             view.name: [
-                Asker(self._context, name, config.address(name), self._heard)
+                Asker(name, config.line(name), self._heard)
                 for name in (name_of(view.name, shard) for shard in range(view.shards))
             ]
             for view in config.views
@@ -145,7 +142,6 @@ class Service:
         for askers in self._askers.values():
             for asker in askers:
                 asker.close()
-        self._context.destroy(linger=0)
 
     # Records.
 
@@ -203,7 +199,7 @@ class Service:
 
     def spans(self, since: int) -> AsyncIterator[Span]:
         feeds, over = self._config.feeds, self._over
-        return follow(self._context, feeds, since, "subscriber", over, STREAM_BYTES, self._turns)
+        return follow(feeds, since, "subscriber", over, STREAM_BYTES, self._turns)
 
     async def _wait_for(self, time: int) -> None:
         if self._time < time:
@@ -214,7 +210,7 @@ class Service:
     async def _follow(self) -> None:
         while True:
             try:
-                async for span in follow(self._context, self._config.feeds, self._time):
+                async for span in follow(self._config.feeds, self._time):
                     self._heard(JOURNAL)
                     self._take(span)
             except DriftlineError as error:
@@ -301,11 +297,11 @@ class Service:
 
     async def _listen(self) -> None:
         while True:
-            self.silences.look(monotonic())
-            await asyncio.sleep(silences.LOOK_EVERY_S)
+            self.hearing.look(monotonic())
+            await asyncio.sleep(hearing.LOOK_EVERY_S)
 
     def _heard(self, name: str) -> None:
-        self.silences.heard(name, monotonic())
+        self.hearing.heard(name, monotonic())
 
 
 async def _all(asking: Sequence[Coroutine[None, None, Answer | Refused]]) -> list[Answer | Refused]:

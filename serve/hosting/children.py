@@ -10,7 +10,8 @@ from __future__ import annotations
 import subprocess
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from math import inf
 from signal import SIGTERM
 from time import monotonic
 from types import TracebackType
@@ -44,25 +45,38 @@ ASK_EVERY_S = 0.25
 _MODULES = "driftline.serve.hosting.journal_process", "driftline.serve.hosting.view_process"
 
 
+@dataclass(slots=True)
+class _Child:
+    """A child that was started; all of it is over with its process."""
+
+    launched: Launched
+    started_at: float
+    start_again_at: float = inf
+    """It has died, and is started again then."""
+    silence_told: bool = False
+    killed: bool = False
+
+
 class Children:
     """The journal and all views. A context manager: on leaving it they are killed, which loses
-    nothing."""
+    nothing.
 
-    def __init__(self, config: ServiceConfig) -> None:
+    `start`: starts the process that a configuration is of.
+    """
+
+    def __init__(
+        self, config: ServiceConfig, start: Callable[[ServiceConfig], Launched] | None = None
+    ) -> None:
         self.restarts = 0
         self.ending = False
         """Whether the service ends: views that have ended, as they were asked to, stay so."""
         self._config = config
+        self._launch = start or launch
         self._exits = Exits()
-        self._running: dict[str, Launched] = {}
-        self._started_at: dict[str, float] = {}
-        self._start_at: dict[str, float] = {}
-        """Child that has died -> when it is started again."""
+        self._running: dict[str, _Child] = {}
         self._pauses: dict[str, float] = {}
+        """Name -> the last pause before a start; `_patience`: with the next silence."""
         self._patience: dict[str, float] = {}
-        self._told: set[str] = set()
-        """Children of which it was told that they are silent."""
-        self._killed: set[str] = set()
         self._roles = {JOURNAL: (JOURNAL, 0)} | {
             replace(config, role=view.name, shard=shard).name: (view.name, shard)
             for view in config.views
@@ -81,13 +95,13 @@ class Children:
         trace: TracebackType | None,
     ) -> None:
         for each in self._running.values():
-            each.end()
+            each.launched.end()
         self._exits.close()
 
     @property
     def pids(self) -> Mapping[str, int]:
         """Process ids by name. Any thread may ask."""
-        return {name: each.pid for name, each in list(self._running.items())}
+        return {name: each.launched.pid for name, each in list(self._running.items())}
 
     @property
     def has_lost_one(self) -> bool:
@@ -108,16 +122,15 @@ class Children:
         now = monotonic()
         self._exits.news = False
         for name, each in list(self._running.items()):
-            status = each.process.poll()
+            status = each.launched.process.poll()
             if self.ending and status == STOPPED:
                 continue
             if status is None:
-                self._look(name, each, silent_s(name, self._started_at[name]))
-            elif name not in self._start_at:
+                self._look(name, each, silent_s(name, each.started_at))
+            elif each.start_again_at == inf:
                 self._died(name, each, status, now)
-            if now >= self._start_at.get(name, now + 1):
-                del self._start_at[name]
-                each.cut()
+            if now >= each.start_again_at:
+                each.launched.cut()
                 self._start(name)
                 self.restarts += 1
                 pid = self.pids[name]
@@ -126,7 +139,7 @@ class Children:
 
     def finish(self) -> None:
         """Let views have their last checkpoints written, so that the next start is quick."""
-        left = [each.process for name, each in self._running.items() if name != JOURNAL]
+        left = [each.launched.process for name, each in self._running.items() if name != JOURNAL]
         until = monotonic() + FINISH_S
         while left and monotonic() < until:
             for each in left:  # again and again: one that is just starting takes no notice yet
@@ -135,55 +148,59 @@ class Children:
                 left[0].wait(ASK_EVERY_S)
             left = [each for each in left if each.poll() is None]
 
-    def _look(self, name: str, child: Launched, silent_s: float) -> None:
+    def _look(self, name: str, each: _Child, silent_s: float) -> None:
         """End a child that has been silent for too long."""
-        patience_s = self._patience.get(name, PATIENCE_S)
+        patience_s, pid = self._patience.get(name, PATIENCE_S), each.launched.pid
         if silent_s < SILENT_S:
-            self._told.discard(name)
+            each.silence_told = False
         elif silent_s >= patience_s:
             self._patience[name] = 2 * patience_s
-            told = about("process-hangs", name=name, pid=child.pid, seconds=silent_s)
+            told = about("process-hangs", name=name, pid=pid, seconds=silent_s)
             text = "%s (pid %d) has been silent for %.0f s: it is killed"
-            log.error(text, name, child.pid, silent_s, extra=told)
-            self._killed.add(name)
-            child.process.kill()
-        elif name not in self._told:
-            self._told.add(name)
-            told = about("process-silent", name=name, pid=child.pid, seconds=silent_s)
+            log.error(text, name, pid, silent_s, extra=told)
+            each.killed = True
+            each.launched.process.kill()
+        elif not each.silence_told:
+            each.silence_told = True
+            told = about("process-silent", name=name, pid=pid, seconds=silent_s)
             text = "%s (pid %d) has been silent for %.0f s; after %.0f s it is killed"
-            log.warning(text, name, child.pid, silent_s, patience_s, extra=told)
+            log.warning(text, name, pid, silent_s, patience_s, extra=told)
 
-    def _died(self, name: str, dead: Launched, status: int, now: float) -> None:
+    def _died(self, name: str, each: _Child, status: int, now: float) -> None:
+        dead = each.launched
         dead.hear_out()
         if status == CANNOT_START:
             raise Unavailable("\n".join(dead.mouth.last) or f"{name} cannot start")
-        started_well = now - self._started_at[name] > WELL_S
+        started_well = now - each.started_at > WELL_S
         pause = PAUSE_S if started_well else min(PAUSE_S_MAX, self._pauses.get(name, 0.025) * 2)
         self._pauses[name] = pause
-        self._start_at[name] = now + pause
+        each.start_again_at = now + pause
         log.warning(
             "%s (pid %d) %s; it is started again in %.1f s",
-            *(name, dead.pid, "was killed" if name in self._killed else how(status), pause),
+            *(name, dead.pid, "was killed" if each.killed else how(status), pause),
             extra=about("process-died", name=name, pid=dead.pid, status=status, pause=pause),
         )
 
     def _start(self, name: str) -> None:
         role, shard = self._roles[name]
-        config = replace(self._config, role=role, shard=shard)
-        module = _MODULES[role != JOURNAL]
+        launched = self._launch(replace(self._config, role=role, shard=shard))
+        self._running[name] = _Child(launched, monotonic())
+        self._exits.watch(launched.pid)
 
-        def popen(lifeline: int, stdout: int, stderr: int) -> subprocess.Popen[bytes]:
-            with deaf_to_interrupts():
-                return subprocess.Popen(
-                    child.command(module, replace(config, lifeline=lifeline).to_json()),
-                    env=child.environment(),
-                    stdin=subprocess.DEVNULL,
-                    stdout=stdout,
-                    stderr=stderr,
-                    pass_fds=[lifeline],
-                )
 
-        self._killed.discard(name)
-        self._running[name] = made = Launched(name, popen)
-        self._started_at[name] = monotonic()
-        self._exits.watch(made.pid)
+def launch(config: ServiceConfig) -> Launched:
+    """Start the process that the configuration is of."""
+    module = _MODULES[config.role != JOURNAL]
+
+    def popen(lifeline: int, stdout: int, stderr: int) -> subprocess.Popen[bytes]:
+        with deaf_to_interrupts():
+            return subprocess.Popen(
+                child.command(module, replace(config, lifeline=lifeline).to_json()),
+                env=child.environment(),
+                stdin=subprocess.DEVNULL,
+                stdout=stdout,
+                stderr=stderr,
+                pass_fds=[lifeline],
+            )
+
+    return Launched(config.name, popen)

@@ -115,14 +115,14 @@ class ServiceConfig:
         """The directory of the journal or of a shard of a view."""
         return Path(self.directory) / name
 
-    def address(self, name: str) -> str:
-        """Where a shard of a view, or the journal, is reached."""
-        return f"ipc://{self.process.sockets}/{name}.asks" if name != JOURNAL else self.feeds
+    def line(self, name: str) -> str:
+        """The path at which a shard of a view is called, to be asked."""
+        return f"{self.process.sockets}/{name}.asks"
 
     @property
     def feeds(self) -> str:
-        """Where the journal is followed."""
-        return f"ipc://{self.process.sockets}/journal.feeds"
+        """The path at which the journal is called, to be followed."""
+        return f"{self.process.sockets}/journal.feeds"
 
 
 def name_of(view: str, shard: int) -> str:

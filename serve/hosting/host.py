@@ -196,6 +196,11 @@ class ViewHost(Party):
             heappush(self._deadlines, (self.now + asked.within_s, route, asked.number))
         self._waits[key] = self._follower.wait(until, partial(self._ready.append, key))
 
+    def left(self, route: bytes) -> None:
+        """An asker has gone: nobody waits for these answers."""
+        for number in [number for other, number in self._asked if other == route]:
+            self._forget(route, number)
+
     def turn(self) -> bool:
         more = super().turn()
         until = self._clock() + APPLY_S

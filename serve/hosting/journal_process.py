@@ -5,12 +5,9 @@ CONFIG is the JSON form of `ServiceConfig`. The process runs until its parent en
 
 from __future__ import annotations
 
-import os
 import sys
 from pathlib import Path
 from time import monotonic, time
-
-import zmq
 
 from driftline.deploy.host.runtime import Runtime
 from driftline.engine.errors import MalformedMessage, Unavailable
@@ -23,6 +20,7 @@ from driftline.engine.wire.senders import CONSUMER
 from driftline.serve.hosting.config import JOURNAL, ServiceConfig
 from driftline.serve.hosting.feeds import Feeds
 from driftline.serve.hosting.journal_server import JournalServer
+from driftline.serve.hosting.lines import Lines
 from driftline.serve.hosting.processes import run_process
 from driftline.serve.journal import Journal, Span
 
@@ -33,8 +31,8 @@ DRAIN = 64
 """Messages of followers that a turn takes at most."""
 
 
-class FeedSocket(Party):
-    """The socket of the feeds, over which spans leave as soon as the journal has them."""
+class FeedLines(Party):
+    """The lines of the feeds, over which spans leave as soon as the journal has them."""
 
     def __init__(self, server: JournalServer, config: ServiceConfig) -> None:
         super().__init__("feeds")
@@ -44,12 +42,8 @@ class FeedSocket(Party):
         self._stored = -1
         self._drop_at = 0.0
         self._trouble = Trouble("journal-not-dropped")
-        self._context = zmq.Context()
-        self.socket = self._context.socket(zmq.ROUTER)
-        self.socket.set_hwm(0)  # what is under way is bounded by what followers have room for
-        self.socket.setsockopt(zmq.ROUTER_HANDOVER, 1)
-        self.socket.setsockopt(zmq.ROUTER_MANDATORY, 1)  # who has left is not read to any more
-        self.socket.bind(config.feeds)
+        self.lines = Lines(self._feeds.gone)  # who has left is not read to any more
+        self.lines.listen(config.feeds)
         server.journal.followers.append(self.forward)
 
     @property
@@ -61,21 +55,20 @@ class FeedSocket(Party):
         """Send a span before it is stored."""
         self._feeds.forward(span)
         self._send()
-        os.sched_yield()  # let ZeroMQ's thread send it, if it waits for this core
 
     def drain(self) -> None:
         """Take the messages that have come."""
-        try:
-            for _ in range(DRAIN):
-                route, data = self.socket.recv_multipart(zmq.NOBLOCK)
-                try:
-                    self._feeds.take(route, data, monotonic())
-                except MalformedMessage:
-                    self.malformed += 1
-        except zmq.Again:
-            pass
+        for _ in range(DRAIN):
+            if (came := self.lines.next()) is None:
+                break
+            try:
+                self._feeds.take(*came, monotonic())
+            except MalformedMessage:
+                self.malformed += 1
 
     def turn(self) -> bool:
+        if self.lines.has_more:
+            self.drain()
         if self._server.stored != self._stored:
             self._stored = self._server.stored
             self._feeds.stored(self._stored)
@@ -84,20 +77,15 @@ class FeedSocket(Party):
         if self.now >= self._drop_at:
             self._drop_at = self.now + DROP_EVERY_S
             self._drop()
-        return more
+        return more or self.lines.has_more
 
     def close(self) -> None:
-        """Release the socket."""
-        self._context.destroy(linger=0)
+        """End all lines."""
+        self.lines.close()
 
     def _send(self) -> None:
         for route, data in self._feeds.outbox:
-            try:
-                self.socket.send_multipart((route, data))
-            except zmq.ZMQError as error:
-                if error.errno != zmq.EHOSTUNREACH:
-                    raise
-                self._feeds.gone(route)
+            self.lines.send(route, data)
         self._feeds.outbox.clear()
 
     def _drop(self) -> None:
@@ -121,8 +109,8 @@ def run_journal(config: ServiceConfig) -> None:
     server = JournalServer(journal)
     runtime = Runtime(transport=config.network.transport(Path(process.sockets)))
     runtime.add(server, config.network.inbox(CONSUMER, process.sockets))
-    feeds = FeedSocket(server, config)
-    runtime.watch(feeds, feeds.socket, feeds.drain, lambda: True)
+    feeds = FeedLines(server, config)
+    runtime.watch(feeds, feeds.lines.fileno(), feeds.drain, lambda: True)
     runtime.run(lambda: False)
 
 

@@ -10,12 +10,10 @@ import os
 import secrets
 import signal
 import sys
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Sequence
+from functools import partial
 from time import perf_counter, time
 from types import FrameType
-
-import zmq
 
 from driftline.deploy.host.exits import Exits
 from driftline.deploy.host.runtime import Runtime
@@ -25,9 +23,10 @@ from driftline.engine.flow.loading import load_flow
 from driftline.engine.moments import time_in_words
 from driftline.engine.sinks.directory import reported
 from driftline.engine.wire.party import Party
-from driftline.serve.hosting.config import JOURNAL, Place, ServiceConfig
+from driftline.serve.hosting.config import Place, ServiceConfig
 from driftline.serve.hosting.feeds import ROOM_BYTES, Following
 from driftline.serve.hosting.host import APPLY_S, Pace, ViewHost
+from driftline.serve.hosting.lines import Lines, Route
 from driftline.serve.hosting.processes import run_process
 from driftline.serve.hosting.retained import Retained, noted
 from driftline.serve.views.checkpoint import restored, writing
@@ -42,77 +41,79 @@ RETAINED = "retained"
 DRAIN = 32
 """Questions that a turn takes at most."""
 
-_EVENTS, _POLLIN, _NOBLOCK = int(zmq.EVENTS), int(zmq.POLLIN), int(zmq.NOBLOCK)
-"""Plain integers: pyzmq's enumerations cost more than the calls that take them."""
-
 _COPY_FAILED = 1
 
 
-class JournalSocket(Party):
-    """The way to the journal."""
+class JournalLine(Party):
+    """The way to the journal; it is called again whenever there is something to say."""
 
-    def __init__(self, host: ViewHost, context: zmq.Context[zmq.Socket[bytes]], to: str) -> None:
+    def __init__(self, host: ViewHost, path: str) -> None:
         super().__init__("follower")
+        self.lines = Lines(self._lost)
         self._host = host
-        self.socket = context.socket(zmq.DEALER)
-        self.socket.set_hwm(0)  # bounded by the room that the journal is told of
-        self.socket.setsockopt(zmq.RECONNECT_IVL, 20)
-        self.socket.connect(to)
+        self._path = path
+        self._line: Route | None = None
 
     def drain(self) -> None:
         """Take the messages that have come."""
         host, until = self._host, perf_counter() + APPLY_S
-        with suppress(zmq.Again):  # its connection may be gone
-            while not host.busy and perf_counter() < until and _has_message(self.socket):
-                host.hear(self.socket.recv(_NOBLOCK))
-                if host.answers_wait:
-                    break  # they have waited for this message, and need not wait for the next one
+        while not host.busy and perf_counter() < until and (came := self.lines.next()):
+            host.hear(came[1])
+            if host.answers_wait:
+                break  # they have waited for this message, and need not wait for the next one
 
     def turn(self) -> bool:
-        for data in self._host.to_journal:
-            self.socket.send(data)
-        self._host.to_journal.clear()
-        return False
+        if self.lines.has_more:
+            self.drain()
+        host = self._host
+        if host.to_journal and self._line is None:
+            self._line = self.lines.call(self._path)
+        for data in host.to_journal:
+            if self._line is not None:
+                self.lines.send(self._line, data)
+        host.to_journal.clear()
+        return self.lines.has_more
+
+    def _lost(self, line: Route) -> None:
+        self._line = None
 
 
-class AskSocket(Party):
+class AskLines(Party):
     """Where questions come in."""
 
-    def __init__(self, host: ViewHost, context: zmq.Context[zmq.Socket[bytes]], at: str) -> None:
+    def __init__(self, host: ViewHost, path: str) -> None:
         super().__init__("asks")
+        self.lines = Lines(host.left)
         self._host = host
-        self.socket = context.socket(zmq.ROUTER)
-        self.socket.set_hwm(0)
-        self.socket.bind(at)
+        self.lines.listen(path)
 
     def drain(self) -> None:
         """Take the messages that have come."""
-        with suppress(zmq.Again):
-            for _ in range(DRAIN):
-                if not _has_message(self.socket):
-                    break
-                route, data = self.socket.recv_multipart(_NOBLOCK)
-                self._host.take(route, data)
+        for _ in range(DRAIN):
+            if (came := self.lines.next()) is None:
+                break
+            self._host.take(*came)
 
     def turn(self) -> bool:
+        if self.lines.has_more:
+            self.drain()
         for route, data in self._host.answers:
-            self.socket.send_multipart((route, data))
+            self.lines.send(route, data)
         self._host.answers.clear()
-        return False
-
-
-def _has_message(socket: zmq.Socket[bytes]) -> bool:
-    """Whether one has come. Each turn would end with an exception of `recv`, which costs more."""
-    return bool(int(socket.get(_EVENTS)) & _POLLIN)
+        return self.lines.has_more
 
 
 class Copies(Party):
-    """Has the work of a host done by copies of this process, one after the other."""
+    """Has the work of a host done by copies of this process, one after the other.
 
-    def __init__(self, host: ViewHost, exits: Exits) -> None:
+    `lines`: those of this process, which copies leave alone: they would keep them, if it is killed.
+    """
+
+    def __init__(self, host: ViewHost, exits: Exits, lines: Sequence[Lines]) -> None:
         super().__init__("copies")
         self._host = host
         self._exits = exits
+        self._lines = lines
         self._pid = 0
 
     def turn(self) -> bool:
@@ -123,9 +124,14 @@ class Copies(Party):
                 self._pid = 0
                 host.worked(status == 0)
         elif host.work is not None:
-            self._pid = _copy(host.name, host.work.do)
+            self._pid = _copy(host.name, partial(self._leave_and_do, host.work.do))
             self._exits.watch(self._pid)
         return False
+
+    def _leave_and_do(self, do: Callable[[], None]) -> None:
+        for each in self._lines:
+            each.close()
+        do()
 
 
 def _copy(name: str, do: Callable[[], None]) -> int:
@@ -177,13 +183,11 @@ def run_view(config: ServiceConfig) -> None:
     host = ViewHost(config.name, view, following, kept, pace, retained, publish, perf_counter)
     runtime = Runtime()
     runtime.add(host, f"inproc://{config.name}")
-    context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
-    journal = JournalSocket(host, context, config.address(JOURNAL))
-    asks = AskSocket(host, context, config.address(config.name))
-    runtime.watch(journal, journal.socket, journal.drain, lambda: True)
-    runtime.watch(asks, asks.socket, asks.drain, lambda: True)
+    journal, asks = JournalLine(host, config.feeds), AskLines(host, config.line(config.name))
+    for each in (journal, asks):
+        runtime.watch(each, each.lines.fileno(), each.drain, lambda: True)
     exits = Exits()
-    runtime.add(Copies(host, exits), "inproc://copies")
+    runtime.add(Copies(host, exits, (journal.lines, asks.lines)), "inproc://copies")
     if (file := exits.fileno()) is not None:
         runtime.listen(file, exits.take)
 

@@ -1,17 +1,21 @@
-"""The children of a service, as it ends."""
+"""The children of a service, as they hang, and as it ends."""
 
 from __future__ import annotations
 
 import logging
 import subprocess
 import sys
+from functools import partial
+from signal import SIGKILL
 from time import monotonic
-from types import SimpleNamespace
 
 import pytest
 
+from driftline.deploy.host.config import ProcessConfig
+from driftline.deploy.host.launched import Launched
 from driftline.deploy.host.statuses import STOPPED
 from driftline.serve.hosting.children import FINISH_S, PATIENCE_S, SILENT_S, Children
+from driftline.serve.hosting.config import ServiceConfig, ViewSpec
 
 TAKES_NO_NOTICE_YET = f"""
 import os, signal
@@ -24,55 +28,66 @@ while True:
 """A process as a view is that starts: the first signal does nothing."""
 
 
+SLEEPS = "import signal; print('ready', flush=True); signal.pause()"
+
+CONFIG = ServiceConfig(
+    ProcessConfig(*("", 1, "", "", 1.0, ""), "", *("", "", False)), "", (ViewSpec("documents", ""),)
+)
+
+VIEW = "documents-0"
+
+
+class Started:
+    """The processes that were started, by their names."""
+
+    def __init__(self, program: str) -> None:
+        self.by_name: dict[str, subprocess.Popen[bytes]] = {}
+        self._program = program
+
+    def __call__(self, config: ServiceConfig) -> Launched:
+        return Launched(config.name, partial(self._popen, config.name))
+
+    def _popen(self, name: str, lifeline: int, stdout: int, stderr: int) -> subprocess.Popen[bytes]:
+        command = [sys.executable, "-c", self._program]
+        self.by_name[name] = made = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=stderr)
+        assert made.stdout is not None
+        with made.stdout:
+            assert made.stdout.readline() == b"ready\n"
+        return made
+
+
 def test_a_view_that_takes_no_notice_yet_is_asked_to_end_again() -> None:
-    view = subprocess.Popen([sys.executable, "-c", TAKES_NO_NOTICE_YET], stdout=subprocess.PIPE)
-    assert view.stdout is not None
-    assert view.stdout.readline() == b"ready\n"
-    children = Children.__new__(Children)
-    children._running = {"documents-0": SimpleNamespace(process=view)}  # type: ignore[dict-item]
-    began = monotonic()
-    children.finish()
-    assert view.poll() == STOPPED
-    assert monotonic() - began < FINISH_S
-    view.stdout.close()
+    started = Started(TAKES_NO_NOTICE_YET)
+    with Children(CONFIG, started) as children:
+        began = monotonic()
+        children.finish()
+        assert started.by_name[VIEW].poll() == STOPPED
+        assert monotonic() - began < FINISH_S
 
 
-class Child:
-    """A process that runs until it is killed."""
+def test_a_child_that_hangs_is_told_of_killed_and_started_again(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    started = Started(SLEEPS)
 
-    def __init__(self) -> None:
-        self.pid = 7
-        self.killed = 0
-        self.process = self
-
-    def poll(self) -> None:
-        """It runs."""
-
-    def kill(self) -> None:
-        self.killed += 1
-
-
-def test_a_child_that_hangs_is_told_of_and_killed(caplog: pytest.LogCaptureFixture) -> None:
-    child, children = Child(), Children.__new__(Children)
-    children.ending = False
-    children._exits = SimpleNamespace(news=False)  # type: ignore[assignment]
-    children._running = {"documents-0": child}  # type: ignore[dict-item]
-    children._started_at, children._start_at = {"documents-0": 1.0}, {}
-    children._patience, children._told, children._killed = {}, set(), set()
-
-    def look(silent_s: float) -> tuple[int, int]:
-        """How many lines were written, and how often it was killed, meanwhile."""
+    def look(silent_s: float) -> str:
+        """What is told meanwhile."""
         caplog.clear()
-        before = child.killed
-        children.supervise(lambda name, started: silent_s)
-        return len(caplog.records), child.killed - before
+        children.supervise(lambda name, started: silent_s if name == VIEW else 0.0)
+        return caplog.text
 
-    with caplog.at_level(logging.WARNING):
-        assert look(SILENT_S - 1) == (0, 0)
-        assert look(SILENT_S) == (1, 0)
-        assert look(SILENT_S + 1) == (0, 0), "it was told once"
-        assert look(0.0) == (0, 0)
-        assert look(PATIENCE_S) == (1, 1)
-        assert look(0.0) == (0, 0)
-        assert look(PATIENCE_S) == (1, 0), "the next one is given more time"
-        assert look(2 * PATIENCE_S) == (1, 1)
+    with caplog.at_level(logging.INFO), Children(CONFIG, started) as children:
+        assert not look(SILENT_S - 1)
+        assert f"{VIEW} (pid {children.pids[VIEW]}) has been silent for 5 s" in look(SILENT_S)
+        assert not look(SILENT_S + 1), "it was told once"
+        assert not look(0.0)
+        first = started.by_name[VIEW]
+        assert "it is killed" in look(PATIENCE_S)
+        assert first.wait() == -SIGKILL
+        assert "was killed; it is started again" in look(0.0)
+        while children.pids[VIEW] == first.pid:
+            look(0.0)
+        assert "after 30 s it is killed" in look(PATIENCE_S), "the next one is given more time"
+        assert "it is killed" in look(2 * PATIENCE_S)
+        assert started.by_name[VIEW].wait() == -SIGKILL
+        assert children.restarts == 1

@@ -5,18 +5,17 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
+from select import select
 from tempfile import TemporaryDirectory
-from time import monotonic
-
-import zmq
 
 from driftline.deploy.host.config import ProcessConfig
 from driftline.engine.wire.bundles import Item
 from driftline.serve.hosting import feeds
 from driftline.serve.hosting.config import ServiceConfig
 from driftline.serve.hosting.feeds import NOBODY, ROOM_BYTES, STREAM_BYTES, Feeds, Following
-from driftline.serve.hosting.journal_process import FeedSocket
+from driftline.serve.hosting.journal_process import FeedLines
 from driftline.serve.hosting.journal_server import JournalServer
+from driftline.serve.hosting.lines import Lines
 from driftline.serve.journal import Span
 from tests.serve.journal.runs import opened
 
@@ -143,19 +142,19 @@ def test_a_stream_ends_in_the_journal_when_its_client_closes(tmp_path: Path) -> 
         process = ProcessConfig(*("", 1, "", "", 1.0, ""), sockets, *("", "", False))
         config = ServiceConfig(process, str(tmp_path), ())
         with (
-            closing(FeedSocket(JournalServer(journal), config)) as socket,
-            zmq.Context() as context,
-            context.socket(zmq.DEALER) as stream,
+            closing(FeedLines(JournalServer(journal), config)) as feeds,
+            closing(Lines(lambda route: None)) as client,
         ):
-            stream.connect(config.feeds)
-            stream.send(Following("stream", "session", 0, STREAM_BYTES).follow(NOBODY))
-            assert socket.socket.poll(5_000)
-            socket.drain()
-            socket.turn()
-            stream.recv()
-            assert socket.followers == 1
-            stream.close(linger=0)
-            until = monotonic() + 5.0
-            while socket.followers and monotonic() < until:  # its clock stands still
-                socket.forward(Span(0, 1, []))
-            assert socket.followers == 0
+            stream = client.call(config.feeds)
+            assert stream is not None
+            client.send(stream, Following("stream", "session", 0, STREAM_BYTES).follow(NOBODY))
+            while not feeds.followers:
+                assert select([feeds.lines], [], [], 5.0)[0]
+                feeds.drain()
+            feeds.turn()
+            assert select([client], [], [], 5.0)[0]
+            assert client.next() is not None
+            client.close()
+            assert select([feeds.lines], [], [], 5.0)[0]
+            feeds.drain()
+            assert feeds.followers == 0

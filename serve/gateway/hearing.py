@@ -15,8 +15,8 @@ GAP_S = 2.0
 """A longer time between two looks means that the loop, or the machine, stood still."""
 
 
-class Silences:
-    """The silences of the processes that one gateway hears. Times are in seconds, monotonic."""
+class Hearing:
+    """When each process that one gateway hears was heard last. Times are in seconds, monotonic."""
 
     def __init__(self) -> None:
         self._heard: dict[str, float] = {}
@@ -32,7 +32,7 @@ class Silences:
             self._awake_since = now
         self._looked = now
 
-    def seconds(self, name: str, started: float) -> float:
+    def silent_s(self, name: str, started: float) -> float:
         """For how long nothing has come from a process that was started at a time."""
         heard = self._heard.get(name, 0.0)
         return self._looked - max(heard, self._awake_since) if heard > started else 0.0
