@@ -25,9 +25,9 @@ from driftline.serve.gateway import hearing
 from driftline.serve.gateway.asker import Asker
 from driftline.serve.gateway.backend import WITHIN_S
 from driftline.serve.gateway.following import follow
+from driftline.serve.gateway.hearing import Hearing
 from driftline.serve.gateway.intake import Outcome
 from driftline.serve.gateway.lately import Lately
-from driftline.serve.gateway.hearing import Hearing
 from driftline.serve.gateway.standing import Standing
 from driftline.serve.gateway.turns import Turns
 from driftline.serve.hosting.config import JOURNAL, ServiceConfig, name_of
