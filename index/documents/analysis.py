@@ -6,8 +6,8 @@
 ['uber', 'cafes', 'strasse']
 >>> analyser("cjk").words("Tokyo: 東京都 ス")
 ['tokyo', '東京', '京都', 'ス']
->>> analyser("english").spans("Cats eat")
-[('cat', 0, 4), ('eat', 5, 8)]
+>>> analyser("english").words("Cats eat"), analyser("english").places("Cats eat")
+(['cat', 'eat'], [(0, 4), (5, 8)])
 
 A word is at most 255 characters long; what is longer is cut. All replicas have to find the same
 words, so stemmers are those of `snowballstemmer` itself, also where PyStemmer is installed.
@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from functools import cache, lru_cache
 from importlib import import_module
 from pkgutil import iter_modules
@@ -32,8 +32,8 @@ from driftline.engine.ui.near import did_you_mean
 WORD_MAX = 255
 """Characters of a word."""
 
-Span = tuple[str, int, int]
-"""A word, and the part of the text that it stands for: text[start:end]."""
+Place = tuple[int, int]
+"""Where a word is, or what it stands for: text[start:end]."""
 
 _STEMS_KEPT = 1 << 16
 """Words of a language whose stems are kept: finding one takes 10 to 50 microseconds."""
@@ -46,7 +46,7 @@ class UnknownAnalyser(DriftlineError):
 class Analyser(Protocol):
     """What finds the words of a text.
 
-    Invariant: `words` and `spans` have the same words in the same order.
+    Invariant: `words` and `places` are of the same words, in the same order.
     """
 
     @property
@@ -56,8 +56,8 @@ class Analyser(Protocol):
     def words(self, text: str) -> list[str]:
         """The words of a text; the position of a word is its index."""
 
-    def spans(self, text: str) -> list[Span]:
-        """The same words with their places in the text."""
+    def places(self, text: str) -> list[Place]:
+        """The place of each word in the text."""
 
     def unstemmed(self, text: str) -> list[str]:
         """The words before they are stemmed: what the user wrote the beginning of."""
@@ -90,9 +90,9 @@ class Plain:
     def words(self, text: str) -> list[str]:
         return _cut(words_of_text(text))
 
-    def spans(self, text: str) -> list[Span]:
+    def places(self, text: str) -> list[Place]:
         low = text.lower()
-        return _placed(text, low, str.lower, (found.span() for found in _PLAIN.finditer(low)))
+        return _in_text(text, low, str.lower, [found.span() for found in _PLAIN.finditer(low)])
 
     def unstemmed(self, text: str) -> list[str]:
         return self.words(text)
@@ -116,9 +116,6 @@ class Stemmed(Plain):
     def words(self, text: str) -> list[str]:
         return list(map(self._stem, super().words(text)))
 
-    def spans(self, text: str) -> list[Span]:
-        return [(self._stem(word), start, end) for word, start, end in super().spans(text)]
-
     def unstemmed(self, text: str) -> list[str]:
         return super().words(text)
 
@@ -135,9 +132,9 @@ class Folded(Plain):
     def words(self, text: str) -> list[str]:
         return _cut(_FOLDED.findall(folded(text)))
 
-    def spans(self, text: str) -> list[Span]:
+    def places(self, text: str) -> list[Place]:
         low = folded(text)
-        return _placed(text, low, folded, (found.span() for found in _FOLDED.finditer(low)))
+        return _in_text(text, low, folded, [found.span() for found in _FOLDED.finditer(low)])
 
 
 class Bigrams(Folded):
@@ -152,9 +149,9 @@ class Bigrams(Folded):
         low = folded(text)
         return _cut([low[start:end] for start, end in _bigrams(low)])
 
-    def spans(self, text: str) -> list[Span]:
+    def places(self, text: str) -> list[Place]:
         low = folded(text)
-        return _placed(text, low, folded, _bigrams(low))
+        return _in_text(text, low, folded, list(_bigrams(low)))
 
 
 def folded(text: str) -> str:
@@ -197,7 +194,7 @@ _RUN = re.compile(f"((?:{_SYLLABLE.pattern})+)|[^\\W{_CJK}][^\\W{_CJK}{_VOICED}]
 _ASCII_OR_NOT = re.compile(r"[\x00-\x7f]+|[^\x00-\x7f]+")
 
 
-def _bigrams(low: str) -> Iterator[tuple[int, int]]:
+def _bigrams(low: str) -> Iterator[Place]:
     """Where the words of a folded text are."""
     for run in _RUN.finditer(low):
         if run[1] is None:
@@ -207,13 +204,11 @@ def _bigrams(low: str) -> Iterator[tuple[int, int]]:
         yield from zip([run.start(), *ends], ends[1:] or ends, strict=False)
 
 
-def _placed(
-    text: str, low: str, lower: Callable[[str], str], places: Iterable[tuple[int, int]]
-) -> list[Span]:
-    """Words of `low`, which is `lower(text)`, with the places in `text` that they come from."""
+def _in_text(text: str, low: str, lower: Callable[[str], str], places: list[Place]) -> list[Place]:
+    """The places in `text` that those in `low`, which is `lower(text)`, come from."""
     # No character in small letters is shorter: so if all together are no longer, none is.
     if text.isascii() or (lower is str.lower and len(low) == len(text)):
-        return [(low[start:end][:WORD_MAX], start, end) for start, end in places]
+        return places
     origins: list[int] = []  # of each character of `low`
     for part in _ASCII_OR_NOT.finditer(text):
         if part[0].isascii():
@@ -223,10 +218,7 @@ def _placed(
                 origins += [at] * _length(lower, character)
     origins.append(len(text))
     # What lies behind a word and became nothing, as accents do, belongs to it.
-    return [
-        (low[start:end][:WORD_MAX], origins[start], max(origins[end - 1] + 1, origins[end]))
-        for start, end in places
-    ]
+    return [(origins[start], max(origins[end - 1] + 1, origins[end])) for start, end in places]
 
 
 @lru_cache(1 << 14)

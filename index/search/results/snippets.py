@@ -14,11 +14,12 @@ from __future__ import annotations
 import json
 from bisect import bisect_left, bisect_right
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from operator import itemgetter
 from typing import assert_never
 
-from driftline.index.documents.analysis import Analyser, Span
+from driftline.index.documents.analysis import Analyser, Place
 from driftline.index.documents.schema import Collection
 from driftline.index.query.bound import Bound, BoundPhrase, Near, Scoring, Word, WordsFrom
 from driftline.index.search.edits import is_near
@@ -60,12 +61,12 @@ def snippet(
     text: str, analyser: Analyser, leaves: Iterable[Scoring], length: int = LENGTH
 ) -> Snippet:
     """The best piece of a text; its beginning, if no leaf of a query is in it."""
-    spans = analyser.spans(text[:READ_MAX])
+    words, places = analyser.words(text[:READ_MAX]), analyser.places(text[:READ_MAX])
     if len(text) > READ_MAX:
-        del spans[-1:]  # it may go on
-    matching = [spans[position] for position in sorted(_matching(spans, leaves))]
+        del words[-1:], places[-1:]  # it may go on
+    matching = [(words[i], *places[i]) for i in sorted(_matching(words, leaves))]
     core = _best(matching, length)
-    begin, end = _edges(text, spans, core, length)
+    begin, end = _edges(text, places, core, length)
     marks = (
         (start - begin, min(stop, end) - begin)
         for _, start, stop in matching
@@ -74,36 +75,43 @@ def snippet(
     return Snippet(text[begin:end], begin, end < len(text), tuple(_apart(marks)))
 
 
-def _matching(spans: Sequence[Span], leaves: Iterable[Scoring]) -> set[int]:
+def _matching(words: Sequence[str], leaves: Iterable[Scoring]) -> set[int]:
     """The positions of the words that match."""
-    positions: dict[str, list[int]] = {}
-    for position, (word, _, _) in enumerate(spans):
-        positions.setdefault(word, []).append(position)
+    there = set(words)
+    wanted = [(leaf, set(_words_of(leaf, there))) for leaf in leaves]
+    positions: dict[str, list[int]] = {word: [] for _, some in wanted for word in some}
+    if positions:
+        for position, word in enumerate(words):
+            if word in positions:
+                positions[word].append(position)
     found: set[int] = set()
-    for leaf in leaves:
-        found.update(_of_leaf(leaf, positions))
+    for leaf, some in wanted:
+        if isinstance(leaf, BoundPhrase):
+            found.update(in_text(leaf.words, leaf.slop, positions))
+        else:
+            found.update(*(positions[word] for word in some))
     return found
 
 
-def _of_leaf(leaf: Scoring, positions: Mapping[str, list[int]]) -> Iterator[int]:
+def _words_of(leaf: Scoring, there: set[str]) -> Iterable[str]:
+    """The words of a text that a leaf stands for, or has in it."""
     match leaf:
         case BoundPhrase():
-            yield from in_text(leaf.words, leaf.slop, positions)
-            return
+            return there.intersection(leaf.words)
         case Word():
-            words = [leaf.word]
+            return there.intersection((leaf.word,))
         case WordsFrom():
-            words = [word for word in positions if word.startswith(leaf.prefix)]
+            return (word for word in there if word.startswith(leaf.prefix))
         case Near():
-            words = [word for word in positions if is_near(leaf.word, word)]
-        case _:
-            assert_never(leaf)
-    for word in words:
-        yield from positions.get(word, ())
+            return (word for word in there if is_near(leaf.word, word))
+    assert_never(leaf)
 
 
-def _best(matching: Sequence[Span], length: int) -> tuple[int, int]:
-    """Where the best matches begin and end: most different words, as far as a snippet goes."""
+def _best(matching: Sequence[tuple[str, int, int]], length: int) -> tuple[int, int]:
+    """Where the best matches begin and end: most different words, as far as a snippet goes.
+
+    `matching`: words, each with its place.
+    """
     best, core = 0, (0, 0)
     inside: Counter[str] = Counter()
     last = 0
@@ -119,19 +127,19 @@ def _best(matching: Sequence[Span], length: int) -> tuple[int, int]:
     return core
 
 
-def _edges(text: str, spans: Sequence[Span], core: tuple[int, int], length: int) -> tuple[int, int]:
+def _edges(text: str, places: Sequence[Place], core: Place, length: int) -> Place:
     """Where a snippet begins and ends: at words, as much before its core as behind it."""
     start, stop = core
     begin = min(start - (length - (stop - start)) // 2, len(text) - length)
     begin = max(0, min(begin, start))
     if begin:
-        begin = spans[bisect_left(spans, begin, key=lambda span: span[1])][1]
+        begin = places[bisect_left(places, (begin,))][0]
     end = begin + length
     if end >= len(text):
         return begin, len(text)
-    before = bisect_right(spans, end, key=lambda span: span[2])
-    if before and spans[before - 1][2] > begin:
-        end = spans[before - 1][2]
+    before = bisect_right(places, end, key=itemgetter(1))
+    if before and places[before - 1][1] > begin:
+        end = places[before - 1][1]
     return begin, end
 
 

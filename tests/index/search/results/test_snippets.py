@@ -57,8 +57,9 @@ def of_leaf(leaf: Scoring, words: tuple[str, ...]) -> set[int]:
 def test_a_snippet_is_the_best_piece(
     text: str, name: str, leaves: list[Scoring], length: int
 ) -> None:
-    spans = analyser(name).spans(text)
-    found = snippet(text, analyser(name), leaves, length)
+    by = analyser(name)
+    spans = [(word, *at) for word, at in zip(by.words(text), by.places(text), strict=True)]
+    found = snippet(text, by, leaves, length)
     begin, end = found.start, found.start + len(found.text)
     assert found.text == text[begin:end]
     assert len(found.text) <= length
