@@ -153,6 +153,9 @@ def test_what_cannot_be_served_is_refused_in_words(tmp_path: Path) -> None:
     pair = "--certificate", "README.md", "--key", "README.md"
     assert "README.md and README.md are no certificate" in refusal(*at, *pair)
     assert "there is no cluster" in refusal(*at, "--registry", tmp_path / "nowhere")
+    nowhere = "--http", "127.0.0.1:0", "--state", "/proc/nowhere"
+    for flow in ((), ("examples/wordcount.py",)):
+        assert "the state directory /proc/nowhere cannot be used: No" in refusal(*flow, *nowhere)
     assert not state.exists(), "nothing is begun by what is refused"
 
 
