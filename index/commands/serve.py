@@ -20,6 +20,7 @@ from driftline.deploy.host.guarding.listening import listen, release
 from driftline.deploy.host.logs import insist
 from driftline.deploy.host.transport import Network
 from driftline.deploy.run.reach import Reach, check_input
+from driftline.engine.errors import FlowError
 from driftline.engine.events import about, log
 from driftline.engine.flow.loading import load_flow
 from driftline.engine.ui.options import refuse_options
@@ -221,6 +222,8 @@ def _flow(
 ) -> _Made:
     loaded = load_flow(flow)
     insist()
+    if len(loaded.sources) != 1:
+        raise FlowError(f"{flow} has {len(loaded.sources)} sources: a service has one")
     sinks = [sink.name for sink in loaded.sinks]
     app = partial(_application, sinks, settings)
     return flow, keyvalues.views_of(loaded), app

@@ -27,7 +27,7 @@ from driftline.deploy.host.runtime import Runtime
 from driftline.deploy.host.signals import Signals
 from driftline.deploy.parties.front import Front
 from driftline.deploy.run.leftovers import clear_drafts, socket_folder
-from driftline.engine.errors import FlowError, Unavailable, error_of
+from driftline.engine.errors import Unavailable, error_of
 from driftline.engine.events import about, log
 from driftline.engine.flow.loading import load_flow
 from driftline.engine.flow.plan import plan
@@ -88,8 +88,6 @@ class _Run:
         self._signals = signals
         self._stack = stack
         flow = load_flow(serving.flow)
-        if len(flow.sources) != 1:
-            raise FlowError(f"{serving.flow} has {len(flow.sources)} sources: a service has one")
         self._plan = plan(flow)
         self._policy = policy(POLICY, "speculative")
         self._deployment = deploy(serving, flow, self._plan, sockets, stack)

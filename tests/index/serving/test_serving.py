@@ -32,6 +32,13 @@ title = {kind = "text", weight = 2.0}
 text = {kind = "text"}
 """
 
+TWO = """
+from driftline import Flow
+flow = Flow("two")
+for name in ("one", "other"):
+    flow.source(name).sink(f"{name}-out")
+"""
+
 
 def refusal(*arguments: object) -> str:
     """What the command says before it ends with an error."""
@@ -156,6 +163,9 @@ def test_what_cannot_be_served_is_refused_in_words(tmp_path: Path) -> None:
     nowhere = "--http", "127.0.0.1:0", "--state", "/proc/nowhere"
     for flow in ((), ("examples/wordcount.py",)):
         assert "the state directory /proc/nowhere cannot be used: No" in refusal(*flow, *nowhere)
+    two = tmp_path / "two.py"
+    two.write_text(TWO)
+    assert "two.py has 2 sources: a service has one" in refusal(two, *at)
     assert not state.exists(), "nothing is begun by what is refused"
 
 
