@@ -349,10 +349,10 @@ def _ways_out(name: str, time: int, oldest: int) -> str:
     there = f"has one as of {time_in_words(time)}" if time else "has none that can be used"
     return (
         f"its directory, {name} in the state directory, needs a checkpoint as of "
-        f"{time_in_words(oldest)} or later, and {there}: the journal has nothing from before, as "
-        f"--retain-mb has dropped it. Put {name} back from a copy that has such a checkpoint, or "
-        "the whole state directory from one copy. Without a copy, begin with a new --state, and "
-        "send everything again"
+        f"{time_in_words(oldest)} or later, and {there}: the journal has nothing from before "
+        f"(--retain-mb has dropped it, or files were removed). Put {name} back from a copy that "
+        "has such a checkpoint, or the whole state directory from one copy. Without a copy, begin "
+        "with a new --state, and send everything again"
     )
 
 
