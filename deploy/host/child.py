@@ -37,7 +37,10 @@ def hide_checkout() -> None:
         sys.path[:] = [path for path in sys.path if os.path.abspath(path) != _ROOT]
 
 
-_FOR_THE_COMMAND = (signal.SIGTERM, signal.SIGHUP, signal.SIGINT)
+FOR_THE_COMMAND = (signal.SIGTERM, signal.SIGHUP, signal.SIGINT)
+"""Signals that children take no notice of; they are blocked when a child begins."""
+
+_BY_DEFAULT = (signal.SIG_DFL, signal.SIG_IGN, signal.default_int_handler)
 
 
 def _take_no_notice(number: int, frame: FrameType | None) -> None:
@@ -46,7 +49,7 @@ def _take_no_notice(number: int, frame: FrameType | None) -> None:
 
 def _take_notice_again() -> None:
     """In a copy that a function forks: whoever has started it ends it, with SIGTERM for example."""
-    for number in _FOR_THE_COMMAND:
+    for number in FOR_THE_COMMAND:
         if signal.getsignal(number) is _take_no_notice:
             signal.signal(number, signal.SIG_DFL)
     _let_come()
@@ -54,18 +57,19 @@ def _take_notice_again() -> None:
 
 def _hold_back() -> None:
     """Before a fork: a signal that comes at once must find the copy that takes notice again."""
-    signal.pthread_sigmask(signal.SIG_BLOCK, _FOR_THE_COMMAND)
+    signal.pthread_sigmask(signal.SIG_BLOCK, FOR_THE_COMMAND)
 
 
 def _let_come() -> None:
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, _FOR_THE_COMMAND)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, FOR_THE_COMMAND)
 
 
 def _run() -> None:
     # First of all. A handler, as programs that a function starts must not inherit SIG_IGN.
-    for number in _FOR_THE_COMMAND:
-        if signal.getsignal(number) in (signal.SIG_DFL, signal.SIG_IGN):
+    for number in FOR_THE_COMMAND:
+        if signal.getsignal(number) in _BY_DEFAULT:
             signal.signal(number, _take_no_notice)
+    _let_come()
     os.register_at_fork(
         before=_hold_back, after_in_parent=_let_come, after_in_child=_take_notice_again
     )

@@ -38,7 +38,8 @@ def claim(path: Path, by: str = "run") -> Lock:
         path.parent.mkdir(parents=True, exist_ok=True)
         return lock_in_time(path, taken)
     except OSError as error:
-        raise Unavailable(f"{path.parent} cannot be used: {error.strerror}") from None
+        text = f"the state directory {path.parent} cannot be used: {error.strerror}"
+        raise Unavailable(text) from None
 
 
 def lock_in_time(path: Path, taken: str) -> Lock:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import signal
 import subprocess
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+from driftline.deploy.host.child import FOR_THE_COMMAND
 from driftline.deploy.host.lifeline import Lifeline
 from driftline.deploy.host.mouth import Mouth
 
@@ -58,12 +58,10 @@ class Launched:
 
 @contextmanager
 def deaf_to_interrupts() -> Iterator[None]:
-    """Processes started within this context ignore SIGINT: at a Ctrl-C the command ends them."""
-    if threading.current_thread() is not threading.main_thread():
-        yield  # only the main thread may set a signal handler
-        return
-    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    """Processes of ours started within this context never end by a signal that is for the whole
+    group: it is held back until they take no notice of it, and the command ends them."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, FOR_THE_COMMAND)
     try:
         yield
     finally:
-        signal.signal(signal.SIGINT, before)
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)

@@ -16,9 +16,11 @@ from starlette.types import ASGIApp
 from driftline.deploy.cluster.flows.wheels import imported
 from driftline.deploy.commands.cluster.places import Place, perhaps_in_cluster, reached_by
 from driftline.deploy.commands.logged import logged
+from driftline.deploy.host.guarding.listening import listen, release
 from driftline.deploy.host.logs import insist
 from driftline.deploy.host.transport import Network
-from driftline.deploy.run.reach import Reach
+from driftline.deploy.run.reach import Reach, check_input
+from driftline.engine.errors import FlowError
 from driftline.engine.events import about, log
 from driftline.engine.flow.loading import load_flow
 from driftline.engine.ui.options import refuse_options
@@ -26,7 +28,7 @@ from driftline.index.serving.application import application_of, views_of
 from driftline.index.serving.definition import define, searchers_in
 from driftline.index.serving.wheel import FLOW, write_wheel
 from driftline.serve.gateway.backend import Backend
-from driftline.serve.gateway.server import Listening
+from driftline.serve.gateway.server import Listening, bound
 from driftline.serve.hosting import keyvalues
 from driftline.serve.hosting.config import ViewSpec
 from driftline.serve.http.access import check_exposure, load_access
@@ -165,29 +167,36 @@ def serve(
     settings = Settings(access)
     make = _index if flow is None else partial(_flow, flow)
     keys = Path(network.keys) if network.keys else None
+    reach = Reach(keys=keys, sources=("writes",))
     with ExitStack() as stack:
+        # First what may be refused, so that no state directory is begun for nothing.
+        found, listening = bound(Listening(*http, certificate or "", key or ""))
+        stack.callback(found.close)
+        if zmq:
+            check_input(0, zmq, reach)
+            release(listen(zmq))
+        tree = None if place is None else stack.enter_context(place.opened())
         stack.enter_context(imported(wheel))
         serving = Serving(
             *make(state, schema, searchers, settings),
             state=state,
-            listening=Listening(*http, certificate or "", key or ""),
+            listening=listening,
             producers=zmq,
-            reach=Reach(keys=keys, sources=("writes",)),
+            reach=reach,
             nodes=nodes,
             checkpoint_s=checkpoint_ms / 1000,
             retained_bytes=None if retain_mb is None else retain_mb << 20,
             accept_changed_code=accept_changed_code or flow is None,
         )
         deploy: Deploy = on_this_machine
-        if place is not None:
+        if place is not None and tree is not None:
             if flow is None:
                 wheel = write_wheel(state)
                 stack.enter_context(imported(wheel))
                 serving = replace(serving, flow=FLOW)
-            tree = stack.enter_context(place.opened())
             at = name or f"{socket.gethostname()}-serve", network, place.session_s
             deploy = InCluster(tree, *at, journal_key, wheel).deploy
-        if run_service(serving, _ready, deploy):
+        if run_service(serving, found, _ready, deploy):
             text = "ended in good order: the same command goes on"
         else:
             text = "cancelled by a command: what was taken is worked off when the service goes on"
@@ -213,6 +222,8 @@ def _flow(
 ) -> _Made:
     loaded = load_flow(flow)
     insist()
+    if len(loaded.sources) != 1:
+        raise FlowError(f"{flow} has {len(loaded.sources)} sources: a service has one")
     sinks = [sink.name for sink in loaded.sinks]
     app = partial(_application, sinks, settings)
     return flow, keyvalues.views_of(loaded), app

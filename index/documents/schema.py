@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import re
 import tomllib
+from codecs import BOM_UTF8
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -200,10 +201,24 @@ def read_schema(data: bytes, where: str) -> Schema:
     try:
         found = tomllib.loads(data.decode())
     except (ValueError, RecursionError) as error:
-        raise SchemaError(f"{where} is no TOML: {error}") from None
+        raise SchemaError(f"{where} is no TOML: {_why(error, data)}") from None
     _known(found, ("collections",), where)
     tables = _table(found.get("collections"), f"{where}: the table [collections]")
     return Schema({name: _collection(name, table, where) for name, table in tables.items()})
+
+
+def _why(error: Exception, data: bytes) -> str:
+    """Why a text is no TOML."""
+    match error:
+        case UnicodeDecodeError():
+            return f"byte {error.start} is not UTF-8"
+        case _ if data.startswith(BOM_UTF8):
+            return "it begins with a byte-order mark; save it as UTF-8 without one"
+        case tomllib.TOMLDecodeError():
+            return str(error)
+        case RecursionError():
+            return "it is nested too deep"
+    return "a number in it has thousands of digits"
 
 
 def _collection(name: str, found: object, whole: str) -> Collection:
@@ -240,9 +255,9 @@ def _field(
     kind = table.get("kind")
     if not isinstance(kind, str) or kind not in tuple(Kind):
         near = did_you_mean(kind, map(str, Kind)) if isinstance(kind, str) else ""
+        said = "it has no kind" if kind is None else f"its kind is {shown(kind)}"
         raise SchemaError(
-            f"{where}: its kind is {shown(kind)}{near}; it can be {', '.join(Kind)}: "
-            'field = {kind = "text"}'
+            f'{where}: {said}{near}; it can be {", ".join(Kind)}: field = {{kind = "text"}}'
         )
     _known(table, ("kind", "analyser", "weight") if kind == Kind.TEXT else ("kind",), where)
     match Kind(kind):

@@ -152,7 +152,17 @@ def shown(value: object) -> str:
     return _SHORT.repr(value)
 
 
-_SHORT = Repr()
+class _Short(Repr):
+    """Writes what Python and JSON write differently as JSON does."""
+
+    def repr_bool(self, value: bool, level: int) -> str:
+        return "true" if value else "false"
+
+    def repr_NoneType(self, value: None, level: int) -> str:
+        return "null"
+
+
+_SHORT = _Short()
 _SHORT.maxstring = _SHORT.maxother = _SHORT.maxlong = 60
 
 

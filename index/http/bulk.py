@@ -28,6 +28,11 @@ ANSWERS_BYTES_MAX = 8 << 20
 
 NDJSON = "application/x-ndjson"
 
+ENDS = Refused(
+    "unavailable",
+    "the service ends: this line and later ones may have been stored, or not; send them again",
+)
+
 _FIRST_PAUSE_S, _PAUSE_MAX_S = 0.005, 0.25
 
 
@@ -40,10 +45,12 @@ class Bulk:
         self._key = key
         self._visible = visible
         self._settings = index.settings
-        self._under_way: asyncio.Queue[asyncio.Task[bytes] | bytes | None] = asyncio.Queue(
-            index.settings.window
+        self._under_way: asyncio.Queue[tuple[int, asyncio.Task[bytes] | bytes] | None] = (
+            asyncio.Queue(index.settings.window)
         )
-        """The answers in the order of lines; None: there are no more."""
+        """(number of a line, its answer), in the order of lines; None: there are no more."""
+        self._answered = 0
+        """The number of the last line whose answer is there."""
         self._of_id: dict[str, asyncio.Task[bytes]] = {}
         """The last write of each document that has one under way."""
         self._last = 0
@@ -61,14 +68,20 @@ class Bulk:
             asyncio.ensure_future(work)
             for work in (self._read(receive), self._collect(), self._send(sender))
         ]
+        ends = False
         try:
             for task in asyncio.as_completed(tasks):
                 await task
+        except asyncio.CancelledError:  # nobody else cancels it: the service ends
+            ends = True
         finally:
             under_way = [*tasks, *self._of_id.values()]
             for each in under_way:
                 each.cancel()
             await asyncio.gather(*under_way, return_exceptions=True)
+        if ends and tasks[-1].cancelled():
+            last = bytes(self._answers) + _problem(self._answered + 1, "", ENDS)
+            await Sender(scope, send, 0).part(last, more=False)  # if there is room at once
 
     async def _read(self, receive: Receive) -> None:
         """Begin the writes of the lines."""
@@ -79,12 +92,13 @@ class Bulk:
                 number += 1
                 if line is None:
                     text = f"the line has more than {settings.body_bytes_max} bytes"
-                    await self._under_way.put(_problem(number, "", Refused("large", text)))
+                    problem = _problem(number, "", Refused("large", text))
+                    await self._under_way.put((number, problem))
                 elif line.strip():
-                    await self._under_way.put(self._begin(number, line))
+                    await self._under_way.put((number, self._begin(number, line)))
                     await asyncio.sleep(0)  # others have their turn
         except Refused as error:
-            await self._under_way.put(_problem(number + 1, "", error))
+            await self._under_way.put((number + 1, _problem(number + 1, "", error)))
         await self._under_way.put(None)
 
     def _begin(self, number: int, line: bytes) -> asyncio.Task[bytes] | bytes:
@@ -126,8 +140,10 @@ class Bulk:
 
     async def _collect(self) -> None:
         """Put the answers together, in the order of lines."""
-        while (answer := await self._under_way.get()) is not None:
+        while (next_one := await self._under_way.get()) is not None:
+            number, answer = next_one
             self._answers += answer if isinstance(answer, bytes) else await answer
+            self._answered = number
             self._changed.set()
             while len(self._answers) > ANSWERS_BYTES_MAX:
                 self._sent.clear()
@@ -144,11 +160,10 @@ class Bulk:
         while not self._all or self._answers:
             await self._changed.wait()
             self._changed.clear()
-            data = bytes(self._answers)
-            self._answers.clear()
-            self._sent.set()
-            if data:
+            if data := bytes(self._answers):
                 await sender.part(data)
+                del self._answers[: len(data)]  # not before: what has no room yet may be the end
+            self._sent.set()
         await sender.part(b"", more=False)
 
 

@@ -29,7 +29,7 @@ from driftline.serve.http.changes import moment, since_of, streamed, with_pauses
 from driftline.serve.http.jsons import Json, dumps, loads
 from driftline.serve.http.openapi import EVENTS
 from driftline.serve.http.operations import Body, Call, Operation, json_answer
-from driftline.serve.http.parameters import AFTER, FROM, Parameter, whole, within
+from driftline.serve.http.parameters import AFTER, FROM, Parameter, whole, within_bytes
 from driftline.serve.http.problems import described, refusal_of
 from driftline.serve.http.streams import Streamed, event
 from driftline.serve.views.tokens import token_of
@@ -37,7 +37,7 @@ from driftline.serve.views.tokens import token_of
 AT_ONCE = 1_000
 """Events that are asked for at one time."""
 
-ID = Parameter[str]("id", within(512), "", "The id of the watch.", ID_SCHEMA, True, "path")
+ID = Parameter[str]("id", within_bytes(512), "", "The id of the watch.", ID_SCHEMA, True, "path")
 LIMIT = Parameter[int](
     "limit",
     whole(1, 10_000),
@@ -46,7 +46,11 @@ LIMIT = Parameter[int](
     {"type": "integer", "minimum": 1, "maximum": 10_000, "default": 100},
 )
 BEHIND = Parameter[str](
-    "behind", within(512), "", "Only watches whose ids come after this one.", {"type": "string"}
+    "behind",
+    within_bytes(512),
+    "",
+    "Only watches whose ids come after this one.",
+    {"type": "string"},
 )
 
 _BODY = Body(

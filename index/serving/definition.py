@@ -8,12 +8,14 @@ master and nodes import: nothing of searching, nor of HTTP.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from driftline.deploy.host.claims import claim
 from driftline.engine.durable import make_directory, replace_file
-from driftline.engine.errors import StateMismatch
-from driftline.engine.sinks.directory import reported
+from driftline.engine.errors import StateMismatch, Unavailable
+from driftline.engine.events import log
 from driftline.index.documents.schema import DEFAULT, Schema, load_schema
 
 VIEW = "documents"
@@ -30,6 +32,9 @@ from driftline.index.serving.definition import schema_in
 
 flow = document_flow(schema_in(Path(__file__).parent))
 '''
+
+_HAS_SCHEMA = f"\n# {_SCHEMA} belongs to it: "
+"""In the module, before the fingerprint of the schema that was there at the last start."""
 
 
 def schema_file(state: Path) -> Path:
@@ -51,10 +56,11 @@ def define(state: Path, given: Path | None) -> str:
     of its flow. Raises SchemaError, StateMismatch if a collection that is there has another schema,
     InUse if the index runs, Unavailable.
     """
-    with reported(state):
+    with _usable(state):
+        _check_there(state, given)
         if given is not None:
             _use_schema(given, state)
-        module = _MODULE.encode()
+        module = _module(state)
         if not (state / _FLOW).exists() or (state / _FLOW).read_bytes() != module:
             make_directory(state)
             replace_file(state / _FLOW, module)
@@ -68,7 +74,7 @@ def searchers_in(state: Path, given: int | None) -> int:
     StateMismatch if there are others, Unavailable.
     """
     path = state / _SEARCHERS
-    with reported(state):
+    with _usable(state):
         if not path.exists():  # there is none yet, or an index from before this was kept
             number = len(list(state.glob(f"{VIEW}-*"))) or given or 1
             replace_file(path, str(number).encode())
@@ -88,9 +94,50 @@ def searchers_in(state: Path, given: int | None) -> int:
     return there
 
 
+@contextmanager
+def _usable(state: Path) -> Iterator[None]:
+    """Raises Unavailable for an error of the operating system."""
+    try:
+        yield
+    except OSError as error:
+        at = f"{error.filename}: " if error.filename not in (None, str(state)) else ""
+        raise Unavailable(
+            f"the state directory {state} cannot be used: {at}{error.strerror or error}; mend that "
+            "or give another --state"
+        ) from None
+
+
+def _module(state: Path) -> bytes:
+    """The module that makes the flow: it remembers whether there is the file of a schema."""
+    mark = ""
+    if schema_file(state).exists():
+        mark = f"{_HAS_SCHEMA}{schema_in(state).fingerprint()}\n"
+    return (_MODULE + mark).encode()
+
+
+def _fingerprint_before(state: Path) -> str:
+    """Of the schema file that there was at the last start; "" if there was none."""
+    data = (state / _FLOW).read_bytes() if (state / _FLOW).exists() else b""
+    return data.decode(errors="replace").partition(_HAS_SCHEMA)[2].strip()
+
+
+def _check_there(state: Path, given: Path | None) -> None:
+    """Raises StateMismatch if the file of the schema is gone, and what is given is not the same."""
+    before = _fingerprint_before(state)
+    if not before or schema_file(state).exists():
+        return
+    if given is None or load_schema(given).fingerprint() != before:
+        what = "" if given is None else f", and {given} has another one"
+        raise StateMismatch(
+            f"{schema_file(state)} is gone, the schema of the index{what}: restore it from a copy, "
+            "or give the same schema again with --schema FILE"
+        )
+    log.warning("%s is gone, and is made again of %s", schema_file(state), given)
+
+
 def _use_schema(given: Path, state: Path) -> None:
     schema, before = load_schema(given), None
-    if (state / _FLOW).exists():
+    if schema_file(state).exists() or ((state / _FLOW).exists() and not _fingerprint_before(state)):
         before = schema_in(state)
         _check_kept(before, schema, given, state)
     if before is None or schema.fingerprint() != before.fingerprint():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import ssl
 import threading
 from collections.abc import Callable
 from contextlib import suppress
@@ -41,7 +42,9 @@ class Listening:
 
 
 def bound(listening: Listening) -> tuple[socket.socket, Listening]:
-    """A socket that listens there, and where that is, if the port was 0. Raises Unavailable."""
+    """A socket that listens there, and where that is, if the port was 0. Raises Unavailable, also
+    for a certificate that cannot be used."""
+    _check_certificate(listening)
     family = socket.AF_INET6 if ":" in listening.host else socket.AF_INET
     # With the protocol named, asyncio sends what is written at once (TCP_NODELAY).
     found = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
@@ -58,6 +61,23 @@ def bound(listening: Listening) -> tuple[socket.socket, Listening]:
     port = found.getsockname()[1]
     where = Listening(listening.host, port, listening.certificate, listening.key)
     return found, where
+
+
+def _check_certificate(listening: Listening) -> None:
+    if not listening.certificate:
+        return
+    files = f"{listening.certificate} and {listening.key}"
+    try:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(listening.certificate, listening.key, lambda: "")
+    except ssl.SSLError as error:
+        why = f" ({error.reason.replace('_', ' ').lower()})" if error.reason else ""
+        raise Unavailable(
+            f"{files} are no certificate and its private key, both as PEM, the key without a "
+            f"passphrase{why}"
+        ) from None
+    except OSError as error:
+        raise Unavailable(f"{files} cannot be read: {error.strerror}") from None
 
 
 class HttpServer:

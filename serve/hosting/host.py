@@ -135,7 +135,7 @@ class ViewHost(Party):
             text = f"{self.name} cannot follow the journal: {heard.reason}; trying again"
             self._unread.failed(self.now, text, view=self.name)
         elif isinstance(heard, Lost):
-            self.lost = heard
+            self.lost = Lost(heard.oldest, _ways_out(self.name, self.view.time, heard.oldest))
         elif not isinstance(heard, Stored):
             self._unread.over(self.now, f"{self.name} can follow the journal again")
             self._pieces.extend(_pieces(heard))
@@ -347,6 +347,18 @@ def _pieces(span: Span) -> Iterator[Span]:
         yield Span(since, time, items[at:end])
         since, at = time, end
     yield Span(since, span.time, items[at:])
+
+
+def _ways_out(name: str, time: int, oldest: int) -> str:
+    """Why the journal cannot lead a view that is as of a time to now, and what to do."""
+    there = f"has one as of {time_in_words(time)}" if time else "has none that can be used"
+    return (
+        f"its directory, {name} in the state directory, needs a checkpoint as of "
+        f"{time_in_words(oldest)} or later, and {there}: the journal has nothing from before "
+        f"(--retain-mb has dropped it, or files were removed). Put {name} back from a copy that "
+        "has such a checkpoint, or the whole state directory from one copy. Without a copy, begin "
+        "with a new --state, and send everything again"
+    )
 
 
 def _kind(question: Question) -> str:

@@ -9,6 +9,7 @@ driftline.serve.errors.Refused: this is no JSON: the name 'a' is there twice
 from __future__ import annotations
 
 import json
+from codecs import BOM_UTF8
 from collections.abc import Mapping, Sequence
 from typing import NoReturn
 
@@ -24,9 +25,14 @@ def loads(data: bytes) -> object:
     except UnicodeDecodeError as error:
         raise Refused("invalid", f"byte {error.start} is not UTF-8") from None
     except RecursionError:
-        raise Refused("invalid", "this is no JSON: it is nested too deep") from None
-    except ValueError as error:  # also of an integer with thousands of digits
-        raise Refused("invalid", f"this is no JSON: {error}") from None
+        raise _no_json("it is nested too deep") from None
+    except json.JSONDecodeError as error:
+        has_mark = data.startswith(BOM_UTF8)
+        why = "it begins with a byte-order mark; send UTF-8 without one" if has_mark else error
+        raise _no_json(str(why)) from None
+    except ValueError:
+        text = "an integer has thousands of digits, which is more than can be read: make it a text"
+        raise Refused("invalid", text) from None
 
 
 def dumps(value: object) -> bytes:
@@ -39,12 +45,16 @@ def _once(pairs: list[tuple[str, object]]) -> dict[str, object]:
     if len(found) < len(pairs):
         names = [name for name, _ in pairs]
         twice = next(name for name in names if names.count(name) > 1)
-        raise ValueError(f"the name {twice[:64]!r} is there twice")
+        raise _no_json(f"the name {twice[:64]!r} is there twice")
     return found
 
 
 def _no_number(text: str) -> NoReturn:
-    raise ValueError(f"{text} is no number of JSON")
+    raise _no_json(f"{text} is no number of JSON")
+
+
+def _no_json(why: str) -> Refused:
+    return Refused("invalid", f"this is no JSON: {why}")
 
 
 _decoder = json.JSONDecoder(object_pairs_hook=_once, parse_constant=_no_number)

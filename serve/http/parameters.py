@@ -177,6 +177,18 @@ def within(length_max: int) -> Callable[[str], str]:
     return read
 
 
+def within_bytes(most: int) -> Callable[[str], str]:
+    """Reads a text that has not too many bytes in UTF-8."""
+
+    def read(text: str) -> str:
+        size = len(text.encode(errors="replace"))
+        if size > most:
+            raise ValueError(f"it has {size} bytes; the most is {most}")
+        return text
+
+    return read
+
+
 TOKEN: dict[str, Json] = {"type": "string", "pattern": "^[0-9a-hjkmnp-tv-z]{14}$"}
 """The schema of a token."""
 

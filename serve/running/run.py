@@ -9,6 +9,7 @@ input log. At SIGTERM no more is taken, what was taken is worked off, and a snap
 from __future__ import annotations
 
 import secrets
+import socket
 from collections.abc import Callable
 from contextlib import ExitStack
 from functools import partial
@@ -26,8 +27,7 @@ from driftline.deploy.host.runtime import Runtime
 from driftline.deploy.host.signals import Signals
 from driftline.deploy.parties.front import Front
 from driftline.deploy.run.leftovers import clear_drafts, socket_folder
-from driftline.deploy.run.reach import check_input
-from driftline.engine.errors import FlowError, Unavailable, error_of
+from driftline.engine.errors import Unavailable, error_of
 from driftline.engine.events import about, log
 from driftline.engine.flow.loading import load_flow
 from driftline.engine.flow.plan import plan
@@ -38,7 +38,7 @@ from driftline.engine.sources.logs.received import ReceivedSource
 from driftline.engine.wire.marks import Mark
 from driftline.engine.wire.messages import Stop
 from driftline.serve.gateway.intake import Outcome, ServiceIntake
-from driftline.serve.gateway.server import HttpServer, Listening, bound
+from driftline.serve.gateway.server import HttpServer, Listening
 from driftline.serve.gateway.service import Service, Waiting
 from driftline.serve.hosting.children import Children
 from driftline.serve.hosting.config import ServiceConfig
@@ -50,19 +50,20 @@ TELL_EVERY_S = 10.0
 
 
 def run_service(
-    serving: Serving, ready: Callable[[Listening], None], deploy: Deploy = on_this_machine
+    serving: Serving,
+    found: socket.socket,
+    ready: Callable[[Listening], None],
+    deploy: Deploy = on_this_machine,
 ) -> bool:
-    """Serve until a signal comes. `ready`: is told where, once everything answers.
+    """Serve until a signal comes. `found`: the socket that listens, which the caller closes;
+    `ready`: is told where, once everything answers.
 
     Returns whether it has ended in good order: not if its flow was cancelled. Raises DriftlineError
     if it cannot begin, or not go on.
     """
-    if serving.producers:
-        check_input(0, serving.producers, serving.reach)
+    listening = serving.listening
     with ExitStack() as stack:
         signals = stack.enter_context(Signals())
-        found, listening = bound(serving.listening)
-        stack.callback(found.close)
         stack.callback(claim(serving.state / "run.lock").release)
         clear_drafts(serving.state, serving.state)
         sockets = stack.enter_context(socket_folder(serving.state))
@@ -87,8 +88,6 @@ class _Run:
         self._signals = signals
         self._stack = stack
         flow = load_flow(serving.flow)
-        if len(flow.sources) != 1:
-            raise FlowError(f"{serving.flow} has {len(flow.sources)} sources: a service has one")
         self._plan = plan(flow)
         self._policy = policy(POLICY, "speculative")
         self._deployment = deploy(serving, flow, self._plan, sockets, stack)

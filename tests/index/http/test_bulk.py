@@ -185,3 +185,26 @@ def test_a_bulk_of_which_nothing_comes_ends_with_a_word(tmp_path: Path) -> None:
             assert found[1]["error"]["code"] == "slow"
 
     asyncio.run(drive())
+
+
+def test_a_bulk_in_the_middle_of_which_the_service_ends_is_told_where_to_go_on(
+    tmp_path: Path,
+) -> None:
+    async def drive() -> None:
+        async with served(Service(tmp_path)) as client:
+            url = client.base_url
+            reader, writer = await asyncio.open_connection(url.host, url.port)
+            head = b"POST /documents:bulk HTTP/1.1\r\nHost: x\r\nContent-Length: 100000\r\n\r\n"
+            writer.write(head + lines_of({"id": "1"}, {"id": "2"}))
+            got = b""
+            while got.count(b'"label"') < 2:
+                got += await asyncio.wait_for(reader.read(1000), 10)
+        got += await asyncio.wait_for(reader.read(), 10)
+        assert got.endswith(b"\r\n0\r\n\r\n"), "a whole answer"
+        last = json.loads(got.split(b"\r\n")[-4])
+        assert last["line"] == 3
+        assert last["error"]["code"] == "unavailable"
+        assert "send them again" in last["error"]["message"]
+        writer.close()
+
+    asyncio.run(drive())

@@ -32,6 +32,13 @@ title = {kind = "text", weight = 2.0}
 text = {kind = "text"}
 """
 
+TWO = """
+from driftline import Flow
+flow = Flow("two")
+for name in ("one", "other"):
+    flow.source(name).sink(f"{name}-out")
+"""
+
 
 def refusal(*arguments: object) -> str:
     """What the command says before it ends with an error."""
@@ -88,7 +95,8 @@ def test_an_index_keeps_its_schema(tmp_path: Path) -> None:
     schema.write_text(SCHEMA.replace("english", "plain"))
     assert "another schema" in refusal("--state", state, "--schema", schema, "--http", "[::1]:0")
     schema.write_text(SCHEMA.replace("articles", "others"))
-    assert "has no collection" in refusal("--state", state, "--schema", schema)
+    said = refusal("--state", state, "--schema", schema, "--http", "127.0.0.1:0")
+    assert "has no collection" in said
 
 
 def test_a_collection_is_added_and_filled_from_another_as_the_page_shows(tmp_path: Path) -> None:
@@ -146,7 +154,19 @@ def test_what_cannot_be_served_is_refused_in_words(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         assert "in use" in refusal("--http", f"127.0.0.1:{port}", "--state", state)
-    assert not state.exists() or not any(state.glob("input-0/*"))
+        at, zmq = ("--http", "127.0.0.1:0", "--state", state), f"tcp://127.0.0.1:{port}"
+        assert "in use" in refusal(*at, "--zmq", zmq)
+    assert "with tcp://" in refusal(*at, "--zmq", "somewhere")
+    pair = "--certificate", "README.md", "--key", "README.md"
+    assert "README.md and README.md are no certificate" in refusal(*at, *pair)
+    assert "there is no cluster" in refusal(*at, "--registry", tmp_path / "nowhere")
+    nowhere = "--http", "127.0.0.1:0", "--state", "/proc/nowhere"
+    for flow in ((), ("examples/wordcount.py",)):
+        assert "the state directory /proc/nowhere cannot be used: No" in refusal(*flow, *nowhere)
+    two = tmp_path / "two.py"
+    two.write_text(TWO)
+    assert "two.py has 2 sources: a service has one" in refusal(two, *at)
+    assert not state.exists(), "nothing is begun by what is refused"
 
 
 def test_a_command_says_which_packages_it_needs() -> None:

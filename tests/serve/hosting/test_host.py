@@ -70,6 +70,12 @@ def test_a_journal_that_does_not_go_back_so_far_ends_the_process() -> None:
     follower.exchange(0.0)
     assert follower.host.lost is not None
     assert follower.host.lost.oldest == 7
+    said = follower.host.lost.reason
+    assert "v-0 in the state directory, needs a checkpoint as of record 7 or later" in said
+    assert "has none that can be used: the journal has nothing from before" in said
+    assert "--retain-mb has dropped it, or files were removed" in said
+    assert "Put v-0 back from a copy" in said
+    assert "a new --state" in said
 
 
 class Live:
