@@ -1,6 +1,7 @@
 """The HTTP of a connection, with a bound on the head of a request: its line and its headers.
 
-The parser keeps what has come of a head until it is whole, however long that is.
+The parser keeps what has come of a head until it is whole, however long that is. An answer leaves
+in one piece, if its head and its body are written at once.
 """
 
 from __future__ import annotations
@@ -26,6 +27,40 @@ _REFUSAL = (
 )
 
 
+class InOne(asyncio.Transport):
+    """Sends what is written in one turn of the loop at once: its reader wakes up once."""
+
+    def __init__(self, transport: asyncio.Transport) -> None:
+        super().__init__()
+        self._transport = transport
+        self._loop = asyncio.get_running_loop()
+        self._written: list[bytes | bytearray | memoryview] = []
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        if not self._written:
+            self._loop.call_soon(self._send)
+        self._written.append(data)
+
+    def is_closing(self) -> bool:
+        return self._transport.is_closing()
+
+    def can_write_eof(self) -> bool:
+        return self._transport.can_write_eof()
+
+    def write_eof(self) -> None:
+        self._send()
+        self._transport.write_eof()
+
+    def close(self) -> None:
+        self._send()
+        self._transport.close()
+
+    def _send(self) -> None:
+        written, self._written = self._written, []
+        if written:
+            self._transport.write(b"".join(written) if len(written) > 1 else written[0])
+
+
 class BoundedHttp(HttpToolsProtocol):
     """A connection; invariant: no more than a bound, and one read, of a head is kept."""
 
@@ -33,6 +68,10 @@ class BoundedHttp(HttpToolsProtocol):
     """Bytes of the head that has begun."""
     _is_in_head = True
     _is_refused = False
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self.transport = InOne(transport)
 
     def data_received(self, data: bytes) -> None:
         if self._is_refused:

@@ -12,7 +12,7 @@ import pytest
 import uvicorn
 from starlette.types import Receive, Scope, Send
 
-from driftline.serve.gateway.heads import HEAD_BYTES_MAX, BoundedHttp
+from driftline.serve.gateway.heads import HEAD_BYTES_MAX, BoundedHttp, InOne
 
 BEGINNING = b"POST / HTTP/1.1\r\nhost: here\r\n"
 
@@ -79,3 +79,35 @@ def test_a_body_of_any_size_and_many_requests_pass() -> None:
     small = [BEGINNING + b"a: " + b"a" * 30_000 + b"\r\n", b"content-length: 0\r\n\r\n"]
     answers = asyncio.run(asked(large, *[small] * 8))
     assert answers == [b"HTTP/1.1 200 OK %d" % len(body), *[b"HTTP/1.1 200 OK 0"] * 8]
+
+
+class Written(asyncio.Transport):
+    """Notes what is written, and that it is closed."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.said: list[bytes] = []
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        self.said.append(bytes(data))
+
+    def close(self) -> None:
+        self.said.append(b"closed")
+
+
+def test_what_is_written_at_once_is_sent_at_once() -> None:
+    async def write() -> list[bytes]:
+        there = Written()
+        transport = InOne(there)
+        transport.write(b"head ")
+        transport.write(b"body")
+        assert not there.said
+        await asyncio.sleep(0)
+        transport.write(b"more")
+        await asyncio.sleep(0)
+        transport.write(b"the end")
+        transport.close()
+        await asyncio.sleep(0)
+        return there.said
+
+    assert asyncio.run(write()) == [b"head body", b"more", b"the end", b"closed"]
