@@ -182,9 +182,9 @@ class OrderedBarrier(Barrier):
                 self.history.append((self.released_to + 1, UNKNOWN))
         elif not self.connected and checksum != self.checksum:
             raise StateMismatch(
-                f"{self.name}: the consumer has other outputs than the snapshot up to time "
-                f"{self.released_to}: outputs have been changed or removed, or the state directory "
-                f"is another run's. {ADVICE}"
+                f"{self.name}: the consumer (of a service: its journal) has other outputs than the "
+                f"snapshot, up to {time_in_words(self.released_to)}: outputs have been changed or "
+                f"removed, or the state directory is another run's. {ADVICE}"
             )
         super().last(t_last, checksum, blobs)
 

@@ -13,6 +13,7 @@ from driftline.deploy.parties.seldom import Seldom
 from driftline.engine.counted import counted
 from driftline.engine.events import TOLD_EVERY_S, Field, about, log
 from driftline.engine.flow.context import parts
+from driftline.engine.flow.users import is_of_driftline
 from driftline.engine.moments import time_in_words
 from driftline.engine.sources import BadRecord
 from driftline.engine.visible import visible
@@ -41,7 +42,8 @@ class DeadLetters(Seldom):
             "error": error,
             "line": line,
         }
-        text = f"operator {operator!r} failed at {place}: {error}; at: {line}"
+        at = "" if is_of_driftline(line) else f"; at: {line}"
+        text = f"operator {operator!r} failed at {place}: {error}{at}"
         self.add(now, visible(text), len(failures))
 
     def unreadable(self, now: float, records: Sequence[BadRecord]) -> None:

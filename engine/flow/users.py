@@ -26,6 +26,11 @@ def is_users(file: str) -> bool:
     return not _INSTALLED.intersection(Path(file).parts)
 
 
+def is_of_driftline(file: str) -> bool:
+    """Whether a file is part of Driftline: a function of ours has refused what it was given."""
+    return file.startswith(_OTHERS[0])
+
+
 def is_of_python(file: str) -> bool:
     """Whether a file is part of Python itself."""
     return file.startswith((*_OTHERS[1:], "<frozen ")) and not _INSTALLED & {*Path(file).parts}

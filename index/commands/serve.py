@@ -188,6 +188,9 @@ def serve(
             retained_bytes=None if retain_mb is None else retain_mb << 20,
             accept_changed_code=accept_changed_code or flow is None,
         )
+        log.info(
+            "the state directory is %s", state.absolute(), extra=about("state", path=str(state))
+        )
         deploy: Deploy = on_this_machine
         if place is not None and tree is not None:
             if flow is None:

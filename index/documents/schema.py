@@ -158,7 +158,9 @@ class Collection:
         """Raises ValueError, in words."""
         field = self.by_name.get(name)
         if name == ID:
-            raise ValueError("the id is no field of the document")
+            raise ValueError(
+                "the id is given beside the document, and is no field of it: leave it out"
+            )
         if field is None and self.others == "refused":
             raise ValueError(
                 f"the collection {self.name!r} has no such field"

@@ -91,6 +91,8 @@ def period_of(text: str) -> tuple[int, int]:
         moment = datetime.fromisoformat(text) if found is not None else None
     except ValueError:  # the 31st of June
         moment = None
+    if found is not None and moment is None:
+        raise ValueError(f"{shown(text)} is no date: there is no such day, or time of a day")
     if found is None or moment is None:
         raise ValueError(
             f"{shown(text)} is no date; that is a text like 2020-01-31 or 2020-01-31T12:00:00+01:00"

@@ -151,7 +151,7 @@ def write_of(record: object, schema: Schema) -> Write | WatchWrite:
     match record:
         case {"collection": name, "watch": id, "query": (str() | None) as query, **more}:
             _check_rest(more)
-            collection = _collection(name, schema)
+            collection = _collection(name, schema, f"the watch {shown(id)}")
             check_id(id)
             if query is not None and len(query) > QUERY_LENGTH_MAX:
                 text = f"the query has {len(query)} characters; the most is {QUERY_LENGTH_MAX}"
@@ -166,7 +166,7 @@ def write_of(record: object, schema: Schema) -> Write | WatchWrite:
             **more,
         }:
             _check_rest(more)
-            collection = _collection(name, schema)
+            collection = _collection(name, schema, f"the document {shown(id)}")
             collection.check(id, {} if document is None else document)
             if len(key) > KEY_LENGTH_MAX:
                 text = f"the key has {len(key)} characters; the most is {KEY_LENGTH_MAX}"
@@ -176,11 +176,12 @@ def write_of(record: object, schema: Schema) -> Write | WatchWrite:
     raise DocumentRefused(f"{shown(record)} is no write, as `Write` and `WatchWrite` make it")
 
 
-def _collection(name: object, schema: Schema) -> Collection:
+def _collection(name: object, schema: Schema, what: str) -> Collection:
     found = schema.collections.get(name) if isinstance(name, str) else None
     if found is None:
         there = ", ".join(schema.collections)
-        raise DocumentRefused(f"there is no collection {shown(name)}; there is {there}")
+        text = f"{what} is for the collection {shown(name)}, which is not there; there is {there}"
+        raise DocumentRefused(text)
     return found
 
 

@@ -198,6 +198,21 @@ async def lines(receive: Receive, most: int, idle_s: float) -> AsyncIterator[byt
         yield bytes(rest)
 
 
+_LINE = '{"id": ..., and the fields}, or {"delete": id}'
+
+
+def _lacks(line: object) -> str:
+    """Why a line is no write."""
+    match line:
+        case {"delete": _}:
+            return 'beside "delete" there is nothing else'
+        case {**_fields}:
+            return 'this has neither "id" nor "delete"'
+        case [*_]:
+            return "a list of documents is sent as several lines, without [ and ]"
+    return "this is no object"
+
+
 def _taken(line: object) -> tuple[str, object]:
     """The id and the document of a line; None: it is to be deleted. Raises Refused."""
     document: object = None
@@ -207,9 +222,7 @@ def _taken(line: object) -> tuple[str, object]:
         case {"id": id, **fields}:
             document = fields
         case _:
-            raise Refused(
-                "invalid", 'a line is {"id": ..., and fields}, or {"delete": id}, and this is not'
-            )
+            raise Refused("invalid", f"a line is {_LINE}: {_lacks(line)}")
     if not isinstance(id, str):
         raise Refused("invalid", "the id is no text", {"field": "id"})
     try:

@@ -15,6 +15,7 @@ from starlette.responses import Response
 
 from driftline.engine.errors import DriftlineError, MalformedMessage
 from driftline.index.documents.schema import Collection
+from driftline.index.documents.values import shown
 from driftline.index.documents.writes import WatchWrite
 from driftline.index.http import shapes
 from driftline.index.http.about import ID_SCHEMA, Index
@@ -107,7 +108,13 @@ class _Watching:
             case {"q": str(query), **rest} if not rest:
                 _check_query(query, collection)
                 return await self._write(call, collection, query)
-        raise Refused("invalid", 'a watch is {"q": QUERY}, and this is not')
+            case {"q": str(), **rest}:
+                why = f"there is no {shown(next(iter(rest)))}"
+            case {"q": _}:
+                why = "the query is a text"
+            case _:
+                why = 'this has no "q"'
+        raise Refused("invalid", f'a watch is {{"q": QUERY}}: {why}')
 
     async def delete(self, call: Call) -> Response:
         return await self._write(call, self._index.collection(call), None)

@@ -112,9 +112,9 @@ class _Binder:
         place = Place(node.place.start, node.place.start + len(name))
         field = known.get(name)
         if field is None:
+            near = did_you_mean(name, known) or f"; there are {', '.join(known)}"
             raise QueryError(
-                f"there is no field {shown(name)}{did_you_mean(name, known)}; "
-                f"if it is no field, write \\ before it",
+                f"there is no field {shown(name)}{near}; if it is no field, write \\ before it",
                 self._text,
                 place,
             )

@@ -193,9 +193,10 @@ def _unescaped(text: str) -> str:
 
 def _of_others(token: str) -> str:
     """What is wrong with a word that means something else in other query languages."""
-    meant = {"||": "OR", "&&": "AND"}.get(token)
-    if meant is not None:
-        return f"{token} is written {meant}; write \\{token} for the characters themselves"
+    if found := re.search(r"(?:\A|\w)(\|\||&&)(?:\Z|\w)", token):
+        sign = found[1]
+        meant = {"||": "OR", "&&": "AND"}[sign]
+        return f"{sign} is written {meant}; write \\{sign} for the characters themselves"
     if token[0] == "!" and token[1:2].isalnum():
         return f"! is written -, as -{token[1:]}, or NOT; write \\! for the character itself"
     if re.search(r"\w\^\d", token):

@@ -155,7 +155,7 @@ class Query:
         return str(self.root)
 
 
-_SPECIAL = re.compile(r'[\s()"*~\\]|(?<=\w)[\^?](?=\w)')
+_SPECIAL = re.compile(r'[\s()"*~\\]|(?<=\w)(?:[\^?]|\|\||&&)(?=\w)')
 _MEANT = re.compile(r"[-+<>=\[{!/|&]|(?:AND|OR|NOT)\Z|[^\W\d][\w.-]*:")
 """Texts whose beginning would have a meaning."""
 

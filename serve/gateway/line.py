@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from contextlib import suppress
 
 from driftline.engine.errors import MalformedMessage
 from driftline.serve.hosting.lines import Frames, framed
@@ -35,7 +36,8 @@ class LoopLine(asyncio.Protocol):
     def send(self, data: bytes) -> None:
         """Send a message; it is lost if there is no line."""
         if self._transport is not None:
-            self._transport.write(framed(data))
+            with suppress(RuntimeError):  # it has ended, which uvloop tells a moment later
+                self._transport.write(framed(data))
 
     def close(self) -> None:
         """Send and take nothing more."""

@@ -16,7 +16,7 @@ from __future__ import annotations
 import socket
 from collections import deque
 from collections.abc import Callable
-from contextlib import suppress
+from errno import EMFILE, ENFILE
 from itertools import count
 from pathlib import Path
 from selectors import EVENT_READ, EVENT_WRITE, DefaultSelector
@@ -83,6 +83,8 @@ class Lines:
         self._lost = lost
         self._selector = DefaultSelector()
         self._listener: socket.socket | None = None
+        self._is_full = False
+        """Whether there was no file left for who has called: so the listener is not looked at."""
         self._lines: dict[Route, _Line] = {}
         self._numbers = count()
         self._came: deque[_Line] = deque()
@@ -167,10 +169,15 @@ class Lines:
 
     def _accept(self) -> None:
         assert self._listener is not None
-        with suppress(OSError):  # whoever called has gone, or there are too many files
+        try:
             found, _ = self._listener.accept()
-            found.setblocking(False)
-            self._add(found)
+        except OSError as error:
+            if error.errno in (EMFILE, ENFILE):  # nobody is let in before a line has ended
+                self._selector.unregister(self._listener)
+                self._is_full = True
+            return
+        found.setblocking(False)
+        self._add(found)
 
     def _add(self, found: socket.socket) -> _Line:
         line = _Line(next(self._numbers).to_bytes(8), found)
@@ -215,6 +222,9 @@ class Lines:
         if self._lines.pop(line.route, None) is not None:
             self._selector.unregister(line.socket)
             line.socket.close()
+            if self._is_full and self._listener is not None:
+                self._is_full = False
+                self._selector.register(self._listener, EVENT_READ)
             self._lost(line.route)
 
 

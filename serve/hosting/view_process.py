@@ -14,8 +14,10 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from time import perf_counter, time
 from types import FrameType
+from typing import NamedTuple
 
 from driftline.deploy.host.exits import Exits
+from driftline.deploy.host.lifeline import Lifeline, hold_on
 from driftline.deploy.host.runtime import Runtime
 from driftline.engine.errors import DriftlineError, Unavailable
 from driftline.engine.events import about, log
@@ -106,7 +108,8 @@ class AskLines(Party):
 class Copies(Party):
     """Has the work of a host done by copies of this process, one after the other.
 
-    `lines`: those of this process, which copies leave alone: they would keep them, if it is killed.
+    A copy ends with this process, as the next one would find it writing the same files. `lines`:
+    those of this process, which copies leave alone.
     """
 
     def __init__(self, host: ViewHost, exits: Exits, lines: Sequence[Lines]) -> None:
@@ -114,24 +117,38 @@ class Copies(Party):
         self._host = host
         self._exits = exits
         self._lines = lines
-        self._pid = 0
+        self._copy: _Copy | None = None
 
     def turn(self) -> bool:
         host = self._host
-        if self._pid:
-            pid, status = os.waitpid(self._pid, os.WNOHANG)
+        if self._copy is not None:
+            pid, status = os.waitpid(self._copy.pid, os.WNOHANG)
             if pid:
-                self._pid = 0
+                self._copy.lifeline.cut()
+                self._copy = None
                 host.worked(status == 0)
         elif host.work is not None:
-            self._pid = _copy(host.name, partial(self._leave_and_do, host.work.do))
-            self._exits.watch(self._pid)
+            lifeline = Lifeline()
+            pid = _copy(host.name, partial(self._do, host.work.do, lifeline))
+            lifeline.started()
+            self._copy = _Copy(pid, lifeline)
+            self._exits.watch(pid)
         return False
 
-    def _leave_and_do(self, do: Callable[[], None]) -> None:
+    def _do(self, do: Callable[[], None], lifeline: Lifeline) -> None:
+        """In the copy."""
+        lifeline.cut()
+        hold_on(lifeline.fd)
         for each in self._lines:
             each.close()
         do()
+
+
+class _Copy(NamedTuple):
+    """A copy that works."""
+
+    pid: int
+    lifeline: Lifeline
 
 
 def _copy(name: str, do: Callable[[], None]) -> int:

@@ -27,6 +27,8 @@ def loads(data: bytes) -> object:
     except RecursionError:
         raise _no_json("it is nested too deep") from None
     except json.JSONDecodeError as error:
+        if not data.strip():
+            raise _no_json("it is empty") from None
         has_mark = data.startswith(BOM_UTF8)
         why = "it begins with a byte-order mark; send UTF-8 without one" if has_mark else error
         raise _no_json(str(why)) from None

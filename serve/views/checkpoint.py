@@ -43,7 +43,8 @@ def writing(path: Path, about: str, parts: Iterable[bytes]) -> Iterator[None]:
     """
     draft = path.with_name(f".{path.name}.draft")
     with reported(path):
-        file = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
+        draft.unlink(missing_ok=True)  # of one that was killed: nobody else writes to this file
+        file = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
     try:
         offset = 0
         for payload in _payloads(about, parts):

@@ -137,13 +137,14 @@ def test_a_document_with_everything(articles: Collection) -> None:
         ("year", float("nan"), "no finite number"),
         ("year", 10**400, "64 bits"),
         ("day", 5, "no date"),
-        ("day", "yesterday", "no date"),
+        ("day", "yesterday", "no date; that is a text like"),
+        ("day", "2013-02-30", "no date: there is no such day"),
         ("source", float("inf"), "no finite number"),
         ("source", b"x", "nothing that JSON can hold"),
         ("source", {5: 5}, "no text"),
         ("source", 2**63, "64 bits"),
         ("titel", "x", "no such field.*did you mean 'title'"),
-        ("id", "x", "the id is no field"),
+        ("id", "x", "the id is given beside the document"),
     ],
 )
 def test_a_field_that_is_refused(

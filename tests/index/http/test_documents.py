@@ -157,7 +157,7 @@ def test_an_answer_comes_when_the_write_is_durable_or_visible_as_wanted(tmp_path
         (b'{"title": "\\ud800"}', 400, "half a character"),
         (b'{"\\ud800": 1}', 400, "half a character"),
         (b'{"title": "\xff"}', 400, "UTF-8"),
-        (b'{"id": "2"}', 400, "id is no field"),
+        (b'{"id": "2"}', 400, "id is given beside the document"),
         (b'{"n": 99999999999999999999}', 400, "64 bits"),
         (b'{"n": ' + b"9" * 5000 + b"}", 400, "thousands of digits"),
         (b'{"n": ' + b"[" * 100_000 + b"}", 400, "nested"),

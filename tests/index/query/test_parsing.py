@@ -132,6 +132,8 @@ def test_any_text_is_a_query_or_an_error_with_a_place(text: str) -> None:
             "|| is written OR; write \\|| for the characters themselves, at character 5\n"
             "  red || blue\n      ^^",
         ),
+        ("red||blue", "|| is written OR"),
+        ("red&&blue", "&& is written AND"),
         (
             "a !b",
             "! is written -, as -b, or NOT; write \\! for the character itself, at character 3\n"

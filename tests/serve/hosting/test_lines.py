@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
+from errno import EMFILE
 from pathlib import Path
 from select import select
 from tempfile import TemporaryDirectory
@@ -187,6 +189,56 @@ def test_a_loop_has_a_new_line_after_each_that_has_ended() -> None:
         async with asyncio.timeout(WITHIN_S):
             while len(asyncio.all_tasks()) > 1:  # nobody is left who could call
                 await asyncio.sleep(0)
+
+    with TemporaryDirectory() as directory, asyncio.Runner(loop_factory=uvloop.new_event_loop) as r:
+        r.run(live(directory))
+
+
+def test_who_calls_while_there_are_no_files_left_is_let_in_later(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with ends(3) as (path, (server, first, second)):
+        first.lines.send(called(first, path), b"first")
+        while until(bool(server.came), server):
+            pass
+        listener = server.lines._listener
+        assert listener is not None
+
+        class Full:
+            """A listener for which there is no file left."""
+
+            def __init__(self, listener: socket.socket) -> None:
+                self.fileno, self.close = listener.fileno, listener.close
+
+            def accept(self) -> None:
+                raise OSError(EMFILE, "Too many open files")
+
+        server.lines._listener = Full(listener)  # type: ignore[assignment]
+        second.lines.send(called(second, path), b"second")
+        assert select([server.lines], [], [], WITHIN_S)[0]
+        server.take()
+        assert not select([server.lines], [], [], 0)[0], "it is not asked again and again"
+        server.lines._listener = listener
+        first.lines.close()
+        while until(len(server.came) == 2, server):
+            pass
+        assert [data for _, data in server.came] == [b"first", b"second"]
+
+
+def test_what_is_said_as_a_line_ends_is_lost_and_nothing_else() -> None:
+    async def live(directory: str) -> None:
+        path, heres = f"{directory}/line", asyncio.Queue[None]()
+        line = LoopLine(path, lambda data: None, lambda: heres.put_nowait(None))
+        for _ in range(20):
+            server = End()
+            server.lines.listen(path)
+            async with asyncio.timeout(WITHIN_S):
+                await heres.get()
+                server.lines.close()
+                while line._transport is not None:  # uvloop has closed it before it tells so
+                    line.send(b"lost")
+                    await asyncio.sleep(0)
+        line.close()
 
     with TemporaryDirectory() as directory, asyncio.Runner(loop_factory=uvloop.new_event_loop) as r:
         r.run(live(directory))

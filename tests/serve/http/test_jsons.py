@@ -20,6 +20,7 @@ from driftline.serve.http.jsons import loads
         (b'{"a": 1, "a": 2}', "this is no JSON: the name 'a' is there twice"),
         (b"[NaN]", "this is no JSON: NaN is no number of JSON"),
         (b"{", "this is no JSON: "),
+        (b" ", "this is no JSON: it is empty"),
     ],
 )
 def test_what_cannot_be_read_is_refused_in_words(data: bytes, said: str) -> None:

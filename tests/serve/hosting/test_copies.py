@@ -1,0 +1,38 @@
+"""Copies of a view's process, which do its work beside it."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+
+LIVES = """
+import os, time
+from functools import partial
+from types import SimpleNamespace
+from driftline.deploy.host.exits import Exits
+from driftline.serve.hosting.view_process import Copies
+from driftline.serve.views.hosted import Work
+
+def work():
+    print(os.getpid(), flush=True)
+    while True:
+        time.sleep(60)
+
+host = SimpleNamespace(name="documents-0", work=Work("work", work, lambda: None))
+Copies(host, Exits(), ()).turn()
+time.sleep(60)
+"""
+
+
+def test_a_copy_ends_with_its_process() -> None:
+    """The next process would find it writing the same files."""
+    process = subprocess.Popen([sys.executable, "-c", LIVES], stdout=subprocess.PIPE)
+    assert process.stdout is not None
+    with process.stdout:
+        copy = int(process.stdout.readline())
+        os.kill(copy, signal.SIGSTOP)  # whatever it does just now
+        process.kill()
+        process.wait()
+        assert not process.stdout.read(), "the copy has closed it, as it has ended"
