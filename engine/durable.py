@@ -1,9 +1,29 @@
-"""Files and directories that survive a power cut. All functions raise OSError."""
+"""Files and directories that survive a power cut.
+
+All functions raise OSError, which `reported` turns into an error for people.
+"""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+
+from driftline.engine.errors import Unavailable
+
+
+@contextmanager
+def reported(what: str, path: Path, remedy: str = "") -> Iterator[None]:
+    """Raise Unavailable for an error of the operating system.
+
+    `what`: what is at the path, as in "state directory"; `remedy`: what helps, after the reason.
+    """
+    try:
+        yield
+    except OSError as error:
+        where = error.filename or path  # a full disk names none
+        raise Unavailable(f"{what} {where}: {error.strerror or error}{remedy}") from None
 
 
 def make_directory(path: Path) -> None:

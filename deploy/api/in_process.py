@@ -20,6 +20,7 @@ from driftline.deploy.api.outputs import (
 from driftline.deploy.parties.letters import DeadLetters
 from driftline.deploy.run.asides import Asides
 from driftline.deploy.run.report import tell_if_all_set_aside
+from driftline.engine.durable import reported
 from driftline.engine.errors import StateMismatch
 from driftline.engine.flow.flow import Flow
 from driftline.engine.flow.outline import outline
@@ -27,7 +28,7 @@ from driftline.engine.flow.plan import plan
 from driftline.engine.labels import INFINITY
 from driftline.engine.order.steps import FAILURES
 from driftline.engine.policy import Policy
-from driftline.engine.sinks.directory import identity_in, reported
+from driftline.engine.sinks.directory import identity_in
 from driftline.engine.sinks.lines import DEAD_LETTERS
 from driftline.engine.sources import BadRecord, LiveSource, Source
 from driftline.engine.wire.bundles import Item
@@ -168,7 +169,7 @@ class InProcessRun:
 def _check_outputs(output: Path | Lmdb, identity: Identity) -> None:
     """Raises StateMismatch if outputs are those of another run in one process, and says how."""
     path = output if isinstance(output, Path) else Path(output.path)
-    with reported(path):
+    with reported("output", path):
         before = Identity.from_json(identity_in(path))
     if before is not None and (differences := identity.differences(before)):
         lines = "".join(f"\n  {text}" for text in differences)

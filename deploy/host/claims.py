@@ -9,9 +9,13 @@ from time import monotonic, sleep
 from typing import TypeVar
 
 from driftline.deploy.host.config import ProcessConfig
+from driftline.engine.durable import reported
 from driftline.engine.errors import InUse, Unavailable
 from driftline.engine.events import Trouble, about, log
 from driftline.engine.locks import Lock
+
+ANOTHER_STATE = ": mend that, or give another --state"
+"""What helps if the operating system refuses something in a state directory."""
 
 CLAIM_S = 10.0
 """How long the processes of a killed run may take to end."""
@@ -34,12 +38,9 @@ def claim(path: Path, by: str = "run") -> Lock:
         f"{path.parent} is in use by another {by}: wait for its end, or give another "
         "--state directory"
     )
-    try:
+    with reported("state directory", path.parent, ANOTHER_STATE):
         path.parent.mkdir(parents=True, exist_ok=True)
         return lock_in_time(path, taken)
-    except OSError as error:
-        text = f"the state directory {path.parent} cannot be used: {error.strerror}"
-        raise Unavailable(text) from None
 
 
 def lock_in_time(path: Path, taken: str) -> Lock:

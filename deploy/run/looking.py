@@ -27,13 +27,13 @@ from driftline.deploy.host.deaths import MAY_BE_DAMAGE
 from driftline.deploy.run.survey import LOG, OUTPUT, STORE, USED, DirectoryReport
 from driftline.deploy.run.used_files import read_used
 from driftline.engine.counted import counted
+from driftline.engine.durable import reported
 from driftline.engine.errors import DriftlineError, StateMismatch, Unavailable
 from driftline.engine.events import about, log
 from driftline.engine.lmdbs import DATA
 from driftline.engine.sinks import jsonl, lmdb
 from driftline.engine.sinks.commit_record import CommitRecord
 from driftline.engine.sinks.directory import read_mark
-from driftline.engine.sinks.directory import reported as output_reported
 from driftline.engine.snapshots.reading import read_store
 from driftline.engine.snapshots.store import check_parts
 from driftline.engine.sources.logs.inputlog import check_log
@@ -148,7 +148,7 @@ def _used(report: DirectoryReport) -> DirectoryReport:
 
 def _output(report: DirectoryReport) -> DirectoryReport:
     directory = Path(report.path)
-    with output_reported(directory):
+    with reported("output", directory):
         mark = read_mark(directory, report.index)
         record = directory / ".driftline" / f"barrier-{report.index}.progress"
         rows = directory / f"barrier-{report.index}"

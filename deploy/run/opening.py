@@ -22,13 +22,14 @@ from driftline.deploy.run.fresh import how_to_begin_anew
 from driftline.deploy.run.looking import look
 from driftline.deploy.run.survey import LOG, OUTPUT, STORE, DirectoryReport, problems
 from driftline.deploy.run.whereabouts import outputs_elsewhere
+from driftline.engine.durable import reported
 from driftline.engine.errors import StateMismatch
 from driftline.engine.events import log
 from driftline.engine.flow.code import Code
 from driftline.engine.keygroups import Layout
 from driftline.engine.moments import time_in_words
 from driftline.engine.policy import Output, Policy
-from driftline.engine.sinks.directory import reported, what_lacks
+from driftline.engine.sinks.directory import what_lacks
 from driftline.engine.sinks.jsonl import FOREIGN
 
 LARGE = 1 << 30
@@ -67,7 +68,7 @@ def open_run(
         _remove_leftovers(state, run.layout)
     where = str(output.resolve())
     if not run.version:
-        with reported(output):
+        with reported("output", output):
             lack = what_lacks(output, FOREIGN)
         if lack:
             raise StateMismatch(lack)

@@ -14,9 +14,10 @@ from driftline.deploy.run.opening import with_missing
 from driftline.deploy.run.receivers import LOGGED
 from driftline.deploy.run.survey import DirectoryReport, Problem, problems
 from driftline.deploy.run.whereabouts import outputs_elsewhere
+from driftline.engine.durable import reported
 from driftline.engine.errors import InUse, StateMismatch, Unavailable
 from driftline.engine.policy import POLICIES
-from driftline.engine.sinks.directory import reported, what_lacks
+from driftline.engine.sinks.directory import what_lacks
 from driftline.engine.sinks.jsonl import FOREIGN
 
 
@@ -60,7 +61,7 @@ def verify_run(directory: Path, state: Path | None) -> Verdict:
         found.append(Problem(str(error)))
     checked = look(state, output)
     if not checked and not registry.exists():
-        with reported(directory):
+        with reported("output", directory):
             lack = what_lacks(directory, FOREIGN)
         raise Unavailable(lack or f"{directory} holds neither outputs nor the state of a run")
     if not found:

@@ -8,12 +8,10 @@ them. The nodes of a run share one directory, and may open it at the same moment
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
-from driftline.engine.durable import make_directory, replace_file
-from driftline.engine.errors import MalformedMessage, StateMismatch, Unavailable
+from driftline.engine.durable import make_directory, replace_file, reported
+from driftline.engine.errors import MalformedMessage, StateMismatch
 from driftline.engine.locks import Lock
 from driftline.engine.wire.marks import NOBODY, Mark
 
@@ -47,7 +45,7 @@ class OutputDirectory:
         self.number = barrier_number(barrier)
         self.hidden = path / ".driftline"
         self._lock: Lock | None = None
-        with reported(path):
+        with reported("output", path):
             # In this order: a faster node of the same run writes the identity before its files.
             if lack := what_lacks(path, foreign):
                 raise StateMismatch(lack)
@@ -158,13 +156,3 @@ def barrier_number(barrier: str) -> int:
     if match is None:
         raise MalformedMessage(f"{barrier!r} is not the name of a barrier")
     return int(match[1])
-
-
-@contextmanager
-def reported(path: Path) -> Iterator[None]:
-    """Raise Unavailable for an error of the operating system."""
-    try:
-        yield
-    except OSError as error:
-        where = error.filename or path
-        raise Unavailable(f"output {where}: {error.strerror or error}") from None

@@ -26,13 +26,19 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from zlib import crc32
 
-from driftline.engine.durable import make_directory, replace_file, sync_directory, write_at
+from driftline.engine.durable import (
+    make_directory,
+    replace_file,
+    reported,
+    sync_directory,
+    write_at,
+)
 from driftline.engine.errors import StateMismatch
 from driftline.engine.flow.flow import Flow
 from driftline.engine.order.steps import FAILURES
 from driftline.engine.sinks.commit_record import CommitRecord
 from driftline.engine.sinks.consumer import Last, items_of
-from driftline.engine.sinks.directory import OutputDirectory, reported
+from driftline.engine.sinks.directory import OutputDirectory
 from driftline.engine.sinks.lines import DEAD_LETTERS, Lines
 from driftline.engine.wire.bundles import Item
 from driftline.engine.wire.marks import NOBODY, Mark
@@ -97,7 +103,7 @@ class JsonLinesConsumer:
         self._writes = False
         """Whether the files were cut to what is committed, so that lines may be appended."""
         try:
-            with reported(directory):
+            with reported("output", directory):
                 self._committed()
         except BaseException:
             self.close()
@@ -105,7 +111,7 @@ class JsonLinesConsumer:
 
     def deliver(self, bundle: Bundle) -> None:
         """Append the bundle's lines and commit them."""
-        with reported(self.directory):
+        with reported("output", self.directory):
             before = self._committed()
             if bundle.t_last <= before.last.t_last:
                 return
@@ -133,7 +139,7 @@ class JsonLinesConsumer:
 
     def last(self, barrier: str, groups: tuple[int, int]) -> Last:
         """The last committed bundle."""
-        with reported(self.directory):
+        with reported("output", self.directory):
             return self._committed().of_groups(groups, str(self.directory))
 
     def close(self) -> None:
@@ -194,7 +200,7 @@ class JsonLinesConsumer:
         Only `deliver` does so, and nothing before it: until then a run may still be refused
         because of the last bundle, and a refused run must not change the outputs.
         """
-        with reported(self.directory):
+        with reported("output", self.directory):
             record = self._committed()
             if not self._writes:
                 self._cut(record)

@@ -20,14 +20,13 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import astuple, dataclass, field, replace
 from hashlib import blake2b
 from pathlib import Path
 from zlib import crc32
 
-from driftline.engine.durable import replace_file
+from driftline.engine.durable import replace_file, reported
 from driftline.engine.errors import SnapshotDamaged, StateMismatch, Unavailable
 from driftline.engine.flow.flow import Flow, Vertex
 from driftline.engine.flow.outline import OperatorOutline, Outline, outline
@@ -171,7 +170,7 @@ def open_savepoint(path: Path) -> Savepoint:
 
 def write_segment(path: Path, group: int, operator: str, segment: bytes) -> None:
     """Write one file of a savepoint, atomically; a retry writes the same. Raises Unavailable."""
-    with _reported(path):
+    with reported("savepoint", path):
         replace_file(path / _name(group, operator), segment)
 
 
@@ -210,14 +209,14 @@ def complete(
         "files": files,
     }
     whole = {"format": _FORMAT, **manifest, "checksum": _checksum(manifest)}
-    with _reported(path):
+    with reported("savepoint", path):
         replace_file(path / _MANIFEST, json.dumps(whole, indent=1).encode())
     return savepoint
 
 
 def begin(path: Path) -> None:
     """Make the directory of a savepoint. Raises StateMismatch if it holds files, Unavailable."""
-    with _reported(path):
+    with reported("savepoint", path):
         path.mkdir(parents=True, exist_ok=True)
         if any(path.iterdir()):
             raise StateMismatch(f"{path} is not empty: give another directory for the savepoint")
@@ -232,11 +231,3 @@ def _name(group: int, operator: str) -> str:
 
 def _checksum(about: Mapping[str, object]) -> int:
     return crc32(json.dumps(about, sort_keys=True).encode())
-
-
-@contextmanager
-def _reported(path: Path) -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        raise Unavailable(f"savepoint {path}: {error.strerror}") from None

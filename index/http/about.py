@@ -10,7 +10,7 @@ from driftline.serve.errors import Refused
 from driftline.serve.gateway.backend import Backend
 from driftline.serve.http.jsons import Json
 from driftline.serve.http.operations import Call
-from driftline.serve.http.parameters import Parameter, within, within_bytes
+from driftline.serve.http.parameters import Parameter, within
 from driftline.serve.http.settings import Settings
 from driftline.serve.views.hosted import Answer, Question
 
@@ -27,7 +27,7 @@ COLLECTION = Parameter(
 ID_SCHEMA: dict[str, Json] = {"type": "string", "minLength": 1, "maxLength": ID_BYTES_MAX}
 ID = Parameter(
     "id",
-    within_bytes(ID_BYTES_MAX),
+    within(ID_BYTES_MAX, "bytes"),
     "",
     "The id: 1 to 512 bytes of UTF-8, percent-encoded; a slash is %2F.",
     ID_SCHEMA,

@@ -30,7 +30,7 @@ from driftline.serve.http.changes import moment, since_of, streamed, with_pauses
 from driftline.serve.http.jsons import Json, dumps, loads
 from driftline.serve.http.openapi import EVENTS
 from driftline.serve.http.operations import Body, Call, Operation, json_answer
-from driftline.serve.http.parameters import AFTER, FROM, Parameter, whole, within_bytes
+from driftline.serve.http.parameters import AFTER, FROM, Parameter, whole, within
 from driftline.serve.http.problems import described, refusal_of
 from driftline.serve.http.streams import Streamed, event
 from driftline.serve.views.tokens import token_of
@@ -38,7 +38,7 @@ from driftline.serve.views.tokens import token_of
 AT_ONCE = 1_000
 """Events that are asked for at one time."""
 
-ID = Parameter[str]("id", within_bytes(512), "", "The id of the watch.", ID_SCHEMA, True, "path")
+ID = Parameter[str]("id", within(512, "bytes"), "", "The id of the watch.", ID_SCHEMA, True, "path")
 LIMIT = Parameter[int](
     "limit",
     whole(1, 10_000),
@@ -48,7 +48,7 @@ LIMIT = Parameter[int](
 )
 BEHIND = Parameter[str](
     "behind",
-    within_bytes(512),
+    within(512, "bytes"),
     "",
     "Only watches whose ids come after this one.",
     {"type": "string"},

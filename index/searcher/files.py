@@ -11,8 +11,7 @@ from collections.abc import Container, Iterator
 from contextlib import suppress
 from pathlib import Path
 
-from driftline.engine.durable import make_directory
-from driftline.engine.sinks.directory import reported
+from driftline.engine.durable import make_directory, reported
 
 _FILE = re.compile(r"\.?(?P<name>(?P<number>\d{8,})\.segment)(?:\.\d+)?", re.ASCII)
 """A segment, or a draft of one that a process was writing."""
@@ -24,7 +23,7 @@ class Files:
     def __init__(self, directory: Path) -> None:
         """Make the directory, if it is not there. Raises Unavailable."""
         self._directory = directory
-        with reported(directory):
+        with reported("segments", directory):
             make_directory(directory)
             self._number = max((int(found["number"]) for found in self._found()), default=0)
 

@@ -18,9 +18,9 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
+from driftline.engine.durable import reported
 from driftline.engine.errors import MalformedMessage, SnapshotDamaged, StateMismatch
 from driftline.engine.labels import INFINITY
-from driftline.engine.sinks.directory import reported
 from driftline.engine.wire.codec import pack
 from driftline.index.documents.schema import Collection
 from driftline.index.documents.versions import Version
@@ -129,7 +129,7 @@ class Holding:
         segments = self.segments
         if self._sealed:
             path = self._files.path(self._name)
-            with reported(path):
+            with reported("segment", path):
                 segments.append(write(self._sealed, path))
         yield pack([(segment.path.name, segment.checksum) for segment in segments])
         yield from self.shard.save()

@@ -19,12 +19,12 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from driftline.engine.durable import reported
 from driftline.engine.errors import DriftlineError, SnapshotDamaged, Unavailable
 from driftline.engine.events import about as event
 from driftline.engine.events import log
 from driftline.engine.keygroups import group_of
 from driftline.engine.moments import time_in_words
-from driftline.engine.sinks.directory import reported
 from driftline.engine.wire.bundles import Item
 from driftline.engine.wire.codec import pack
 from driftline.index.documents.schema import Schema
@@ -295,7 +295,7 @@ def _summed(some: Iterable[Mapping[str, float]]) -> dict[str, float]:
 def _merge(segments: Sequence[Segment], path: Path, kept: NDArray[np.bool_]) -> None:
     """Write segments as one; a damaged one is set aside. Raises DamagedSegment, Unavailable."""
     try:
-        with reported(path):
+        with reported("segment", path):
             write(segments, path, kept)
     except DamagedSegment as error:
         set_aside(error.path)

@@ -8,13 +8,11 @@ master and nodes import: nothing of searching, nor of HTTP.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
-from driftline.deploy.host.claims import claim
-from driftline.engine.durable import make_directory, replace_file
-from driftline.engine.errors import StateMismatch, Unavailable
+from driftline.deploy.host.claims import ANOTHER_STATE, claim
+from driftline.engine.durable import make_directory, replace_file, reported
+from driftline.engine.errors import StateMismatch
 from driftline.engine.events import log
 from driftline.index.documents.schema import DEFAULT, Schema, load_schema
 
@@ -56,7 +54,7 @@ def define(state: Path, given: Path | None) -> str:
     of its flow. Raises SchemaError, StateMismatch if a collection that is there has another schema,
     InUse if the index runs, Unavailable.
     """
-    with _usable(state):
+    with reported("state directory", state, ANOTHER_STATE):
         _check_there(state, given)
         if given is not None:
             _use_schema(given, state)
@@ -74,7 +72,7 @@ def searchers_in(state: Path, given: int | None) -> int:
     StateMismatch if there are others, Unavailable.
     """
     path = state / _SEARCHERS
-    with _usable(state):
+    with reported("state directory", state, ANOTHER_STATE):
         if not path.exists():  # there is none yet, or an index from before this was kept
             number = len(list(state.glob(f"{VIEW}-*"))) or given or 1
             replace_file(path, str(number).encode())
@@ -92,19 +90,6 @@ def searchers_in(state: Path, given: int | None) -> int:
             "fill it with the documents of this one"
         )
     return there
-
-
-@contextmanager
-def _usable(state: Path) -> Iterator[None]:
-    """Raises Unavailable for an error of the operating system."""
-    try:
-        yield
-    except OSError as error:
-        at = f"{error.filename}: " if error.filename not in (None, str(state)) else ""
-        raise Unavailable(
-            f"the state directory {state} cannot be used: {at}{error.strerror or error}; mend that "
-            "or give another --state"
-        ) from None
 
 
 def _module(state: Path) -> bytes:

@@ -12,8 +12,7 @@ from io import BytesIO
 from pathlib import Path
 from zipfile import ZipFile, ZipInfo
 
-from driftline.engine.durable import replace_file
-from driftline.engine.sinks.directory import reported
+from driftline.engine.durable import replace_file, reported
 from driftline.index.serving.definition import schema_file
 
 _NAME, _VERSION = "driftline_index_flow", "1"
@@ -52,7 +51,7 @@ def write_wheel(state: Path) -> Path:
     """Write the wheel of the index that a state directory defines. Returns its file; raises
     Unavailable."""
     file = state / f"{_NAME}-{_VERSION}-py3-none-any.whl"
-    with reported(state):
+    with reported("state directory", state):
         given = schema_file(state)
         data = wheel_of(given.read_bytes() if given.exists() else None)
         if not file.exists() or file.read_bytes() != data:

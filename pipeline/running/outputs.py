@@ -17,11 +17,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self, TextIO
 
-from driftline.engine.durable import make_directory
+from driftline.engine.durable import make_directory, reported
 from driftline.engine.errors import StateMismatch
 from driftline.engine.flow.flow import Flow
 from driftline.engine.order.steps import FAILURES
-from driftline.engine.sinks.directory import reported
 from driftline.engine.sinks.jsonl import file_name
 from driftline.engine.sinks.lines import DEAD_LETTERS, Lines
 from driftline.engine.wire.bundles import Item, from_blob
@@ -46,7 +45,7 @@ def claimed(directory: Path) -> Iterator[None]:
 
     Raises StateMismatch if it holds outputs already, Unavailable if it cannot be made.
     """
-    with reported(directory):
+    with reported("output", directory):
         make_directory(directory / ".driftline")
         others = sorted(
             path for path in directory.iterdir() if path.suffix in (".jsonl", ".parquet")

@@ -2,6 +2,7 @@
 
 Takes: messages to send. Gives: each message that comes, to a function, as soon as it is whole.
 Invariants: those of `serve.hosting.lines`. There is a new line soon after one has ended.
+Precondition: who listens says nothing before it is told something.
 """
 
 from __future__ import annotations

@@ -15,12 +15,11 @@ from driftline.engine.events import Trouble
 from driftline.engine.flow.loading import load_flow
 from driftline.engine.labels import INFINITY
 from driftline.engine.wire.marks import Mark
-from driftline.engine.wire.party import Party
 from driftline.engine.wire.senders import CONSUMER
 from driftline.serve.hosting.config import JOURNAL, ServiceConfig
 from driftline.serve.hosting.feeds import Feeds
 from driftline.serve.hosting.journal_server import JournalServer
-from driftline.serve.hosting.lines import Lines
+from driftline.serve.hosting.lines import LinesParty
 from driftline.serve.hosting.processes import run_process
 from driftline.serve.journal import Journal, Span
 
@@ -31,18 +30,17 @@ DRAIN = 64
 """Messages of followers that a turn takes at most."""
 
 
-class FeedLines(Party):
+class FeedLines(LinesParty):
     """The lines of the feeds, over which spans leave as soon as the journal has them."""
 
     def __init__(self, server: JournalServer, config: ServiceConfig) -> None:
-        super().__init__("feeds")
+        self._feeds = Feeds(server.journal.steps)
+        super().__init__("feeds", self._feeds.gone)  # who has left is not read to any more
         self._server = server
         self._config = config
-        self._feeds = Feeds(server.journal.steps)
         self._stored = -1
         self._drop_at = 0.0
         self._trouble = Trouble("journal-not-dropped")
-        self.lines = Lines(self._feeds.gone)  # who has left is not read to any more
         self.lines.listen(config.feeds)
         server.journal.followers.append(self.forward)
 
@@ -57,7 +55,6 @@ class FeedLines(Party):
         self._send()
 
     def drain(self) -> None:
-        """Take the messages that have come."""
         for _ in range(DRAIN):
             if (came := self.lines.next()) is None:
                 break
@@ -66,9 +63,7 @@ class FeedLines(Party):
             except MalformedMessage:
                 self.malformed += 1
 
-    def turn(self) -> bool:
-        if self.lines.has_more:
-            self.drain()
+    def work(self) -> bool:
         if self._server.stored != self._stored:
             self._stored = self._server.stored
             self._feeds.stored(self._stored)
@@ -77,7 +72,7 @@ class FeedLines(Party):
         if self.now >= self._drop_at:
             self._drop_at = self.now + DROP_EVERY_S
             self._drop()
-        return more or self.lines.has_more
+        return more
 
     def close(self) -> None:
         """End all lines."""

@@ -14,6 +14,7 @@ A message is preceded by its length, in 4 bytes.
 from __future__ import annotations
 
 import socket
+from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable
 from errno import EMFILE, ENFILE
@@ -23,6 +24,7 @@ from selectors import EVENT_READ, EVENT_WRITE, DefaultSelector
 from struct import Struct
 
 from driftline.engine.errors import MalformedMessage, Unavailable
+from driftline.engine.wire.party import Party
 
 BYTES_MAX = 1 << 30
 """Of a message."""
@@ -226,6 +228,27 @@ class Lines:
                 self._is_full = False
                 self._selector.register(self._listener, EVENT_READ)
             self._lost(line.route)
+
+
+class LinesParty(Party, ABC):
+    """A party that talks over lines. `lost`: see `Lines`."""
+
+    def __init__(self, name: str, lost: Callable[[Route], None]) -> None:
+        super().__init__(name)
+        self.lines = Lines(lost)
+
+    @abstractmethod
+    def drain(self) -> None:
+        """Take messages that have come, a bounded number of them."""
+
+    @abstractmethod
+    def work(self) -> bool:
+        """Work on what has come, and send. Returns whether there is more to do."""
+
+    def turn(self) -> bool:
+        if self.lines.has_more:
+            self.drain()
+        return self.work() or self.lines.has_more
 
 
 class _Line:

@@ -12,9 +12,8 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-from driftline.engine.durable import replace_file
+from driftline.engine.durable import replace_file, reported
 from driftline.engine.errors import MalformedMessage
-from driftline.engine.sinks.directory import reported
 from driftline.engine.wire.codec import pack, unpack
 
 NOTES = 64
@@ -47,14 +46,14 @@ class Retained:
 
     def write(self, path: Path) -> None:
         """Keep the notes in a file. Raises Unavailable."""
-        with reported(path):
+        with reported("note of what is retained", path):
             replace_file(path, pack(tuple(self._notes)))
 
 
 def noted(path: Path, time: int) -> list[Note]:
     """The notes in a file, of which those count that are not later than a time; none, if there is
     no such file, or it is damaged. Raises Unavailable."""
-    with reported(path):
+    with reported("note of what is retained", path):
         data = path.read_bytes() if path.exists() else b""
     try:
         rows = unpack(data)

@@ -19,16 +19,16 @@ from typing import NamedTuple
 from driftline.deploy.host.exits import Exits
 from driftline.deploy.host.lifeline import Lifeline, hold_on
 from driftline.deploy.host.runtime import Runtime
+from driftline.engine.durable import reported
 from driftline.engine.errors import DriftlineError, Unavailable
 from driftline.engine.events import about, log
 from driftline.engine.flow.loading import load_flow
 from driftline.engine.moments import time_in_words
-from driftline.engine.sinks.directory import reported
 from driftline.engine.wire.party import Party
 from driftline.serve.hosting.config import Place, ServiceConfig
 from driftline.serve.hosting.feeds import ROOM_BYTES, Following
 from driftline.serve.hosting.host import APPLY_S, Pace, ViewHost
-from driftline.serve.hosting.lines import Lines, Route
+from driftline.serve.hosting.lines import Lines, LinesParty, Route
 from driftline.serve.hosting.processes import run_process
 from driftline.serve.hosting.retained import Retained, noted
 from driftline.serve.views.checkpoint import restored, writing
@@ -46,27 +46,23 @@ DRAIN = 32
 _COPY_FAILED = 1
 
 
-class JournalLine(Party):
+class JournalLine(LinesParty):
     """The way to the journal; it is called again whenever there is something to say."""
 
     def __init__(self, host: ViewHost, path: str) -> None:
-        super().__init__("follower")
-        self.lines = Lines(self._lost)
+        super().__init__("follower", self._lost)
         self._host = host
         self._path = path
         self._line: Route | None = None
 
     def drain(self) -> None:
-        """Take the messages that have come."""
         host, until = self._host, perf_counter() + APPLY_S
         while not host.busy and perf_counter() < until and (came := self.lines.next()):
             host.hear(came[1])
             if host.answers_wait:
                 break  # they have waited for this message, and need not wait for the next one
 
-    def turn(self) -> bool:
-        if self.lines.has_more:
-            self.drain()
+    def work(self) -> bool:
         host = self._host
         if host.to_journal and self._line is None:
             self._line = self.lines.call(self._path)
@@ -74,35 +70,31 @@ class JournalLine(Party):
             if self._line is not None:
                 self.lines.send(self._line, data)
         host.to_journal.clear()
-        return self.lines.has_more
+        return False
 
     def _lost(self, line: Route) -> None:
         self._line = None
 
 
-class AskLines(Party):
+class AskLines(LinesParty):
     """Where questions come in."""
 
     def __init__(self, host: ViewHost, path: str) -> None:
-        super().__init__("asks")
-        self.lines = Lines(host.left)
+        super().__init__("asks", host.left)
         self._host = host
         self.lines.listen(path)
 
     def drain(self) -> None:
-        """Take the messages that have come."""
         for _ in range(DRAIN):
             if (came := self.lines.next()) is None:
                 break
             self._host.take(*came)
 
-    def turn(self) -> bool:
-        if self.lines.has_more:
-            self.drain()
+    def work(self) -> bool:
         for route, data in self._host.answers:
             self.lines.send(route, data)
         self._host.answers.clear()
-        return self.lines.has_more
+        return False
 
 
 class Copies(Party):
@@ -174,7 +166,7 @@ def run_view(config: ServiceConfig) -> None:
     anew, and what it needs for that is not retained."""
     process, spec = config.process, config.view
     directory = config.path(config.name)
-    with reported(directory):
+    with reported("view", directory):
         directory.mkdir(parents=True, exist_ok=True)
     place = Place(
         load_flow(process.flow), directory, config.shard, spec.shards, dict(spec.options or {})

@@ -166,24 +166,13 @@ def choice(*texts: str) -> Callable[[str], str]:
     return read
 
 
-def within(length_max: int) -> Callable[[str], str]:
-    """Reads a text that is not too long."""
+def within(most: int, unit: Literal["characters", "bytes"] = "characters") -> Callable[[str], str]:
+    """Reads a text that is not too long; its bytes are those of UTF-8."""
 
     def read(text: str) -> str:
-        if len(text) > length_max:
-            raise ValueError(f"it has {len(text)} characters; the most is {length_max}")
-        return text
-
-    return read
-
-
-def within_bytes(most: int) -> Callable[[str], str]:
-    """Reads a text that has not too many bytes in UTF-8."""
-
-    def read(text: str) -> str:
-        size = len(text.encode(errors="replace"))
+        size = len(text) if unit == "characters" else len(text.encode(errors="replace"))
         if size > most:
-            raise ValueError(f"it has {size} bytes; the most is {most}")
+            raise ValueError(f"it has {size} {unit}; the most is {most}")
         return text
 
     return read

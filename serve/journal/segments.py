@@ -19,10 +19,9 @@ from itertools import pairwise
 from pathlib import Path
 
 from driftline.engine.counted import counted
-from driftline.engine.durable import replace_file, sync_directory, write_at
+from driftline.engine.durable import replace_file, reported, sync_directory, write_at
 from driftline.engine.errors import StateMismatch
 from driftline.engine.labels import INFINITY
-from driftline.engine.sinks.directory import reported
 from driftline.serve.errors import NoLongerRetained
 from driftline.serve.journal.entries import BEGINNING, Entry, Header
 from driftline.serve.journal.frames import HEAD_BYTES, framed, payload_at, was_durable
@@ -269,7 +268,7 @@ class Segments:
             raise
 
     def _reported(self) -> AbstractContextManager[None]:
-        return reported(self.directory)
+        return reported("journal", self.directory)
 
 
 def look_at(directory: Path) -> tuple[int, str]:

@@ -13,11 +13,12 @@ from driftline.coordinator.registry import ClusterState
 from driftline.deploy.run.looking import look
 from driftline.deploy.run.opening import with_missing
 from driftline.deploy.run.survey import JOURNAL, STORE, DirectoryReport, problems
+from driftline.engine.durable import reported
 from driftline.engine.errors import StateMismatch
 from driftline.engine.events import log
 from driftline.engine.keygroups import Layout
 from driftline.engine.policy import POLICIES
-from driftline.engine.sinks.directory import IDENTITY, identity_lines, read_mark, reported
+from driftline.engine.sinks.directory import IDENTITY, identity_lines, read_mark
 from driftline.serve.hosting.config import JOURNAL as FOLDER
 from driftline.serve.journal.consumer import identity_of
 from driftline.serve.journal.segments import look_at
@@ -65,7 +66,7 @@ def check_directories(
 def _journal(path: Path, run: ClusterState | None) -> DirectoryReport:
     """A report on the journal: its mark, and up to when it has outputs."""
     report = DirectoryReport(JOURNAL, str(path))
-    with reported(path):
+    with reported("journal", path):
         if not path.is_dir():
             return report
         try:

@@ -30,14 +30,13 @@ from driftline.deploy.host.config import Reading
 from driftline.deploy.host.transport import Network
 from driftline.deploy.keys.key import own_key
 from driftline.engine.counted import counted
-from driftline.engine.durable import make_directory, replace_file
+from driftline.engine.durable import make_directory, replace_file, reported
 from driftline.engine.errors import NotPermitted, StateMismatch, Unavailable
 from driftline.engine.events import about, log
 from driftline.engine.flow.code import code_of
 from driftline.engine.flow.flow import Flow
 from driftline.engine.flow.plan import plan
 from driftline.engine.policy import policy
-from driftline.engine.sinks.directory import reported
 from driftline.engine.wire.senders import CONSUMER
 from driftline.serve.running.deployment import NOTE, Serving
 from driftline.serve.running.directories import check_directories
@@ -65,7 +64,7 @@ class Note:
 
         Raises StateMismatch if the directory is of another service, Unavailable.
         """
-        with reported(state):
+        with reported("state directory", state):
             if (state / "registry").exists():
                 raise StateMismatch(
                     f"{state} is of a service on this machine alone: give another --state, or go "
@@ -88,7 +87,7 @@ class Note:
 
     def write(self, state: Path) -> None:
         """Make it durable. Raises Unavailable."""
-        with reported(state):
+        with reported("state directory", state):
             make_directory(state)
             replace_file(state / NOTE, json.dumps(asdict(self)).encode())
 

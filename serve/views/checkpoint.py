@@ -11,11 +11,10 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import TypeVar
 
-from driftline.engine.durable import sync_directory, write_at
+from driftline.engine.durable import reported, sync_directory, write_at
 from driftline.engine.errors import SnapshotDamaged
 from driftline.engine.events import about as event
 from driftline.engine.events import log
-from driftline.engine.sinks.directory import reported
 from driftline.serve.journal.frames import HEAD_BYTES, framed, payload_at
 from driftline.serve.views.view import View
 
@@ -42,18 +41,18 @@ def writing(path: Path, about: str, parts: Iterable[bytes]) -> Iterator[None]:
         Unavailable: If it cannot be written.
     """
     draft = path.with_name(f".{path.name}.draft")
-    with reported(path):
+    with reported("checkpoint", path):
         draft.unlink(missing_ok=True)  # of one that was killed: nobody else writes to this file
         file = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
     try:
         offset = 0
         for payload in _payloads(about, parts):
             frame = framed(payload, 0, offset, 0)
-            with reported(path):
+            with reported("checkpoint", path):
                 write_at(file, frame, offset)
             offset += len(frame)
             yield
-        with reported(path):
+        with reported("checkpoint", path):
             os.fdatasync(file)
             os.replace(draft, path)
             sync_directory(path.parent)
@@ -84,7 +83,7 @@ def restored(path: Path, about: str, make: Callable[[], V]) -> V:
 
 
 def _read(path: Path, about: str) -> Iterator[bytes]:
-    with reported(path), path.open("rb", buffering=1 << 20) as file:
+    with reported("checkpoint", path), path.open("rb", buffering=1 << 20) as file:
         end, offset = os.fstat(file.fileno()).st_size, 0
         while (payload := payload_at(file, 0, offset, end)) != _END:
             if payload is None:

@@ -10,12 +10,12 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 
 from driftline.coordinator.registry import FileRegistry, Registry
 from driftline.deploy.cluster.tree.tree import FLOWS, NEW, Conflict, Entry, Masters, unchecked
-from driftline.engine.durable import make_directory, replace_file
+from driftline.engine.durable import make_directory, replace_file, reported
 from driftline.engine.errors import InUse, StateMismatch, Unavailable
 from driftline.engine.locks import Lock
 
@@ -180,13 +180,8 @@ class Folder:
             finally:
                 lock.release()
 
-    @contextmanager
-    def _reported(self) -> Iterator[None]:
-        try:
-            yield
-        except OSError as error:
-            place = f": {error.filename}" if error.filename else ""  # a full disk names none
-            raise Unavailable(f"{self.where}: {error.strerror}{place}") from None
+    def _reported(self) -> AbstractContextManager[None]:
+        return reported("registry", self._path)
 
 
 class _HeldMasters:
