@@ -40,7 +40,7 @@ from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 from driftline.deploy.parties.presence import Presence
 from driftline.deploy.parties.receiver import WINDOW, WINDOW_BYTES, Receiver
@@ -120,6 +120,9 @@ class _Client:
 class Intake(Receiver):
     """Takes messages of producers for a source. Its driver sends `answers`, (route, answer)."""
 
+    needs_producers: ClassVar[bool] = True
+    """Whether nobody else gives the source records: so it is told that no producer is there."""
+
     def __init__(
         self,
         source: ReceivedSource,
@@ -139,7 +142,7 @@ class Intake(Receiver):
         self._dropped = Seldom("malformed-message", f"{name} dropped a malformed message")
         self._foreign = Seldom("id-refused", f"{name} refused the id of a producer")
         self._crowded = Seldom("producer-refused", f"{name} refused a new producer")
-        self._presence = Presence(source)
+        self._presence = Presence(source, self.needs_producers)
         self._sign_at = 0.0
         """When producers that wait are told next that the front lives."""
 
@@ -156,15 +159,10 @@ class Intake(Receiver):
 
     def turn(self) -> bool:
         more = super().turn()
-        self._presence.look(self.now, self.connected)
+        self._presence.look(self.now, self.source.connected or 0)
         if self._owed:
             self._answer()
         return more
-
-    @property
-    def connected(self) -> int:
-        """How many producers are connected."""
-        return self.source.connected or 0
 
     def close(self) -> None:
         for lines in (self._dropped, self._crowded, self._foreign, self._presence):

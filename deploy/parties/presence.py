@@ -29,10 +29,11 @@ NAMES_MAX = 5
 
 
 class Presence:
-    """The producers of one source."""
+    """The producers of one source; `needed`: whether nobody else gives it records."""
 
-    def __init__(self, source: ReceivedSource) -> None:
+    def __init__(self, source: ReceivedSource, needed: bool = True) -> None:
         self._source = source
+        self._needed = needed
         self._here = source.producers > 0
         """Whether there was a connection at the last look; or in an earlier call."""
         self._gone_at = inf
@@ -57,7 +58,7 @@ class Presence:
             return  # the run is to end
         if self._source.closed:
             self._tell_over()
-        elif connected:
+        elif connected or not self._needed:
             if self._told:
                 took = now - self._gone_at
                 told = about("producers-again", name=self._source.name, seconds=took)

@@ -27,6 +27,22 @@ TEXT = (
     "what was written, `at=T` repeats a read exactly, `from=T` resumes a stream."
 )
 
+FIGURES = {
+    "documents": "Documents of a shard.",
+    "versions": "Versions of documents that the shard has, also of those that are deleted.",
+    "tail_versions": "Of these: those in memory, not in a segment.",
+    "segments": "Segments of the shard.",
+    "segment_bytes": "Bytes of their files.",
+    "postings": "Postings in segments.",
+    "postings_bytes": "Bytes of these postings, with positions.",
+    "bytes_per_posting": "Bytes of a posting in segments.",
+    "bytes_per_posting_without_positions": "Bytes of a posting in segments, without positions.",
+    "watches": "Watches of the shard.",
+    "watches_always_looked_at": "Watches without an anchor: each version is looked at for them.",
+    "watch_events": "Events of watches that are retained.",
+}
+"""What the figures of a searcher are."""
+
 READY_S = 2.0
 """So long the views may take to have caught up."""
 
@@ -48,7 +64,7 @@ def application(
 
     below = [each.below("/collections/{collection}", COLLECTION) for each in own]
     every = [*own, *below, _collections(schema)]
-    return build("Driftline index", TEXT, every, backend, ready, settings, pages)
+    return build("Driftline index", TEXT, every, backend, ready, settings, pages, FIGURES)
 
 
 def operations(index: Index) -> list[Operation]:

@@ -146,7 +146,8 @@ def _sort(question: Question, collection: Collection) -> tuple[ValueField | None
         return None, None
     if not isinstance(sort, Mapping):
         raise _invalid("sort", sort, "a field, and whether descending")
-    by = _field(text_of(sort, "field"), collection, collection.values, "to sort by")
+    name = text_of(sort, "field")
+    by = _field(name, collection, collection.values, "to sort by", "sort")
     return by, Sort(by.number, _flag(sort, "descending"))
 
 
@@ -159,16 +160,15 @@ def _facets(question: Question, collection: Collection) -> Mapping[str, ByKeywor
     for name in names:
         if not isinstance(name, str):
             raise _invalid("facets", name, "the name of a field")
-        found[name] = ByKeyword(
-            _field(name, collection, keywords, "with keywords to count").number, KEYWORDS_MAX
-        )
+        by = _field(name, collection, keywords, "with keywords to count", "facet")
+        found[name] = ByKeyword(by.number, KEYWORDS_MAX)
     return found
 
 
 def _field(
-    name: str, collection: Collection, fields: Iterable[ValueField], what: str
+    name: str, collection: Collection, fields: Iterable[ValueField], what: str, parameter: str
 ) -> ValueField:
-    """The one of some fields with a name; `what`: it is wanted for."""
+    """The one of some fields with a name; `what`: it is wanted for, by which parameter."""
     by_name = {each.name: each for each in fields}
     found = by_name.get(name)
     if found is None:
@@ -177,6 +177,7 @@ def _field(
             "invalid",
             f"{shown(name)} is no field of {collection.name!r} {what}"
             f"{did_you_mean(name[:64], by_name)}; {there}",
+            {"parameter": parameter},
         )
     return found
 

@@ -37,6 +37,8 @@ Outcome = int | Refused
 class ServiceIntake(IntakeSocket, Generic[Token]):
     """The intake; `tell`: takes outcomes, each with the token that came with the record."""
 
+    needs_producers = False  # there is the gateway
+
     def __init__(
         self,
         source: ReceivedSource,
@@ -52,10 +54,6 @@ class ServiceIntake(IntakeSocket, Generic[Token]):
         self._unstored: deque[tuple[int, int, Token]] = deque()
         """(number, label time, token) of records that are not durable yet."""
         self._outcomes: list[tuple[Token, Outcome]] = []
-
-    @property
-    def connected(self) -> int:
-        return super().connected + 1  # the gateway, which never leaves
 
     def submit(self, records: Sequence[tuple[Token, object]]) -> None:
         """Take records, each with a token for its outcome."""

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 
 from prometheus_client import CollectorRegistry, generate_latest
-from prometheus_client.metrics_core import GaugeMetricFamily, Metric
-from prometheus_client.registry import Collector
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
@@ -16,6 +14,7 @@ from starlette.routing import BaseRoute
 
 from driftline.serve.errors import Refused
 from driftline.serve.gateway.backend import Backend
+from driftline.serve.http.figures import Figures
 from driftline.serve.http.jsons import Json, dumps
 from driftline.serve.http.measured import Measured
 from driftline.serve.http.openapi import description
@@ -45,10 +44,15 @@ def build(
     ready: Ready,
     settings: Settings,
     pages: Iterable[BaseRoute] = (),
+    figures: Mapping[str, str] | None = None,
 ) -> Starlette:
-    """The application. `pages`: routes that are no operations, as of a page for people."""
+    """The application.
+
+    `pages`: routes that are no operations, as of a page for people; `figures`: what figures of the
+    views are.
+    """
     registry = CollectorRegistry()
-    registry.register(_Figures(backend))
+    registry.register(Figures(backend, figures or {}))
     all_of_it = [*operations, *_common(backend, ready, registry)]  # asked for most often first
     described = dumps(description(title, text, VERSION, all_of_it))
 
@@ -125,30 +129,3 @@ async def _no_route(request: Request, error: HTTPException) -> Response:
 
 async def _failed(request: Request, error: Exception) -> Response:
     return problem(INTERNAL)
-
-
-class _Figures(Collector):
-    """The figures of a backend, as they are when they are asked for."""
-
-    def __init__(self, backend: Backend) -> None:
-        self._backend = backend
-
-    def describe(self) -> Iterator[Metric]:
-        return iter(())
-
-    def collect(self) -> Iterator[Metric]:
-        families: dict[str, GaugeMetricFamily] = {}
-        for part, figures in self._backend.figures().items():
-            for name, value in figures.items():
-                of_prometheus = "".join(c if c.isalnum() and c.isascii() else "_" for c in name)
-                family = families.get(of_prometheus)
-                if family is None:
-                    told = f"The figure {name!r} of a part of the service."
-                    family = GaugeMetricFamily(
-                        f"driftline_service_{of_prometheus}", told, labels=["part"]
-                    )
-                    families[of_prometheus] = family
-                family.add_metric([part], value)
-        time = GaugeMetricFamily("driftline_service_time", "T: all outputs below it are here.")
-        time.add_metric([], self._backend.time)
-        return iter([*families.values(), time])

@@ -141,6 +141,20 @@ def test_a_run_that_is_to_end_waits_for_nobody(caplog: pytest.LogCaptureFixture)
     assert not caplog.messages
 
 
+def test_who_needs_no_producers_is_not_told_that_there_are_none(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level("INFO")
+    presence = Presence(made(), needed=False)
+    for now, connected in ((0.0, 0), (60.0, 0), (120.0, 1), (130.0, 1), (140.0, 0), (150.0, 0)):
+        presence.look(now, connected)
+    went = "a connection of a producer has gone; 0 producers are connected"
+    assert [text.partition(": ")[2] for text in caplog.messages] == [
+        "1 producer is connected",
+        went,
+    ]
+
+
 def test_strangers_cannot_fill_the_log(caplog: pytest.LogCaptureFixture) -> None:
     presence = Presence(made())
     for step in range(60 * 4):

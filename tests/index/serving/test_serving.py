@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import socket
 import subprocess
 import sys
@@ -10,6 +11,7 @@ from pathlib import Path
 
 import httpx
 import pytest
+from prometheus_client.parser import text_string_to_metric_families
 
 import driftline.deploy.host.claims as claims
 from driftline.engine.errors import InUse
@@ -73,6 +75,29 @@ def test_the_values_of_a_flow_are_served_and_there_again_after_a_kill(tmp_path: 
         assert service.end() == 0
     finally:
         service.close()
+
+
+def test_all_figures_of_a_service_are_on_the_page_about_metrics(tmp_path: Path) -> None:
+    page = (ROOT / "docs/reference/metrics.md").read_text()
+    rows = re.findall(r"^\| `(driftline_service_\w+)` \| .* \| (.*) \|$", page, re.MULTILINE)
+    found: dict[str, str] = {}
+    for number, flow in enumerate(((), ("examples/wordcount.py",))):
+        service = Service(tmp_path / f"state-{number}", *flow)
+        try:
+            service.start()
+            with httpx.Client(base_url=service.url, timeout=30.0) as http:
+                if flow:
+                    label = http.post("/records", json={"text": "the cat"}).json()["label"]
+                    http.get("/views/counts/the", params={"after": label})
+                else:
+                    http.put("/documents/1", json={"title": "tea"}, params={"wait": "visible"})
+                http.get("/search", params={"q": "tea"})
+                families = list(text_string_to_metric_families(http.get("/metrics").text))
+        finally:
+            service.close()
+        assert len({family.name for family in families}) == len(families), "none comes twice"
+        found |= {family.name: family.documentation.rstrip(".") for family in families}
+    assert {name: text for name, text in found.items() if "service" in name} == dict(rows)
 
 
 def test_an_index_keeps_its_schema(tmp_path: Path) -> None:
