@@ -175,7 +175,11 @@ def serve(
         if zmq:
             check_input(0, zmq, reach)
             release(listen(zmq))
-        tree = None if place is None else stack.enter_context(place.opened())
+        cluster = None
+        if place is not None:
+            tree, at = stack.enter_context(place.opened()), name or f"{socket.gethostname()}-serve"
+            cluster = InCluster(tree, at, network, place.session_s, journal_key, wheel)
+            cluster.check()
         stack.enter_context(imported(wheel))
         serving = Serving(
             *make(state, schema, searchers, settings),
@@ -192,13 +196,12 @@ def serve(
             "the state directory is %s", state.absolute(), extra=about("state", path=str(state))
         )
         deploy: Deploy = on_this_machine
-        if place is not None and tree is not None:
+        if cluster is not None:
             if flow is None:
-                wheel = write_wheel(state)
-                stack.enter_context(imported(wheel))
+                cluster = replace(cluster, wheel=write_wheel(state))
+                stack.enter_context(imported(cluster.wheel))
                 serving = replace(serving, flow=FLOW)
-            at = name or f"{socket.gethostname()}-serve", network, place.session_s
-            deploy = InCluster(tree, *at, journal_key, wheel).deploy
+            deploy = cluster.deploy
         if run_service(serving, found, _ready, deploy):
             text = "ended in good order: the same command goes on"
         else:

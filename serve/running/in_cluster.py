@@ -71,13 +71,13 @@ class InCluster:
     def deploy(
         self, serving: Serving, flow: Flow, flow_plan: Plan, sockets: Path, stack: ExitStack
     ) -> Deployment:
-        """Agents run master and nodes. Raises InUse, StateMismatch, Unavailable, NotPermitted."""
+        """Agents run master and nodes. Raises InUse, StateMismatch, Unavailable, NotPermitted.
+
+        Precondition: `check` has not raised.
+        """
         tree, state = self.tree, serving.state
-        if not is_name(self.name):
-            raise FlowError(f"{self.name!r} cannot be the name of a service: {NAMES}")
         sinks = tuple(sink.name for sink in flow.sinks)
         journal = journal_network(self.network, self.journal_key, sinks)
-        self._check_keys()
         keyed = bool(self.network.keys)
         at = socket.gethostname(), 0, os.getpid()
         record = AgentRecord(self.name, Kind.FRONT, *at, keyed=keyed, state=str(state))
@@ -99,8 +99,11 @@ class InCluster:
         journal = replace(journal, known=process.network.known)
         return _Deployed(process, journal, beside, registered)
 
-    def _check_keys(self) -> None:
-        """Raises Unavailable if the processes of agents could not speak with those here."""
+    def check(self) -> None:
+        """Raises FlowError for what cannot be a name, and Unavailable if the processes of agents
+        could not speak with those here."""
+        if not is_name(self.name):
+            raise FlowError(f"{self.name!r} cannot be the name of a service: {NAMES}")
         network, alive = self.network, agents(self.tree)
         why = keyless(network, alive)
         others = [each.name for each in alive if each.address and not speaks_with_keys(each)]

@@ -14,6 +14,8 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 import driftline.deploy.host.claims as claims
+from driftline.deploy.cluster.tree.folder import Folder
+from driftline.deploy.cluster.tree.tree import FLOWS, NAMES
 from driftline.engine.errors import InUse
 from driftline.index.client import IndexClient
 from driftline.index.serving.definition import define, schema_in
@@ -185,6 +187,10 @@ def test_what_cannot_be_served_is_refused_in_words(tmp_path: Path) -> None:
     pair = "--certificate", "README.md", "--key", "README.md"
     assert "README.md and README.md are no certificate" in refusal(*at, *pair)
     assert "there is no cluster" in refusal(*at, "--registry", tmp_path / "nowhere")
+    cluster = Folder(tmp_path / "cluster")
+    named = "--registry", tmp_path / "cluster", "--name", "../a"
+    assert f"'../a' cannot be the name of a service: {NAMES}" in refusal(*at, *named)
+    assert not cluster.children(FLOWS)
     nowhere = "--http", "127.0.0.1:0", "--state", "/proc/nowhere"
     for flow in ((), ("examples/wordcount.py",)):
         assert "state directory /proc/nowhere: No" in refusal(*flow, *nowhere)
