@@ -26,8 +26,8 @@ from driftline.serve.views.hosted import Question
 LIMIT_MAX = 1000
 """Hits of one answer."""
 
-BYTES_MAX = 32 << 20
-"""Bytes of the documents of one answer."""
+BYTES_MAX = 8 << 20
+"""Bytes of the documents of one answer: others wait while it is made."""
 
 SNIPPETS_MAX = 2_000_000
 """Characters in which snippets of one answer are looked for: some tenths of a second. Hits behind

@@ -55,6 +55,10 @@ class InOne(asyncio.Transport):
         self._send()
         self._transport.close()
 
+    def abort(self) -> None:
+        self._written.clear()
+        self._transport.abort()
+
     def _send(self) -> None:
         written, self._written = self._written, []
         if written:

@@ -101,6 +101,8 @@ class ViewHost(Party):
         self.applied = 0
         self.ending = False
         """Whether the process is going to end: then `rests` says when."""
+        self.has_room: Callable[[], bool] = lambda: True
+        """Whether there is room for further answers: else questions wait."""
         self.apply_s = self.ask_s = 0.0
         """Seconds spent with spans, and with questions."""
         self._follower = Follower(view)
@@ -209,7 +211,7 @@ class ViewHost(Party):
             if self._clock() >= until:
                 break
         until = self._clock() + SLICE_S
-        while self._ready:
+        while self._ready and self.has_room():
             self._answer_next()
             if self._clock() >= until:
                 break
@@ -220,7 +222,7 @@ class ViewHost(Party):
         self._put_off = 0
         self.view.settle()
         self._look_for_work()
-        return more or bool(self._ready or self._pieces)
+        return more or bool(self._pieces) or bool(self._ready and self.has_room())
 
     def _answer_next(self) -> None:
         route, number = key = self._ready.popleft()

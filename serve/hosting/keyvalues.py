@@ -2,26 +2,30 @@
 
 {"what": "value", "key": key, "at"?: T} -> {"at", "time", "value"}, or refused as absent
 {"what": "items", "prefix": text, "limit": n, "behind"?: key, "at"?: T}
-    -> {"at", "items": [{"key", "time", "value"}, ...]}
+    -> {"at", "items": [{"key", "time", "value"}, ...], "more": whether there are further ones}
+
+An answer with items has a bounded number of bytes, but for one item, which may be larger.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import dropwhile, islice
 
 from driftline.engine.errors import PayloadError, Unavailable
 from driftline.engine.flow.flow import Flow
-from driftline.engine.keygroups import canonical
 from driftline.engine.wire.bundles import Item
+from driftline.engine.wire.codec import pack
 from driftline.serve.errors import NoLongerRetained, Refused
 from driftline.serve.hosting.config import Place, ViewSpec
 from driftline.serve.views.hosted import Answer, Question, Work
-from driftline.serve.views.keyvalue import KeyValueView
+from driftline.serve.views.keyvalue import KeyValueView, Version
 from driftline.serve.views.tokens import token_of
 
 LIMIT = 1_000
 """Keys of one answer, at most."""
+
+BYTES_MAX = 8 << 20
+"""Bytes of the values of one answer, if it has several: others wait while it is made."""
 
 
 def views_of(flow: Flow) -> tuple[ViewSpec, ...]:
@@ -68,8 +72,9 @@ class HostedKeyValues:
                 case {"what": "items", "prefix": str(prefix), "limit": int(limit)} if isinstance(
                     at, int
                 ):
-                    rows = self._items(prefix, at, question)
-                    return {"at": at, "items": list(islice(rows, max(0, min(limit, LIMIT))))}
+                    behind = {"behind": question["behind"]} if "behind" in question else {}
+                    found = self._view.items(prefix, at, **behind)
+                    return {"at": at, **_page(found, max(0, min(limit, LIMIT)))}
         except NoLongerRetained as error:
             raise Refused("retained", str(error), {"oldest": error.oldest}) from None
         except Unavailable as error:
@@ -83,15 +88,6 @@ class HostedKeyValues:
         if found is None:
             raise Refused("absent", "there is no such key", {"at": token_of(at)})
         return {"time": found.time, "value": found.value}
-
-    def _items(self, prefix: str, at: int, question: Question) -> Iterator[Mapping[str, object]]:
-        items = self._view.items(prefix, at)
-        if "behind" in question:
-            behind = canonical(question["behind"])
-            items = dropwhile(lambda item: item[0] != behind, items)
-            next(items, None)
-        for key, found in items:
-            yield {"key": key, "time": found.time, "value": found.value}
 
     def retain(self, since: int) -> None:
         self._view.retain(since)
@@ -116,3 +112,15 @@ class HostedKeyValues:
 
     def figures(self) -> Mapping[str, float]:
         return {"keys": len(self._view), "without_key": self._view.without_key}
+
+
+def _page(items: Iterable[tuple[object, Version]], limit: int) -> Mapping[str, object]:
+    """The first items, and whether there are more."""
+    rows: list[Mapping[str, object]] = []
+    size = 0
+    for key, found in items:
+        size += len(pack((key, found.value)))
+        if len(rows) == limit or (rows and size > BYTES_MAX):
+            return {"items": rows, "more": True}
+        rows.append({"key": key, "time": found.time, "value": found.value})
+    return {"items": rows, "more": False}

@@ -88,6 +88,8 @@ class Lines:
         self._is_full = False
         """Whether there was no file left for who has called: so the listener is not looked at."""
         self._lines: dict[Route, _Line] = {}
+        self.unsent = 0
+        """Bytes that wait for room in the kernel."""
         self._numbers = count()
         self._came: deque[_Line] = deque()
         """Lines that may have messages which nobody has taken yet."""
@@ -144,7 +146,9 @@ class Lines:
         """Send a message; it is lost if there is no such line any more."""
         line = self._lines.get(route)
         if line is not None:
-            line.unsent.append(memoryview(framed(data)))
+            frame = framed(data)
+            line.unsent.append(memoryview(frame))
+            self.unsent += len(frame)
             if not line.waits:
                 self._flush(line)
 
@@ -206,6 +210,7 @@ class Lines:
             while line.unsent:
                 part = line.unsent[0]
                 sent = line.socket.send(part)
+                self.unsent -= sent
                 if sent == len(part):
                     line.unsent.popleft()
                 else:
@@ -224,6 +229,7 @@ class Lines:
         if self._lines.pop(line.route, None) is not None:
             self._selector.unregister(line.socket)
             line.socket.close()
+            self.unsent -= sum(map(len, line.unsent))
             if self._is_full and self._listener is not None:
                 self._is_full = False
                 self._selector.register(self._listener, EVENT_READ)

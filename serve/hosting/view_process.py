@@ -40,6 +40,9 @@ CHECKPOINT = "checkpoint"
 RETAINED = "retained"
 """The file that says how far back it answers."""
 
+ANSWERS_BYTES = 16 << 20
+"""Bytes of answers that wait for their reader, from which on no further ones are made."""
+
 DRAIN = 32
 """Questions that a turn takes at most."""
 
@@ -82,6 +85,7 @@ class AskLines(LinesParty):
     def __init__(self, host: ViewHost, path: str) -> None:
         super().__init__("asks", host.left)
         self._host = host
+        host.has_room = lambda: self.lines.unsent < ANSWERS_BYTES
         self.lines.listen(path)
 
     def drain(self) -> None:

@@ -10,11 +10,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from contextlib import aclosing
-from itertools import groupby
+from itertools import groupby, repeat
 from typing import TypeVar
 
 from driftline.engine.flow.context import letter_of
 from driftline.engine.order.steps import FAILURES
+from driftline.engine.sinks.lines import LEVELS_MAX
 from driftline.engine.wire.bundles import Item, item_time
 from driftline.serve.errors import NoLongerRetained, Refused
 from driftline.serve.gateway.backend import Backend
@@ -144,8 +145,9 @@ def told_of(sinks: Sequence[str]) -> Told:
     return lambda items: {"outputs": list(map(output, items))}
 
 
-def plain(value: object) -> Json:
-    """A payload as JSON: bytes are texts of hexadecimal digits, keys are texts."""
+def plain(value: object, levels: int = LEVELS_MAX) -> Json:
+    """A payload as JSON: bytes are texts of hexadecimal digits, keys are texts; what is nested too
+    deep for readers of JSON is replaced by a text that says so."""
     match value:
         case None | bool() | int() | str():
             return value
@@ -153,8 +155,11 @@ def plain(value: object) -> Json:
             return value if value - value == 0 else str(value)  # JSON has no NaN
         case bytes():
             return value.hex()
+        case tuple() | list() | dict() if not levels:
+            return f"(nested more than {LEVELS_MAX} deep)"
         case tuple() | list():
-            return [plain(each) for each in value]
+            return list(map(plain, value, repeat(levels - 1)))
         case dict():
-            return {str(key): plain(each) for key, each in value.items()}
+            values = map(plain, value.values(), repeat(levels - 1))
+            return dict(zip(map(str, value), values, strict=True))
     return str(value)

@@ -23,17 +23,17 @@ class Places:
         self._trouble = Trouble("places-taken")
 
     @contextmanager
-    def one(self) -> Iterator[None]:
-        """Take a place. Raises Refused if there is none."""
-        if self.taken >= self._most:
+    def take(self, count: int = 1) -> Iterator[None]:
+        """Take places: who needs more than there are gets all. Raises Refused if they are taken."""
+        if self.taken and self.taken + count > self._most:
             there = f"there are {self.taken} {self._what} already"
             self._trouble.failed(monotonic(), f"{there}: more are refused")
             raise Refused("busy", f"{there}: try again later")
-        self.taken += 1
+        self.taken += count
         try:
             yield
         finally:
-            self.taken -= 1
+            self.taken -= count
             if self.taken <= self._most // 2:
                 self._trouble.over(monotonic(), f"there is room for {self._what} again")
 

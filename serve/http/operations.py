@@ -28,7 +28,7 @@ from driftline.serve.http.limits import Places, Rates
 from driftline.serve.http.parameters import Given, Parameter, path_of, query_of
 from driftline.serve.http.problems import ENDS, INTERNAL, problem, refusal_of
 from driftline.serve.http.settings import Settings
-from driftline.serve.http.streams import ClientLeft, Sender, while_there
+from driftline.serve.http.streams import PART_BYTES, ClientLeft, InParts, Sender, while_there
 
 T = TypeVar("T")
 
@@ -130,6 +130,7 @@ class Ground:
     own: Places = field(init=False)
     streams: Places = field(init=False)
     bulks: Places = field(init=False)
+    unread: Places = field(init=False)
     rates: Rates = field(init=False)
 
     def __post_init__(self) -> None:
@@ -139,6 +140,9 @@ class Ground:
         self.own = Places(most, "requests about the service at work")
         self.streams = Places(self.settings.streams_max, "streams")
         self.bulks = Places(self.settings.bulks_max, "bulks")
+        self.unread = Places(
+            self.settings.unread_bytes_max, "bytes of answers that clients have not read"
+        )
         self.rates = Rates(self.settings.requests_per_s)
 
     def places(self, operation: Operation) -> Places:
@@ -181,6 +185,9 @@ class _Methods:
         try:
             with ExitStack() as places:
                 answer = await self._answer(scope, receive, told, places)
+                if isinstance(answer, Response) and len(answer.body) > PART_BYTES:
+                    places.enter_context(self._ground.unread.take(len(answer.body)))
+                    answer = InParts(answer, self._ground.settings.idle_s)
                 await answer(scope, receive, told_send)
                 return
         except ClientLeft:
@@ -211,7 +218,7 @@ class _Methods:
         told.client = _client(request, operation, self._ground.settings)
         self._ground.rates.ask(told.client, monotonic())
         ground = self._ground
-        places.enter_context(ground.places(operation).one())
+        places.enter_context(ground.places(operation).take())
         in_path = [(name, unquote(text)) for name, text in request.path_params.items()]
         given = path_of(in_path, operation.parameters) | query_of(
             scope["query_string"], operation.parameters

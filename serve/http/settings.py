@@ -28,6 +28,8 @@ class Settings:
     """Streams of events at one time."""
     bulks_max: int = 64
     """Bodies at one time that are taken while they come."""
+    unread_bytes_max: int = 256 << 20
+    """Of large answers that clients have not read yet."""
     requests_per_s: float = 0.0
     """Of one client; 0: any number. It may save up those of a second."""
     window: int = 256

@@ -1,7 +1,7 @@
-"""Answers that go on: sent as fast as the client reads them, and no faster.
+"""Answers that go on, or are large: sent as fast as the client reads them, and no faster.
 
-Who reads slowly holds back only the generator of its own answer. Who does not read at all for a
-while is cut off. Who has left ends the generator, wherever it waits.
+Who reads slowly holds back only its own answer. Who does not read at all for a while is cut off.
+Who has left ends the generator of an answer, wherever it waits.
 """
 
 from __future__ import annotations
@@ -11,7 +11,8 @@ from collections.abc import AsyncGenerator, Awaitable, Mapping
 from contextlib import aclosing, suppress
 from typing import TypeVar
 
-from starlette.types import Receive, Scope, Send
+from starlette.responses import Response
+from starlette.types import Message, Receive, Scope, Send
 
 from driftline.serve.http.jsons import Json, dumps
 
@@ -19,6 +20,9 @@ T = TypeVar("T")
 
 SOON_S = 0.02
 """An answer that comes sooner is not worth looking whether the client has left."""
+
+PART_BYTES = 1 << 16
+"""Of a large answer that are sent at once."""
 
 ABORT = "driftline.abort"
 """In the scope of a request: ends its connection at once."""
@@ -86,6 +90,27 @@ class Streamed:
             async for data in parts:
                 await sender.part(data)
         await sender.part(b"", more=False)
+
+
+class InParts:
+    """A large answer, which is sent in parts."""
+
+    def __init__(self, answer: Response, idle_s: float) -> None:
+        self._answer = answer
+        self._idle_s = idle_s
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        sender = Sender(scope, send, self._idle_s)
+
+        async def in_parts(message: Message) -> None:
+            data = message.get("body", b"")
+            if not data:
+                await send(message)
+            for at in range(0, len(data), PART_BYTES):
+                await sender.part(data[at : at + PART_BYTES], at + PART_BYTES < len(data))
+                await asyncio.sleep(0)  # the part leaves; then it is seen whether there is room
+
+        await self._answer(scope, receive, in_parts)
 
 
 async def while_there(receive: Receive, answer: Awaitable[T]) -> T:

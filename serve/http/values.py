@@ -1,7 +1,10 @@
 """Key-value views over HTTP: the value of a key, and keys in order, as of a T.
 
-`GET /views/{name}/{key}?at=&after=` and `GET /views/{name}?prefix=&limit=&behind=`. What is asked
-of a view is what `serve.hosting.keyvalues` answers.
+`GET /views/{name}/{key}?at=&after=` and `GET /views/{name}?prefix=&limit=&behind=&cursor=`. What is
+asked of a view is what `serve.hosting.keyvalues` answers.
+
+A list goes on by its cursor, as of the same T. Keys may be more than a text of JSON can say, as
+bytes or infinity: a cursor has any.
 """
 
 from __future__ import annotations
@@ -12,9 +15,11 @@ from starlette.responses import Response
 
 from driftline.engine.errors import MalformedMessage
 from driftline.engine.ui.near import did_you_mean
+from driftline.engine.wire.codec import pack, unpack
 from driftline.serve.errors import Refused
 from driftline.serve.gateway.backend import Backend
 from driftline.serve.http.changes import plain
+from driftline.serve.http.cursors import opened, refusal, sealed
 from driftline.serve.http.jsons import Json, dumps, loads
 from driftline.serve.http.operations import Body, Call, Operation, json_answer
 from driftline.serve.http.parameters import (
@@ -31,6 +36,8 @@ from driftline.serve.views.hosted import Answer
 from driftline.serve.views.tokens import token_of
 
 LIMIT_MAX = 1_000
+
+_SAME = "view and prefix"
 
 _TEXT: dict[str, Json] = {"type": "string"}
 NAME = Parameter[str]("name", within(200), "", "The view: a sink's name.", _TEXT, True, "path")
@@ -50,7 +57,16 @@ LIMIT = Parameter[int](
     "How many keys.",
     {"type": "integer", "minimum": 1, "maximum": LIMIT_MAX, "default": 100},
 )
-BEHIND = Parameter[str | None]("behind", within(4096), None, "Go on behind this key.", _TEXT)
+BEHIND = Parameter[str | None](
+    "behind", within(4096), None, "Only keys that come after this.", _TEXT
+)
+CURSOR = Parameter[str](
+    "cursor",
+    str,
+    "",
+    "Go on with the list, as of the same T: the cursor of the answer before.",
+    _TEXT,
+)
 
 _ROW: dict[str, Json] = {"key": {}, "label": TOKEN, "value": {}}
 _ANY: Json = {"type": "object", "required": ["key", "label", "value"], "properties": _ROW}
@@ -64,8 +80,15 @@ _VALUE = Body(
 _VALUES = Body(
     {
         "type": "object",
-        "required": ["at", "items"],
-        "properties": {"at": TOKEN, "items": {"type": "array", "items": _ANY}},
+        "required": ["at", "items", "cursor"],
+        "properties": {
+            "at": TOKEN,
+            "items": {"type": "array", "items": _ANY},
+            "cursor": {
+                "type": ["string", "null"],
+                "description": "null: there are no more. A page may have fewer keys than limit.",
+            },
+        },
     }
 )
 
@@ -81,7 +104,7 @@ def value_operations(backend: Backend, views: Sequence[str]) -> list[Operation]:
             values.list,
             "values",
             "The keys of a view in order, and their values.",
-            (NAME, KIND, PREFIX, LIMIT, BEHIND, AT, AFTER),
+            (NAME, KIND, PREFIX, LIMIT, BEHIND, CURSOR, AT, AFTER),
             answer=_VALUES,
             refusals=refusals,
             tag="views",
@@ -112,17 +135,21 @@ class _Values:
         raise Refused("absent", "there is no such key")
 
     async def list(self, call: Call) -> Response:
-        time = as_of(self._backend, call)
-        question = {"what": "items", "prefix": call[PREFIX], "limit": call[LIMIT], "at": time}
-        behind = call[BEHIND]
-        if behind is not None:
-            question["behind"] = _key(call, behind)
-        rows: list[Json] = []
-        for answer in await self._ask(call, question):  # it has one shard
-            match answer.get("items"):
-                case (*items,):
-                    rows += map(_row, items)
-        return json_answer(dumps({"at": token_of(time), "items": rows}))
+        question = {"what": "items", "prefix": call[PREFIX], "limit": call[LIMIT]}
+        query = pack((call[NAME], call[PREFIX]))
+        if call[CURSOR]:
+            time, question["behind"] = _place(call, query)
+        else:
+            time = as_of(self._backend, call)
+            if (behind := call[BEHIND]) is not None:
+                question["behind"] = _key(call, behind)
+        for answer in await self._ask(call, {**question, "at": time}):  # it has one shard
+            match answer:
+                case {"items": (*items, {"key": last} as row), "more": True}:
+                    return _page(time, [*items, row], sealed(pack((time, last)), query))
+                case {"items": (*items,), "more": False}:
+                    return _page(time, items, None)
+        raise MalformedMessage("a view has answered something else")
 
     async def _ask(self, call: Call, question: dict[str, object]) -> Sequence[Answer]:
         name = call[NAME]
@@ -134,11 +161,28 @@ class _Values:
         return await self._backend.ask(name, question, after=call[AFTER], within_s=within_s)
 
 
+def _page(time: int, items: Sequence[object], cursor: str | None) -> Response:
+    rows = list(map(_row, items))
+    return json_answer(dumps({"at": token_of(time), "items": rows, "cursor": cursor}))
+
+
 def _row(answer: object) -> dict[str, Json]:
     match answer:
         case {"key": key, "time": int(time), "value": value}:
             return {"key": plain(key), "label": token_of(time + 1), "value": plain(value)}
     raise MalformedMessage("a view has answered something else")
+
+
+def _place(call: Call, query: bytes) -> tuple[int, object]:
+    """The T of a cursor, and the key behind which it goes on. Raises Refused."""
+    if call[BEHIND] is not None:
+        raise Refused("invalid", "behind is for a list that begins: leave it out")
+    match unpack(opened(call[CURSOR], query, _SAME)):
+        case (int(time), key) if call[AT] in (None, time):
+            return time, key
+        case (int(), _):
+            raise Refused("invalid", "at is not the T of the cursor: leave it out")
+    raise refusal(_SAME)
 
 
 def _key(call: Call, text: str) -> object:

@@ -17,7 +17,7 @@ Cost: about a microsecond for an output; a look-up is a binary search in the his
 from __future__ import annotations
 
 from array import array
-from bisect import bisect_left, insort
+from bisect import bisect_left, bisect_right, insort
 from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Sequence
 from operator import itemgetter
@@ -37,6 +37,9 @@ _ROWS = 500
 
 _FEW = 100
 """Fewer new keys than one for so many are put into the order one by one."""
+
+_NOTHING = object()
+"""No key comes before it."""
 
 
 class Version(NamedTuple):
@@ -97,13 +100,16 @@ class KeyValueView:
         """
         return self._get(canonical(key), self._checked(at))
 
-    def items(self, prefix: str = "", at: int | None = None) -> Iterator[tuple[object, Version]]:
+    def items(
+        self, prefix: str = "", at: int | None = None, behind: object = _NOTHING
+    ) -> Iterator[tuple[object, Version]]:
         """The keys that begin with a prefix, or all, in order, and their values as of a T.
 
-        Numbers come before texts, and texts before other keys. The view may be applied to before
-        all are taken. Raises as `get` does, also if what is left is not retained any more.
+        `behind`: only those that come after this, whether or not it is a key. Numbers come before
+        texts, and texts before other keys. The view may be applied to before all are taken. Raises
+        as `get` does, also if what is left is not retained any more.
         """
-        return self._items(self._keys(prefix), self._checked(at))
+        return self._items(self._keys(prefix, behind), self._checked(at))
 
     def retain(self, since: int) -> None:
         """Give no answers as of earlier times than this any more. It is at most `self.time`."""
@@ -187,8 +193,8 @@ class KeyValueView:
             if version is not None:
                 yield key, version
 
-    def _keys(self, prefix: str) -> list[object]:
-        """The keys with a prefix, in order."""
+    def _keys(self, prefix: str, behind: object) -> list[object]:
+        """The keys with a prefix that come after `behind`, in order."""
         order, new = self._order, self._new
         if len(new) * _FEW < len(order):
             for key in new:
@@ -197,10 +203,12 @@ class KeyValueView:
             order += new
             order.sort(key=_rank)
         new.clear()
-        if not prefix:
-            return order.copy()
-        first = bisect_left(order, _rank(prefix), key=_rank)
-        after = bisect_left(order, True, first, key=lambda key: not _begins(key, prefix))
+        first, after = 0, len(order)
+        if prefix:
+            first = bisect_left(order, _rank(prefix), key=_rank)
+            after = bisect_left(order, True, first, key=lambda key: not _begins(key, prefix))
+        if behind is not _NOTHING:
+            first = bisect_right(order, _rank(canonical(behind)), first, after, key=_rank)
         return order[first:after]
 
     def _saved(self, head: bytes, time: int, keys: list[object]) -> Iterator[bytes]:

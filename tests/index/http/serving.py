@@ -11,6 +11,7 @@ import httpx
 import uvicorn
 
 from driftline.index.http.application import application
+from driftline.serve.gateway.heads import BoundedHttp
 from driftline.serve.http.settings import Settings
 from tests.index.http.service import Service
 
@@ -22,7 +23,9 @@ async def served(
     """A client of the service, over a socket."""
     with socket.create_server(("127.0.0.1", 0)) as listening:
         app = application(service, service.schema, settings)
-        config = uvicorn.Config(app, log_level="error", timeout_graceful_shutdown=1)
+        config = uvicorn.Config(
+            app, http=BoundedHttp, log_level="error", timeout_graceful_shutdown=1
+        )
         server = uvicorn.Server(config)
         server.capture_signals = _nothing  # type: ignore[method-assign]  # those of pytest
         running = asyncio.ensure_future(server.serve([listening]))

@@ -218,6 +218,24 @@ class Settling(Recording):
         self.done.append("settle")
 
 
+def test_no_further_answers_are_made_while_there_is_no_room_for_them() -> None:
+    live = Live(view=Settling())
+    room = [True]
+    live.host.has_room = lambda: room[0] and not live.host.answers
+    for number in (1, 2):
+        live.host.take(b"asker", encode_asked(Asked(number, {"what": "count"}, 0, 1.0)))
+    live.turn()
+    assert len(live.host.answers) == 1
+    live.host.answers.clear()
+    room[0] = False
+    while live.turn():  # which ends: it does not wait for room in a circle
+        pass
+    assert not live.host.answers
+    room[0] = True
+    live.turn()
+    assert len(live.host.answers) == 1
+
+
 def test_answers_leave_before_the_view_does_what_it_has_put_off() -> None:
     view = Settling()
     live = Live(view=view)

@@ -109,6 +109,19 @@ def test_large_messages_pass_each_other() -> None:
         assert not select([server.lines, client.lines], [], [], 0)[0], "neither waits for anything"
 
 
+def test_what_waits_for_room_is_counted_until_it_leaves_or_its_line_ends() -> None:
+    with ends(2) as (path, (server, client)):
+        route = called(client, path)
+        for gone in (False, True):
+            client.lines.send(route, LARGE)
+            assert 0 < client.lines.unsent < len(LARGE)
+            if gone:
+                server.lines.close()
+            while until(not client.lines.unsent, client, *([] if gone else [server])):
+                pass
+        assert client.lost == [route]
+
+
 def test_lines_do_not_get_mixed_and_those_that_end_are_told_of() -> None:
     with ends(3) as (path, (server, *clients)):
         routes = [called(each, path) for each in clients]

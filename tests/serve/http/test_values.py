@@ -77,6 +77,102 @@ def test_values_are_read_as_of_a_token() -> None:
     asyncio.run(drive())
 
 
+ODD = [2**40, -1.5, float("inf"), "", "a", "inf", "z" * 5000, b"\xff", None, (1, "a"), ("x",)]
+"""Keys, some of which JSON does not have, or are too long to be asked for."""
+
+
+def outputs_of() -> Flow:
+    flow = Flow("outputs")
+    flow.source("outputs").sink("counts")
+    return flow
+
+
+def test_a_list_goes_on_by_its_cursor_whatever_the_keys_are_as_of_one_time() -> None:
+    async def drive() -> None:
+        backend = FlowBackend(outputs_of(), {"counts": [HostedKeyValues(0)]})
+        async with client_of(backend) as client:
+            for number, key in enumerate(ODD):
+                await backend.write((key, number))
+            found: list[object] = []
+            cursor: str | None = ""
+            while cursor is not None:
+                page = (
+                    await client.get("/views/counts", params={"limit": 2, "cursor": cursor})
+                ).json()
+                await backend.write(("b", 100))
+                found += [row["value"] for row in page["items"]]
+                cursor = page["cursor"]
+            whole = (await client.get("/views/counts")).json()
+            assert whole["cursor"] is None
+            values = [row["value"] for row in whole["items"]]
+            assert found == [value for value in values if value != 100]
+            assert set(found) == set(range(len(ODD)))
+            for wrong in ({"cursor": "AAAA"}, {"cursor": "\u00e9"}):
+                refused = await client.get("/views/counts", params=wrong)
+                assert refused.json()["error"]["parameter"] == "cursor"
+
+    asyncio.run(drive())
+
+
+def test_a_list_begins_behind_any_text_or_number() -> None:
+    async def drive() -> None:
+        backend = FlowBackend(outputs_of(), {"counts": [HostedKeyValues(0)]})
+        async with client_of(backend) as client:
+            for key in (1, 2, 4, "019", "02", "021", "03"):
+                await backend.write((key, 0))
+            for query, keys in (
+                ({"behind": "0"}, ["019", "02", "021", "03"]),
+                ({"behind": "020"}, ["021", "03"]),
+                ({"behind": "019", "prefix": "02"}, ["02", "021"]),
+                ({"behind": "1.5", "kind": "json"}, [2, 4, "019", "02", "021", "03"]),
+                ({"behind": "zz"}, []),
+            ):
+                found = (await client.get("/views/counts", params=query)).json()
+                assert [row["key"] for row in found["items"]] == keys, query
+
+    asyncio.run(drive())
+
+
+def test_a_page_of_large_values_is_short_and_others_are_not_kept_waiting() -> None:
+    async def drive() -> None:
+        backend = FlowBackend(outputs_of(), {"counts": [HostedKeyValues(0)]})
+        async with client_of(backend) as client:
+            for number in range(5):
+                await backend.write((number, "a" * 3_000_000))
+            await backend.write((9, "a" * 12_000_000))
+            sizes: list[int] = []
+            cursor: str | None = ""
+            while cursor is not None:
+                page = (await client.get("/views/counts", params={"cursor": cursor})).json()
+                sizes.append(len(page["items"]))
+                cursor = page["cursor"]
+            assert sizes == [2, 2, 1, 1]
+
+    asyncio.run(drive())
+
+
+def test_what_is_nested_too_deep_is_replaced_and_the_stream_goes_on() -> None:
+    async def drive() -> None:
+        backend = FlowBackend(outputs_of(), {"counts": [HostedKeyValues(0)]})
+        for levels in (499, 900):
+            value: object = 0
+            for number in range(levels):
+                value = (value,) if number % 2 else {"a": value}
+            await backend.write((levels, value))
+        await backend.write(("end", 1))
+        async with (
+            client_of(backend) as client,
+            aclosing(changes(backend, 0, told_of(["counts"]), 60)) as events,
+        ):
+            told = (await anext(events)).decode()
+            listed = await client.get("/views/counts")
+        assert '"value":["end",1]' in told
+        assert told.count("(nested more than 500 deep)") == 1
+        assert [row["key"] for row in listed.json()["items"]] == [499, 900, "end"]
+
+    asyncio.run(drive())
+
+
 def test_dead_letters_are_among_the_changes_and_say_what_failed() -> None:
     flow = Flow("prices")
     flow.source("prices").map(lambda row: row["price"], name="price").sink("counts")
@@ -113,6 +209,6 @@ def test_a_description_names_every_operation() -> None:
                 for operation in path.values()
             ]
             assert len(set(names)) == len(names)
-            assert json.dumps(described["paths"]["/views/{name}"]).count('"in": "query"') == 6
+            assert json.dumps(described["paths"]["/views/{name}"]).count('"in": "query"') == 7
 
     asyncio.run(drive())
