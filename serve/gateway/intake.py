@@ -93,7 +93,7 @@ class ServiceIntake(IntakeSocket, Generic[Token]):
         try:
             receipt = self.source.receive(GATEWAY, number, record)
         except PayloadError as error:
-            self._outcomes.append((token, Refused("invalid", f"the record {error}")))
+            self._outcomes.append((token, Refused("invalid", f"the record is refused: {error}")))
             return
         if receipt is Receipt.TAKEN:
             self._unstored.append((number, self.source.last_taken, token))

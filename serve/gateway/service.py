@@ -8,18 +8,16 @@ outcomes from there; spans of the journal. Gives: what `Backend` promises.
 from __future__ import annotations
 
 import asyncio
-from bisect import bisect_left
-from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping, Sequence
 from contextlib import suppress
 from heapq import heappop, heappush
-from itertools import count, takewhile
+from itertools import count
 from time import monotonic, time_ns
 
 from driftline.deploy.parties.letters import DeadLetters
 from driftline.engine.errors import DriftlineError
 from driftline.engine.events import Trouble, about, log
-from driftline.engine.wire.bundles import Item, item_time
+from driftline.engine.wire.bundles import Item
 from driftline.serve.errors import Refused
 from driftline.serve.gateway import hearing
 from driftline.serve.gateway.asker import Asker
@@ -28,6 +26,7 @@ from driftline.serve.gateway.following import follow
 from driftline.serve.gateway.hearing import Hearing
 from driftline.serve.gateway.intake import Outcome
 from driftline.serve.gateway.lately import Lately
+from driftline.serve.gateway.recent import Recent
 from driftline.serve.gateway.standing import Standing
 from driftline.serve.gateway.turns import Turns
 from driftline.serve.hosting.config import JOURNAL, ServiceConfig, name_of
@@ -35,9 +34,6 @@ from driftline.serve.hosting.feeds import STREAM_BYTES
 from driftline.serve.hosting.host import STATUS
 from driftline.serve.journal import Span
 from driftline.serve.views.hosted import Answer, Question
-
-RECENT = 1_000
-"""Outputs that are kept, for those who ask for the outcome of a record."""
 
 MEASURED = 16
 """Of so many outputs that come at one time it is measured how long they took."""
@@ -85,9 +81,7 @@ class Service:
         }
         self._records: list[tuple[Waiting, object]] = []
         """Records that are handed over at the end of this turn of the loop."""
-        self._recent: deque[Item] = deque()
-        self._recent_from = 0
-        """All outputs from this time on are in `_recent`."""
+        self._recent = Recent(0)
         self._passing: list[tuple[int, int, asyncio.Future[None]]] = []
         """A heap of those who wait for a T."""
         self._numbers = count()
@@ -113,7 +107,7 @@ class Service:
         """Wait until all views have what there was when the session before ended."""
         self._tasks = [asyncio.create_task(self._listen())]
         now = max([0, *await self._views_at()])
-        self._recent_from = self._time = now
+        self._time, self._recent = now, Recent(now)
         looking = (self._look(asker) for askers in self._askers.values() for asker in askers)
         doing = self._follow(), self._tell_letters(), *looking
         self._tasks += [asyncio.create_task(each) for each in doing]
@@ -186,10 +180,8 @@ class Service:
         try:
             async with asyncio.timeout(within_s):
                 await self._wait_for(time + 1)
-                if time >= self._recent_from:
-                    first = bisect_left(self._recent, time, key=item_time)
-                    rest = (self._recent[i] for i in range(first, len(self._recent)))
-                    return list(takewhile(lambda item: item.label[0] == time, rest))
+                if (found := self._recent.at(time)) is not None:
+                    return found
                 async for span in self.spans(time):
                     if span.time > time:
                         return [item for item in span.items if item.label[0] == time]
@@ -220,15 +212,13 @@ class Service:
                 await asyncio.sleep(1.0)
 
     def _take(self, span: Span) -> None:
-        self._recent.extend(span.items)
+        self._recent.add(span.items)
         self._outputs += len(span.items)
         if span.items:
             now, here = time_ns() // 1000, monotonic()
             for item in span.items[-MEASURED:]:
                 if item.label[0] >= self._began_us:  # others were given while nobody was here
                     self._delays.add(here, max(0, now - item.label[0]) / 1e6)
-        while len(self._recent) > RECENT:
-            self._recent_from = self._recent.popleft().label[0] + 1
         failures = [item for item in span.items if item.sink < 0]
         self._failed += len(failures)
         self._letters.failed(monotonic(), failures)

@@ -1,0 +1,19 @@
+"""The last outputs: few, or few large ones, and all of a time or none."""
+
+from __future__ import annotations
+
+from driftline.engine.wire.bundles import Item
+from driftline.serve.gateway.recent import BYTES_MAX, ITEMS_MAX, Recent
+
+
+def test_of_each_time_all_outputs_are_there_or_it_is_not_known() -> None:
+    for size, kept in ((1, ITEMS_MAX), (BYTES_MAX // 10, 10)):
+        recent = Recent(0)
+        value = "key", "a" * (size - 3)
+        times = [2 * n for n in range(3 * kept // 2)]
+        for time in times:
+            recent.add([Item((time, n), 0, value) for n in (0, 1)])
+        found = [time for time in times if recent.at(time) is not None]
+        assert found == times[-(kept // 2) :]
+        assert all(len(recent.at(time) or ()) == 2 for time in found)
+        assert recent.at(times[-1] - 1) == []
