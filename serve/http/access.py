@@ -12,8 +12,9 @@ write may read, and an admin may do all.
 from __future__ import annotations
 
 import hmac
+import re
 import secrets
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 from ipaddress import ip_address
@@ -91,6 +92,31 @@ def check_exposure(host: str, access: Access | None) -> None:
             f"{host} can be reached by other machines, so whoever asks needs a token: "
             "give a file of access tokens, --tokens FILE, or listen on 127.0.0.1"
         )
+
+
+def check_host(host: str) -> None:
+    """Refuse a request that was sent to another name, where everybody may do all: a site can have
+    its own name lead to this machine, and its page would be answered here. Raises Refused.
+
+    `host`: the header, "" without.
+    """
+    name = re.sub(r":[0-9]*$", "", host.lower())
+    if host and not (_is_loopback(name) or name.endswith(".localhost")):
+        raise Refused(
+            "right",
+            f"the Host {host[:100]!r} is not this machine, and here everybody may do all: ask "
+            "localhost. Who serves behind a proxy gives --tokens, or has the proxy send "
+            "`Host: localhost`",
+        )
+
+
+def check_origin(headers: Mapping[str, str]) -> None:
+    """Refuse to write what a page of another site has a browser send. Raises Refused."""
+    origin = headers.get("origin")
+    if origin is None and headers.get("sec-fetch-site") == "cross-site":
+        raise Refused("right", "a page of another site may not write here")
+    if origin is not None and origin.partition("://")[2] != headers.get("host", ""):
+        raise Refused("right", f"a page of {origin[:100]!r} may not write here")
 
 
 def _is_loopback(host: str) -> bool:

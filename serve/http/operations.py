@@ -12,7 +12,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from time import monotonic
 from typing import Any, TypeVar
-from urllib.parse import unquote, urlsplit
+from urllib.parse import unquote
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -22,7 +22,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from driftline.engine.errors import DriftlineError
 from driftline.engine.events import log
 from driftline.serve.errors import Refused
-from driftline.serve.http.access import Right
+from driftline.serve.http.access import Right, check_host, check_origin
 from driftline.serve.http.jsons import Json
 from driftline.serve.http.limits import Places, Rates
 from driftline.serve.http.parameters import Given, Parameter, path_of, query_of
@@ -225,10 +225,12 @@ class _Methods:
 def _client(request: Request, operation: Operation, settings: Settings) -> str:
     """Who asks. Raises Refused if it may not."""
     address = request.client.host if request.client is not None else ""
+    if settings.access is None:
+        check_host(request.headers.get("host", ""))
     if operation.right is None:
         return address
     if request.method not in ("GET", "HEAD"):
-        _check_origin(request)
+        check_origin(request.headers)
     if settings.access is None:
         return address
     holder = settings.access.holder(request.headers.get("authorization", ""))
@@ -237,13 +239,6 @@ def _client(request: Request, operation: Operation, settings: Settings) -> str:
             "right", f"this token may {holder.right}, and this needs the right {operation.right}"
         )
     return holder.name
-
-
-def _check_origin(request: Request) -> None:
-    """Raises Refused for what a page of another site has a browser send."""
-    origin = request.headers.get("origin")
-    if origin is not None and urlsplit(origin).netloc != request.headers.get("host", ""):
-        raise Refused("right", f"a page of {origin[:100]!r} may not write here")
 
 
 async def received(receive: Receive, within_s: float, late: str) -> Mapping[str, Any]:

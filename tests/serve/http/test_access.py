@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from driftline.engine.errors import DriftlineError, NotPermitted
-from driftline.serve.http.access import Right, check_exposure, load_access, new_token
+from driftline.serve.http.access import Right, check_exposure, check_host, load_access, new_token
 from driftline.serve.http.settings import Settings
 from tests.index.http.service import Service, client_of
 
@@ -77,11 +77,52 @@ def test_others_are_let_in_with_tokens_only(tmp_path: Path) -> None:
 
 
 def test_a_page_of_another_site_may_not_write(tmp_path: Path) -> None:
+    cases: list[tuple[dict[str, str], int]] = [
+        ({"Origin": "http://evil"}, 403),
+        ({"Origin": "http://["}, 403),
+        ({"Origin": "null"}, 403),
+        ({"Sec-Fetch-Site": "cross-site"}, 403),
+        ({"Sec-Fetch-Site": "none"}, 200),
+        ({"Origin": "http://localhost", "Sec-Fetch-Site": "same-origin"}, 200),
+    ]
+
     async def drive() -> None:
         async with client_of(Service(tmp_path)) as client:
-            for origin, expected in (("http://evil", 403), ("null", 403), ("http://index", 200)):
-                headers = {"Origin": origin}
+            for headers, expected in cases:
                 answer = await client.post("/documents:bulk", content=b"", headers=headers)
-                assert answer.status_code == expected
+                assert answer.status_code == expected, headers
 
     asyncio.run(drive())
+
+
+@pytest.mark.parametrize(
+    "host", ["evil.example", "evil.example:8080", "localhost.evil.example", "0.0.0.0", "10.0.0.1"]
+)
+def test_a_name_that_was_made_to_lead_here_is_not_answered_without_tokens(
+    tmp_path: Path, host: str
+) -> None:
+    path = tmp_path / "tokens"
+    token, line = new_token("write", "x")
+    path.write_text(line)
+
+    async def drive() -> None:
+        for settings, expected in ((Settings(), 403), (Settings(load_access(path)), 200)):
+            async with client_of(Service(tmp_path / str(expected)), settings) as client:
+                headers = {"Host": host, "Authorization": f"Bearer {token}"}
+                for method, asked in (("PUT", "/documents/1"), ("GET", "/count?q=*")):
+                    content = b"{}" if method == "PUT" else None
+                    answer = await client.request(method, asked, headers=headers, content=content)
+                    assert answer.status_code == expected
+                    if expected == 403:
+                        assert "--tokens" in answer.json()["error"]["message"]
+
+    asyncio.run(drive())
+
+
+@pytest.mark.parametrize(
+    "host",
+    ["localhost", "LocalHost:80", "shop.localhost:8080", "127.0.0.1:8080", "127.9.9.9", "[::1]:80"],
+)
+def test_this_machine_is_answered_by_all_its_names(host: str) -> None:
+    check_host(host)
+    check_host("")  # HTTP/1.0

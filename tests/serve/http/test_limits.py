@@ -82,7 +82,9 @@ def test_a_question_is_taken_back_when_its_client_leaves(tmp_path: Path) -> None
         async with served(service) as client:
             url = client.base_url
             _, writer = await asyncio.open_connection(url.host, url.port)
-            writer.write(f"GET /count?q=a&after={LATER} HTTP/1.1\r\nHost: x\r\n\r\n".encode())
+            writer.write(
+                f"GET /count?q=a&after={LATER} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode()
+            )
             while not service.asking:
                 await asyncio.sleep(0.005)
             assert service.cancelled == 0
@@ -274,7 +276,9 @@ def test_only_questions_about_the_service_have_the_places_of_these(tmp_path: Pat
 
         async def described(app: Starlette = app) -> dict[str, dict[str, dict[str, list[str]]]]:
             transport = httpx.ASGITransport(app)
-            async with httpx.AsyncClient(transport=transport, base_url="http://x") as client:
+            async with httpx.AsyncClient(
+                transport=transport, base_url="http://localhost"
+            ) as client:
                 paths: dict[str, dict[str, dict[str, list[str]]]]
                 paths = (await client.get("/openapi.json")).json()["paths"]
                 return paths
