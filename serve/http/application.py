@@ -18,7 +18,16 @@ from driftline.serve.http.figures import Figures
 from driftline.serve.http.jsons import Json, dumps
 from driftline.serve.http.measured import Measured
 from driftline.serve.http.openapi import description
-from driftline.serve.http.operations import Body, Call, Ground, Operation, json_answer, routes
+from driftline.serve.http.operations import (
+    TOLD,
+    Body,
+    Call,
+    Ground,
+    Operation,
+    Told,
+    json_answer,
+    routes,
+)
 from driftline.serve.http.parameters import TOKEN
 from driftline.serve.http.problems import INTERNAL, STATUS, problem
 from driftline.serve.http.settings import Settings
@@ -124,8 +133,15 @@ def _common(backend: Backend, ready: Ready, registry: CollectorRegistry) -> list
 
 async def _no_route(request: Request, error: HTTPException) -> Response:
     text = f"there is nothing at {request.scope['path'][:200]!r}: see /openapi.json"
-    return problem(Refused("path" if error.status_code == STATUS["path"] else "invalid", text))
+    code = "path" if error.status_code == STATUS["path"] else "invalid"
+    return _told(request, Refused(code, text))
 
 
 async def _failed(request: Request, error: Exception) -> Response:
-    return problem(INTERNAL)
+    return _told(request, INTERNAL)
+
+
+def _told(request: Request, refused: Refused) -> Response:
+    told: Told = request.scope[TOLD]
+    told.code = refused.code
+    return problem(refused)

@@ -208,7 +208,7 @@ class _Methods:
             raise Refused("method", f"here one can {', '.join(self._methods)}")
         told.operation = operation.name
         request = Request(scope, receive)
-        told.client = _client(request, operation, self._ground.settings)
+        _admit(request, operation, self._ground.settings, told)
         self._ground.rates.ask(told.client, monotonic())
         ground = self._ground
         places.enter_context(ground.places(operation).one())
@@ -222,23 +222,21 @@ class _Methods:
         return await answer
 
 
-def _client(request: Request, operation: Operation, settings: Settings) -> str:
-    """Who asks. Raises Refused if it may not."""
-    address = request.client.host if request.client is not None else ""
+def _admit(request: Request, operation: Operation, settings: Settings, told: Told) -> None:
+    """Tell who asks. Raises Refused if it may not."""
     if settings.access is None:
         check_host(request.headers.get("host", ""))
-    if operation.right is None:
-        return address
-    if request.method not in ("GET", "HEAD"):
+    if operation.right is not None and request.method not in ("GET", "HEAD"):
         check_origin(request.headers)
-    if settings.access is None:
-        return address
+    if settings.access is None or operation.right is None:
+        told.client = request.client.host if request.client is not None else ""
+        return
     holder = settings.access.holder(request.headers.get("authorization", ""))
+    told.client = holder.name
     if not holder.may(operation.right):
         raise Refused(
             "right", f"this token may {holder.right}, and this needs the right {operation.right}"
         )
-    return holder.name
 
 
 async def received(receive: Receive, within_s: float, late: str) -> Mapping[str, Any]:
