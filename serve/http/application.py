@@ -44,6 +44,12 @@ Ready = Callable[[], Awaitable[None]]
 
 _OK = Body({"type": "object", "properties": {"at": TOKEN}, "required": ["at"]})
 
+_FIGURES: dict[str, Json] = {
+    "type": "object",
+    "description": "By part (`flow`, `gateway`, `journal`, each shard of a view), then by name.",
+    "additionalProperties": {"type": "object", "additionalProperties": {"type": "number"}},
+}
+
 
 def build(
     title: str,
@@ -68,7 +74,15 @@ def build(
     async def openapi(call: Call) -> Response:
         return json_answer(described)
 
-    served = Operation("GET", "/openapi.json", openapi, "openapi", "This description.", right=None)
+    served = Operation(
+        "GET",
+        "/openapi.json",
+        openapi,
+        "openapi",
+        "This description.",
+        right=None,
+        answer=Body({"type": "object"}),
+    )
     return Starlette(
         routes=[*routes([*all_of_it, served], Ground(settings)), *pages],
         middleware=[Middleware(Measured, registry=registry)],
@@ -104,7 +118,6 @@ def _common(backend: Backend, ready: Ready, registry: CollectorRegistry) -> list
             "The views have caught up.",
             right=None,
             answer=_OK,
-            refusals=(503,),
         ),
         Operation(
             "GET",
@@ -124,7 +137,7 @@ def _common(backend: Backend, ready: Ready, registry: CollectorRegistry) -> list
                 {
                     "type": "object",
                     "required": ["at", "figures"],
-                    "properties": {"at": TOKEN, "figures": {"type": "object"}},
+                    "properties": {"at": TOKEN, "figures": _FIGURES},
                 }
             ),
         ),

@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from time import monotonic
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 from urllib.parse import unquote
 
 from starlette.requests import Request
@@ -81,13 +81,21 @@ class Call:
 Does = Callable[[Call], Awaitable[ASGIApp]]
 
 
+class Item(NamedTuple):
+    """A line, or an event, of a stream: the name and the schema that the description has of it."""
+
+    name: str
+    schema: Mapping[str, Json]
+
+
 @dataclass(frozen=True, slots=True)
 class Body:
-    """The body of a request or an answer, for the description."""
+    """The body of a request or an answer, for the description; `item`: of a stream."""
 
     schema: Mapping[str, Json]
     media_type: str = "application/json"
     example: Json = None
+    item: Item | None = None
 
 
 @dataclass(frozen=True, slots=True)
