@@ -154,9 +154,9 @@ def event_stream(name: str, data: Mapping[str, Json]) -> Body:
     time = _event({"type": "object", "required": ["at"], "properties": {"at": TOKEN}}, "time")
     error = _event(_PROBLEM, "error")
     text = (
-        "An event, with its `data`, which are JSON on one line, as what they say. `id`: the stream "
-        "goes on behind the event with `from`, or Last-Event-ID. An event `time` says how far a "
-        "stream without events is, an event `error` why it ends: that one has no `id`."
+        "An event. Its `data` are one line of JSON, whose value is described here. Given as `from` "
+        "or as `Last-Event-ID`, its `id` makes a stream go on behind it. An event `time` says how "
+        "far a stream without events is, an event `error` why it ends: that one has no `id`."
     )
     item = Item(name, {"description": text, "oneOf": [_event(data), time, error]})
     schema: dict[str, Json] = {

@@ -125,8 +125,11 @@ def test_a_file_that_has_changed_is_read_again_and_a_damaged_one_changes_nothing
         path.write_text(f"{new_line}\n")
         assert known() == {"new"}, "the old one is revoked"
         assert told() == [(logging.INFO, f"{path} was read again: access tokens: 1")]
-        for damage in (lambda: path.write_text("read 123 x"), path.unlink):
-            damage()
+        for damage in ("read 123 x", "# none", None):
+            if damage is None:
+                path.unlink()
+            else:
+                path.write_text(damage)
             assert known() == known() == {"new"}
             ((level, text),) = told()
             assert level == logging.WARNING
