@@ -53,7 +53,7 @@ class AsyncEvents(Generic[T]):
 
     @property
     def at(self) -> str:
-        """All events before this token were given: `from_=` for those that follow."""
+        """All events before this T were given: `from_=` for those that follow."""
         return self._followed.at
 
     def __aiter__(self) -> Self:
@@ -265,7 +265,7 @@ class AsyncIndexClient:
     # Streams and watches.
 
     def changes(self, from_: str | None = None, *, until: str | None = None) -> AsyncEvents[Change]:
-        """Each new version of a document, from a token on; without it, from when it is
+        """Each new version of a document, from a label on; without it, from when it is
         first read. `until`: as in `IndexClient`."""
         return self._follow(self._requests.changes(from_ or "", until or ""))
 
@@ -282,7 +282,7 @@ class AsyncIndexClient:
         return await self._do(self._requests.get_watch(id, after))
 
     def watch_events(self, id: str, from_: str | None = None) -> AsyncEvents[WatchEvent]:
-        """The events of a watch, from a token on; without it, from when it is
+        """The events of a watch, from a label on; without it, from when it is
         first read."""
         return self._follow(self._requests.watch_events(id, from_ or ""))
 

@@ -45,7 +45,7 @@ class Events(Generic[T]):
 
     @property
     def at(self) -> str:
-        """All events before this token were given: `from_=` for those that follow."""
+        """All events before this T were given: `from_=` for those that follow."""
         return self._followed.at
 
     def __iter__(self) -> Self:
@@ -255,9 +255,9 @@ class IndexClient:
     # Streams and watches.
 
     def changes(self, from_: str | None = None, *, until: str | None = None) -> Events[Change]:
-        """Each new version of a document, from a token on; without it, from now on.
+        """Each new version of a document, from a label on; without it, from now on.
 
-        `until`: end with the last one before this token, as soon as the service is there (an `at`
+        `until`: end with the last one before this T, as soon as the service is there (an `at`
         of an answer is one where it is).
         """
         return self._follow(self._requests.changes(self._from(from_), until or ""))
@@ -275,7 +275,7 @@ class IndexClient:
         return self._do(self._requests.get_watch(id, after))
 
     def watch_events(self, id: str, from_: str | None = None) -> Events[WatchEvent]:
-        """The events of a watch, from a token on; without it, from now on."""
+        """The events of a watch, from a label on; without it, from now on."""
         return self._follow(self._requests.watch_events(id, self._from(from_)))
 
     # How it is done.
@@ -302,10 +302,10 @@ class IndexClient:
             raise self._reach.broken(error) from None
         return answer(response)
 
-    def _from(self, token: str | None) -> str:
+    def _from(self, label: str | None) -> str:
         """Where a stream begins; if that is now, it is asked for: else a connection that breaks at
         once would leave a gap."""
-        return self._do(self._requests.now()) if token is None else token
+        return self._do(self._requests.now()) if label is None else label
 
     def _follow(self, followed: Followed[T]) -> Events[T]:
         return Events(followed, self._events(followed))

@@ -104,7 +104,7 @@ class NoLongerRetained(ServiceError):
 
     @property
     def oldest(self) -> str | None:
-        """The oldest token that can be asked for."""
+        """The oldest T that can be asked for, as a label."""
         return self._text("oldest")
 
 

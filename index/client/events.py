@@ -1,6 +1,6 @@
 """Streams of events that go on after a broken connection: each event once, in order.
 
-The id of an event is the token behind it: a new connection asks for all from the last one on. An
+The id of an event is the T behind it: a new connection asks for all from the last one on. An
 event that has not come whole is none.
 
 Takes: bytes, in any pieces. Gives: events. Invariant: everything before `at` was given, once.
@@ -21,7 +21,7 @@ from driftline.index.client.results import loads
 T = TypeVar("T")
 
 BEGINNING = "00000000000000"
-"""The token before all events."""
+"""The label before all events."""
 
 
 class ServerEvent(NamedTuple):
@@ -63,8 +63,8 @@ def _event(text: str) -> ServerEvent:
 class Followed(Generic[T]):
     """A stream of events that is followed over any number of connections.
 
-    `read`: what the data of an event say; `at`: from this token on, "": from now on; `until`: no
-    events from this token on, "": without an end.
+    `read`: what the data of an event say; `at`: from this T on, "": from now on; `until`: no
+    events from this T on, "": without an end.
     """
 
     def __init__(

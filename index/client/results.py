@@ -1,6 +1,6 @@
 """What a service answers, as values; and how they are read from its JSON.
 
-Labels and tokens are texts. They are compared as texts: that of a later write is larger.
+Labels are texts, and so is each T. They are compared as texts: that of a later write is larger.
 """
 
 from __future__ import annotations
@@ -204,8 +204,8 @@ def watch_event(told: object) -> WatchEvent:
 def at(told: object) -> str:
     """The T that an answer says."""
     match told:
-        case {"at": str(token)}:
-            return token
+        case {"at": str(time)}:
+            return time
     raise _no_answer(told)
 
 

@@ -31,7 +31,7 @@ from driftline.serve.gateway.backend import Backend
 from driftline.serve.gateway.server import Listening, bound
 from driftline.serve.hosting import keyvalues
 from driftline.serve.hosting.config import ViewSpec
-from driftline.serve.http.access import check_exposure, load_access
+from driftline.serve.http.access import Access, check_exposure
 from driftline.serve.http.flows import flow_application
 from driftline.serve.http.settings import Settings
 from driftline.serve.running.deployment import Deploy, Serving, on_this_machine
@@ -81,7 +81,8 @@ class Address(click.ParamType[tuple[str, int]]):
               metavar="FILE", help="The collections and their fields, as TOML.  "
               "[default: one, with the texts title and text]")  # fmt: skip
 @click.option("--tokens", type=click.Path(path_type=Path, exists=True, dir_okay=False),
-              metavar="FILE", help="Access tokens: needed to listen where other machines reach it.",
+              metavar="FILE", help="Access tokens: needed to listen where other machines reach it. "
+              "Read again when it changes.",
               )  # fmt: skip
 @click.option("--certificate", type=click.Path(exists=True, dir_okay=False),
               metavar="FILE", help="Certificate for HTTPS, as PEM; needs --key.")  # fmt: skip
@@ -161,8 +162,8 @@ def serve(
         refuse_options(IN_CLUSTER, "without a cluster: say which, --zookeeper or --registry")
     elif flow is None and wheel is not None:
         raise click.UsageError("--wheel is for FLOW: that of the index is made by its schema")
-    access = None if tokens is None else load_access(tokens)
-    check_exposure(http[0], access)
+    access = None if tokens is None else Access(tokens)
+    check_exposure(http[0], access, is_encrypted=certificate is not None)
     state = state or Path(STATE[flow is not None]).resolve()
     settings = Settings(access)
     make = _index if flow is None else partial(_flow, flow)

@@ -13,12 +13,13 @@ from driftline.index.http.about import COLLECTION, Index
 from driftline.index.http.bulk import bulk_operation
 from driftline.index.http.changes import change_operation
 from driftline.index.http.reading import read_operations
+from driftline.index.http.shapes import COLLECTIONS
 from driftline.index.http.watching import watch_operations
 from driftline.index.http.writing import write_operations
 from driftline.serve.gateway.backend import Backend
 from driftline.serve.http.application import build
 from driftline.serve.http.jsons import Json, dumps
-from driftline.serve.http.operations import Body, Call, Operation, json_answer
+from driftline.serve.http.operations import Call, Operation, json_answer
 from driftline.serve.http.settings import Settings
 from driftline.serve.http.times import now
 
@@ -84,9 +85,8 @@ def _collections(schema: Schema) -> Operation:
     async def does(call: Call) -> Response:
         return json_answer(told)
 
-    shape: dict[str, Json] = {"type": "object", "required": ["collections"]}
     text = "The collections and their fields."
-    return Operation("GET", "/collections", does, "collections", text, answer=Body(shape))
+    return Operation("GET", "/collections", does, "collections", text, answer=COLLECTIONS)
 
 
 def _told(collection: Collection) -> Json:

@@ -15,18 +15,17 @@ from starlette.types import Receive, Scope, Send
 from driftline.index.documents.schema import Collection
 from driftline.index.documents.writes import Write
 from driftline.index.http.about import Index
+from driftline.index.http.shapes import BULK, BULK_ANSWER, NDJSON
 from driftline.index.http.writing import KEY, WAIT, checked, written
 from driftline.serve.errors import Refused
 from driftline.serve.http.jsons import Json, dumps, loads
-from driftline.serve.http.operations import Body, Call, Operation, received
+from driftline.serve.http.operations import Call, Operation, received
 from driftline.serve.http.problems import described
 from driftline.serve.http.streams import Sender
 from driftline.serve.views.tokens import time_of
 
 ANSWERS_BYTES_MAX = 8 << 20
 """Answers that wait for a client that sends all before it reads: some 100,000."""
-
-NDJSON = "application/x-ndjson"
 
 ENDS = Refused(
     "unavailable",
@@ -251,12 +250,8 @@ def bulk_operation(index: Index) -> Operation:
         "Put and delete many documents; a line in answer to each line, in order.",
         (KEY, WAIT),
         "write",
-        Body(
-            {"type": "string"},
-            NDJSON,
-            '{"id": "1", "title": "Tea"}\n{"delete": "2"}\n',
-        ),
-        Body({"type": "string", "description": "Lines of JSON: a label, or an error."}, NDJSON),
+        BULK,
+        BULK_ANSWER,
         (404, 408),
         streams=True,
         tag="documents",

@@ -9,12 +9,12 @@ from driftline.engine.wire.bundles import Item
 from driftline.index.documents.schema import Collection
 from driftline.index.documents.versions import Told
 from driftline.index.http.about import Index
+from driftline.index.http.shapes import CHANGES
 from driftline.index.http.writing import outcome
 from driftline.serve.http.changes import changes, since_of, streamed
 from driftline.serve.http.jsons import Json
-from driftline.serve.http.openapi import EVENTS
 from driftline.serve.http.operations import Call, Operation
-from driftline.serve.http.parameters import FROM
+from driftline.serve.http.parameters import FROM, LAST_EVENT_ID
 from driftline.serve.http.streams import Streamed
 
 
@@ -37,8 +37,8 @@ def change_operation(index: Index) -> Operation:
         does,
         "changes",
         "Each new version of a document, in order, as server-sent events.",
-        (FROM,),
-        answer=EVENTS,
+        (FROM, LAST_EVENT_ID),
+        answer=CHANGES,
         refusals=(404, 410),
         streams=True,
         tag="changes",

@@ -28,9 +28,8 @@ from driftline.index.watches.costs import WatchTooCostly, check
 from driftline.serve.errors import Refused
 from driftline.serve.http.changes import moment, since_of, streamed, with_pauses
 from driftline.serve.http.jsons import Json, dumps, loads
-from driftline.serve.http.openapi import EVENTS
 from driftline.serve.http.operations import Body, Call, Operation, json_answer
-from driftline.serve.http.parameters import AFTER, FROM, Parameter, whole, within
+from driftline.serve.http.parameters import AFTER, FROM, LAST_EVENT_ID, Parameter, whole, within
 from driftline.serve.http.problems import described, refusal_of
 from driftline.serve.http.streams import Streamed, event
 from driftline.serve.views.tokens import token_of
@@ -76,7 +75,8 @@ def watch_operations(index: Index) -> list[Operation]:
         Operation(
             "GET", path + "/events", watching.events, "watch_events",
             "Each version of a document that begins or ceases to match, as server-sent events.",
-            (ID, FROM), answer=EVENTS, refusals=(404, 410, 503), streams=True, tag="watches",
+            (ID, FROM, LAST_EVENT_ID), answer=shapes.WATCH_EVENTS, refusals=(404, 410),
+            streams=True, tag="watches",
         ),
         Operation(
             "PUT", path, watching.put, "put_watch", "Store a query, in place of what is there.",

@@ -21,8 +21,8 @@ from driftline.index.documents.writes import (
     Write,
     outcome_of,
 )
-from driftline.index.http.about import ID, ID_SCHEMA, Index
-from driftline.index.http.shapes import DOCUMENT, document_schema
+from driftline.index.http.about import ID, Index
+from driftline.index.http.shapes import DOCUMENT, WRITTEN, document_schema
 from driftline.serve.errors import Refused
 from driftline.serve.http.jsons import Json, dumps, loads
 from driftline.serve.http.operations import Body, Call, Operation, json_answer
@@ -61,22 +61,6 @@ WAIT = Parameter[str](
     "durable",
     "When to answer: when the write is durable, or when it can be found, too.",
     {"type": "string", "enum": ["durable", "visible"], "default": "durable"},
-)
-
-WRITTEN = Body(
-    {
-        "type": "object",
-        "required": ["id", "label"],
-        "properties": {
-            "id": ID_SCHEMA,
-            "label": TOKEN,
-            "repeated": {
-                "const": True,
-                "description": "The write with this key was done before; the label is its.",
-            },
-            "absent": {"const": True, "description": "There was no document to delete."},
-        },
-    }
 )
 
 

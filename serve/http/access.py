@@ -12,16 +12,23 @@ write may read, and an admin may do all.
 from __future__ import annotations
 
 import hmac
+import re
 import secrets
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from hashlib import sha256
 from ipaddress import ip_address
+from math import inf
 from pathlib import Path
+from time import monotonic
 from typing import Literal, get_args
 
 from driftline.engine.errors import DriftlineError, NotPermitted
+from driftline.engine.events import about, log
 from driftline.serve.errors import Refused
+
+LOOK_EVERY_S = 1.0
+"""So often it is looked whether a file of tokens has changed."""
 
 Right = Literal["read", "write", "admin"]
 
@@ -42,40 +49,74 @@ class Holder:
         return _RIGHTS.index(right) <= _RIGHTS.index(self.right)
 
 
-@dataclass(frozen=True, slots=True)
 class Access:
-    """The tokens of a service."""
+    """The tokens of a file, which is read again when it has changed. Raises DriftlineError.
 
-    holders: Sequence[Holder]
+    It is looked at when a request comes, once a second at most, and if it is a file: a pipe gives
+    what it has once. `clock`: seconds, monotonic.
+    """
+
+    def __init__(self, path: Path, clock: Callable[[], float] = monotonic) -> None:
+        self._path = path
+        self._clock = clock
+        self._content = _content(path)
+        self._holders = _holders(path, *self._content)
+        self._look_at = clock() + LOOK_EVERY_S if path.is_file() else inf
 
     def holder(self, authorization: str) -> Holder:
         """Who sends this header. Raises Refused."""
+        self._look()
         scheme, _, token = authorization.partition(" ")
         if scheme.lower() != "bearer" or not token:
             raise Refused("token", "a token is needed: send `Authorization: Bearer TOKEN`")
         digest = sha256(token.strip().encode("utf-8", "surrogatepass")).digest()
         found = None
-        for holder in self.holders:  # all of them, so that the time says nothing
+        for holder in self._holders:  # all of them, so that the time says nothing
             if hmac.compare_digest(holder.digest, digest):
                 found = holder
         if found is None:
             raise Refused("token", "this token is not known here")
         return found
 
+    def _look(self) -> None:
+        now = self._clock()
+        if now < self._look_at:
+            return
+        self._look_at = now + LOOK_EVERY_S
+        content = _content(self._path)
+        if content == self._content:
+            return
+        self._content = content
+        try:
+            self._holders = _holders(self._path, *content)
+        except DriftlineError as error:
+            text = f"{error}; the access tokens that were there stay"
+            log.warning(text, extra=about("tokens-kept", reason=str(error)))
+        else:
+            count = len(self._holders)
+            told = about("tokens", path=str(self._path), count=count)
+            log.info("%s was read again: access tokens: %d", self._path, count, extra=told)
 
-def load_access(path: Path) -> Access:
-    """Read a file of tokens. Raises DriftlineError."""
+
+def _content(path: Path) -> tuple[str, str]:
+    """The text of a file; or none, and why it cannot be read."""
     try:
-        lines = path.read_text(encoding="utf-8").splitlines()
+        return path.read_text(encoding="utf-8"), ""
     except (OSError, ValueError) as error:
-        raise DriftlineError(f"{path}: no access tokens can be read: {error}") from None
+        return "", str(error)
+
+
+def _holders(path: Path, text: str, why_not: str) -> tuple[Holder, ...]:
+    """Who holds the tokens of a file. Raises DriftlineError."""
+    if why_not:
+        raise DriftlineError(f"{path}: no access tokens can be read: {why_not}")
     holders = []
-    for number, line in enumerate(lines, 1):
+    for number, line in enumerate(text.splitlines(), 1):
         if line.strip() and not line.lstrip().startswith("#"):
             holders.append(_holder(line, f"{path}, line {number}"))
     if not holders:
         raise DriftlineError(f"{path} has no access token")
-    return Access(tuple(holders))
+    return tuple(holders)
 
 
 def new_token(right: Right, name: str) -> tuple[str, str]:
@@ -84,13 +125,50 @@ def new_token(right: Right, name: str) -> tuple[str, str]:
     return token, f"{right} {sha256(token.encode()).hexdigest()} {name}"
 
 
-def check_exposure(host: str, access: Access | None) -> None:
-    """Refuse to listen where others are, if everybody could do all. Raises NotPermitted."""
-    if access is None and not _is_loopback(host):
+def check_exposure(host: str, access: Access | None, is_encrypted: bool) -> None:
+    """Refuse to listen where others are, if everybody could do all. Raises NotPermitted.
+
+    That tokens could be overheard there is told.
+    """
+    if _is_loopback(host):
+        return
+    if access is None:
         raise NotPermitted(
             f"{host} can be reached by other machines, so whoever asks needs a token: "
             "give a file of access tokens, --tokens FILE, or listen on 127.0.0.1"
         )
+    if not is_encrypted:
+        log.warning(
+            "access tokens travel to %s as they are: who listens in can use them. Give "
+            "--certificate and --key, unless a proxy before it does HTTPS",
+            host,
+            extra=about("tokens-in-the-clear", host=host),
+        )
+
+
+def check_host(host: str) -> None:
+    """Refuse a request that was sent to another name, where everybody may do all: a site can have
+    its own name lead to this machine, and its page would be answered here. Raises Refused.
+
+    `host`: the header, "" without.
+    """
+    name = re.sub(r":[0-9]*$", "", host.lower())
+    if host and not (_is_loopback(name) or name.endswith(".localhost")):
+        raise Refused(
+            "right",
+            f"the Host {host[:100]!r} is not this machine, and here everybody may do all: ask "
+            "localhost. Who serves behind a proxy gives --tokens, or has the proxy send "
+            "`Host: localhost`",
+        )
+
+
+def check_origin(headers: Mapping[str, str]) -> None:
+    """Refuse to write what a page of another site has a browser send. Raises Refused."""
+    origin = headers.get("origin")
+    if origin is None and headers.get("sec-fetch-site") == "cross-site":
+        raise Refused("right", "a page of another site may not write here")
+    if origin is not None and origin.partition("://")[2] != headers.get("host", ""):
+        raise Refused("right", f"a page of {origin[:100]!r} may not write here")
 
 
 def _is_loopback(host: str) -> bool:

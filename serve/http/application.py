@@ -18,7 +18,16 @@ from driftline.serve.http.figures import Figures
 from driftline.serve.http.jsons import Json, dumps
 from driftline.serve.http.measured import Measured
 from driftline.serve.http.openapi import description
-from driftline.serve.http.operations import Body, Call, Ground, Operation, json_answer, routes
+from driftline.serve.http.operations import (
+    TOLD,
+    Body,
+    Call,
+    Ground,
+    Operation,
+    Told,
+    json_answer,
+    routes,
+)
 from driftline.serve.http.parameters import TOKEN
 from driftline.serve.http.problems import INTERNAL, STATUS, problem
 from driftline.serve.http.settings import Settings
@@ -34,6 +43,12 @@ Ready = Callable[[], Awaitable[None]]
 """Returns if the views have caught up. Raises Refused."""
 
 _OK = Body({"type": "object", "properties": {"at": TOKEN}, "required": ["at"]})
+
+_FIGURES: dict[str, Json] = {
+    "type": "object",
+    "description": "By part (`flow`, `gateway`, `journal`, each shard of a view), then by name.",
+    "additionalProperties": {"type": "object", "additionalProperties": {"type": "number"}},
+}
 
 
 def build(
@@ -59,7 +74,15 @@ def build(
     async def openapi(call: Call) -> Response:
         return json_answer(described)
 
-    served = Operation("GET", "/openapi.json", openapi, "openapi", "This description.", right=None)
+    served = Operation(
+        "GET",
+        "/openapi.json",
+        openapi,
+        "openapi",
+        "This description.",
+        right=None,
+        answer=Body({"type": "object"}),
+    )
     return Starlette(
         routes=[*routes([*all_of_it, served], Ground(settings)), *pages],
         middleware=[Middleware(Measured, registry=registry)],
@@ -95,7 +118,6 @@ def _common(backend: Backend, ready: Ready, registry: CollectorRegistry) -> list
             "The views have caught up.",
             right=None,
             answer=_OK,
-            refusals=(503,),
         ),
         Operation(
             "GET",
@@ -115,7 +137,7 @@ def _common(backend: Backend, ready: Ready, registry: CollectorRegistry) -> list
                 {
                     "type": "object",
                     "required": ["at", "figures"],
-                    "properties": {"at": TOKEN, "figures": {"type": "object"}},
+                    "properties": {"at": TOKEN, "figures": _FIGURES},
                 }
             ),
         ),
@@ -124,8 +146,15 @@ def _common(backend: Backend, ready: Ready, registry: CollectorRegistry) -> list
 
 async def _no_route(request: Request, error: HTTPException) -> Response:
     text = f"there is nothing at {request.scope['path'][:200]!r}: see /openapi.json"
-    return problem(Refused("path" if error.status_code == STATUS["path"] else "invalid", text))
+    code = "path" if error.status_code == STATUS["path"] else "invalid"
+    return _told(request, Refused(code, text))
 
 
 async def _failed(request: Request, error: Exception) -> Response:
-    return problem(INTERNAL)
+    return _told(request, INTERNAL)
+
+
+def _told(request: Request, refused: Refused) -> Response:
+    told: Told = request.scope[TOLD]
+    told.code = refused.code
+    return problem(refused)

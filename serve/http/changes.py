@@ -20,9 +20,9 @@ from driftline.engine.wire.bundles import Item, item_time
 from driftline.serve.errors import NoLongerRetained, Refused
 from driftline.serve.gateway.backend import Backend
 from driftline.serve.http.jsons import Json
-from driftline.serve.http.openapi import EVENTS
+from driftline.serve.http.openapi import event_stream
 from driftline.serve.http.operations import Call, Operation
-from driftline.serve.http.parameters import FROM
+from driftline.serve.http.parameters import FROM, LAST_EVENT_ID, TOKEN
 from driftline.serve.http.problems import described, refusal_of
 from driftline.serve.http.streams import Streamed, event
 from driftline.serve.http.times import now
@@ -112,6 +112,37 @@ async def _next(source: AsyncIterator[T]) -> T:
     return await anext(source)
 
 
+_TEXT: Json = {"type": "string"}
+_OUTPUT: Json = {
+    "type": "object",
+    "required": ["sink", "value"],
+    "properties": {"sink": _TEXT, "value": {}},
+}
+_LETTER: Json = {
+    "type": "object",
+    "description": "An element that failed: the `record`, the wrong `output`, or a `text` of it.",
+    "required": ["operator", "key", "error", "line"],
+    "properties": {
+        **dict.fromkeys(("operator", "key", "error", "line", "text"), _TEXT),
+        "record": {},
+        "output": {},
+    },
+}
+_DEAD: Json = {
+    "type": "object",
+    "required": ["dead_letter"],
+    "properties": {"dead_letter": _LETTER},
+}
+_OUTPUTS: dict[str, Json] = {
+    "type": "object",
+    "required": ["label", "outputs"],
+    "properties": {
+        "label": TOKEN,
+        "outputs": {"type": "array", "items": {"oneOf": [_OUTPUT, _DEAD]}},
+    },
+}
+
+
 def journal_operation(backend: Backend, sinks: Sequence[str]) -> Operation:
     """`GET /changes` of any flow: its outputs, and its dead letters among them."""
     told = told_of(sinks)
@@ -126,8 +157,8 @@ def journal_operation(backend: Backend, sinks: Sequence[str]) -> Operation:
         does,
         "changes",
         "The outputs of the flow, as server-sent events.",
-        (FROM,),
-        answer=EVENTS,
+        (FROM, LAST_EVENT_ID),
+        answer=event_stream("OutputsEvent", _OUTPUTS),
         refusals=(410,),
         streams=True,
         tag="changes",

@@ -68,6 +68,6 @@ def record_operation(backend: Backend) -> Operation:
         answer=Body(
             {"type": "object", "required": ["label"], "properties": {"label": TOKEN}},
         ),
-        refusals=(400, 413, 429, 503, 507),
+        refusals=(408, 413, 507),
         tag="records",
     )

@@ -75,6 +75,7 @@ class Measured:
             path = in_one_form(scope)
             if path is None:
                 bad = Refused("invalid", "the path is not UTF-8, percent-encoded")
+                told.code = bad.code
                 await problem(bad)(scope, receive, told_send)
             else:
                 scope["path"] = path
@@ -108,6 +109,7 @@ class Measured:
                 status=status,
                 code=told.code,
                 client=told.client,
+                address=(scope.get("client") or [""])[0],
                 seconds=seconds,
                 bytes=size,
             )

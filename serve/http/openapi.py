@@ -6,8 +6,9 @@ from collections.abc import Mapping, Sequence
 from http import HTTPStatus
 
 from driftline.serve.http.jsons import Json
-from driftline.serve.http.operations import Body, Operation
-from driftline.serve.http.parameters import Parameter, Several
+from driftline.serve.http.operations import Body, Item, Operation
+from driftline.serve.http.parameters import LABEL, TOKEN, Parameter, Several
+from driftline.serve.http.problems import STATUS
 
 PROBLEM: dict[str, Json] = {
     "type": "object",
@@ -17,30 +18,76 @@ PROBLEM: dict[str, Json] = {
             "type": "object",
             "required": ["code", "message"],
             "properties": {
-                "code": {"type": "string", "description": "The kind of problem, for programs."},
+                "code": {
+                    "type": "string",
+                    "enum": [*STATUS],
+                    "description": "The kind of problem, for programs.",
+                },
                 "message": {"type": "string", "description": "What, where, and what to do."},
+                "parameter": {"type": "string", "description": "The parameter that is wrong."},
+                "field": {"type": "string", "description": "The field that is wrong."},
+                "position": {
+                    "type": "integer",
+                    "minimum": 0,
+                    "description": "`query`: where in its text it cannot be understood.",
+                },
+                "picture": {
+                    "type": "string",
+                    "description": "`query`: two lines, the query, and a mark below the position.",
+                },
+                "leaf": {"type": "string", "description": "`costly`: what costs most."},
+                "label": {
+                    "anyOf": [TOKEN, {"type": "null"}],
+                    "description": "`changed`: of the document that is there; null: there is none.",
+                },
+                "oldest": {**TOKEN, "description": "`retained`: the least that can be asked for."},
+                "at": {**TOKEN, "description": "`absent`: as of this T there is none."},
             },
-            "additionalProperties": True,
         }
     },
 }
 
-_ALWAYS = (400, 429, 500)
+_PROBLEM: dict[str, Json] = {"$ref": "#/components/schemas/Problem"}
+
+_ALWAYS = (400, 403, 429, 500, 503)
 """What any request may meet."""
+
+_RETRY_AFTER: dict[str, Json] = {
+    "Retry-After": {
+        "description": "Try again after so many seconds.",
+        "schema": {"type": "integer", "minimum": 1},
+    }
+}
+_HEADERS: dict[int, dict[str, Json]] = {
+    401: {"WWW-Authenticate": {"schema": {"const": "Bearer"}}},
+    429: _RETRY_AFTER,
+    503: _RETRY_AFTER,
+}
+"""Of the answers with these statuses."""
+
+_TEXT = """
+
+`HEAD` is answered wherever `GET` is, but not by streams: the same head, and no body. What else can
+be done at a path is said by `Allow` of a 405. OpenAPI 3.1 has no schemas of streams:
+`x-itemSchema` of a media type names that of a line, or of an event."""
 
 
 def description(title: str, text: str, version: str, operations: Sequence[Operation]) -> Json:
     """The description of operations."""
     paths: dict[str, dict[str, Json]] = {}
+    schemas: dict[str, Json] = {"Label": LABEL, "Problem": PROBLEM}
     for operation in operations:
         path = operation.path.replace(":path}", "}")
         paths.setdefault(path, {})[operation.method.lower()] = _operation(operation)
+        for body in (operation.body, operation.answer):
+            if body is not None and body.item is not None:
+                schemas[body.item.name] = body.item.schema
     return {
         "openapi": "3.1.0",
-        "info": {"title": title, "description": text, "version": version},
+        "info": {"title": title, "description": text + _TEXT, "version": version},
         "paths": paths,
         "components": {
-            "schemas": {"Problem": PROBLEM},
+            "schemas": schemas,
             "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}},
         },
     }
@@ -49,12 +96,14 @@ def description(title: str, text: str, version: str, operations: Sequence[Operat
 def _operation(operation: Operation) -> Json:
     refusals = {*_ALWAYS, *operation.refusals}
     if operation.right is not None:
-        refusals |= {401, 403}
+        refusals.add(401)
     answers: dict[str, Json] = {"200": _answer(operation.summary, operation.answer)}
     for status in sorted(refusals):
-        answers[str(status)] = _answer(
-            HTTPStatus(status).phrase, Body({"$ref": "#/components/schemas/Problem"})
-        )
+        answers[str(status)] = {
+            "description": HTTPStatus(status).phrase,
+            "content": _content(Body(_PROBLEM)),
+            **({"headers": _HEADERS[status]} if status in _HEADERS else {}),
+        }
     found: dict[str, Json] = {
         "operationId": operation.name,
         "summary": operation.summary,
@@ -80,6 +129,8 @@ def _content(body: Body) -> Mapping[str, Json]:
     found: dict[str, Json] = {"schema": body.schema}
     if body.example is not None:
         found["example"] = body.example
+    if body.item is not None:
+        found["x-itemSchema"] = {"$ref": f"#/components/schemas/{body.item.name}"}
     return {body.media_type: found}
 
 
@@ -98,4 +149,31 @@ def _parameter(parameter: Parameter[object]) -> Json:
     return found
 
 
-EVENTS = Body({"type": "string", "description": "Server-sent events."}, "text/event-stream")
+def event_stream(name: str, data: Mapping[str, Json]) -> Body:
+    """Server-sent events; `name`: of the schema of one; `data`: what those without a name say."""
+    time = _event({"type": "object", "required": ["at"], "properties": {"at": TOKEN}}, "time")
+    error = _event(_PROBLEM, "error")
+    text = (
+        "An event. Its `data` are one line of JSON, whose value is described here. Given as `from` "
+        "or as `Last-Event-ID`, its `id` makes a stream go on behind it. An event `time` says how "
+        "far a stream without events is, an event `error` why it ends: that one has no `id`."
+    )
+    item = Item(name, {"description": text, "oneOf": [_event(data), time, error]})
+    schema: dict[str, Json] = {
+        "type": "string",
+        "description": f"Server-sent events, each a {name} (#/components/schemas/{name}).",
+    }
+    return Body(schema, "text/event-stream", item=item)
+
+
+def _event(data: Mapping[str, Json], name: str = "") -> dict[str, Json]:
+    found: dict[str, Json] = {"event": {"const": name}} if name else {}
+    if name != "error":
+        found["id"] = TOKEN
+    found["data"] = data
+    return {
+        "type": "object",
+        "required": [*found],
+        "properties": found,
+        "additionalProperties": False,
+    }

@@ -11,8 +11,8 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from time import monotonic
-from typing import Any, TypeVar
-from urllib.parse import unquote, urlsplit
+from typing import Any, NamedTuple, TypeVar
+from urllib.parse import unquote
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -22,7 +22,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from driftline.engine.errors import DriftlineError
 from driftline.engine.events import log
 from driftline.serve.errors import Refused
-from driftline.serve.http.access import Right
+from driftline.serve.http.access import Right, check_host, check_origin
 from driftline.serve.http.jsons import Json
 from driftline.serve.http.limits import Places, Rates
 from driftline.serve.http.parameters import Given, Parameter, path_of, query_of
@@ -81,13 +81,21 @@ class Call:
 Does = Callable[[Call], Awaitable[ASGIApp]]
 
 
+class Item(NamedTuple):
+    """A line, or an event, of a stream: the name and the schema that the description has of it."""
+
+    name: str
+    schema: Mapping[str, Json]
+
+
 @dataclass(frozen=True, slots=True)
 class Body:
-    """The body of a request or an answer, for the description."""
+    """The body of a request or an answer, for the description; `item`: of a stream."""
 
     schema: Mapping[str, Json]
     media_type: str = "application/json"
     example: Json = None
+    item: Item | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,7 +223,7 @@ class _Methods:
             raise Refused("method", f"here one can {', '.join(self._methods)}")
         told.operation = operation.name
         request = Request(scope, receive)
-        told.client = _client(request, operation, self._ground.settings)
+        _admit(request, operation, self._ground.settings, told)
         self._ground.rates.ask(told.client, monotonic())
         ground = self._ground
         places.enter_context(ground.places(operation).take())
@@ -229,28 +237,21 @@ class _Methods:
         return await answer
 
 
-def _client(request: Request, operation: Operation, settings: Settings) -> str:
-    """Who asks. Raises Refused if it may not."""
-    address = request.client.host if request.client is not None else ""
-    if operation.right is None:
-        return address
-    if request.method not in ("GET", "HEAD"):
-        _check_origin(request)
+def _admit(request: Request, operation: Operation, settings: Settings, told: Told) -> None:
+    """Tell who asks. Raises Refused if it may not."""
     if settings.access is None:
-        return address
+        check_host(request.headers.get("host", ""))
+    if operation.right is not None and request.method not in ("GET", "HEAD"):
+        check_origin(request.headers)
+    if settings.access is None or operation.right is None:
+        told.client = request.client.host if request.client is not None else ""
+        return
     holder = settings.access.holder(request.headers.get("authorization", ""))
+    told.client = holder.name
     if not holder.may(operation.right):
         raise Refused(
             "right", f"this token may {holder.right}, and this needs the right {operation.right}"
         )
-    return holder.name
-
-
-def _check_origin(request: Request) -> None:
-    """Raises Refused for what a page of another site has a browser send."""
-    origin = request.headers.get("origin")
-    if origin is not None and urlsplit(origin).netloc != request.headers.get("host", ""):
-        raise Refused("right", f"a page of {origin[:100]!r} may not write here")
 
 
 async def received(receive: Receive, within_s: float, late: str) -> Mapping[str, Any]:

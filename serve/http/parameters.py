@@ -39,7 +39,7 @@ class Parameter(Generic[T_co]):
     """A parameter of a request.
 
     `read`: its value from a text; raises ValueError or BadToken, in words. `default`: without it.
-    `schema`: of the text, as in JSON Schema.
+    `schema`: of the text, as in JSON Schema. One in a header is only described here.
     """
 
     name: str
@@ -48,7 +48,7 @@ class Parameter(Generic[T_co]):
     description: str
     schema: dict[str, Json]
     required: bool = False
-    place: Literal["query", "path"] = "query"
+    place: Literal["query", "path", "header"] = "query"
     example: Json = None
 
 
@@ -178,14 +178,20 @@ def within(most: int, unit: Literal["characters", "bytes"] = "characters") -> Ca
     return read
 
 
-TOKEN: dict[str, Json] = {"type": "string", "pattern": "^[0-9a-hjkmnp-tv-z]{14}$"}
-"""The schema of a token."""
+LABEL: dict[str, Json] = {
+    "type": "string",
+    "pattern": "^[0-9a-hjkmnp-tv-z]{14}$",
+    "description": "A place in the order of all writes: the label of a write, or a T, as of which "
+    "an answer is. Labels are compared as texts: that of a later write is larger.",
+}
+TOKEN: dict[str, Json] = {"$ref": "#/components/schemas/Label"}
+"""The schema of a label or a T."""
 
 AT = Parameter[int | None](
     "at",
     time_of,
     None,
-    "As of this token, which an answer has given; the newest without it.",
+    "As of this label, or of the T that an answer has given (`at`); the newest without it.",
     TOKEN,
 )
 AFTER = Parameter[int](
@@ -196,5 +202,13 @@ AFTER = Parameter[int](
     TOKEN,
 )
 FROM = Parameter[int | None](
-    "from", time_of, None, "All events from this token on; without it, those from now on.", TOKEN
+    "from", time_of, None, "All events from this label on; without it, those from now on.", TOKEN
+)
+LAST_EVENT_ID = Parameter[int | None](
+    "Last-Event-ID",
+    time_of,
+    None,
+    "The `id` of the last event that is there: those behind it follow. It goes before `from`.",
+    TOKEN,
+    place="header",
 )

@@ -33,5 +33,5 @@ async def client_of(
 ) -> AsyncIterator[httpx.AsyncClient]:
     """A client of the service, without sockets."""
     transport = httpx.ASGITransport(application(service, service.schema, settings))
-    async with httpx.AsyncClient(transport=transport, base_url="http://index") as client:
+    async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
         yield client

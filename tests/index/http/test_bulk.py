@@ -77,7 +77,7 @@ def test_answers_come_while_lines_still_come(tmp_path: Path) -> None:
 
             url = client.base_url
             reader, writer = await asyncio.open_connection(url.host, url.port)
-            writer.write(b"POST /documents:bulk HTTP/1.1\r\nHost: x\r\n")
+            writer.write(b"POST /documents:bulk HTTP/1.1\r\nHost: localhost\r\n")
             writer.write(b"Transfer-Encoding: chunked\r\n\r\n")
             parts = lines()
             first = await anext(parts)
@@ -155,7 +155,8 @@ def test_a_client_that_leaves_ends_its_bulk(tmp_path: Path) -> None:
         async with served(service) as client:
             url = client.base_url
             _, writer = await asyncio.open_connection(url.host, url.port)
-            head = b"POST /documents:bulk HTTP/1.1\r\nHost: x\r\nContent-Length: 100000\r\n\r\n"
+            head = b"POST /documents:bulk HTTP/1.1\r\nHost: localhost\r\n"
+            head += b"Content-Length: 100000\r\n\r\n"
             writer.write(head + lines_of({"id": "1"}))
             while service.time == 1:
                 await asyncio.sleep(0.01)
@@ -194,7 +195,8 @@ def test_a_bulk_in_the_middle_of_which_the_service_ends_is_told_where_to_go_on(
         async with served(Service(tmp_path)) as client:
             url = client.base_url
             reader, writer = await asyncio.open_connection(url.host, url.port)
-            head = b"POST /documents:bulk HTTP/1.1\r\nHost: x\r\nContent-Length: 100000\r\n\r\n"
+            head = b"POST /documents:bulk HTTP/1.1\r\nHost: localhost\r\n"
+            head += b"Content-Length: 100000\r\n\r\n"
             writer.write(head + lines_of({"id": "1"}, {"id": "2"}))
             got = b""
             while got.count(b'"label"') < 2:

@@ -130,7 +130,7 @@ def test_who_does_not_read_is_cut_off_and_nobody_else_notices(tmp_path: Path) ->
         async with served(service, Settings(idle_s=0.3)) as client:
             url = client.base_url
             reader, writer = await asyncio.open_connection(url.host, url.port, limit=1000)
-            writer.write(b"GET /changes?from=00000000000000 HTTP/1.1\r\nHost: x\r\n\r\n")
+            writer.write(b"GET /changes?from=00000000000000 HTTP/1.1\r\nHost: localhost\r\n\r\n")
             text = "a" * 500_000
             for n in range(40):
                 await client.put(f"/documents/{n}", json={"text": text})

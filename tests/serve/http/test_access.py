@@ -3,12 +3,24 @@
 from __future__ import annotations
 
 import asyncio
+import logging
+import os
+import threading
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
 from driftline.engine.errors import DriftlineError, NotPermitted
-from driftline.serve.http.access import Right, check_exposure, load_access, new_token
+from driftline.serve.errors import Refused
+from driftline.serve.http.access import (
+    LOOK_EVERY_S,
+    Access,
+    Right,
+    check_exposure,
+    check_host,
+    new_token,
+)
 from driftline.serve.http.settings import Settings
 from tests.index.http.service import Service, client_of
 
@@ -18,7 +30,7 @@ def test_each_right_has_those_before_it(tmp_path: Path) -> None:
     made = {right: new_token(right, f"the {right}er") for right in rights}
     path = tmp_path / "tokens"
     path.write_text("# who may what\n\n" + "\n".join(line for _, line in made.values()) + "\n")
-    access = load_access(path)
+    access = Access(path)
     assert all(token not in path.read_text() for token, _ in made.values())
 
     async def drive() -> None:
@@ -53,35 +65,140 @@ def test_a_file_that_cannot_be_used_says_where(tmp_path: Path, line: str) -> Non
     path = tmp_path / "tokens"
     path.write_text(f"# tokens\n{line}\n")
     with pytest.raises(DriftlineError, match="tokens, line 2: this is no access token"):
-        load_access(path)
+        Access(path)
 
 
 def test_a_file_without_tokens_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "tokens"
     path.write_text("# none\n")
     with pytest.raises(DriftlineError, match="no access token"):
-        load_access(path)
+        Access(path)
     with pytest.raises(DriftlineError, match="nothing"):
-        load_access(tmp_path / "nothing")
+        Access(tmp_path / "nothing")
 
 
-def test_others_are_let_in_with_tokens_only(tmp_path: Path) -> None:
+def test_others_are_let_in_with_tokens_only(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     path = tmp_path / "tokens"
     path.write_text(new_token("read", "x")[1])
     for host in ("127.0.0.1", "127.9.9.9", "::1", "[::1]", "localhost"):
-        check_exposure(host, None)
+        check_exposure(host, None, False)
     for host in ("0.0.0.0", "::", "192.168.1.5", "example.org", ""):
-        check_exposure(host, load_access(path))
+        check_exposure(host, Access(path), is_encrypted=True)
+        assert not caplog.records
+        check_exposure(host, Access(path), is_encrypted=False)
+        assert "access tokens travel" in caplog.text
+        caplog.clear()
         with pytest.raises(NotPermitted, match="token"):
-            check_exposure(host, None)
+            check_exposure(host, None, is_encrypted=True)
+
+
+def test_a_file_that_has_changed_is_read_again_and_a_damaged_one_changes_nothing(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = tmp_path / "tokens"
+    (old, old_line), (new, new_line) = (new_token("read", name) for name in ("old", "new"))
+    path.write_text(old_line)
+    now = 0.0
+    access = Access(path, lambda: now)
+
+    def known() -> set[str]:
+        """Who is let in a second later, however often that is asked."""
+        nonlocal now
+        now += LOOK_EVERY_S
+        found = set()
+        for _ in range(3):
+            for token in (old, new):
+                with suppress(Refused):
+                    found.add(access.holder(f"Bearer {token}").name)
+        return found
+
+    def told() -> list[tuple[int, str]]:
+        found = [(each.levelno, each.getMessage()) for each in caplog.records]
+        caplog.clear()
+        return found
+
+    with caplog.at_level(logging.INFO):
+        assert known() == {"old"}
+        assert not told()
+        path.write_text(f"{new_line}\n")
+        assert known() == {"new"}, "the old one is revoked"
+        assert told() == [(logging.INFO, f"{path} was read again: access tokens: 1")]
+        for damage in ("read 123 x", "# none", None):
+            if damage is None:
+                path.unlink()
+            else:
+                path.write_text(damage)
+            assert known() == known() == {"new"}
+            ((level, text),) = told()
+            assert level == logging.WARNING
+            assert "stay" in text
+        path.write_text(f"{new_line}\n{old_line}\n")
+        assert known() == {"old", "new"}
+
+
+def test_a_pipe_of_tokens_is_read_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """As with `--tokens <(...)`; nothing waits for somebody who writes into it again."""
+    token, line = new_token("read", "x")
+    path = tmp_path / "pipe"
+    os.mkfifo(path)
+    writer = threading.Thread(target=path.write_text, args=(line,))
+    writer.start()
+    times = iter(range(0, 100, 10))
+    access = Access(path, lambda: next(times))
+    writer.join()
+    assert access.holder(f"Bearer {token}").name == "x"
+    assert not caplog.records
 
 
 def test_a_page_of_another_site_may_not_write(tmp_path: Path) -> None:
+    cases: list[tuple[dict[str, str], int]] = [
+        ({"Origin": "http://evil"}, 403),
+        ({"Origin": "http://["}, 403),
+        ({"Origin": "null"}, 403),
+        ({"Sec-Fetch-Site": "cross-site"}, 403),
+        ({"Sec-Fetch-Site": "none"}, 200),
+        ({"Origin": "http://localhost", "Sec-Fetch-Site": "same-origin"}, 200),
+    ]
+
     async def drive() -> None:
         async with client_of(Service(tmp_path)) as client:
-            for origin, expected in (("http://evil", 403), ("null", 403), ("http://index", 200)):
-                headers = {"Origin": origin}
+            for headers, expected in cases:
                 answer = await client.post("/documents:bulk", content=b"", headers=headers)
-                assert answer.status_code == expected
+                assert answer.status_code == expected, headers
 
     asyncio.run(drive())
+
+
+@pytest.mark.parametrize(
+    "host", ["evil.example", "evil.example:8080", "localhost.evil.example", "0.0.0.0", "10.0.0.1"]
+)
+def test_a_name_that_was_made_to_lead_here_is_not_answered_without_tokens(
+    tmp_path: Path, host: str
+) -> None:
+    path = tmp_path / "tokens"
+    token, line = new_token("write", "x")
+    path.write_text(line)
+
+    async def drive() -> None:
+        for settings, expected in ((Settings(), 403), (Settings(Access(path)), 200)):
+            async with client_of(Service(tmp_path / str(expected)), settings) as client:
+                headers = {"Host": host, "Authorization": f"Bearer {token}"}
+                for method, asked in (("PUT", "/documents/1"), ("GET", "/count?q=*")):
+                    content = b"{}" if method == "PUT" else None
+                    answer = await client.request(method, asked, headers=headers, content=content)
+                    assert answer.status_code == expected
+                    if expected == 403:
+                        assert "--tokens" in answer.json()["error"]["message"]
+
+    asyncio.run(drive())
+
+
+@pytest.mark.parametrize(
+    "host",
+    ["localhost", "LocalHost:80", "shop.localhost:8080", "127.0.0.1:8080", "127.9.9.9", "[::1]:80"],
+)
+def test_this_machine_is_answered_by_all_its_names(host: str) -> None:
+    check_host(host)
+    check_host("")  # HTTP/1.0

@@ -18,6 +18,7 @@ from starlette.types import Message
 from driftline.index.documents.writes import Write
 from driftline.index.http.application import application
 from driftline.serve.errors import Refused
+from driftline.serve.http.access import Access, new_token
 from driftline.serve.http.flows import flow_application
 from driftline.serve.http.limits import Rates
 from driftline.serve.http.operations import SERVICE, Body, Call, Ground, Operation
@@ -82,7 +83,9 @@ def test_a_question_is_taken_back_when_its_client_leaves(tmp_path: Path) -> None
         async with served(service) as client:
             url = client.base_url
             _, writer = await asyncio.open_connection(url.host, url.port)
-            writer.write(f"GET /count?q=a&after={LATER} HTTP/1.1\r\nHost: x\r\n\r\n".encode())
+            writer.write(
+                f"GET /count?q=a&after={LATER} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode()
+            )
             while not service.asking:
                 await asyncio.sleep(0.005)
             assert service.cancelled == 0
@@ -115,6 +118,34 @@ def test_a_failure_is_told_to_the_log_and_not_to_the_client(
     fields = [getattr(each, "fields", {}) for each in caplog.records]
     (told,) = [each for each in fields if each.get("event") == "request"]
     assert (told["method"], told["status"], told["operation"]) == ("PUT", 500, "put_document")
+
+
+def test_the_log_says_who_asked_from_where_and_how_it_was_refused(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    token, line = new_token("read", "shop")
+    (tmp_path / "tokens").write_text(line)
+
+    async def drive() -> None:
+        async with served(Service(tmp_path), Settings(Access(tmp_path / "tokens"))) as client:
+            headers = {"Authorization": f"Bearer {token}"}
+            for method, path in (
+                ("GET", "/count?q=*"),
+                ("GET", "/nothing"),
+                ("GET", "/count?q=("),
+                ("PUT", "/documents/1"),
+                ("GET", "/documents/%FF"),
+            ):
+                await client.request(method, path, headers=headers)
+
+    with caplog.at_level(logging.DEBUG, "driftline"):
+        asyncio.run(drive())
+    fields = [getattr(each, "fields", {}) for each in caplog.records]
+    told = [each for each in fields if each.get("event") == "request"]
+    assert {each["address"] for each in told} == {"127.0.0.1"}
+    assert [(each["client"], each["code"]) for each in told] == [
+        ("shop", ""), ("", "path"), ("shop", "query"), ("shop", "right"), ("", "invalid"),
+    ]  # fmt: skip
 
 
 def test_requests_are_counted_and_figures_shown(tmp_path: Path) -> None:
@@ -274,7 +305,9 @@ def test_only_questions_about_the_service_have_the_places_of_these(tmp_path: Pat
 
         async def described(app: Starlette = app) -> dict[str, dict[str, dict[str, list[str]]]]:
             transport = httpx.ASGITransport(app)
-            async with httpx.AsyncClient(transport=transport, base_url="http://x") as client:
+            async with httpx.AsyncClient(
+                transport=transport, base_url="http://localhost"
+            ) as client:
                 paths: dict[str, dict[str, dict[str, list[str]]]]
                 paths = (await client.get("/openapi.json")).json()["paths"]
                 return paths

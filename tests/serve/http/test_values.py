@@ -39,7 +39,7 @@ async def client_of(backend: FlowBackend) -> AsyncIterator[httpx.AsyncClient]:
     operations = [*value_operations(backend, ["counts"]), journal_operation(backend, ["counts"])]
     app = build("Counts", "", operations, backend, ready, Settings(heartbeat_s=0.01))
     transport = httpx.ASGITransport(app)
-    async with httpx.AsyncClient(transport=transport, base_url="http://counts") as client:
+    async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
         yield client
 
 

@@ -19,7 +19,7 @@ SCRIPTS = [path for path in ALL if path.suffix == ".js"]
 def get(path: str, **headers: str) -> httpx.Response:
     async def got() -> httpx.Response:
         transport = httpx.ASGITransport(app=Starlette(routes=page_routes()))
-        async with httpx.AsyncClient(transport=transport, base_url="http://index.test") as client:
+        async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
             return await client.get(path, headers=headers)
 
     return asyncio.run(got())
