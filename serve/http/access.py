@@ -16,6 +16,7 @@ import re
 import secrets
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from hashlib import sha256
 from ipaddress import ip_address
 from math import inf
@@ -171,6 +172,7 @@ def check_origin(headers: Mapping[str, str]) -> None:
         raise Refused("right", f"a page of {origin[:100]!r} may not write here")
 
 
+@lru_cache(1 << 6)
 def _is_loopback(host: str) -> bool:
     try:
         return ip_address(host.strip("[]")).is_loopback

@@ -108,7 +108,7 @@ def test_who_does_not_read_a_large_answer_is_cut_off_and_takes_a_bounded_part(
             reader, writer = await asyncio.open_connection(
                 client.base_url.host, client.base_url.port, limit=1000
             )
-            writer.write(f"GET {path} HTTP/1.1\r\nHost: x\r\n\r\n".encode())
+            writer.write(f"GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
             head = await reader.readuntil(b"\r\n\r\n")
             assert head.startswith(b"HTTP/1.1 200")
             found = [(await client.get(path)).status_code]

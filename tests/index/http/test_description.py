@@ -11,6 +11,7 @@ from typing import Any
 
 import httpx
 import pytest
+from jsonschema import Draft202012Validator
 
 from driftline.serve.errors import NoLongerRetained, Refused
 from driftline.serve.hosting.keyvalues import HostedKeyValues
@@ -24,8 +25,6 @@ from tests.index.http.test_changes import BEGINNING, Event, events
 from tests.index.http.test_reading import filled, schema_of
 from tests.serve.http.backends import FlowBackend
 from tests.serve.http.test_values import counting
-
-Draft202012Validator = pytest.importorskip("jsonschema").Draft202012Validator
 
 
 class Described:
