@@ -3,6 +3,7 @@ far the run has come."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -32,12 +33,34 @@ class Verdict:
     """Says that something was not checked; else empty."""
 
 
-def verify_run(directory: Path, state: Path | None) -> Verdict:
+@dataclass(frozen=True, slots=True)
+class Beside:
+    """What is in a state directory beside what a run has there."""
+
+    kept: tuple[DirectoryReport, ...]
+    """What has to fit the registry, too."""
+    derived: tuple[DirectoryReport, ...]
+    """What can be made anew of that."""
+    anew: str
+    """How to begin anew."""
+    damage: tuple[str, ...] = ()
+    """Sentences on damage that does not keep a service from beginning."""
+    note: str = ""
+    """Says what was found that is no problem, or was not checked; else empty."""
+
+
+LookBeside = Callable[[Path, ClusterState | None], Beside | None]
+"""Looks at a state directory with the contents of its registry, and changes nothing; None: there
+is nothing beside what a run has. Raises Unavailable."""
+
+
+def verify_run(directory: Path, state: Path | None, look_beside: LookBeside) -> Verdict:
     """Check the directories of a run.
 
     `directory`: an output directory, or a state directory to check alone; `state`: the state
-    directory, if it is not beneath the outputs. Raises InUse if a run is at work there, Unavailable
-    if there is nothing to check.
+    directory, if it is not beneath the outputs; `look_beside`: at what else a state directory
+    that is checked alone may have. Raises InUse if a run is at work there, Unavailable if there is
+    nothing to check.
     """
     output: Path | None = directory
     if state is None:
@@ -64,18 +87,26 @@ def verify_run(directory: Path, state: Path | None) -> Verdict:
         with reported("output", directory):
             lack = what_lacks(directory, FOREIGN)
         raise Unavailable(lack or f"{directory} holds neither outputs nor the state of a run")
+    beside = look_beside(state, run) if output is None else None
+    if beside is not None:
+        checked += beside.kept
     if not found:
-        found = _problems(registry, run, checked, state, output)
+        anew = "" if beside is None else beside.anew
+        found = _problems(registry, run, checked, state, output, anew)
     else:
         found += _damage(checked)
-    note = ""
+    note = "" if beside is None else beside.note
     if not state.is_dir():
         note = (
             f"no state was checked: {state} is not there; if it is elsewhere, give --state DIR. "
             "For a flow of a cluster give its name, and --zookeeper or --registry"
         )
     texts = [problem.text for problem in found]
-    return Verdict(checked, texts, ending_of(run, checked, output, found), note)
+    ending = ending_of(run, checked, output, found)
+    if beside is not None:
+        checked += beside.derived
+        texts += beside.damage
+    return Verdict(checked, texts, ending, note)
 
 
 def _problems(
@@ -84,6 +115,7 @@ def _problems(
     checked: list[DirectoryReport],
     state: Path,
     output: Path | None,
+    anew: str,
 ) -> list[Problem]:
     """Damage, and directories that do not fit the registry, `run`."""
     if run is None and not state.is_dir():  # outputs whose state is elsewhere
@@ -96,7 +128,7 @@ def _problems(
         checked = with_missing(checked, state, output, layout, logs)
     if output is not None and (elsewhere := outputs_elsewhere(run, state, output)):
         return [*_damage(checked), Problem(elsewhere)]
-    return problems(policy, str(registry), run, checked)
+    return problems(policy, str(registry), run, checked, anew)
 
 
 def _damage(checked: list[DirectoryReport]) -> list[Problem]:
