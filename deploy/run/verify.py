@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from driftline.coordinator.registry import ClusterState, FileRegistry
-from driftline.deploy.host.claims import wait_for_others
+from driftline.deploy.host.claims import claim, wait_for_others
 from driftline.deploy.run.ending import Ending, ending_of
 from driftline.deploy.run.looking import look
 from driftline.deploy.run.opening import with_missing
@@ -47,6 +47,8 @@ class Beside:
     """Sentences on damage that does not keep a service from beginning."""
     note: str = ""
     """Says what was found that is no problem, or was not checked; else empty."""
+    is_alone: bool = False
+    """Whether the registry is elsewhere, so that nothing can be compared with it."""
 
 
 LookBeside = Callable[[Path, ClusterState | None], Beside | None]
@@ -65,10 +67,12 @@ def verify_run(directory: Path, state: Path | None, look_beside: LookBeside) -> 
     output: Path | None = directory
     if state is None:
         state = directory / ".driftline" / "state"
-        if (directory / "registry").exists():
+        if (directory / "registry").exists() or not (directory / ".driftline").is_dir():
             output, state = None, directory
     if state.is_dir():
         try:
+            if (command := state / "run.lock").exists():
+                claim(command).release()
             wait_for_others(state)
         except InUse:
             raise InUse(
@@ -83,18 +87,18 @@ def verify_run(directory: Path, state: Path | None, look_beside: LookBeside) -> 
         run = None
         found.append(Problem(str(error)))
     checked = look(state, output)
-    if not checked and not registry.exists():
+    beside = look_beside(state, run) if output is None else None
+    if not checked and not registry.exists() and beside is None:
         with reported("output", directory):
             lack = what_lacks(directory, FOREIGN)
         raise Unavailable(lack or f"{directory} holds neither outputs nor the state of a run")
-    beside = look_beside(state, run) if output is None else None
     if beside is not None:
         checked += beside.kept
-    if not found:
+    if found or (beside is not None and beside.is_alone):
+        found += _damage(checked)
+    else:
         anew = "" if beside is None else beside.anew
         found = _problems(registry, run, checked, state, output, anew)
-    else:
-        found += _damage(checked)
     note = "" if beside is None else beside.note
     if not state.is_dir():
         note = (

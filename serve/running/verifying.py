@@ -8,7 +8,9 @@ from dataclasses import replace
 from pathlib import Path
 
 from driftline.coordinator.registry import ClusterState
+from driftline.deploy.cluster.tree.tree import FLOWS
 from driftline.deploy.run.ending import How, how_ended
+from driftline.deploy.run.looking import look
 from driftline.deploy.run.survey import VIEW, DirectoryReport
 from driftline.deploy.run.verify import Beside
 from driftline.engine.counted import counted
@@ -16,6 +18,7 @@ from driftline.engine.durable import reported
 from driftline.engine.errors import SnapshotDamaged, Unavailable
 from driftline.serve.hosting.config import JOURNAL as FOLDER
 from driftline.serve.hosting.view_process import CHECKPOINT
+from driftline.serve.running.deployment import NOTE
 from driftline.serve.running.directories import report_on_journal
 from driftline.serve.running.opening import WHOLE
 from driftline.serve.views.checkpoint import parts_of
@@ -49,10 +52,19 @@ def look_beside(state: Path, run: ClusterState | None, *, check_files: CheckFile
             views.append(replace(report, damage=str(error)))
         except Unavailable as error:
             notes.append(f"not checked: {report}: {error}")
+    kept = [journal]
+    if is_alone := (state / NOTE).exists() and run is None:
+        for folder in sorted((state / FLOWS).glob("*/")):
+            kept += look(folder, None, ())
+        notes.append(
+            "The registry is with the cluster: whether these parts belong together is checked at "
+            "the next start. `driftline verify NAME` checks what agents have"
+        )
     damage = [view.damage for view in views if view.damage]
     if torn:  # a crash may leave that
         (damage if _ended_in_good_order(run, journal) else notes).append(torn)
-    return Beside((journal,), tuple(views), WHOLE, tuple(damage), "\n".join(notes))
+    told = tuple(damage), "\n".join(notes)
+    return Beside(tuple(kept), tuple(views), WHOLE, *told, is_alone=is_alone)
 
 
 def _ended_in_good_order(run: ClusterState | None, journal: DirectoryReport) -> bool:

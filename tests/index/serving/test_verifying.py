@@ -100,3 +100,14 @@ def test_what_is_damaged_is_named_with_what_follows(
     assert f"The same command {end}" in ending
     assert problem.lower().count("restore it") == (end != "goes on")
     assert "--fresh" not in done.stdout
+
+
+def test_a_service_without_its_registry_is_not_right(ended: Path, tmp_path: Path) -> None:
+    state = tmp_path / "copy"
+    shutil.copytree(ended, state)
+    (state / "registry").unlink()
+    done = run("verify", str(state))
+    assert done.returncode == 1
+    assert "registry is not there: it was removed" in done.stdout
+    assert "restore the whole state directory" in done.stdout
+    assert "--fresh" not in done.stdout
