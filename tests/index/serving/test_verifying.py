@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import shutil
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -100,6 +103,20 @@ def test_what_is_damaged_is_named_with_what_follows(
     assert f"The same command {end}" in ending
     assert problem.lower().count("restore it") == (end != "goes on")
     assert "--fresh" not in done.stdout
+
+
+def test_without_what_an_index_needs_all_else_is_checked(ended: Path) -> None:
+    without = "import sys; sys.modules['numpy'] = None; from driftline import main; main()"
+    done = subprocess.run(
+        [sys.executable, "-c", without, "verify", str(ended)],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, "PYTHONHASHSEED": "0"},
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.count("\nok ") == 2, "input log and journal, after the store"
+    assert "(a view): that needs numpy: pip install 'driftline[index]'" in done.stdout
 
 
 def test_a_service_without_its_registry_is_not_right(ended: Path, tmp_path: Path) -> None:
