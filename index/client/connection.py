@@ -37,9 +37,11 @@ class Reach:
             raise Unavailable("address", text)
         if self.token is not None and not _is_token(self.token):
             raise Invalid(
-                "token",
-                "the token is none: that is a text of ASCII letters, digits and signs, without "
-                "spaces and ends of lines. One that was read from a file needs a .strip()",
+                "invalid",
+                "this token cannot be sent in a header: it has to be a text of ASCII letters, "
+                "digits and signs, without spaces or ends of lines. One that was read from a file "
+                "needs a .strip()",
+                {"parameter": "token"},
             )
 
     @property
