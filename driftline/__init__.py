@@ -109,7 +109,7 @@ COMMANDS = {
     "serve": ("index.commands.serve:serve", "Serve a search index, or a flow's values, over HTTP."),
     "spark": ("pipeline.commands:spark", "Run and audit flows on Spark; make corpora."),
     "savepoint": ("deploy.commands.savepoint:savepoint", "Write the state of a run as files."),
-    "verify": ("deploy.commands.verify:verify", "Check the outputs and the state of a run."),
+    "verify": ("index.commands.verify:verify", "Check the outputs and the state of a run."),
     "simulate": ("deploy.simulation.command:simulate", "Test a flow in simulated clusters, under every fault."),
     "zookeeper": ("deploy.zookeeper.command:zookeeper", "Run ZooKeeper on this machine, for development."),
 }

@@ -12,7 +12,7 @@ from driftline.deploy.cluster.flows.verifying import compare_flow, verify_flow
 from driftline.deploy.cluster.tree.tree import Tree
 from driftline.deploy.commands.cluster.places import Place, perhaps_in_cluster
 from driftline.deploy.run.leftovers import short_folder
-from driftline.deploy.run.verify import Verdict, verify_run
+from driftline.deploy.run.verify import LookBeside, Verdict, verify_run
 from driftline.engine.counted import counted
 from driftline.engine.errors import DriftlineError, InUse
 from driftline.engine.ui.options import json_option, refuse_options
@@ -23,37 +23,49 @@ GOES_ON = 3
 """The exit status for a run that is going on: neither right nor wrong is known."""
 
 
-@click.command()
-@click.argument("directory", metavar="DIRECTORY|NAME")
-@click.option("--state", type=click.Path(path_type=Path, exists=True, file_okay=False),
-              metavar="DIR", help="The state directory, if it is not beneath the outputs.",
-              )  # fmt: skip
-@click.option("--reference", is_flag=True,
-              help="Of a flow of a cluster: compare its outputs with those of the reference "
-              "interpreter, too. It reads all inputs, on this host, into memory.")  # fmt: skip
-@perhaps_in_cluster
-@json_option
-def verify(
-    directory: str,
-    state: Path | None,
-    reference: bool,
-    place: Place | None,
-    json_file: Path | None,
-) -> None:
-    """Check the outputs of a run in DIRECTORY, and its state; or those of the flow NAME of a
-    cluster, which --zookeeper or --registry names, as far as they are on this host.
+def verify_command(look_beside: LookBeside) -> click.Command:
+    """The command. `look_beside`: at what a service has beside what a run has."""
 
-    All checksums are checked, and whether the directories belong together. The last line says how
-    far the run has come: to the end of its input, or ended by a signal, by an error, or killed.
-    Nothing is changed. Exit status 0: all that is there is right, however far the run has come; 1:
-    there are problems, or nothing to check; 3: nothing was checked, as the run is going on.
-    """
-    try:
-        verdict = _verdict(directory, state, place, reference=reference)
-    except InUse as error:
-        write_json(json_file, {"error": str(error)})
-        click.echo(f"{error}", err=True)
-        raise click.exceptions.Exit(GOES_ON) from None
+    @click.command()
+    @click.argument("directory", metavar="DIRECTORY|NAME")
+    @click.option("--state", type=click.Path(path_type=Path, exists=True, file_okay=False),
+                  metavar="DIR", help="The state directory, if it is not beneath the outputs.",
+                  )  # fmt: skip
+    @click.option("--reference", is_flag=True,
+                  help="Of a flow of a cluster: compare its outputs with those of the reference "
+                  "interpreter, too. It reads all inputs, on this host, into memory.")  # fmt: skip
+    @perhaps_in_cluster
+    @json_option
+    def verify(
+        directory: str,
+        state: Path | None,
+        reference: bool,
+        place: Place | None,
+        json_file: Path | None,
+    ) -> None:
+        """Check the outputs of a run in DIRECTORY, and its state; or the state directory of a
+        service; or what is of the flow NAME of a cluster, which --zookeeper or --registry names, as
+        far as it is on this host.
+
+        All checksums are checked, and whether the directories belong together. The last line says
+        how far the run has come: to the end of its input, or ended by a signal, by an error, or
+        killed. Nothing is changed. Exit status 0: all that is there is right, however far the run
+        has come; 1: there are problems, or nothing to check; 3: nothing was checked, as the run is
+        going on.
+        """
+        try:
+            verdict = _verdict(directory, state, place, look_beside, reference=reference)
+        except InUse as error:
+            write_json(json_file, {"error": str(error)})
+            click.echo(f"{error}", err=True)
+            raise click.exceptions.Exit(GOES_ON) from None
+        _tell(verdict, json_file)
+
+    return verify
+
+
+def _tell(verdict: Verdict, json_file: Path | None) -> None:
+    """Write what was found. Raises Exit if there are problems."""
     for report in verdict.checked:
         result = "DAMAGED" if report.damage else "ok"
         click.echo(f"{result:7}  {report}: {report.holds or 'unreadable'}")
@@ -76,7 +88,14 @@ def verify(
         raise click.exceptions.Exit(1)
 
 
-def _verdict(given: str, state: Path | None, place: Place | None, *, reference: bool) -> Verdict:
+def _verdict(
+    given: str,
+    state: Path | None,
+    place: Place | None,
+    look_beside: LookBeside,
+    *,
+    reference: bool,
+) -> Verdict:
     """Of a directory, or of a flow: then a cluster is named, if only for all commands."""
     path = Path(given)
     if place is None or (not _named_here() and path.is_dir()):
@@ -91,7 +110,7 @@ def _verdict(given: str, state: Path | None, place: Place | None, *, reference: 
             "for a directory, which does not say what flow it is of: `driftline run --reference` "
             "writes the outputs to compare with",
         )
-        return verify_run(path, state)
+        return verify_run(path, state, look_beside)
     refuse_options(["--state"], "for a flow of a cluster: its agents say where their state is")
     with place.opened() as tree:
         verdict = verify_flow(tree, given)

@@ -24,10 +24,10 @@ from driftline.engine.moments import time_in_words
 from driftline.engine.policy import Output, Policy, SnapshotCut
 from driftline.engine.wire.marks import Mark
 
-STORE, LOG, OUTPUT, USED, JOURNAL = "node", "input", "output", "used", "journal"
+STORE, LOG, OUTPUT, USED, JOURNAL, VIEW = "node", "input", "output", "used", "journal", "view"
 """The kinds of directories. A role is a kind, a dash and an index: `node-0`. What was used of an
 input is a file, which may be missing or old. Of a service the journal has all outputs: it has no
-index."""
+index. A view of it, made of the journal, has its name in place of an index."""
 
 OTHER_DIRECTORY = "give the --state of these outputs, or another --output"
 """What to do about outputs whose state is not known."""
@@ -38,6 +38,7 @@ _NAMES = {
     OUTPUT: "the outputs of node",
     USED: "what was used of input",
     JOURNAL: "the journal",
+    VIEW: "a view",
 }
 
 
@@ -82,7 +83,7 @@ class DirectoryReport:
         return int(self.role.partition("-")[2] or 0)
 
     def __str__(self) -> str:
-        number = "" if self.kind == JOURNAL else f" {self.index}"
+        number = "" if self.kind in (JOURNAL, VIEW) else f" {self.index}"
         return f"{self.path} ({_NAMES[self.kind]}{number})"
 
 

@@ -3,11 +3,12 @@ far the run has come."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 from driftline.coordinator.registry import ClusterState, FileRegistry
-from driftline.deploy.host.claims import wait_for_others
+from driftline.deploy.host.claims import claim, wait_for_others
 from driftline.deploy.run.ending import Ending, ending_of
 from driftline.deploy.run.looking import look
 from driftline.deploy.run.opening import with_missing
@@ -32,20 +33,46 @@ class Verdict:
     """Says that something was not checked; else empty."""
 
 
-def verify_run(directory: Path, state: Path | None) -> Verdict:
+@dataclass(frozen=True, slots=True)
+class Beside:
+    """What is in a state directory beside what a run has there."""
+
+    kept: tuple[DirectoryReport, ...]
+    """What has to fit the registry, too."""
+    derived: tuple[DirectoryReport, ...]
+    """What can be made anew of that."""
+    anew: str
+    """How to begin anew."""
+    damage: tuple[str, ...] = ()
+    """Sentences on damage that does not keep a service from beginning."""
+    note: str = ""
+    """Says what was found that is no problem, or was not checked; else empty."""
+    is_alone: bool = False
+    """Whether the registry is elsewhere, so that nothing can be compared with it."""
+
+
+LookBeside = Callable[[Path, ClusterState | None], Beside | None]
+"""Looks at a state directory with the contents of its registry, and changes nothing; None: there
+is nothing beside what a run has. Raises Unavailable."""
+
+
+def verify_run(directory: Path, state: Path | None, look_beside: LookBeside) -> Verdict:
     """Check the directories of a run.
 
     `directory`: an output directory, or a state directory to check alone; `state`: the state
-    directory, if it is not beneath the outputs. Raises InUse if a run is at work there, Unavailable
-    if there is nothing to check.
+    directory, if it is not beneath the outputs; `look_beside`: at what else a state directory
+    that is checked alone may have. Raises InUse if a run is at work there, Unavailable if there is
+    nothing to check.
     """
     output: Path | None = directory
     if state is None:
         state = directory / ".driftline" / "state"
-        if (directory / "registry").exists():
+        if (directory / "registry").exists() or not (directory / ".driftline").is_dir():
             output, state = None, directory
     if state.is_dir():
         try:
+            if (command := state / "run.lock").exists():
+                claim(command).release()
             wait_for_others(state)
         except InUse:
             raise InUse(
@@ -60,22 +87,30 @@ def verify_run(directory: Path, state: Path | None) -> Verdict:
         run = None
         found.append(Problem(str(error)))
     checked = look(state, output)
-    if not checked and not registry.exists():
+    beside = look_beside(state, run) if output is None else None
+    if not checked and not registry.exists() and beside is None:
         with reported("output", directory):
             lack = what_lacks(directory, FOREIGN)
         raise Unavailable(lack or f"{directory} holds neither outputs nor the state of a run")
-    if not found:
-        found = _problems(registry, run, checked, state, output)
-    else:
+    if beside is not None:
+        checked += beside.kept
+    if found or (beside is not None and beside.is_alone):
         found += _damage(checked)
-    note = ""
+    else:
+        anew = "" if beside is None else beside.anew
+        found = _problems(registry, run, checked, state, output, anew)
+    note = "" if beside is None else beside.note
     if not state.is_dir():
         note = (
             f"no state was checked: {state} is not there; if it is elsewhere, give --state DIR. "
             "For a flow of a cluster give its name, and --zookeeper or --registry"
         )
     texts = [problem.text for problem in found]
-    return Verdict(checked, texts, ending_of(run, checked, output, found), note)
+    ending = ending_of(run, checked, output, found)
+    if beside is not None:
+        checked += beside.derived
+        texts += beside.damage
+    return Verdict(checked, texts, ending, note)
 
 
 def _problems(
@@ -84,6 +119,7 @@ def _problems(
     checked: list[DirectoryReport],
     state: Path,
     output: Path | None,
+    anew: str,
 ) -> list[Problem]:
     """Damage, and directories that do not fit the registry, `run`."""
     if run is None and not state.is_dir():  # outputs whose state is elsewhere
@@ -96,7 +132,7 @@ def _problems(
         checked = with_missing(checked, state, output, layout, logs)
     if output is not None and (elsewhere := outputs_elsewhere(run, state, output)):
         return [*_damage(checked), Problem(elsewhere)]
-    return problems(policy, str(registry), run, checked)
+    return problems(policy, str(registry), run, checked, anew)
 
 
 def _damage(checked: list[DirectoryReport]) -> list[Problem]:

@@ -21,7 +21,7 @@ from typing import Generic, Self, TypeVar
 import httpx
 
 from driftline.index.client.batches import Batch, Line
-from driftline.index.client.connection import URL, Reach, answer, refusal
+from driftline.index.client.connection import URL, Reach, answer, closed, refusal
 from driftline.index.client.errors import ServiceError, Unavailable
 from driftline.index.client.events import Followed
 from driftline.index.client.requests import Request, Requests, Session, Wait
@@ -79,7 +79,8 @@ class AsyncIndexClient:
     `url`: where the service is; `token`: an access token, if it wants one; `session`: reads wait
     for what this client has written; `timeout_s`: how long the service may be silent in one
     attempt; `retry_s`: how long a request is tried again, if the service cannot be reached or is
-    busy, 0: not at all; `verify`: as in httpx, for a certificate of one's own authority.
+    busy, 0: not at all; `verify`: as in httpx, for a certificate of one's own authority. Raises
+    Invalid for what is no token, Unavailable for what is no address.
 
     Every method raises ServiceError, each kind of which has a class in `driftline.index.client`.
 
@@ -288,6 +289,12 @@ class AsyncIndexClient:
 
     # How it is done.
 
+    @property
+    def _sender(self) -> httpx.AsyncClient:
+        if self._http.is_closed:
+            raise closed()
+        return self._http
+
     async def _batches(
         self, lines: Iterable[Line] | AsyncIterable[Line], wait: Wait
     ) -> AsyncIterator[Batch]:
@@ -317,7 +324,7 @@ class AsyncIndexClient:
 
     async def _answer(self, request: Request[T]) -> object:
         try:
-            response = await self._http.request(
+            response = await self._sender.request(
                 request.method, request.path, params=request.params, content=request.content
             )
         except httpx.TransportError as error:
@@ -351,7 +358,7 @@ class AsyncIndexClient:
         """The parts of an answer, as they come."""
         timeout = self._reach.timeout_of_streams
         try:
-            async with self._http.stream(
+            async with self._sender.stream(
                 method, path, params=params, content=content, timeout=timeout
             ) as response:
                 if response.status_code != httpx.codes.OK:

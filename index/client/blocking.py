@@ -13,7 +13,7 @@ from typing import Generic, Self, TypeVar
 import httpx
 
 from driftline.index.client.batches import Line
-from driftline.index.client.connection import URL, Reach, answer, refusal
+from driftline.index.client.connection import URL, Reach, answer, closed, refusal
 from driftline.index.client.errors import ServiceError, Unavailable
 from driftline.index.client.events import Followed
 from driftline.index.client.requests import Request, Requests, Session, Wait
@@ -71,7 +71,8 @@ class IndexClient:
     `url`: where the service is; `token`: an access token, if it wants one; `session`: reads wait
     for what this client has written; `timeout_s`: how long the service may be silent in one
     attempt; `retry_s`: how long a request is tried again, if the service cannot be reached or is
-    busy, 0: not at all; `verify`: as in httpx, for a certificate of one's own authority.
+    busy, 0: not at all; `verify`: as in httpx, for a certificate of one's own authority. Raises
+    Invalid for what is no token, Unavailable for what is no address.
 
     Every method raises ServiceError, each kind of which has a class in `driftline.index.client`.
 
@@ -280,6 +281,12 @@ class IndexClient:
 
     # How it is done.
 
+    @property
+    def _sender(self) -> httpx.Client:
+        if self._http.is_closed:
+            raise closed()
+        return self._http
+
     def _attempts(self) -> Attempts:
         return Attempts(self._reach.retry_s, monotonic())
 
@@ -295,7 +302,7 @@ class IndexClient:
 
     def _answer(self, request: Request[T]) -> object:
         try:
-            response = self._http.request(
+            response = self._sender.request(
                 request.method, request.path, params=request.params, content=request.content
             )
         except httpx.TransportError as error:
@@ -331,7 +338,7 @@ class IndexClient:
         """The parts of an answer, as they come."""
         timeout = self._reach.timeout_of_streams
         try:
-            with self._http.stream(
+            with self._sender.stream(
                 method, path, params=params, content=content, timeout=timeout
             ) as response:
                 if response.status_code != httpx.codes.OK:

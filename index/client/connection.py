@@ -3,12 +3,13 @@ fails."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from ssl import SSLContext
+import re
+from dataclasses import dataclass, field
+from ssl import SSLCertVerificationError, SSLContext, SSLError
 
 import httpx
 
-from driftline.index.client.errors import ServiceError, Unavailable, error_of
+from driftline.index.client.errors import Invalid, ServiceError, Unavailable, error_of
 from driftline.index.client.results import loads
 
 URL = "http://127.0.0.1:8080"
@@ -24,16 +25,24 @@ class Reach:
     a request is tried again; `verify`: as in httpx, for a certificate of one's own authority."""
 
     url: str
-    token: str | None
+    token: str | None = field(repr=False)
     timeout_s: float
     retry_s: float
     verify: SSLContext | bool
 
     def __post_init__(self) -> None:
-        """Raises Unavailable for what is no address."""
-        if httpx.URL(self.url).scheme not in ("http", "https") or not httpx.URL(self.url).host:
+        """Raises Unavailable for what is no address, Invalid for what is no token."""
+        if not _is_address(self.url):
             text = f"{self.url!r} is no address of a service: that is http://HOST:PORT, or https://"
             raise Unavailable("address", text)
+        if self.token is not None and not _is_token(self.token):
+            raise Invalid(
+                "invalid",
+                "this token cannot be sent in a header: it has to be a text of ASCII letters, "
+                "digits and signs, without spaces or ends of lines. One that was read from a file "
+                "needs a .strip()",
+                {"parameter": "token"},
+            )
 
     @property
     def headers(self) -> dict[str, str]:
@@ -51,9 +60,49 @@ class Reach:
         return httpx.Timeout(SILENCE_S, connect=min(CONNECT_S, self.timeout_s))
 
     def broken(self, error: httpx.TransportError) -> Unavailable:
-        """What is said of a connection that fails."""
-        what = str(error) or type(error).__name__
-        return Unavailable("unavailable", f"{self.url} cannot be reached: {what}")
+        """What is said of a connection that fails; some ways to fail are for good."""
+        code, what = "unavailable", str(error) or type(error).__name__
+        match _of_tls(error):
+            case SSLCertVerificationError() as refused:
+                code = "certificate"
+                what = (
+                    f"its certificate cannot be verified ({refused.verify_message}). For one of "
+                    "your own authority give verify=ssl.create_default_context(cafile=FILE)"
+                )
+            case SSLError(reason="WRONG_VERSION_NUMBER"):
+                code, what = "address", "it speaks no TLS: its address begins with http://"
+            case None if isinstance(error, httpx.RemoteProtocolError) and self._is_plain:
+                what += " If it speaks TLS, its address begins with https://"
+        return Unavailable(code, f"{self.url} cannot be reached: {what}")
+
+    @property
+    def _is_plain(self) -> bool:
+        return httpx.URL(self.url).scheme == "http"
+
+
+def _is_address(url: str) -> bool:
+    try:
+        found = httpx.URL(url)
+    except httpx.InvalidURL:
+        return False
+    return found.scheme in ("http", "https") and bool(found.host)
+
+
+def _is_token(token: object) -> bool:
+    """Whether a header can hold it."""
+    return isinstance(token, str) and re.fullmatch(r"[!-~]+", token) is not None
+
+
+def _of_tls(error: BaseException | None) -> SSLError | None:
+    """The error of TLS that an error comes from, if it does."""
+    while error is not None and not isinstance(error, SSLError):
+        error = error.__cause__ or error.__context__
+    return error
+
+
+def closed() -> ServiceError:
+    """What is said of a client that was closed."""
+    return ServiceError("closed", "this client was closed: make another one")
 
 
 def answer(response: httpx.Response) -> object:

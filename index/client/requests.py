@@ -68,9 +68,10 @@ class Session:
 
     def times(self, at: str | None, after: str | None) -> dict[str, str]:
         """The parameters of a read as of a time."""
-        if at is None and self._reads_own:
-            after = max(after or "", self.label)
-        return _given(at=at, after=after or None)
+        given = _given(at=at, after=after or None)
+        if at is None and self._reads_own and self.label:
+            given["after"] = max(given.get("after", ""), self.label)
+        return given
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,10 +157,10 @@ class Requests:
         return self._read(f"{self.prefix}/search", results.found, params, at, after)
 
     def count(self, q: str, at: str | None, after: str | None) -> Request[Count]:
-        return self._read(f"{self.prefix}/count", results.count, {"q": q}, at, after)
+        return self._read(f"{self.prefix}/count", results.count, _given(q=q), at, after)
 
     def explain(self, q: str, id: str, at: str | None, after: str | None) -> Request[Explained]:
-        params = {"q": q, "id": id}
+        params = _given(q=q, id=id)
         return self._read(f"{self.prefix}/explain", results.explained, params, at, after)
 
     def like(
@@ -191,6 +192,7 @@ class Requests:
     # Streams and watches.
 
     def changes(self, at: str, until: str) -> Followed[Change]:
+        at, until = _text("from_", at), _text("until", until)
         return Followed(f"{self.prefix}/changes", results.change, at, until)
 
     def put_watch(self, id: str, q: str, wait: Wait) -> Request[Written]:
@@ -205,7 +207,7 @@ class Requests:
         return self._read(self._watch(id), results.watch, {}, None, after)
 
     def watch_events(self, id: str, at: str) -> Followed[WatchEvent]:
-        return Followed(f"{self._watch(id)}/events", results.watch_event, at)
+        return Followed(f"{self._watch(id)}/events", results.watch_event, _text("from_", at))
 
     def _document(self, id: str) -> str:
         return f"{self.prefix}/documents/{_quoted(id)}"
@@ -216,7 +218,7 @@ class Requests:
 
 def _quoted(name: str) -> str:
     """A name as one part of a path. Raises Invalid."""
-    if not name:
+    if not _text("an id or a name", name):
         raise Invalid("invalid", "an id or a name is empty")
     if name in (".", ".."):
         return name.replace(".", "%2E")
@@ -236,8 +238,26 @@ def _waiting(wait: Wait) -> dict[str, str]:
 
 
 def _given(**params: str | None) -> dict[str, str]:
-    return {name: value for name, value in params.items() if value is not None}
+    """The parameters that there are. Raises Invalid for what is no text."""
+    return {name: _text(name, value) for name, value in params.items() if value is not None}
 
 
 def _several(**params: Sequence[str]) -> dict[str, Sequence[str]]:
-    return {name: [*values] for name, values in params.items() if values}
+    """Parameters that take several texts; a text alone is one. Raises Invalid."""
+    return {
+        name: [_text(name, value) for value in ([values] if isinstance(values, str) else values)]
+        for name, values in params.items()
+        if values
+    }
+
+
+def _text(what: str, value: object) -> str:
+    """Raises Invalid for what is no text, or has halves of characters."""
+    if not isinstance(value, str):
+        raise Invalid("invalid", f"{what}: {value!r:.100} is no text", {"parameter": what})
+    try:
+        value.encode()
+    except UnicodeEncodeError as error:
+        text = f"{what}: {value!r:.100} has half of a character at {error.start}"
+        raise Invalid("invalid", text, {"parameter": what}) from None
+    return value

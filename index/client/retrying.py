@@ -9,6 +9,9 @@ from random import uniform
 
 from driftline.index.client.errors import Busy, ServiceError, Unavailable
 
+FOR_GOOD = "address", "answer", "certificate"
+"""The codes of what stays as it is, however often it is tried."""
+
 FIRST_PAUSE_S, PAUSE_S_MAX = 0.05, 2.0
 
 
@@ -33,7 +36,7 @@ class Attempts:
 
         Pauses differ, so that many clients do not come back at the same moment.
         """
-        if not isinstance(error, Busy | Unavailable) or error.code == "answer":
+        if not isinstance(error, Busy | Unavailable) or error.code in FOR_GOOD:
             raise error
         pause = max(uniform(0.5, 1.0) * self._pause_s, error.retry_after_s)
         self._pause_s = min(2 * self._pause_s, PAUSE_S_MAX)

@@ -152,10 +152,11 @@ def write_of(record: object, schema: Schema) -> Write | WatchWrite:
         case {"collection": name, "watch": id, "query": (str() | None) as query, **more}:
             _check_rest(more)
             collection = _collection(name, schema, f"the watch {shown(id)}")
-            check_id(id)
-            if query is not None and len(query) > QUERY_LENGTH_MAX:
-                text = f"the query has {len(query)} characters; the most is {QUERY_LENGTH_MAX}"
-                raise DocumentRefused(text)
+            try:
+                check_id(id)
+                _check_length("query", query or "", QUERY_LENGTH_MAX)
+            except DocumentRefused as error:
+                raise _with_name(error, "watch", id, collection) from None
             return WatchWrite(collection.name, str(id), query)
         case {
             "collection": name,
@@ -167,10 +168,11 @@ def write_of(record: object, schema: Schema) -> Write | WatchWrite:
         }:
             _check_rest(more)
             collection = _collection(name, schema, f"the document {shown(id)}")
-            collection.check(id, {} if document is None else document)
-            if len(key) > KEY_LENGTH_MAX:
-                text = f"the key has {len(key)} characters; the most is {KEY_LENGTH_MAX}"
-                raise DocumentRefused(text)
+            try:
+                collection.check(id, {} if document is None else document)
+                _check_length("key", key, KEY_LENGTH_MAX)
+            except DocumentRefused as error:
+                raise _with_name(error, "document", id, collection) from None
             assert document is None or isinstance(document, dict), "it was checked"
             return Write(collection.name, str(id), document, expected, key)
     raise DocumentRefused(f"{shown(record)} is no write, as `Write` and `WatchWrite` make it")
@@ -183,6 +185,18 @@ def _collection(name: object, schema: Schema, what: str) -> Collection:
         text = f"{what} is for the collection {shown(name)}, which is not there; there is {there}"
         raise DocumentRefused(text)
     return found
+
+
+def _check_length(what: str, text: str, most: int) -> None:
+    if len(text) > most:
+        raise DocumentRefused(f"the {what} has {len(text)} characters; the most is {most}")
+
+
+def _with_name(
+    error: DocumentRefused, what: str, id: object, collection: Collection
+) -> DocumentRefused:
+    """The same, with what it is about: whoever finds it among dead letters sees nothing else."""
+    return type(error)(f"{what} {shown(id)} of {shown(collection.name)}: {error}")
 
 
 def _check_rest(more: Mapping[object, object]) -> None:

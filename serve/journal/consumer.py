@@ -16,7 +16,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from driftline.engine.errors import StateMismatch
 from driftline.engine.flow.flow import Flow
 from driftline.engine.labels import INFINITY
 from driftline.engine.sinks.commit_record import KEPT_BYTES, CommitRecord
@@ -26,7 +25,8 @@ from driftline.engine.wire.marks import NOBODY, Mark
 from driftline.engine.wire.messages import Bundle
 from driftline.serve.journal.entries import Header, entry_of
 from driftline.serve.journal.merging import Merge, Span
-from driftline.serve.journal.segments import ADVICE, SEGMENT_BYTES, Retention, Segments
+from driftline.serve.journal.reading import lacking
+from driftline.serve.journal.segments import SEGMENT_BYTES, Retention, Segments
 
 _CLAIM = "journal-0"
 """One process writes all of it."""
@@ -199,10 +199,7 @@ class Journal:
         for part in self._segments.read(number):
             if isinstance(part, Header):
                 if merge is not None and merge.header() != part:
-                    raise StateMismatch(
-                        f"{self.path} lacks outputs from before time {part.time}: the end of a "
-                        f"segment is missing. {ADVICE}"
-                    )
+                    raise lacking(self.path, part.time)
                 merge = Merge(self._groups, part)
             elif merge is not None:
                 passed = merge.take(part)

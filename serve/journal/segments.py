@@ -11,20 +11,25 @@ opened. Anything else that cannot be read is damage, and is named.
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 
-from driftline.engine.counted import counted
 from driftline.engine.durable import replace_file, reported, sync_directory, write_at
 from driftline.engine.errors import StateMismatch
 from driftline.engine.labels import INFINITY
 from driftline.serve.errors import NoLongerRetained
 from driftline.serve.journal.entries import BEGINNING, Entry, Header
-from driftline.serve.journal.frames import HEAD_BYTES, framed, payload_at, was_durable
+from driftline.serve.journal.frames import HEAD_BYTES, framed, payload_at
+from driftline.serve.journal.reading import (
+    damaged_at,
+    frames_of,
+    header_of,
+    numbers_in,
+    path_of,
+)
 
 SEGMENT_BYTES = 1 << 26
 """From this size on a segment is full."""
@@ -32,10 +37,6 @@ SEGMENT_BYTES = 1 << 26
 SEGMENT_ENTRIES = 1 << 16
 """With so many entries, too: who opens the journal reads its last segment, some 10 us an entry."""
 
-ADVICE = "Restore it together with the rest of the state directory of its service, from one copy"
-
-_NAME = re.compile(r"segment-[0-9]{8}")
-_BUFFER = 1 << 20
 _SOME_BYTES = 1 << 16
 """Bytes of frames that a reader takes at a time."""
 
@@ -170,13 +171,13 @@ class Segments:
             self._file = -1
 
     def _path(self, number: int) -> Path:
-        return _path(self.directory, number)
+        return path_of(self.directory, number)
 
     def _numbers(self) -> list[int]:
         for draft in self.directory.glob(".segment-*"):
             draft.unlink()
         sync_directory(self.directory)  # a name that is read must survive a power cut
-        return _numbers_in(self.directory)
+        return numbers_in(self.directory)
 
     @contextmanager
     def _opening(self) -> Iterator[None]:
@@ -206,7 +207,7 @@ class Segments:
         Raises StateMismatch for damage.
         """
         offset = frames = 0
-        for payload in _frames(self._path(number), number):
+        for payload in frames_of(self._path(number), number):
             offset += HEAD_BYTES + len(payload)
             frames += 1
         return offset, frames - 1
@@ -217,14 +218,14 @@ class Segments:
             payload = payload_at(file, number, 0, path.stat().st_size)
         if payload is None:
             raise self._damaged(number, 0)
-        return _decoded(payload, path)
+        return header_of(payload, path)
 
     def _read(self, number: int) -> Iterator[Header | Entry]:
         path, offset = self._path(number), 0
         while offset < (end := self._end(number, offset)):
             # No file is open while somebody else has his turn: there may be many who read.
             for payload in self._some(path, number, offset, end):
-                yield Entry.decode(payload) if offset else _decoded(payload, path)
+                yield Entry.decode(payload) if offset else header_of(payload, path)
                 offset += HEAD_BYTES + len(payload)
 
     def _some(self, path: Path, number: int, offset: int, end: int) -> list[bytes]:
@@ -255,7 +256,7 @@ class Segments:
         return self._durable
 
     def _damaged(self, number: int, offset: int) -> StateMismatch:
-        return _damaged(self._path(number), offset)
+        return damaged_at(self._path(number), offset)
 
     @contextmanager
     def _written(self) -> Iterator[None]:
@@ -269,65 +270,3 @@ class Segments:
 
     def _reported(self) -> AbstractContextManager[None]:
         return reported("journal", self.directory)
-
-
-def look_at(directory: Path) -> tuple[int, str]:
-    """Up to when there are outputs in a journal, -1 without any; changes nothing.
-
-    Reads the last segment, as who opens the journal does. Also gives a sentence on a torn end,
-    which is cut off then; "" without one. Raises StateMismatch for damage, OSError.
-    """
-    numbers = _numbers_in(directory)
-    if not numbers:
-        return -1, ""
-    path = _path(directory, numbers[-1])
-    offset, t_last = 0, -1
-    for payload in _frames(path, numbers[-1]):
-        entries = (Entry.decode(payload),) if offset else _decoded(payload, path).last
-        t_last = max(t_last, *(entry.t_last for entry in entries), -1)
-        offset += HEAD_BYTES + len(payload)
-    if not offset:
-        raise _damaged(path, 0)
-    if not (torn := path.stat().st_size - offset):
-        return t_last, ""
-    size = counted(torn, "byte")
-    return t_last, f"{path} ends with {size} that are no whole record; they are cut off"
-
-
-def _path(directory: Path, number: int) -> Path:
-    return directory / f"segment-{number:08}"
-
-
-def _numbers_in(directory: Path) -> list[int]:
-    names = [path.name for path in directory.iterdir()]
-    numbers = sorted(int(name[8:]) for name in names if _NAME.fullmatch(name))
-    for number, after in pairwise(numbers):
-        if after != number + 1:
-            raise StateMismatch(f"{_path(directory, number + 1)} is missing. {ADVICE}")
-    return numbers
-
-
-def _frames(path: Path, number: int) -> Iterator[bytes]:
-    """The payloads of all whole frames of a segment. Raises StateMismatch for damage."""
-    end, offset = path.stat().st_size, 0
-    with path.open("rb", buffering=_BUFFER) as file:
-        while (payload := payload_at(file, number, offset, end)) is not None:
-            yield payload
-            offset += HEAD_BYTES + len(payload)
-        file.seek(offset)
-        if was_durable(file.read(), number, offset):
-            raise _damaged(path, offset)
-
-
-def _decoded(payload: bytes, path: Path) -> Header:
-    header = Header.decode(payload)
-    if header is None:
-        raise StateMismatch(
-            f"{path} was written by another version of Driftline: go on with that one, or give "
-            "another directory"
-        )
-    return header
-
-
-def _damaged(path: Path, offset: int) -> StateMismatch:
-    return StateMismatch(f"{path} is damaged at byte {offset}. {ADVICE}")

@@ -13,6 +13,7 @@ from driftline.coordinator.registry import ClusterState
 from driftline.deploy.run.looking import look
 from driftline.deploy.run.opening import with_missing
 from driftline.deploy.run.survey import JOURNAL, STORE, DirectoryReport, problems
+from driftline.engine.counted import counted
 from driftline.engine.durable import reported
 from driftline.engine.errors import StateMismatch
 from driftline.engine.events import log
@@ -21,7 +22,7 @@ from driftline.engine.policy import POLICIES
 from driftline.engine.sinks.directory import IDENTITY, identity_lines, read_mark
 from driftline.serve.hosting.config import JOURNAL as FOLDER
 from driftline.serve.journal.consumer import identity_of
-from driftline.serve.journal.segments import look_at
+from driftline.serve.journal.reading import JournalDamaged, look_at
 
 FRONT, LOGS = "input-0", (0,)
 """The only input log of a service, and its number."""
@@ -54,7 +55,10 @@ def check_directories(
     if not layout:  # the stores of nodes are on their hosts
         found = [report for report in found if report.kind != STORE]
     reports = with_missing(found, of_flow, None, layout, LOGS)
-    reports.append(_journal(state / FOLDER, run))
+    journal, torn = report_on_journal(state / FOLDER, run)
+    reports.append(journal)
+    if torn:
+        log.warning("%s", torn)
     wrong = problems(POLICIES[policy], registry, run, reports, anew)
     for problem in wrong:
         if not problem.fatal:
@@ -63,26 +67,34 @@ def check_directories(
         raise StateMismatch("\n".join(fatal))
 
 
-def _journal(path: Path, run: ClusterState | None) -> DirectoryReport:
-    """A report on the journal: its mark, and up to when it has outputs."""
+def report_on_journal(
+    path: Path, run: ClusterState | None, *, whole: bool = False
+) -> tuple[DirectoryReport, str]:
+    """A report on the journal: its mark, and up to when it has outputs; and words on a torn end,
+    if it has one.
+
+    `whole`: all of it is read, not only its last segment. Raises Unavailable.
+    """
     report = DirectoryReport(JOURNAL, str(path))
     with reported("journal", path):
         if not path.is_dir():
-            return report
+            return report, ""
         try:
             report = replace(report, mark=read_mark(path, 0))
             _check_identity(path, run, begun=report.mark is not None)
-            t_last, torn = look_at(path)
+            found = look_at(path, whole=whole)
+            if not found.segments and run is not None and run.opened:
+                raise StateMismatch(f"{path} has been written to, and all its segments are gone")
+        except JournalDamaged as error:
+            return replace(report, damage=error.problem), ""
         except StateMismatch as error:
-            return replace(report, damage=str(error))
-    if torn:
-        log.warning(
-            "%s. If that is damage, and not of a crash, the service ends when a node notices that "
-            "outputs are missing: then %s",
-            torn,
-            WHOLE_COPY,
-        )
-    return replace(report, t_last=t_last)
+            return replace(report, damage=str(error)), ""
+    entries, segments = counted(found.entries, "record"), counted(found.segments, "segment")
+    torn = found.torn and (
+        f"{found.torn}. If that is damage, and not of a crash, the service ends when a node "
+        f"notices that outputs are missing: then {WHOLE_COPY}"
+    )
+    return replace(report, t_last=found.t_last, holds=f"{entries} in {segments}"), torn
 
 
 def _check_identity(path: Path, run: ClusterState | None, *, begun: bool) -> None:

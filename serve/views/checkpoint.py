@@ -74,7 +74,7 @@ def restored(path: Path, about: str, make: Callable[[], V]) -> V:
     view = make()
     try:
         if path.exists():
-            view.load(_read(path, about))
+            view.load(parts_of(path, about))
     except SnapshotDamaged as error:
         told = event("checkpoint-unused", path=str(path), reason=str(error))
         log.warning("%s; the view begins anew", error, extra=told)
@@ -82,7 +82,11 @@ def restored(path: Path, about: str, make: Callable[[], V]) -> V:
     return view
 
 
-def _read(path: Path, about: str) -> Iterator[bytes]:
+def parts_of(path: Path, about: str | None = None) -> Iterator[bytes]:
+    """What a view has saved; `about`: whose checkpoint it has to be, None: that of any.
+
+    Raises SnapshotDamaged, Unavailable.
+    """
     with reported("checkpoint", path), path.open("rb", buffering=1 << 20) as file:
         end, offset = os.fstat(file.fileno()).st_size, 0
         while (payload := payload_at(file, 0, offset, end)) != _END:
@@ -90,6 +94,6 @@ def _read(path: Path, about: str) -> Iterator[bytes]:
                 raise SnapshotDamaged(f"the checkpoint {path} is damaged at byte {offset}")
             if offset:
                 yield payload
-            elif payload != about.encode():
+            elif about is not None and payload != about.encode():
                 raise SnapshotDamaged(f"the checkpoint {path} is of another view or run")
             offset += HEAD_BYTES + len(payload)

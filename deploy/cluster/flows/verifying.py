@@ -133,7 +133,9 @@ def _elsewhere(part: Part, alive: Mapping[str, AgentRecord], service: str) -> st
     what = ", ".join(part.roles)
     agent = alive.get(part.agent)
     if part.agent == service:
-        return f"\n  {what}, journal: of `driftline serve`, which checks what it reads there"
+        return (
+            f"\n  {what}, journal: of `driftline serve`; `driftline verify` takes its --state, too"
+        )
     if agent is None:
         return f"\n  {what}: agent {part.agent} is away; start it, then verify on its host"
     return f"\n  {what}: agent {part.agent}, on host {agent.host}; give this command there"

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import shutil
+from pathlib import Path
+
+import certifi
 import pytest
 
 from driftline import IndexClient
@@ -9,7 +13,15 @@ from tests.index.client.serving import Serving
 from tests.test_docs import SERVED, blocks
 
 
-def test_python_that_is_shown_runs(service: Serving, capsys: pytest.CaptureFixture[str]) -> None:
+def test_python_that_is_shown_runs(
+    service: Serving,
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "token").write_text(f"{service.token}\n")
+    shutil.copy(certifi.where(), tmp_path / "authority.pem")
     names: dict[str, object] = {"documents": [("4", {"title": "Green tea"})]}
     for block in blocks(SERVED, "python"):
         text = block.replace('"http://127.0.0.1:8080"', f"{service.url!r}, token={service.token!r}")

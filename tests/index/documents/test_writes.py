@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from driftline import FlowTest, run_reference
-from driftline.index.documents.schema import DEFAULT
+from driftline.index.documents.schema import DEFAULT, DocumentRefused
 from driftline.index.documents.versions import Version, Words, replaced
 from driftline.index.documents.writes import (
     KEYS_KEPT,
@@ -21,6 +22,7 @@ from driftline.index.documents.writes import (
     Write,
     document_flow,
     outcome_of,
+    write_of,
 )
 
 TEXTS = st.sampled_from(("", "a cat", "a dog, a cat"))
@@ -112,3 +114,26 @@ def test_outcomes_are_the_same_after_kills() -> None:
         assert sorted(map(repr, map(outcome_of, test.outputs(SINK)))) == sorted(
             map(repr, outcomes(writes))
         )
+
+
+@pytest.mark.parametrize(
+    ("write", "said"),
+    [
+        (
+            Write("documents", "1", {"title": 3}),
+            "document '1' of 'documents': field 'title': 3 is no text",
+        ),
+        (
+            Write("documents", "1", None, key="k" * 201),
+            "document '1' of 'documents': the key has 201 characters; the most is 200",
+        ),
+        (
+            WatchWrite("documents", "w", "q" * 4097),
+            "watch 'w' of 'documents': the query has 4097 characters; the most is 4096",
+        ),
+    ],
+)
+def test_what_is_refused_is_named(write: Write | WatchWrite, said: str) -> None:
+    with pytest.raises(DocumentRefused) as refused:
+        write_of(write.record(), DEFAULT)
+    assert str(refused.value) == said

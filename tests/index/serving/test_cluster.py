@@ -11,6 +11,7 @@ import httpx
 
 from driftline.deploy.zookeeper.ensemble import Ensemble
 from tests.deploy.cluster.machine import COMMAND, Machine
+from tests.deploy.run.run_copies import run
 from tests.index.truth.service import Service, parts_of
 
 
@@ -78,6 +79,10 @@ def test_nothing_is_lost_whatever_is_killed(tmp_path: Path) -> None:
         assert "reads records again" not in told_since
         assert "driftline stop: no more is taken" in told_since
         assert "input-0, journal: of `driftline serve`" in machine.command("verify", "web")
+        done = run("verify", str(machine.folder / "web"))
+        assert done.returncode == 0, done.stdout
+        for part in ("journal", "flows/web/input-0", "documents-0"):
+            assert f"ok       {machine.folder / 'web' / part} (" in done.stdout
 
 
 def test_with_zookeeper_and_keys_it_gets_more_nodes(tmp_path: Path, zookeeper: Ensemble) -> None:

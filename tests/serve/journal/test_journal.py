@@ -19,6 +19,7 @@ from driftline.engine.wire.messages import Bundle
 from driftline.serve.errors import NoLongerRetained
 from driftline.serve.journal import Journal, Retention, Span
 from driftline.serve.journal import segments as module
+from driftline.serve.journal.reading import JournalDamaged, look_at
 from tests.serve.journal.runs import FLOW, chances, opened, run_of
 
 LONG = run_of(Random(5), layouts=3, times=60)
@@ -315,7 +316,22 @@ def test_who_only_looks_sees_how_far_it_is_and_a_torn_end(tmp_path: Path) -> Non
     filled(tmp_path, LONG.bundles, 3000).close()
     last = segments(tmp_path)[-1]
     whole = last.read_bytes()
-    assert module.look_at(tmp_path) == (max(bundle.t_last for bundle in LONG.bundles), "")
+    found = look_at(tmp_path)
+    assert (found.t_last, found.torn) == (max(bundle.t_last for bundle in LONG.bundles), "")
     last.write_bytes(whole[:-1])
-    assert "no whole record; they are cut off" in module.look_at(tmp_path)[1]
+    assert "no whole record; they are cut off" in look_at(tmp_path).torn
     assert last.read_bytes() == whole[:-1], "nothing is changed"
+
+
+def test_who_looks_at_all_of_it_sees_damage_in_any_segment(tmp_path: Path) -> None:
+    filled(tmp_path, LONG.bundles, 3000).close()
+    found = look_at(tmp_path, whole=True)
+    assert (found.segments, found.entries) == (len(segments(tmp_path)), len(LONG.bundles))
+    first = segments(tmp_path)[0]
+    whole = first.read_bytes()
+    without_its_last = whole[: whole.rindex(b"\xd7JNL")]
+    for damaged in (whole[:-1], whole[:500] + b"?" + whole[501:], without_its_last):
+        first.write_bytes(damaged)
+        look_at(tmp_path)
+        with pytest.raises(JournalDamaged, match=r"is damaged at byte|the end of a segment"):
+            look_at(tmp_path, whole=True)

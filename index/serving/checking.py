@@ -1,0 +1,69 @@
+"""Whether the segment files of a searcher are those that its checkpoint names, whole as they were
+written. Nothing is changed."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from driftline.engine.errors import DriftlineError, MalformedMessage, SnapshotDamaged, Unavailable
+from driftline.engine.wire.codec import unpack
+
+_NAME = re.compile(r"\d{8,}\.segment", re.ASCII)
+
+
+ANEW = "the index is made anew from the journal"
+
+
+def check_segments(directory: Path, saved: Iterable[bytes]) -> int:
+    """How many files belong to a checkpoint, which has the parts `saved`; 0 for that of a view
+    without files.
+
+    Raises SnapshotDamaged, which says what becomes of the index, OSError; Unavailable if numpy is
+    not there.
+    """
+    rows = map(_row, saved)
+    is_searcher = _is_searcher(next(rows, None))
+    names = dict(pair for row in rows if is_searcher for pair in _named(row))
+    if not names:
+        return 0
+    try:  # `verify` is there without the extra that an index needs
+        from driftline.index.postings.sections import Sections
+    except ModuleNotFoundError as error:
+        raise Unavailable(f"that needs {error.name}: pip install 'driftline[index]'") from None
+    for name, checksum in names.items():
+        path = directory / name
+        if not path.exists():
+            raise SnapshotDamaged(f"{path} is missing; {ANEW}")
+        try:
+            sections = Sections(path)
+            sections.verify()
+        except DriftlineError as error:
+            raise SnapshotDamaged(str(error)) from None
+        if sections.checksum != checksum:
+            raise SnapshotDamaged(f"{path} is not the file that the checkpoint names; {ANEW}")
+    return len(names)
+
+
+def _row(part: bytes) -> object:
+    try:
+        return unpack(part)
+    except MalformedMessage:
+        raise SnapshotDamaged(f"a checkpoint has not the parts that were written; {ANEW}") from None
+
+
+def _is_searcher(row: object) -> bool:
+    """Whether this is the first part of what `Searcher.save` writes."""
+    match row:
+        case (str(form), *_):
+            return form.startswith("searcher ")
+    return False
+
+
+def _named(row: object) -> Iterator[tuple[str, int]]:
+    """Names of segments and their checksums, if this is the part of `Holding.save` with them."""
+    for each in row if isinstance(row, tuple) else ():
+        match each:
+            case (str(name), int(checksum)) if _NAME.fullmatch(name):
+                yield name, checksum

@@ -1,0 +1,141 @@
+"""Clients that are made or called in a wrong way: each error is a ServiceError, comes at once, and
+says what to do."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from time import monotonic
+
+import pytest
+
+from driftline import AsyncIndexClient, IndexClient
+from driftline.index.client import Invalid, ServiceError, Unavailable
+from driftline.index.client.connection import URL
+from tests.index.client.serving import Serving
+from tests.index.truth.service import Service
+
+AT_ONCE_S = 5.0
+"""A request is tried again for 30 s."""
+
+
+@pytest.mark.parametrize("client", [IndexClient, AsyncIndexClient])
+@pytest.mark.parametrize("token", ["secret\n", "sec ret", "\u00e9secret", ""])
+def test_a_token_that_no_header_can_hold_is_refused_and_not_shown(
+    client: Callable[..., object], token: str
+) -> None:
+    with pytest.raises(Invalid, match=r"strip\(\)") as refused:
+        client(URL, token=token)
+    assert "secret" not in f"{refused.value!r} {refused.value}"
+
+
+@pytest.fixture(scope="module")
+def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A certificate of one's own, with its key beside it."""
+    path = tmp_path_factory.mktemp("certificate") / "certificate.pem"
+    subprocess.run(
+        ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2",
+         "-keyout", str(path.with_suffix(".key")), "-out", str(path),
+         "-subj", "/CN=localhost", "-addext", "subjectAltName=IP:127.0.0.1"],
+        check=True, stderr=subprocess.DEVNULL,
+    )  # fmt: skip
+    return path
+
+
+@pytest.fixture(scope="module")
+def with_tls(certificate: Path) -> Iterator[str]:
+    """The address of a service with the certificate."""
+    key = str(certificate.with_suffix(".key"))
+    service = Service(certificate.parent / "state", "--certificate", str(certificate), "--key", key)
+    try:
+        service.start()
+        yield service.url
+    finally:
+        service.close()
+
+
+async def _count(client: AsyncIndexClient) -> None:
+    async with client:
+        await client.count("tea")
+
+
+def test_what_tls_refuses_is_told_at_once(
+    with_tls: str, certificate: Path, service: Serving
+) -> None:
+    began = monotonic()
+    with IndexClient(with_tls) as client, pytest.raises(Unavailable, match="verify=ssl"):
+        client.count("tea")
+    with pytest.raises(Unavailable, match="verify=ssl"):
+        asyncio.run(_count(AsyncIndexClient(with_tls)))
+    without = service.url.replace("http:", "https:")
+    with IndexClient(without) as client, pytest.raises(Unavailable, match="begins with http://"):
+        client.count("tea")
+    assert monotonic() - began < AT_ONCE_S
+    known = ssl.create_default_context(cafile=certificate)
+    with IndexClient(with_tls, verify=known) as client:
+        assert client.count("tea").total == 0
+    plain = with_tls.replace("https:", "http:")
+    with (
+        IndexClient(plain, retry_s=0) as client,
+        pytest.raises(Unavailable, match="its address begins with https://"),
+    ):
+        client.count("tea")
+
+
+HALF = "\ud800"
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda index: index.put(5, {}),
+        lambda index: index.put(HALF, {}),
+        lambda index: index.get(None),
+        lambda index: index.delete("1", key=HALF),
+        lambda index: index.search(HALF),
+        lambda index: index.search("tea", fields=[5]),
+        lambda index: index.search("tea", after=5),
+        lambda index: index.put_watch("w", HALF),
+        lambda index: index.changes(HALF),
+        lambda index: index.collection(5),
+    ],
+)
+def test_what_is_no_text_is_refused_before_it_is_sent(
+    call: Callable[[IndexClient], object],
+) -> None:
+    with IndexClient("http://127.0.0.1:1") as index, pytest.raises(Invalid):
+        call(index)
+
+
+def test_a_client_that_was_closed_says_so(service: Serving) -> None:
+    index = IndexClient(service.url, token=service.token)
+    other = index.collection("strict")
+    index.close()
+    for call in (
+        lambda: index.count("tea"),
+        lambda: other.put("1", {}),
+        lambda: list(index.bulk([{"id": "1"}])),
+        lambda: next(index.changes("00000000000000")),
+    ):
+        with pytest.raises(ServiceError, match="was closed"):
+            call()
+
+    async def closed() -> None:
+        index = AsyncIndexClient(service.url, token=service.token)
+        await index.close()
+        await index.count("tea")
+
+    with pytest.raises(ServiceError, match="was closed"):
+        asyncio.run(closed())
+
+
+def test_a_text_alone_is_one_field(service: Serving) -> None:
+    with IndexClient(service.url, token=service.token, session=True) as index:
+        index.put("misuse", {"title": "alone", "tags": ["a"]})
+        found = index.search("title:alone", fields="title", facets="tags")
+        assert found.hits[0].fields == {"title": "alone"}
+        assert [value.value for value in found.facets["tags"]] == ["a"]
+        assert next(index.search_all("title:alone", fields="title")).hits == found.hits

@@ -1,0 +1,130 @@
+"""`driftline verify` of the state directory of a service."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from driftline.engine.durable import replace_file
+from driftline.index.client import IndexClient
+from tests.deploy.run.run_copies import run
+from tests.index.truth.service import Service
+
+Change = Callable[[Path], object]
+
+
+@pytest.fixture(scope="module")
+def ended(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The state directory of a service that has ended in good order."""
+    state = tmp_path_factory.mktemp("ended") / "state"
+    service = Service(state)
+    try:
+        service.start()
+        with IndexClient(service.url) as index:
+            for i in range(100):
+                index.put(str(i), {"title": f"Tea {i}"})
+            running = run("verify", str(state))
+            assert running.returncode == 3, running.stdout
+        assert service.end() == 0
+    finally:
+        service.close()
+    return state
+
+
+def flipped(name: str) -> Change:
+    """One bit in the middle of a file is another."""
+
+    def flip(state: Path) -> None:
+        data = bytearray((state / name).read_bytes())
+        data[len(data) // 2] ^= 1
+        replace_file(state / name, bytes(data))
+
+    return flip
+
+
+def cut(name: str) -> Change:
+    """The end of a file is missing."""
+    return lambda state: replace_file(state / name, (state / name).read_bytes()[:-1])
+
+
+def removed(name: str) -> Change:
+    return lambda state: (state / name).unlink()
+
+
+def read(state: Path) -> dict[str, bytes]:
+    return {
+        str(path.relative_to(state)): path.read_bytes()
+        for path in state.rglob("*")
+        if path.is_file() and path.name != "lock.mdb"
+    }
+
+
+def test_all_parts_of_a_service_are_checked_and_nothing_is_changed(ended: Path) -> None:
+    before = read(ended)
+    done = run("verify", str(ended))
+    assert (done.returncode, done.stderr) == (0, "")
+    *parts, _ = done.stdout.splitlines()
+    words = [part.split() for part in parts]
+    assert [(result, Path(path).name) for result, path, *_ in words] == [
+        ("ok", "node-0"), ("ok", "input-0"), ("ok", "journal"), ("ok", "documents-0"),
+    ]  # fmt: skip
+    assert parts[-1].endswith("a checkpoint and 1 segment")
+    assert read(ended) == before
+
+
+@pytest.mark.parametrize(
+    ("change", "said", "end"),
+    [
+        (flipped("journal/segment-00000000"), "segment-00000000 is damaged at byte", "is refused"),
+        (cut("journal/segment-00000000"), "are no whole record; they are cut off", "goes on"),
+        (removed("journal/segment-00000000"), "all its segments are gone", "is refused"),
+        (removed("journal/.driftline/barrier-0.mark"), "(the journal) is gone", "is refused"),
+        (flipped("documents-0/checkpoint"), "the view is made anew", "goes on"),
+        (flipped("documents-0/00000001.segment"), "the index is made anew", "goes on"),
+        (removed("documents-0/00000001.segment"), "is missing; the index is made", "goes on"),
+    ],
+)
+def test_what_is_damaged_is_named_with_what_follows(
+    ended: Path, tmp_path: Path, change: Change, said: str, end: str
+) -> None:
+    state = tmp_path / "copy"
+    shutil.copytree(ended, state)
+    change(state)
+    done = run("verify", str(state))
+    assert done.returncode == 1, done.stdout
+    *_, problem, ending = done.stdout.splitlines()
+    assert said in problem
+    assert f"The same command {end}" in ending
+    assert problem.lower().count("restore it") == (end != "goes on")
+    assert "--fresh" not in done.stdout
+
+
+def test_without_what_an_index_needs_all_else_is_checked(ended: Path) -> None:
+    without = "import sys; sys.modules['numpy'] = None; from driftline import main; main()"
+    done = subprocess.run(
+        [sys.executable, "-c", without, "verify", str(ended)],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, "PYTHONHASHSEED": "0"},
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.count("\nok ") == 2, "input log and journal, after the store"
+    assert "(a view): that needs numpy: pip install 'driftline[index]'" in done.stdout
+
+
+def test_a_service_without_its_registry_is_not_right(ended: Path, tmp_path: Path) -> None:
+    state = tmp_path / "copy"
+    shutil.copytree(ended, state)
+    (state / "registry").unlink()
+    done = run("verify", str(state))
+    assert done.returncode == 1
+    assert "registry is not there: it was removed" in done.stdout
+    assert "restore the whole state directory" in done.stdout
+    assert "--fresh" not in done.stdout
