@@ -43,6 +43,8 @@ class Beside:
     """What can be made anew of that."""
     anew: str
     """How to begin anew."""
+    problems: tuple[Problem, ...] = ()
+    """What else keeps a service from beginning."""
     damage: tuple[str, ...] = ()
     """Sentences on damage that does not keep a service from beginning."""
     note: str = ""
@@ -99,6 +101,8 @@ def verify_run(directory: Path, state: Path | None, look_beside: LookBeside) -> 
     else:
         anew = "" if beside is None else beside.anew
         found = _problems(registry, run, checked, state, output, anew)
+    if beside is not None:
+        found += beside.problems
     note = "" if beside is None else beside.note
     if not state.is_dir():
         note = (

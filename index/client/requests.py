@@ -5,6 +5,7 @@ Nothing is sent here. Both clients, the one that blocks and the one that is awai
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from threading import Lock
@@ -34,6 +35,8 @@ Wait = Literal["durable", "visible"]
 
 NONE = "none"
 """As `if_label`: only if there is no such document."""
+
+_LABEL = re.compile(r"[0-9a-hjkmnp-tv-z]{14}")
 
 Params = Mapping[str, str | Sequence[str]]
 
@@ -193,6 +196,9 @@ class Requests:
 
     def changes(self, at: str, until: str) -> Followed[Change]:
         at, until = _text("from_", at), _text("until", until)
+        if until and not _LABEL.fullmatch(until):  # no event would ever come after it
+            what = {"parameter": "until"}
+            raise Invalid("invalid", f"until: {until!r:.100} is no label, as an answer has", what)
         return Followed(f"{self.prefix}/changes", results.change, at, until)
 
     def put_watch(self, id: str, q: str, wait: Wait) -> Request[Written]:

@@ -16,7 +16,6 @@ from math import isfinite
 from typing import NamedTuple
 
 from driftline.engine.labels import INFINITY
-from driftline.engine.wire.codec import pack, unpack
 from driftline.serve.http.cursors import opened, refusal, sealed
 
 LENGTH_MAX = 4096
@@ -38,12 +37,12 @@ class Cursor(NamedTuple):
 
 def encode(cursor: Cursor, query: bytes) -> str:
     """The text of a cursor. `query`: differs where results or their order do."""
-    return sealed(pack(tuple(cursor)), query)
+    return sealed(tuple(cursor), query)
 
 
 def decode(text: str, query: bytes) -> Cursor:
     """Decode `encode`. Raises Refused."""
-    match unpack(opened(text, query, _SAME)):
+    match opened(text, query, _SAME):
         case (
             int(time),
             int(seen),

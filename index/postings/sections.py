@@ -38,17 +38,17 @@ _SLACK = 16
 
 
 class DamagedSegment(DriftlineError):
-    """A file of the index does not have the bytes that were written; `path`: that file."""
+    """A file of the index does not have the bytes that were written; `path`: that file;
+    `problem`: that, without what follows."""
 
     def __init__(self, problem: str, path: Path) -> None:
-        super().__init__(problem)
+        super().__init__(f"{problem}; the index is made anew from the journal")
+        self.problem = problem
         self.path = path
 
 
 def _damaged(path: Path, where: str, what: str) -> DamagedSegment:
-    return DamagedSegment(
-        f"{path}: {where} is damaged ({what}); the index is made anew from the journal", path
-    )
+    return DamagedSegment(f"{path}: {where} is damaged ({what})", path)
 
 
 class Section:

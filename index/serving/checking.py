@@ -7,21 +7,17 @@ import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from driftline.engine.errors import DriftlineError, MalformedMessage, SnapshotDamaged, Unavailable
+from driftline.engine.errors import MalformedMessage, SnapshotDamaged, StateMismatch, Unavailable
 from driftline.engine.wire.codec import unpack
 
 _NAME = re.compile(r"\d{8,}\.segment", re.ASCII)
-
-
-ANEW = "the index is made anew from the journal"
 
 
 def check_segments(directory: Path, saved: Iterable[bytes]) -> int:
     """How many files belong to a checkpoint, which has the parts `saved`; 0 for that of a view
     without files.
 
-    Raises SnapshotDamaged, which says what becomes of the index, OSError; Unavailable if numpy is
-    not there.
+    Raises SnapshotDamaged, OSError; Unavailable if numpy is not there.
     """
     rows = map(_row, saved)
     is_searcher = _is_searcher(next(rows, None))
@@ -29,20 +25,22 @@ def check_segments(directory: Path, saved: Iterable[bytes]) -> int:
     if not names:
         return 0
     try:  # `verify` is there without the extra that an index needs
-        from driftline.index.postings.sections import Sections
+        from driftline.index.postings.sections import DamagedSegment, Sections
     except ModuleNotFoundError as error:
         raise Unavailable(f"that needs {error.name}: pip install 'driftline[index]'") from None
     for name, checksum in names.items():
         path = directory / name
         if not path.exists():
-            raise SnapshotDamaged(f"{path} is missing; {ANEW}")
+            raise SnapshotDamaged(f"{path} is missing")
         try:
             sections = Sections(path)
             sections.verify()
-        except DriftlineError as error:
-            raise SnapshotDamaged(str(error)) from None
+        except DamagedSegment as error:
+            raise SnapshotDamaged(error.problem) from None
+        except StateMismatch as error:
+            raise SnapshotDamaged(str(error).partition(";")[0]) from None
         if sections.checksum != checksum:
-            raise SnapshotDamaged(f"{path} is not the file that the checkpoint names; {ANEW}")
+            raise SnapshotDamaged(f"{path} is not the file that the checkpoint names")
     return len(names)
 
 
@@ -50,7 +48,7 @@ def _row(part: bytes) -> object:
     try:
         return unpack(part)
     except MalformedMessage:
-        raise SnapshotDamaged(f"a checkpoint has not the parts that were written; {ANEW}") from None
+        raise SnapshotDamaged("a checkpoint has not the parts that were written") from None
 
 
 def _is_searcher(row: object) -> bool:

@@ -77,12 +77,7 @@ def searchers_in(state: Path, given: int | None) -> int:
             number = len(list(state.glob(f"{VIEW}-*"))) or given or 1
             replace_file(path, str(number).encode())
         data = path.read_bytes()
-    if not re.fullmatch(rb"[1-9]\d?", data):
-        raise StateMismatch(
-            f"{path} is damaged: write the number of searchers into it, as many as there are "
-            f"directories {VIEW}-0, {VIEW}-1, ..."
-        )
-    there = int(data)
+    there = _number_in(data, path)
     if given not in (None, there):
         raise StateMismatch(
             f"the index in {state} has {there} searchers, and their number stays: give "
@@ -90,6 +85,27 @@ def searchers_in(state: Path, given: int | None) -> int:
             "fill it with the documents of this one"
         )
     return there
+
+
+def check_definition(state: Path) -> None:
+    """Check what a state directory says of its index, if it is of one; changes nothing. Raises
+    SchemaError, StateMismatch, Unavailable."""
+    path = state / _SEARCHERS
+    with reported("state directory", state):
+        if schema_file(state).exists():
+            load_schema(schema_file(state))
+        if path.exists():
+            _number_in(path.read_bytes(), path)
+
+
+def _number_in(data: bytes, path: Path) -> int:
+    """A number of searchers, as a file has it. Raises StateMismatch."""
+    if not re.fullmatch(rb"[1-9]\d?", data):
+        raise StateMismatch(
+            f"{path} is damaged: write the number of searchers into it, as many as there are "
+            f"directories {VIEW}-0, {VIEW}-1, ..."
+        )
+    return int(data)
 
 
 def _module(state: Path) -> bytes:

@@ -7,11 +7,16 @@ in one piece, if its head and its body are written at once.
 from __future__ import annotations
 
 import asyncio
+import socket
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 HEAD_BYTES_MAX = 1 << 16
 """A head that is not whole after so many bytes is refused; what comes at once may be more."""
+
+UNSENT_BYTES = 1 << 17
+"""So much the kernel keeps of what a client has not read: with more, it would tell of none of it
+being read for minutes, though slowly it is."""
 
 LINGER_S = 1.0
 """How long a refused connection is read from, for nothing."""
@@ -75,6 +80,8 @@ class BoundedHttp(HttpToolsProtocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
+        if (connected := transport.get_extra_info("socket")) is not None:
+            connected.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, UNSENT_BYTES)
         self.transport = InOne(transport)
 
     def data_received(self, data: bytes) -> None:

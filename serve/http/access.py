@@ -84,7 +84,8 @@ class Access:
         if now < self._look_at:
             return
         self._look_at = now + LOOK_EVERY_S
-        content = _content(self._path)
+        is_file = self._path.is_file()  # to open a pipe would wait for its writer
+        content = _content(self._path) if is_file else ("", "it is no file, or not there")
         if content == self._content:
             return
         self._content = content

@@ -15,7 +15,7 @@ from starlette.responses import Response
 
 from driftline.engine.errors import MalformedMessage
 from driftline.engine.ui.near import did_you_mean
-from driftline.engine.wire.codec import pack, unpack
+from driftline.engine.wire.codec import pack
 from driftline.serve.errors import Refused
 from driftline.serve.gateway.backend import Backend
 from driftline.serve.http.changes import plain
@@ -146,7 +146,7 @@ class _Values:
         for answer in await self._ask(call, {**question, "at": time}):  # it has one shard
             match answer:
                 case {"items": (*items, {"key": last} as row), "more": True}:
-                    return _page(time, [*items, row], sealed(pack((time, last)), query))
+                    return _page(time, [*items, row], sealed((time, last), query))
                 case {"items": (*items,), "more": False}:
                     return _page(time, items, None)
         raise MalformedMessage("a view has answered something else")
@@ -177,7 +177,7 @@ def _place(call: Call, query: bytes) -> tuple[int, object]:
     """The T of a cursor, and the key behind which it goes on. Raises Refused."""
     if call[BEHIND] is not None:
         raise Refused("invalid", "behind is for a list that begins: leave it out")
-    match unpack(opened(call[CURSOR], query, _SAME)):
+    match opened(call[CURSOR], query, _SAME):
         case (int(time), key) if call[AT] in (None, time):
             return time, key
         case (int(), _):

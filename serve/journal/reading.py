@@ -76,6 +76,15 @@ def look_at(directory: Path, *, whole: bool = False) -> Contents:
     return Contents(t_last, len(read), entries, told)
 
 
+def begins_at(directory: Path) -> int:
+    """The label time from which on a journal has outputs; 0: from the beginning. Precondition:
+    `look_at` has raised nothing. Raises OSError."""
+    for number in numbers_in(directory)[:1]:
+        path = path_of(directory, number)
+        return header_of(next(frames_of(path, number)), path).time
+    return 0
+
+
 def path_of(directory: Path, number: int) -> Path:
     """The file of a segment."""
     return directory / f"segment-{number:08}"

@@ -3,7 +3,7 @@ the journal, all of it, and the checkpoints of views. Nothing is changed."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,47 +11,51 @@ from driftline.coordinator.registry import ClusterState
 from driftline.deploy.cluster.tree.tree import FLOWS
 from driftline.deploy.run.ending import How, how_ended
 from driftline.deploy.run.looking import look
-from driftline.deploy.run.survey import VIEW, DirectoryReport
+from driftline.deploy.run.survey import VIEW, DirectoryReport, Problem
 from driftline.deploy.run.verify import Beside
 from driftline.engine.counted import counted
 from driftline.engine.durable import reported
-from driftline.engine.errors import SnapshotDamaged, Unavailable
+from driftline.engine.errors import DriftlineError, SnapshotDamaged, Unavailable
 from driftline.serve.hosting.config import JOURNAL as FOLDER
-from driftline.serve.hosting.view_process import CHECKPOINT
+from driftline.serve.hosting.view_process import CHECKPOINT, RETAINED
+from driftline.serve.journal.reading import begins_at
 from driftline.serve.running.deployment import NOTE
-from driftline.serve.running.directories import report_on_journal
+from driftline.serve.running.directories import WHOLE_COPY, report_on_journal
 from driftline.serve.running.opening import WHOLE
 from driftline.serve.views.checkpoint import parts_of
 
 CheckFiles = Callable[[Path, Iterable[bytes]], int]
 """Checks the files beside a checkpoint with these parts, in the directory of a view. Returns how
-many there are. Raises SnapshotDamaged, which says what becomes of the view, OSError; Unavailable
-if they cannot be checked here."""
+many there are. Raises SnapshotDamaged, OSError; Unavailable if they cannot be checked here."""
+
+_OF_VIEWS = CHECKPOINT, RETAINED
+"""Files by one of which the directory of a view is known."""
+
+_ANEW = "it is made anew from the journal at the next start"
+_GONE = f"it cannot be made anew, as the journal has dropped its beginning: {WHOLE_COPY}"
 
 
-def look_beside(state: Path, run: ClusterState | None, *, check_files: CheckFiles) -> Beside | None:
+def look_beside(
+    state: Path,
+    run: ClusterState | None,
+    *,
+    check_files: CheckFiles,
+    check_definition: Callable[[Path], None],
+) -> Beside | None:
     """What a service has in a state directory; None: it is none of a service.
 
-    `run`: the contents of its registry. Raises Unavailable.
+    `run`: the contents of its registry; `check_definition`: checks what the state directory says
+    of what is served, and raises DriftlineError. Raises Unavailable.
     """
     with reported("state directory", state):
-        checkpoints = sorted(state.glob(f"*/{CHECKPOINT}"))
+        views = sorted({path.parent for name in _OF_VIEWS for path in state.glob(f"*/{name}")})
+        has_journal = (state / FOLDER).is_dir()
     is_begun = run is not None and Path(run.output) == state.resolve()
-    if not (is_begun or checkpoints or (state / FOLDER).is_dir()):
+    if not (is_begun or views or has_journal):
         return None
     journal, torn = report_on_journal(state / FOLDER, run, whole=True)
-    views, notes = list[DirectoryReport](), list[str]()
-    for path in checkpoints:
-        report = DirectoryReport(f"{VIEW}-{path.parent.name}", str(path.parent))
-        try:
-            with reported("view", path.parent):
-                files = check_files(path.parent, _parts(path))
-            holds = f"a checkpoint and {counted(files, 'segment')}" if files else "a checkpoint"
-            views.append(replace(report, holds=holds))
-        except SnapshotDamaged as error:
-            views.append(replace(report, damage=str(error)))
-        except Unavailable as error:
-            notes.append(f"not checked: {report}: {error}")
+    is_trimmed = has_journal and not journal.damage and begins_at(state / FOLDER) > 0
+    derived, notes = _look_at_views(views, check_files, _GONE if is_trimmed else _ANEW)
     kept = [journal]
     if is_alone := (state / NOTE).exists() and run is None:
         for folder in sorted((state / FLOWS).glob("*/")):
@@ -60,11 +64,37 @@ def look_beside(state: Path, run: ClusterState | None, *, check_files: CheckFile
             "The registry is with the cluster: whether these parts belong together is checked at "
             "the next start. `driftline verify NAME` checks what agents have"
         )
-    damage = [view.damage for view in views if view.damage]
+    damage = [view.damage for view in derived if view.damage]
+    refusals, damage = (damage, []) if is_trimmed else ([], damage)
+    try:
+        check_definition(state)
+    except DriftlineError as error:
+        refusals.append(str(error))
     if torn:  # a crash may leave that
         (damage if _ended_in_good_order(run, journal) else notes).append(torn)
-    told = tuple(damage), "\n".join(notes)
-    return Beside(tuple(kept), tuple(views), WHOLE, *told, is_alone=is_alone)
+    told = tuple(map(Problem, refusals)), tuple(damage), "\n".join(notes)
+    return Beside(tuple(kept), tuple(derived), WHOLE, *told, is_alone=is_alone)
+
+
+def _look_at_views(
+    directories: Sequence[Path], check_files: CheckFiles, follows: str
+) -> tuple[list[DirectoryReport], list[str]]:
+    """Reports on views, and sentences on what is not checked; `follows`: of damage."""
+    found, notes = list[DirectoryReport](), list[str]()
+    for path in directories:
+        report = DirectoryReport(f"{VIEW}-{path.name}", str(path))
+        try:
+            with reported("view", path):
+                if not (path / CHECKPOINT).exists():
+                    raise SnapshotDamaged(f"{path / CHECKPOINT} is missing")
+                files = check_files(path, parts_of(path / CHECKPOINT))
+            holds = f"a checkpoint and {counted(files, 'segment')}" if files else "a checkpoint"
+            found.append(replace(report, holds=holds))
+        except SnapshotDamaged as error:
+            found.append(replace(report, damage=f"{error}; {follows}"))
+        except Unavailable as error:
+            notes.append(f"not checked: {report}: {error}")
+    return found, notes
 
 
 def _ended_in_good_order(run: ClusterState | None, journal: DirectoryReport) -> bool:
@@ -72,12 +102,3 @@ def _ended_in_good_order(run: ClusterState | None, journal: DirectoryReport) -> 
     if run is None or journal.mark is None:
         return False
     return journal.mark.session <= run.opened and how_ended(run) is How.ASKED
-
-
-def _parts(path: Path) -> Iterator[bytes]:
-    """The parts of a checkpoint. Raises SnapshotDamaged, Unavailable."""
-    try:
-        yield from parts_of(path)
-    except SnapshotDamaged as error:
-        anew = "the view is made anew from the journal at the next start"
-        raise SnapshotDamaged(f"{error}; {anew}") from None

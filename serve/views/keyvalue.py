@@ -1,7 +1,8 @@
 """The key-value view: the latest value of each key of a sink, and what it was before.
 
 The outputs of the sink are pairs of key and value; of longer tuples, the value is the tuple of all
-but the first. Other outputs have no key, and are only counted.
+but the first. Other outputs have no key, and are only counted; so are those whose key is too long
+to be asked for.
 
     >>> view = KeyValueView(sink=0)
     >>> view.apply(3, [Item((1, 0), 0, ("a", 1)), Item((2, 0), 0, ("a", 2))])
@@ -34,6 +35,9 @@ _FORMAT = "key-value 1"
 
 _ROWS = 500
 """Keys, or versions of a key, in a part of a checkpoint."""
+
+KEY_MAX = 4096
+"""Characters of a key that is a text, and bytes of any other one."""
 
 _FEW = 100
 """Fewer new keys than one for so many are put into the order one by one."""
@@ -274,6 +278,8 @@ def _pair(payload: object) -> tuple[object, object] | None:
             hash(key)
         except (PayloadError, TypeError):  # NaN, or a dict
             return None
+    if len(key if isinstance(key, str) else order_of(key)) > KEY_MAX:
+        return None
     return key, payload[1] if len(payload) == 2 else payload[1:]
 
 

@@ -132,6 +132,14 @@ def test_a_client_that_was_closed_says_so(service: Serving) -> None:
         asyncio.run(closed())
 
 
+def test_a_stream_does_not_wait_for_what_is_no_label(service: Serving) -> None:
+    with (
+        IndexClient(service.url, token=service.token) as index,
+        pytest.raises(Invalid, match="until: 'zz' is no label"),
+    ):
+        next(index.changes("00000000000000", until="zz"))
+
+
 def test_a_text_alone_is_one_field(service: Serving) -> None:
     with IndexClient(service.url, token=service.token, session=True) as index:
         index.put("misuse", {"title": "alone", "tags": ["a"]})

@@ -7,12 +7,16 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable
+from itertools import islice
 from pathlib import Path
 
 import pytest
 
 from driftline.engine.durable import replace_file
 from driftline.index.client import IndexClient
+from driftline.serve.journal.entries import Header
+from driftline.serve.journal.frames import HEAD_BYTES, framed
+from driftline.serve.journal.reading import frames_of
 from tests.deploy.run.run_copies import run
 from tests.index.truth.service import Service
 
@@ -85,9 +89,10 @@ def test_all_parts_of_a_service_are_checked_and_nothing_is_changed(ended: Path) 
         (cut("journal/segment-00000000"), "are no whole record; they are cut off", "goes on"),
         (removed("journal/segment-00000000"), "all its segments are gone", "is refused"),
         (removed("journal/.driftline/barrier-0.mark"), "(the journal) is gone", "is refused"),
-        (flipped("documents-0/checkpoint"), "the view is made anew", "goes on"),
-        (flipped("documents-0/00000001.segment"), "the index is made anew", "goes on"),
-        (removed("documents-0/00000001.segment"), "is missing; the index is made", "goes on"),
+        (flipped("documents-0/checkpoint"), "; it is made anew", "goes on"),
+        (removed("documents-0/checkpoint"), "is missing; it is made anew", "goes on"),
+        (flipped("documents-0/00000001.segment"), "; it is made anew", "goes on"),
+        (removed("documents-0/00000001.segment"), "is missing; it is made", "goes on"),
     ],
 )
 def test_what_is_damaged_is_named_with_what_follows(
@@ -103,6 +108,37 @@ def test_what_is_damaged_is_named_with_what_follows(
     assert f"The same command {end}" in ending
     assert problem.lower().count("restore it") == (end != "goes on")
     assert "--fresh" not in done.stdout
+
+
+@pytest.mark.parametrize("name", ["checkpoint", "00000001.segment"])
+def test_what_cannot_be_made_anew_is_not_said_to_be(ended: Path, tmp_path: Path, name: str) -> None:
+    """The journal has dropped its beginning."""
+    state = tmp_path / "copy"
+    shutil.copytree(ended, state)
+    first = state / "journal/segment-00000000"
+    (header,) = islice(frames_of(first, 0), 1)
+    assert Header.decode(header) == Header()
+    later = framed(Header(time=7).encode(), 0, 0, 0)
+    assert len(later) == HEAD_BYTES + len(header), "7 takes as many bytes as 0"
+    replace_file(first, later + first.read_bytes()[len(later) :])
+    assert run("verify", str(state)).returncode == 0
+    removed(f"documents-0/{name}")(state)
+    done = run("verify", str(state))
+    assert done.returncode == 1
+    *_, problem, ending = done.stdout.splitlines()
+    assert f"{name} is missing; it cannot be made anew" in problem
+    assert "The same command is refused" in ending
+
+
+def test_what_says_what_is_served_is_checked(ended: Path, tmp_path: Path) -> None:
+    for name, data in (("searchers", b"seven"), ("schema.toml", b"garbage [")):
+        state = tmp_path / name
+        shutil.copytree(ended, state)
+        (state / name).write_bytes(data)
+        done = run("verify", str(state))
+        assert done.returncode == 1
+        assert str(state / name) in done.stdout
+        assert "The same command is refused" in done.stdout
 
 
 def test_without_what_an_index_needs_all_else_is_checked(ended: Path) -> None:

@@ -6,6 +6,7 @@ import asyncio
 import logging
 import os
 import threading
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
@@ -125,15 +126,24 @@ def test_a_file_that_has_changed_is_read_again_and_a_damaged_one_changes_nothing
         path.write_text(f"{new_line}\n")
         assert known() == {"new"}, "the old one is revoked"
         assert told() == [(logging.INFO, f"{path} was read again: access tokens: 1")]
-        for damage in ("read 123 x", "# none", None):
-            if damage is None:
+        damages: list[Callable[[], object]] = [
+            lambda: path.write_text("read 123 x"),
+            lambda: path.write_text("# none"),
+            path.unlink,
+            lambda: os.mkfifo(path),  # nobody waits for its writer
+        ]
+        for damage in damages:
+            if damage is damages[-1]:
+                path.write_text(new_line)
+                known()
+                caplog.clear()
                 path.unlink()
-            else:
-                path.write_text(damage)
+            damage()
             assert known() == known() == {"new"}
             ((level, text),) = told()
             assert level == logging.WARNING
             assert "stay" in text
+        path.unlink()
         path.write_text(f"{new_line}\n{old_line}\n")
         assert known() == {"old", "new"}
 

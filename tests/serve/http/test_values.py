@@ -77,7 +77,7 @@ def test_values_are_read_as_of_a_token() -> None:
     asyncio.run(drive())
 
 
-ODD = [2**40, -1.5, float("inf"), "", "a", "inf", "z" * 5000, b"\xff", None, (1, "a"), ("x",)]
+ODD = [2**40, -1.5, float("inf"), "", "a", "inf", "z" * 4096, b"\xff", None, (1, "a"), ("x",)]
 """Keys, some of which JSON does not have, or are too long to be asked for."""
 
 
@@ -93,6 +93,8 @@ def test_a_list_goes_on_by_its_cursor_whatever_the_keys_are_as_of_one_time() -> 
         async with client_of(backend) as client:
             for number, key in enumerate(ODD):
                 await backend.write((key, number))
+            for key in ("z" * 4097, b"z" * 4097, ("z" * 4096,)):  # nobody could ask for them
+                await backend.write((key, 100))
             found: list[object] = []
             cursor: str | None = ""
             while cursor is not None:
