@@ -79,10 +79,11 @@ def look_at(directory: Path, *, whole: bool = False) -> Contents:
 def begins_at(directory: Path) -> int:
     """The label time from which on a journal has outputs; 0: from the beginning. Precondition:
     `look_at` has raised nothing. Raises OSError."""
-    for number in numbers_in(directory)[:1]:
-        path = path_of(directory, number)
-        return header_of(next(frames_of(path, number)), path).time
-    return 0
+    numbers = numbers_in(directory)
+    if not numbers:
+        return 0
+    path = path_of(directory, numbers[0])
+    return header_of(next(frames_of(path, numbers[0])), path).time
 
 
 def path_of(directory: Path, number: int) -> Path:

@@ -54,7 +54,8 @@ def look_beside(
     if not (is_begun or views or has_journal):
         return None
     journal, torn = report_on_journal(state / FOLDER, run, whole=True)
-    is_trimmed = has_journal and not journal.damage and begins_at(state / FOLDER) > 0
+    with reported("journal", state / FOLDER):
+        is_trimmed = has_journal and not journal.damage and begins_at(state / FOLDER) > 0
     derived, notes = _look_at_views(views, check_files, _GONE if is_trimmed else _ANEW)
     kept = [journal]
     if is_alone := (state / NOTE).exists() and run is None:
