@@ -196,8 +196,7 @@ class Runtime:
         if more:
             self._take(0)
         else:
-            tick_at = min((min(s.tick_at, s.party.tick_by) for s in self._seats), default=inf)
-            now = monotonic()
+            tick_at, now = self.tick_at, monotonic()
             if self._freed.is_due(now):
                 self._rest(now)
             self.idle.look(True, now)
@@ -229,6 +228,25 @@ class Runtime:
         if more and sends:
             os.sched_yield()  # let ZeroMQ's thread send, if it waits for this core
         return more
+
+    @property
+    def tick_at(self) -> float:
+        """When a turn is due, even if no message comes (seconds, monotonic)."""
+        return min((min(seat.tick_at, seat.party.tick_by) for seat in self._seats), default=inf)
+
+    def has_input(self) -> bool:
+        """Whether something has come that a turn would take."""
+        for seat in self._seats:
+            seat.arm(self._poller)
+        return bool(self._poller.poll(0))
+
+    @property
+    def files(self) -> set[int]:
+        """The files of which one can be read as soon as something comes, for a loop that waits in
+        place of this one. Precondition: the last call was `has_input`, and there was none."""
+        return {
+            each if isinstance(each, int) else each.fileno() for each, _ in self._poller.sockets
+        }
 
     def soon(self, call: Callable[[], None]) -> None:
         """Let the loop make a call soon. Any thread may call this."""

@@ -1,17 +1,15 @@
-"""The HTTP server of a service: uvicorn in a thread of its own, with the backend in its loop."""
+"""The HTTP server of a service: uvicorn, with the backend, in the loop of whoever runs it."""
 
 from __future__ import annotations
 
 import asyncio
 import socket
 import ssl
-import threading
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 
 import uvicorn
-import uvloop
 from starlette.types import ASGIApp
 
 from driftline.engine.errors import Unavailable
@@ -81,8 +79,10 @@ def _check_certificate(listening: Listening) -> None:
 
 
 class HttpServer:
-    """The server and its thread. `backend`: makes the backend, in the server's loop; `app`: what is
-    served; `ready`: is called once everything answers."""
+    """The server, which begins to serve in the running loop once it is made.
+
+    `backend`: makes the backend; `app`: what is served; `ready`: is called once everything answers.
+    """
 
     def __init__(
         self,
@@ -92,61 +92,10 @@ class HttpServer:
         app: Callable[[Service], ASGIApp],
         ready: Callable[[], None],
     ) -> None:
-        self.service: Service | None = None
-        self.error: BaseException | None = None
-        """Why the thread has ended, if it was not told to."""
-        self._socket = found
-        self._listening = listening
-        self._backend = backend
-        self._app = app
+        service = self._service = backend()
         self._ready = ready
-        self._server: uvicorn.Server | None = None
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._over = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="http", daemon=True)
-
-    def start(self) -> None:
-        """Begin to serve."""
-        self._thread.start()
-
-    def stop(self) -> None:
-        """Take no more requests, and let those that are under way end, in `GRACE_S` at most."""
-        self._over.set()
-        if self._server is not None and self._loop is not None and self.service is not None:
-            self._server.should_exit = True
-            with suppress(RuntimeError):  # the loop is over
-                self._loop.call_soon_threadsafe(self.service.end)
-        elif self._loop is not None:
-            with suppress(RuntimeError):
-                self._loop.call_soon_threadsafe(self._loop.stop)
-
-    def silent_s(self, name: str, started: float) -> float:
-        """For how long nothing was heard of a process that was started at a time."""
-        return 0.0 if self.service is None else self.service.hearing.silent_s(name, started)
-
-    @property
-    def ended(self) -> bool:
-        """Whether the thread has ended."""
-        return not self._thread.is_alive()
-
-    def _run(self) -> None:
-        try:
-            with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-                runner.run(self._serve())
-        except BaseException as error:
-            if not self._over.is_set():
-                self.error = error
-                told = about("http-died", error=type(error).__name__)
-                log.critical("an unexpected error ends the HTTP server", exc_info=True, extra=told)
-        finally:
-            self._socket.close()
-
-    async def _serve(self) -> None:
-        self._loop = asyncio.get_running_loop()
-        service = self.service = self._backend()
-        listening = self._listening
         config = uvicorn.Config(
-            self._app(service),
+            app(service),
             log_config=None,
             access_log=False,
             server_header=False,
@@ -158,17 +107,50 @@ class HttpServer:
             ws="none",
             lifespan="off",
         )
+        self._server = _Server(config)
+        self._serving = asyncio.create_task(self._serve(found))
+
+    def stop(self) -> None:
+        """Take no more requests, and let those that are under way end, in `GRACE_S` at most."""
+        self._server.should_exit = True
+        self._service.end()
+
+    def silent_s(self, name: str, started: float) -> float:
+        """For how long nothing was heard of a process that was started at a time."""
+        return self._service.hearing.silent_s(name, started)
+
+    @property
+    def ended(self) -> bool:
+        """Whether nothing is served any more."""
+        return self._serving.done()
+
+    @property
+    def error(self) -> BaseException | None:
+        """Why it has ended, if it was not told to. Precondition: it has ended."""
+        return self._serving.exception()
+
+    async def _serve(self, found: socket.socket) -> None:
+        service = self._service
         starting = asyncio.create_task(self._start(service))
-        self._server = uvicorn.Server(config)
         try:
-            if not self._over.is_set():
-                await self._server.serve([self._socket])
+            await self._server.serve([found])
+        except Exception as error:
+            told = about("http-died", error=type(error).__name__)
+            log.critical("an unexpected error ends the HTTP server", exc_info=True, extra=told)
+            raise
         finally:
             starting.cancel()
             with suppress(asyncio.CancelledError):
                 await starting
             await service.close()
+            found.close()
 
     async def _start(self, service: Service) -> None:
         await service.start()
         self._ready()
+
+
+class _Server(uvicorn.Server):
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield  # they are for whoever runs the server

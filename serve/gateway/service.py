@@ -1,8 +1,8 @@
 """A running service, as its gateway sees it: the flow takes records, the journal is followed, and
 views are asked.
 
-Takes: records from the HTTP server's loop, which are handed to the loop of the front in lists, and
-outcomes from there; spans of the journal. Gives: what `Backend` promises.
+Takes: records, which are handed to the front in lists, and their outcomes; spans of the journal.
+Gives: what `Backend` promises.
 """
 
 from __future__ import annotations
@@ -52,8 +52,8 @@ Waiting = asyncio.Future[int]
 class Service:
     """The backend of a service's HTTP server; it is made and used in that server's loop.
 
-    `submit`: hands records over to the loop of the front, each with a token; it is called in this
-    loop, and is told the outcomes by `told`. `taken`: as of this T there is everything that was
+    `submit`: hands records over to the front, each with a token; the outcomes are told by `told`.
+    `taken`: as of this T there is everything that was
     taken before this session began.
     """
 
@@ -154,9 +154,14 @@ class Service:
         return time
 
     def told(self, outcomes: Sequence[tuple[Waiting, Outcome]]) -> None:
-        """Outcomes of records. Any thread may call this."""
-        with suppress(RuntimeError):  # the loop is over
-            self._loop.call_soon_threadsafe(_resolve, outcomes)
+        """Outcomes of records."""
+        for waiting, outcome in outcomes:
+            if waiting.done():
+                continue
+            if isinstance(outcome, Refused):
+                waiting.set_exception(outcome)
+            else:
+                waiting.set_result(outcome)
 
     def _hand_over(self) -> None:
         records, self._records = self._records, []
@@ -312,13 +317,3 @@ async def _unless_absent(answer: Awaitable[Answer]) -> Answer | Refused:
         if error.code == "absent":
             return error
         raise
-
-
-def _resolve(outcomes: Sequence[tuple[Waiting, Outcome]]) -> None:
-    for waiting, outcome in outcomes:
-        if waiting.done():
-            continue
-        if isinstance(outcome, Refused):
-            waiting.set_exception(outcome)
-        else:
-            waiting.set_result(outcome)

@@ -8,6 +8,7 @@ input log. At SIGTERM no more is taken, what was taken is worked off, and a snap
 
 from __future__ import annotations
 
+import asyncio
 import secrets
 import socket
 from collections.abc import Callable
@@ -17,11 +18,14 @@ from math import inf
 from pathlib import Path
 from time import monotonic, time_ns
 
+import uvloop
+
 from driftline.coordinator.draining import IN_GOOD_ORDER
 from driftline.coordinator.registry import RunOutcome
 from driftline.deploy.cluster.flows.outcomes import CANCELLED
 from driftline.deploy.host.claims import claim
 from driftline.deploy.host.heartbeat import Heartbeat
+from driftline.deploy.host.looped import Looped
 from driftline.deploy.host.process import new_id
 from driftline.deploy.host.runtime import Runtime
 from driftline.deploy.host.signals import Signals
@@ -44,6 +48,9 @@ from driftline.serve.hosting.children import Children
 from driftline.serve.hosting.config import ServiceConfig
 from driftline.serve.running.deployment import ENDS_WITHIN_S, Deploy, Serving, on_this_machine
 from driftline.serve.running.opening import POLICY
+
+SUPERVISE_EVERY_S = 0.05
+"""How often processes are looked at that have not ended."""
 
 TELL_EVERY_S = 10.0
 """How often it is told why the end takes long."""
@@ -105,7 +112,7 @@ class _Run:
         self._front = self._open_front()
 
     def service(self) -> Service:
-        """The backend of the HTTP server; called in its loop."""
+        """The backend of the HTTP server."""
         service = Service(self._config, self._submit, self._figures, self._taken)
         self._told = service.told
         return service
@@ -116,12 +123,12 @@ class _Run:
             children = stack.enter_context(Children(self._config))
             self._deployment.start(self._runtime, self._front, stack)
             stack.enter_context(Heartbeat(self._runtime, [self._front]))
-            http = server(self)
-            http.start()
-            try:
-                outcome = self._drive(children, http)
-            finally:
-                http.stop()
+            with (
+                self._signals.noted(),
+                self._runtime.undisturbed(),
+                asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner,
+            ):
+                outcome = runner.run(self._drive(children, server))
             if outcome.error == CANCELLED:
                 return False
             if outcome.error:
@@ -131,40 +138,49 @@ class _Run:
             self._deployment.finish()
         return True
 
-    def _drive(self, children: Children, http: HttpServer) -> Stop | RunOutcome:
+    async def _drive(
+        self, children: Children, server: Callable[[_Run], HttpServer]
+    ) -> Stop | RunOutcome:
         """Serve; returns how the session has ended."""
-        runtime, front, signals = self._runtime, self._front, self._signals
-        deployment = self._deployment
-        children.wake(runtime)
-        supervise_at, more, end_at, tell_at = 0.0, False, inf, inf
-        with signals.noted(), runtime.undisturbed():
-            while (outcome := front.outcome or deployment.outcome) is None:
-                more = runtime.step(more, wait_s=0.05)
-                now = monotonic()
-                signals.check()
-                asked = signals.asked.name if signals.asked is not None else deployment.asked
-                children.ending = bool(asked)
-                if asked and not front.draining:
-                    if end_at > now + ENDS_WITHIN_S:
-                        end_at = now + ENDS_WITHIN_S
-                        told = about("asked-to-end", signal=asked)
-                        log.info("%s: no more is taken", asked, extra=told)
-                        http.stop()
-                    if http.ended or now >= end_at:
-                        front.drain()
-                        tell_at = now + TELL_EVERY_S
-                elif now >= tell_at:
+        front, signals, deployment = self._front, self._signals, self._deployment
+        supervise_at, end_at, tell_at = 0.0, inf, inf
+
+        def look() -> Stop | RunOutcome | None:
+            nonlocal supervise_at, end_at, tell_at
+            now = monotonic()
+            signals.check()
+            asked = signals.asked.name if signals.asked is not None else deployment.asked
+            children.ending = bool(asked)
+            if asked and not front.draining:
+                if end_at > now + ENDS_WITHIN_S:
+                    end_at = now + ENDS_WITHIN_S
+                    told = about("asked-to-end", signal=asked)
+                    log.info("%s: no more is taken", asked, extra=told)
+                    http.stop()
+                if http.ended or now >= end_at:
+                    front.drain()
                     tell_at = now + TELL_EVERY_S
-                    reason = deployment.waits or "what was taken is worked off, and saved"
-                    text = "it has not ended yet: %s. A kill -9 loses nothing"
-                    log.warning(text, reason, extra=about("ending", reason=reason))
-                elif http.ended and not asked:
-                    raise Unavailable(f"the HTTP server has ended: {http.error}")
-                if now >= supervise_at or deployment.has_lost_one or children.has_lost_one:
-                    supervise_at = now + 0.05
-                    children.supervise(http.silent_s)
-                    deployment.supervise()
-        return outcome
+            elif now >= tell_at:
+                tell_at = now + TELL_EVERY_S
+                reason = deployment.waits or "what was taken is worked off, and saved"
+                text = "it has not ended yet: %s. A kill -9 loses nothing"
+                log.warning(text, reason, extra=about("ending", reason=reason))
+            elif http.ended and not asked:
+                raise Unavailable(f"the HTTP server has ended: {http.error}")
+            if now >= supervise_at or deployment.has_lost_one or children.has_lost_one:
+                supervise_at = now + SUPERVISE_EVERY_S
+                children.supervise(http.silent_s)
+                deployment.supervise()
+            return front.outcome or deployment.outcome
+
+        children.wake(self._runtime)
+        looped: Looped[Stop | RunOutcome] = Looped(self._runtime, look)
+        self._soon = looped.soon
+        http = server(self)
+        try:
+            return await looped.result()
+        finally:
+            http.stop()
 
     def _open_intake(self, serving: Serving, name: str) -> ServiceIntake[Waiting]:
         mark = Mark(self._process.lineage, "input-0", self._process.session)
@@ -194,8 +210,9 @@ class _Run:
         return front
 
     def _submit(self, records: list[tuple[Waiting, object]]) -> None:
-        """Hand records to the intake; called in the loop of the HTTP server."""
-        self._runtime.soon(partial(self._intake.submit, records))
+        """Hand records to the intake."""
+        self._intake.submit(records)
+        self._soon()
 
     def _tell(self, outcomes: list[tuple[Waiting, Outcome]]) -> None:
         self._told(outcomes)
