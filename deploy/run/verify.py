@@ -13,7 +13,7 @@ from driftline.deploy.run.ending import Ending, ending_of
 from driftline.deploy.run.looking import look
 from driftline.deploy.run.opening import with_missing
 from driftline.deploy.run.receivers import LOGGED
-from driftline.deploy.run.survey import DirectoryReport, Problem, problems
+from driftline.deploy.run.survey import JOURNAL, DirectoryReport, Problem, problems
 from driftline.deploy.run.whereabouts import outputs_elsewhere
 from driftline.engine.durable import reported
 from driftline.engine.errors import InUse, StateMismatch, Unavailable
@@ -67,6 +67,9 @@ def verify_run(directory: Path, state: Path | None, look_beside: LookBeside) -> 
     nothing to check.
     """
     output: Path | None = directory
+    whole = directory.resolve().parent
+    if directory.name == JOURNAL and (whole / "run.lock").exists():
+        raise Unavailable(f"{directory} is a part of a state directory: verify {whole}")
     if state is None:
         state = directory / ".driftline" / "state"
         if (directory / "registry").exists() or not (directory / ".driftline").is_dir():

@@ -72,7 +72,7 @@ class IndexClient:
     for what this client has written; `timeout_s`: how long the service may be silent in one
     attempt; `retry_s`: how long a request is tried again, if the service cannot be reached or is
     busy, 0: not at all; `verify`: as in httpx, for a certificate of one's own authority. Raises
-    Invalid for what is no token, Unavailable for what is no address.
+    Invalid for what is no token or no time, Unavailable for what is no address.
 
     Every method raises ServiceError, each kind of which has a class in `driftline.index.client`.
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
+from math import inf
 from ssl import SSLCertVerificationError, SSLContext, SSLError
 
 import httpx
@@ -31,7 +32,7 @@ class Reach:
     verify: SSLContext | bool
 
     def __post_init__(self) -> None:
-        """Raises Unavailable for what is no address, Invalid for what is no token."""
+        """Raises Unavailable for what is no address, Invalid for the rest."""
         if not _is_address(self.url):
             text = f"{self.url!r} is no address of a service: that is http://HOST:PORT, or https://"
             raise Unavailable("address", text)
@@ -43,6 +44,14 @@ class Reach:
                 "needs a .strip()",
                 {"parameter": "token"},
             )
+
+        if not (_is_time(self.timeout_s) and self.timeout_s > 0):
+            raise _invalid("timeout_s", "a number of seconds above 0", self.timeout_s)
+        if not _is_time(self.retry_s):
+            raise _invalid("retry_s", "a number of seconds, 0 for no second attempt", self.retry_s)
+        if not _is_of_tls(self.verify):
+            what = "True, False or an SSLContext, as of ssl.create_default_context(cafile=FILE)"
+            raise _invalid("verify", what, self.verify)
 
     @property
     def headers(self) -> dict[str, str]:
@@ -80,7 +89,9 @@ class Reach:
         return httpx.URL(self.url).scheme == "http"
 
 
-def _is_address(url: str) -> bool:
+def _is_address(url: object) -> bool:
+    if not isinstance(url, str):
+        return False
     try:
         found = httpx.URL(url)
     except httpx.InvalidURL:
@@ -91,6 +102,18 @@ def _is_address(url: str) -> bool:
 def _is_token(token: object) -> bool:
     """Whether a header can hold it."""
     return isinstance(token, str) and re.fullmatch(r"[!-~]+", token) is not None
+
+
+def _is_time(seconds: object) -> bool:
+    return isinstance(seconds, int | float) and 0 <= seconds < inf
+
+
+def _is_of_tls(verify: object) -> bool:
+    return isinstance(verify, bool | SSLContext)
+
+
+def _invalid(name: str, what: str, given: object) -> Invalid:
+    return Invalid("invalid", f"{name} is {what}, not {given!r}", {"parameter": name})
 
 
 def _of_tls(error: BaseException | None) -> SSLError | None:

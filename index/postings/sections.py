@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from driftline.engine.durable import sync_directory
-from driftline.engine.errors import DriftlineError, MalformedMessage, StateMismatch
+from driftline.engine.errors import DriftlineError, MalformedMessage
 from driftline.engine.wire.codec import pack, unpack
 
 FORMAT = 1
@@ -45,6 +45,17 @@ class DamagedSegment(DriftlineError):
         super().__init__(f"{problem}; the index is made anew from the journal")
         self.problem = problem
         self.path = path
+
+
+class OtherFormat(DriftlineError):
+    """A file is whole, but not one that this version reads; `problem`: as of DamagedSegment."""
+
+    def __init__(self, path: Path, form: int) -> None:
+        self.problem = (
+            f"{path} is not a segment that this version of Driftline reads (format {form}, not "
+            f"{FORMAT})"
+        )
+        super().__init__(f"{self.problem}; the index is made anew from the journal")
 
 
 def _damaged(path: Path, where: str, what: str) -> DamagedSegment:
@@ -97,7 +108,7 @@ class Sections:
     """A file of sections that is open for reading, as long as anything refers to what was read.
 
     `about`: what its writer had to say; `size`: of the file; `checksum`: differs if any byte of the
-    sections does. Raises DamagedSegment, StateMismatch, OSError.
+    sections does. Raises DamagedSegment, OtherFormat, OSError.
     """
 
     def __init__(self, path: Path) -> None:
@@ -111,10 +122,7 @@ class Sections:
             raise _damaged(path, "the header", "its checksum")
         magic, form, offset, length, checksum = _HEADER.unpack(header)
         if (magic, form) != (_MAGIC, FORMAT):
-            raise StateMismatch(
-                f"{path} is not a segment that this version of Driftline reads (format {form}, not "
-                f"{FORMAT}); the index is made anew from the journal"
-            )
+            raise OtherFormat(path, form)
         if size != offset + length:
             raise _damaged(path, "the end", f"{size} bytes, but {offset + length} were written")
         if crc32(data[offset:]) != checksum:

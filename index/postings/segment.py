@@ -76,7 +76,7 @@ MANY = 8
 
 
 class Segment:
-    """A part in a file. Raises DamagedSegment, StateMismatch, OSError."""
+    """A part in a file. Raises DamagedSegment, OtherFormat, OSError."""
 
     def __init__(self, path: Path) -> None:
         self.path = path

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from driftline.engine.durable import reported
-from driftline.engine.errors import MalformedMessage, SnapshotDamaged, StateMismatch
+from driftline.engine.errors import MalformedMessage, SnapshotDamaged
 from driftline.engine.labels import INFINITY
 from driftline.engine.wire.codec import pack
 from driftline.index.documents.schema import Collection
@@ -27,7 +27,7 @@ from driftline.index.documents.versions import Version
 from driftline.index.documents.writes import Watched, version_of
 from driftline.index.postings.merging import write
 from driftline.index.postings.parts import Part
-from driftline.index.postings.sections import DamagedSegment
+from driftline.index.postings.sections import DamagedSegment, OtherFormat
 from driftline.index.postings.segment import Segment
 from driftline.index.postings.tail import Tail
 from driftline.index.search.budget import Budget
@@ -160,7 +160,7 @@ class Holding:
                 raise Saved.damaged()
         try:
             segment = Segment(path)
-        except (DamagedSegment, StateMismatch) as error:
+        except (DamagedSegment, OtherFormat) as error:
             raise SnapshotDamaged(str(error)) from None
         except OSError as error:
             problem = f"{path} cannot be read: {error.strerror}; the index is made anew"

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from driftline.engine.errors import MalformedMessage, SnapshotDamaged, StateMismatch, Unavailable
+from driftline.engine.errors import MalformedMessage, SnapshotDamaged, Unavailable
 from driftline.engine.wire.codec import unpack
 
 _NAME = re.compile(r"\d{8,}\.segment", re.ASCII)
@@ -25,7 +25,7 @@ def check_segments(directory: Path, saved: Iterable[bytes]) -> int:
     if not names:
         return 0
     try:  # `verify` is there without the extra that an index needs
-        from driftline.index.postings.sections import DamagedSegment, Sections
+        from driftline.index.postings.sections import DamagedSegment, OtherFormat, Sections
     except ModuleNotFoundError as error:
         raise Unavailable(f"that needs {error.name}: pip install 'driftline[index]'") from None
     for name, checksum in names.items():
@@ -35,10 +35,8 @@ def check_segments(directory: Path, saved: Iterable[bytes]) -> int:
         try:
             sections = Sections(path)
             sections.verify()
-        except DamagedSegment as error:
+        except (DamagedSegment, OtherFormat) as error:
             raise SnapshotDamaged(error.problem) from None
-        except StateMismatch as error:
-            raise SnapshotDamaged(str(error).partition(";")[0]) from None
         if sections.checksum != checksum:
             raise SnapshotDamaged(f"{path} is not the file that the checkpoint names")
     return len(names)

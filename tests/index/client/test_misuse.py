@@ -32,6 +32,26 @@ def test_a_token_that_no_header_can_hold_is_refused_and_not_shown(
     assert "secret" not in f"{refused.value!r} {refused.value}"
 
 
+@pytest.mark.parametrize("client", [IndexClient, AsyncIndexClient])
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"url": None}, "None is no address"),
+        ({"url": "localhost:8080"}, "is no address"),
+        ({"timeout_s": 0}, "timeout_s is a number of seconds above 0, not 0"),
+        ({"timeout_s": float("nan")}, "timeout_s is"),
+        ({"retry_s": -1}, "retry_s is a number of seconds, 0 for no second attempt, not -1"),
+        ({"verify": 0}, "verify is True, False or an SSLContext"),
+        ({"verify": "ca.pem"}, "cafile=FILE"),
+    ],
+)
+def test_a_client_cannot_be_made_of_anything_else(
+    client: Callable[..., object], given: dict[str, object], said: str
+) -> None:
+    with pytest.raises(ServiceError, match=said):
+        client(**given)
+
+
 @pytest.fixture(scope="module")
 def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A certificate of one's own, with its key beside it."""

@@ -6,10 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from driftline.engine.errors import StateMismatch
 from driftline.index.postings import pairs, sections
 from driftline.index.postings.merging import write
-from driftline.index.postings.sections import DamagedSegment
+from driftline.index.postings.sections import DamagedSegment, OtherFormat
 from driftline.index.postings.segment import Segment
 from tests.index.postings.model import check, many_rows, tail_of
 
@@ -74,5 +73,5 @@ def test_a_file_of_another_version_is_refused(
     monkeypatch.setattr(sections, "FORMAT", 2)
     write([tail_of(0, ROWS)], tmp_path / "new")
     monkeypatch.undo()
-    with pytest.raises(StateMismatch, match="format 2, not 1"):
+    with pytest.raises(OtherFormat, match="format 2, not 1"):
         Segment(tmp_path / "new")

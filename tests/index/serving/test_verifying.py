@@ -82,6 +82,12 @@ def test_all_parts_of_a_service_are_checked_and_nothing_is_changed(ended: Path) 
     assert read(ended) == before
 
 
+def test_a_part_of_a_service_is_not_taken_for_the_outputs_of_a_run(ended: Path) -> None:
+    done = run("verify", str(ended / "journal"))
+    assert (done.returncode, done.stdout) == (1, "")
+    assert f"is a part of a state directory: verify {ended}\n" in done.stderr
+
+
 @pytest.mark.parametrize(
     ("change", "said", "end"),
     [
