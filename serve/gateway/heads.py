@@ -18,6 +18,9 @@ UNSENT_BYTES = 1 << 17
 """So much the kernel keeps of what a client has not read: with more, it would tell of none of it
 being read for minutes, though slowly it is."""
 
+ABORT = "driftline.abort"
+"""In the `state` of a request's scope: ends its connection at once."""
+
 LINGER_S = 1.0
 """How long a refused connection is read from, for nothing."""
 
@@ -104,6 +107,7 @@ class BoundedHttp(HttpToolsProtocol):
     def on_message_begin(self) -> None:
         self._head, self._is_in_head = 0, True
         super().on_message_begin()
+        self.scope["state"][ABORT] = self.transport.abort
 
     def on_headers_complete(self) -> None:
         self._is_in_head = False

@@ -14,7 +14,6 @@ from driftline.engine.events import Trouble, about, log
 from driftline.serve.errors import Refused
 from driftline.serve.http.operations import TOLD, Told
 from driftline.serve.http.problems import problem
-from driftline.serve.http.streams import ABORT
 
 _BUCKETS = (0.001, 0.002, 0.004, 0.008, 0.016, 0.032, 0.064, 0.128, 0.256, 0.5, 1, 2, 5, 10)
 
@@ -52,9 +51,6 @@ class Measured:
             await self._app(scope, receive, send)
             return
         told = scope[TOLD] = Told()
-        transport = getattr(getattr(send, "__self__", None), "transport", None)
-        if transport is not None:  # ASGI has no way to say this; uvicorn's `send` knows it
-            scope[ABORT] = transport.abort
         began = monotonic()
         status = size = 0
         first = 0.0

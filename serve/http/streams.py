@@ -14,6 +14,7 @@ from typing import TypeVar
 from starlette.responses import Response
 from starlette.types import Message, Receive, Scope, Send
 
+from driftline.serve.gateway.heads import ABORT
 from driftline.serve.http.jsons import Json, dumps
 
 T = TypeVar("T")
@@ -23,9 +24,6 @@ SOON_S = 0.02
 
 PART_BYTES = 1 << 16
 """Of a large answer that are sent at once."""
-
-ABORT = "driftline.abort"
-"""In the scope of a request: ends its connection at once."""
 
 
 class ClientLeft(Exception):
@@ -62,7 +60,7 @@ class Sender:
 
     async def cut_off(self) -> None:
         """End the connection: what it is sent has no room, so it cannot be told anything."""
-        self._scope.get(ABORT, _nothing)()
+        self._scope.get("state", {}).get(ABORT, _nothing)()
         with suppress(asyncio.CancelledError):  # the service ends: nothing is left to be done
             await asyncio.sleep(0.01)  # the server of HTTP hears of it, and complains of nothing
 

@@ -23,9 +23,7 @@ async def served(
     """A client of the service, over a socket."""
     with socket.create_server(("127.0.0.1", 0)) as listening:
         app = application(service, service.schema, settings)
-        config = uvicorn.Config(
-            app, http=BoundedHttp, log_level="error", timeout_graceful_shutdown=1
-        )
+        config = uvicorn.Config(app, http=BoundedHttp, log_config=None, timeout_graceful_shutdown=1)
         server = uvicorn.Server(config)
         server.capture_signals = _nothing  # type: ignore[method-assign]  # those of pytest
         running = asyncio.ensure_future(server.serve([listening]))

@@ -97,7 +97,7 @@ def test_what_comes_later_is_told_and_silence_says_how_far_it_is(tmp_path: Path)
 
 
 def test_who_does_not_read_a_large_answer_is_cut_off_and_takes_a_bounded_part(
-    tmp_path: Path,
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def drive() -> list[int]:
         service = Service(tmp_path)
@@ -123,9 +123,12 @@ def test_who_does_not_read_a_large_answer_is_cut_off_and_takes_a_bounded_part(
 
     found = asyncio.run(drive())
     assert (found[0], found[-1]) == (429, 200)
+    assert "ASGI" not in caplog.text
 
 
-def test_who_does_not_read_is_cut_off_and_nobody_else_notices(tmp_path: Path) -> None:
+def test_who_does_not_read_is_cut_off_and_nobody_else_notices(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     async def drive() -> None:
         service = Service(tmp_path)
         async with served(service, Settings(idle_s=0.3)) as client:
@@ -153,3 +156,4 @@ def test_who_does_not_read_is_cut_off_and_nobody_else_notices(tmp_path: Path) ->
             writer.close()
 
     asyncio.run(drive())
+    assert "ASGI" not in caplog.text
