@@ -2,7 +2,8 @@
 
 The gateway is in the same process, so it needs no protocol: it hands records over in lists, and is
 told the label time of each once it is durable, or why it was refused. Records wait here while there
-is no room for them, and before the next one is taken; so does whoever has sent them.
+is no room for them, and before the next one is taken; so does whoever has sent them. Producers
+that send as much as there is room for get half of it meanwhile.
 
 Takes: `submit`. Gives: the outcome of each record, in lists, in order. Invariant: a record that was
 told of is in the log; one that was not, may be.
@@ -78,6 +79,11 @@ class ServiceIntake(IntakeSocket, Generic[Token]):
         while self._unstored and self._unstored[0][0] <= last:
             _, time, token = self._unstored.popleft()
             self._outcomes.append((token, time))
+
+    def _take_next(self) -> None:
+        super()._take_next()
+        if self._waiting:  # one for one: producers could take all room before each turn
+            self._take_one(*self._waiting.popleft())
 
     def _handle(
         self, route: bytes, request: tuple[Kind, str, int, int, object], voice: Voice | None

@@ -1,0 +1,74 @@
+"""The intake of a service: the gateway's records beside those of producers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from time import time_ns
+
+import pytest
+
+from driftline.deploy.host.intake_socket import IntakeSocket
+from driftline.engine.sources.logs.inputlog import InputLog
+from driftline.engine.sources.logs.received import ReceivedSource
+from driftline.engine.sources.source import BadRecord
+from driftline.serve.gateway.intake import Outcome, ServiceIntake
+
+WINDOW = 64
+
+
+class Service:
+    """An intake, and a flow that takes one record a turn."""
+
+    def __init__(self, folder: Path) -> None:
+        self.log = InputLog(folder / "log", "test")
+        source = ReceivedSource(self.log, lambda: time_ns() // 1000)
+        self.told: list[tuple[int, Outcome]] = []
+        address = f"ipc://{folder}/producers"
+        self.intake = ServiceIntake[int](source, address, folder, self.told.extend)
+        self.intake.window = WINDOW
+        self.read: list[object] = []
+        self._records = source.entries(1)
+
+    def turn(self) -> None:
+        """A turn of the process: the intake comes before the front."""
+        if self.intake.room():
+            self.intake.drain()
+        self.intake.turn()
+        for job in self.intake.jobs:
+            self.intake.done(job, self.log.carry_out(job))
+        self.intake.jobs.clear()
+        record = next(self._records, None)
+        if record is not None:
+            assert not isinstance(record, BadRecord)
+            self.read.append(record[1])
+
+    def close(self) -> None:
+        self.intake.close(linger_ms=0)
+        self.log.close()
+
+
+@pytest.fixture
+def service(tmp_path: Path) -> Iterator[Service]:
+    service = Service(tmp_path)
+    yield service
+    service.close()
+
+
+def test_producers_that_send_all_the_time_leave_half_of_the_room_to_the_gateway(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def take_next(intake: IntakeSocket) -> None:
+        intake.source.receive("p", intake.source.accepted("p") + 1, "of a producer")
+
+    monkeypatch.setattr(IntakeSocket, "_take_next", take_next)
+    for _ in range(2 * WINDOW):
+        service.turn()
+    assert set(service.read) == {"of a producer"}
+    count = 10
+    service.intake.submit([(number, "of the gateway") for number in range(count)])
+    for _ in range(WINDOW + 3 * count):
+        service.turn()
+    assert [token for token, _ in service.told] == list(range(count))
+    assert service.read.count("of the gateway") == count
+    assert service.read.index("of the gateway") < 3 * WINDOW + 3
