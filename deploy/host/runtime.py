@@ -254,7 +254,7 @@ class Runtime:
 
     def _rest(self, now: float) -> None:
         """Collect garbage and give memory back, if no message has come."""
-        if not self._poller.poll(0):
+        if not self.has_input():
             if self._collector is not None and self._collector.is_due(now):
                 self._collector.rest(now)
             self._freed.rest(now)

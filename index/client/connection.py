@@ -44,7 +44,6 @@ class Reach:
                 "needs a .strip()",
                 {"parameter": "token"},
             )
-
         if not (_is_time(self.timeout_s) and self.timeout_s > 0):
             raise _invalid("timeout_s", "a number of seconds above 0", self.timeout_s)
         if not _is_time(self.retry_s):

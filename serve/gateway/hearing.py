@@ -1,9 +1,9 @@
 """When the processes beside the gateway were heard last: one that hangs does not end by itself.
 
 Takes: that something has come from a process, and a look now and then, both in the gateway's loop.
-Gives: for how long a process has been silent; any thread may ask. Invariants: only a process that
-was heard since it was started is silent, as starting may take as long as it likes; and time in
-which the loop itself stood still does not count, as nothing could be heard then.
+Gives: for how long a process has been silent. Invariants: only a process that was heard since it
+was started is silent, as starting may take as long as it likes; and time in which the loop itself
+stood still does not count, as nothing could be heard then.
 """
 
 from __future__ import annotations

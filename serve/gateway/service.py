@@ -53,8 +53,7 @@ class Service:
     """The backend of a service's HTTP server; it is made and used in that server's loop.
 
     `submit`: hands records over to the front, each with a token; the outcomes are told by `told`.
-    `taken`: as of this T there is everything that was
-    taken before this session began.
+    `taken`: as of this T there is everything that was taken before this session began.
     """
 
     def __init__(
