@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from starlette.applications import Starlette
 from starlette.responses import Response
 from starlette.routing import BaseRoute
+from starlette.types import ASGIApp
 
 from driftline.index.documents.schema import Collection, Schema, StoredField, TextField
 from driftline.index.http.about import COLLECTION, Index
@@ -53,7 +53,7 @@ def application(
     schema: Schema,
     settings: Settings | None = None,
     pages: Iterable[BaseRoute] = (),
-) -> Starlette:
+) -> ASGIApp:
     """The application. `pages`: further routes, as of a page for people."""
     settings = settings or Settings()
     index = Index(backend, schema, settings)

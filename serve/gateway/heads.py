@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+from collections.abc import Callable
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
@@ -18,8 +19,8 @@ UNSENT_BYTES = 1 << 17
 """So much the kernel keeps of what a client has not read: with more, it would tell of none of it
 being read for minutes, though slowly it is."""
 
-ABORT = "driftline.abort"
-"""In the `state` of a request's scope: ends its connection at once."""
+CONNECTION = "driftline.connection"
+"""In the `state` of a request's scope: its `Connection`."""
 
 LINGER_S = 1.0
 """How long a refused connection is read from, for nothing."""
@@ -33,6 +34,33 @@ _REFUSAL = (
     b"HTTP/1.1 431 Request Header Fields Too Large\r\ncontent-type: application/json\r\n"
     b"connection: close\r\ncontent-length: %d\r\n\r\n%s" % (len(_TEXT), _TEXT)
 )
+
+
+class Connection:
+    """The connection of a request; `abort`: ends it at once."""
+
+    def __init__(self, abort: Callable[[], None]) -> None:
+        self.abort = abort
+        self.is_lost = False
+        """Whether the client has left."""
+        self._tasks: set[asyncio.Task[object]] = set()
+
+    def hold(self, task: asyncio.Task[object]) -> bool:
+        """Have a task cancelled when the client leaves, until `release`. Returns whether it is
+        still there; if not, nothing is held."""
+        if not self.is_lost:
+            self._tasks.add(task)
+        return not self.is_lost
+
+    def release(self, task: asyncio.Task[object]) -> None:
+        """Let a task go on without the client."""
+        self._tasks.discard(task)
+
+    def lose(self) -> None:
+        """The client has left."""
+        self.is_lost = True
+        for task in self._tasks:
+            task.cancel()
 
 
 class InOne(asyncio.Transport):
@@ -86,6 +114,11 @@ class BoundedHttp(HttpToolsProtocol):
         if (connected := transport.get_extra_info("socket")) is not None:
             connected.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, UNSENT_BYTES)
         self.transport = InOne(transport)
+        self._connection = Connection(self.transport.abort)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        super().connection_lost(exc)
+        self._connection.lose()
 
     def data_received(self, data: bytes) -> None:
         if self._is_refused:
@@ -107,7 +140,7 @@ class BoundedHttp(HttpToolsProtocol):
     def on_message_begin(self) -> None:
         self._head, self._is_in_head = 0, True
         super().on_message_begin()
-        self.scope["state"][ABORT] = self.transport.abort
+        self.scope["state"][CONNECTION] = self._connection
 
     def on_headers_complete(self) -> None:
         self._is_in_head = False

@@ -154,8 +154,7 @@ def check_host(host: str) -> None:
 
     `host`: the header, "" without.
     """
-    name = re.sub(r":[0-9]*$", "", host.lower())
-    if host and not (_is_loopback(name) or name.endswith(".localhost")):
+    if host and not _is_here(host):
         raise Refused(
             "right",
             f"the Host {host[:100]!r} is not this machine, and here everybody may do all: ask "
@@ -174,6 +173,11 @@ def check_origin(headers: Mapping[str, str]) -> None:
 
 
 @lru_cache(1 << 6)
+def _is_here(host: str) -> bool:
+    name = re.sub(r":[0-9]*$", "", host.lower())
+    return _is_loopback(name) or name.endswith(".localhost")
+
+
 def _is_loopback(host: str) -> bool:
     try:
         return ip_address(host.strip("[]")).is_loopback

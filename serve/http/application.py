@@ -7,10 +7,10 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from prometheus_client import CollectorRegistry, generate_latest
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
-from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import BaseRoute
+from starlette.routing import BaseRoute, Router
+from starlette.types import ASGIApp
 
 from driftline.serve.errors import Refused
 from driftline.serve.gateway.backend import Backend
@@ -60,7 +60,7 @@ def build(
     settings: Settings,
     pages: Iterable[BaseRoute] = (),
     figures: Mapping[str, str] | None = None,
-) -> Starlette:
+) -> ASGIApp:
     """The application.
 
     `pages`: routes that are no operations, as of a page for people; `figures`: what figures of the
@@ -83,11 +83,13 @@ def build(
         right=None,
         answer=Body({"type": "object"}),
     )
-    return Starlette(
-        routes=[*routes([*all_of_it, served], Ground(settings)), *pages],
-        middleware=[Middleware(Measured, registry=registry)],
+    others = Starlette(
+        routes=list(pages),
         exception_handlers={HTTPException: _no_route, Exception: _failed},  # type: ignore[dict-item]
     )
+    # Operations answer whatever becomes of them: they need nothing around them.
+    router = Router(routes([*all_of_it, served], Ground(settings)), default=others)
+    return Measured(router, registry)
 
 
 def _common(backend: Backend, ready: Ready, registry: CollectorRegistry) -> list[Operation]:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from starlette.applications import Starlette
 from starlette.responses import Response
+from starlette.types import ASGIApp
 
 from driftline.serve.errors import Refused
 from driftline.serve.gateway.backend import Backend
@@ -30,7 +30,7 @@ TEXT = (
 
 def flow_application(
     backend: Backend, sinks: Sequence[str], settings: Settings | None = None
-) -> Starlette:
+) -> ASGIApp:
     """The application; there is a key-value view of each of these sinks."""
     settings = settings or Settings()
 

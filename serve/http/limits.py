@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from time import monotonic
+from types import TracebackType
 
 from driftline.engine.events import Trouble
 from driftline.serve.errors import Refused
@@ -22,20 +21,42 @@ class Places:
         self._what = what
         self._trouble = Trouble("places-taken")
 
-    @contextmanager
-    def take(self, count: int = 1) -> Iterator[None]:
-        """Take places: who needs more than there are gets all. Raises Refused if they are taken."""
+    def take(self, count: int = 1) -> Taken:
+        """Take places, within a context: who needs more than there are gets all. Raises Refused if
+        they are taken."""
         if self.taken and self.taken + count > self._most:
             there = f"there are {self.taken} {self._what} already"
             self._trouble.failed(monotonic(), f"{there}: more are refused")
             raise Refused("busy", f"{there}: try again later")
         self.taken += count
-        try:
-            yield
-        finally:
-            self.taken -= count
-            if self.taken <= self._most // 2:
-                self._trouble.over(monotonic(), f"there is room for {self._what} again")
+        return Taken(self, count)
+
+    def give_back(self, count: int) -> None:
+        """Give places back."""
+        self.taken -= count
+        if self._trouble.count and self.taken <= self._most // 2:
+            self._trouble.over(monotonic(), f"there is room for {self._what} again")
+
+
+class Taken:
+    """Places that are given back at the end of a context."""
+
+    __slots__ = ("_count", "_places")
+
+    def __init__(self, places: Places, count: int) -> None:
+        self._places = places
+        self._count = count
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._places.give_back(self._count)
 
 
 class Rates:

@@ -42,9 +42,13 @@ class Measured:
             ["operation", "status"],
             registry=registry,
         )
-        self._open = Gauge(
+        self._counted: dict[tuple[str, int], tuple[Counter, Histogram]] = {}
+        """(operation, status) -> what counts such requests; to find it anew takes longer."""
+        self._open = 0
+        is_open = Gauge(
             "driftline_http_open_requests", "Requests and streams at work.", registry=registry
         )
+        is_open.set_function(lambda: self._open)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -66,7 +70,7 @@ class Measured:
                 size += len(message.get("body", b""))
             await send(message)
 
-        self._open.inc()
+        self._open += 1
         try:
             path = in_one_form(scope)
             if path is None:
@@ -77,7 +81,7 @@ class Measured:
                 scope["path"] = path
                 await self._app(scope, receive, told_send)
         finally:
-            self._open.dec()
+            self._open -= 1
             ended = monotonic()
             self._tell(scope, told, status, size, ended - began, first - began, ended)
 
@@ -92,9 +96,10 @@ class Measured:
         now: float,
     ) -> None:
         name = told.operation or "none"
-        self._requests.labels(name, str(status)).inc()
+        requests, took = self._counters(name, status)
+        requests.inc()
         if status:
-            self._seconds.labels(name).observe(until_first)
+            took.observe(until_first)
         if log.isEnabledFor(logging.DEBUG):
             text, path = "%s %s: %d in %.1f ms", str(scope["path"])[:200]
             fields = about(
@@ -117,6 +122,14 @@ class Measured:
             self._trouble.pop(name).over(now, f"{name}: requests are answered again")
 
 
+    def _counters(self, name: str, status: int) -> tuple[Counter, Histogram]:
+        found = self._counted.get((name, status))
+        if found is None:
+            found = self._requests.labels(name, str(status)), self._seconds.labels(name)
+            self._counted[name, status] = found
+        return found
+
+
 def in_one_form(scope: Scope) -> str | None:
     """The path, in which only the characters of a segment that would be taken for others are
     encoded: `%`, `/`, and a line feed, before which routes end. None: it cannot be decoded.
@@ -124,6 +137,8 @@ def in_one_form(scope: Scope) -> str | None:
     raw = scope.get("raw_path")
     if raw is None:
         return str(scope["path"]).replace("%", "%25").replace("\n", "%0A")
+    if raw.isascii() and b"%" not in raw and b"\n" not in raw:
+        return str(raw, "ascii")
     try:
         segments = [unquote_to_bytes(segment).decode() for segment in raw.split(b"/")]
     except UnicodeDecodeError:

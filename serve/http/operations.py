@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
+from functools import partial
 from time import monotonic
 from typing import Any, NamedTuple, TypeVar
 from urllib.parse import unquote
 
-from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -28,7 +27,14 @@ from driftline.serve.http.limits import Places, Rates
 from driftline.serve.http.parameters import Given, Parameter, path_of, query_of
 from driftline.serve.http.problems import ENDS, INTERNAL, problem, refusal_of
 from driftline.serve.http.settings import Settings
-from driftline.serve.http.streams import PART_BYTES, ClientLeft, InParts, Sender, while_there
+from driftline.serve.http.streams import (
+    PART_BYTES,
+    ClientLeft,
+    InParts,
+    Sender,
+    connection_of,
+    while_there,
+)
 
 T = TypeVar("T")
 
@@ -51,17 +57,21 @@ class Told:
     code: str = ""
 
 
-class Call:
+class Call(Given):
     """A request for an operation; `call[PARAMETER]` is the value of a parameter."""
 
-    def __init__(self, request: Request, given: Given, settings: Settings) -> None:
+    def __init__(
+        self,
+        values: dict[str, Any],
+        headers: Mapping[str, str],
+        receive: Receive,
+        settings: Settings,
+    ) -> None:
+        super().__init__(values)
+        self.headers = headers
+        """By name, in small letters."""
         self.settings = settings
-        self.headers = request.headers
-        self._request = request
-        self._given = given
-
-    def __getitem__(self, parameter: Parameter[T]) -> T:
-        return self._given[parameter]
+        self._receive = receive
 
     async def body(self) -> bytes:
         """The body. Raises Refused if it is too large, or does not come."""
@@ -70,7 +80,7 @@ class Call:
         while True:
             within_s = until + len(data) / BYTES_PER_S - monotonic()
             late = f"the body has not come in time, though {len(data)} bytes of it have"
-            message = await received(self._request.receive, within_s, late)
+            message = await received(self._receive, within_s, late)
             data += message.get("body", b"")
             if len(data) > most:
                 raise Refused("large", f"the body has more than {most} bytes")
@@ -191,12 +201,21 @@ class _Methods:
             await send(message)
 
         try:
-            with ExitStack() as places:
-                answer = await self._answer(scope, receive, told, places)
-                if isinstance(answer, Response) and len(answer.body) > PART_BYTES:
-                    places.enter_context(self._ground.unread.take(len(answer.body)))
-                    answer = InParts(answer, self._ground.settings.idle_s)
-                await answer(scope, receive, told_send)
+            operation = self._methods.get(scope["method"])
+            if operation is None:
+                raise Refused("method", f"here one can {', '.join(self._methods)}")
+            told.operation = operation.name
+            headers = _headers_of(scope)
+            _admit(scope, headers, operation, self._ground.settings, told)
+            self._ground.rates.ask(told.client, monotonic())
+            with self._ground.places(operation).take():
+                answer = await self._answer(operation, scope, headers, receive)
+                if not isinstance(answer, Response) or len(answer.body) <= PART_BYTES:
+                    await answer(scope, receive, told_send)
+                    return
+                with self._ground.unread.take(len(answer.body)):
+                    in_parts = InParts(answer, self._ground.settings.idle_s)
+                    await in_parts(scope, receive, told_send)
                 return
         except ClientLeft:
             told.code = "left"
@@ -216,37 +235,39 @@ class _Methods:
         await problem(refused, headers, self._ground.settings.retry_s)(scope, receive, send)
 
     async def _answer(
-        self, scope: Scope, receive: Receive, told: Told, places: ExitStack
+        self, operation: Operation, scope: Scope, headers: Mapping[str, str], receive: Receive
     ) -> ASGIApp:
-        operation = self._methods.get(scope["method"])
-        if operation is None:
-            raise Refused("method", f"here one can {', '.join(self._methods)}")
-        told.operation = operation.name
-        request = Request(scope, receive)
-        _admit(request, operation, self._ground.settings, told)
-        self._ground.rates.ask(told.client, monotonic())
-        ground = self._ground
-        places.enter_context(ground.places(operation).take())
-        in_path = [(name, unquote(text)) for name, text in request.path_params.items()]
-        given = path_of(in_path, operation.parameters) | query_of(
-            scope["query_string"], operation.parameters
-        )
-        answer = operation.does(Call(request, given, ground.settings))
-        if operation.method == "GET" and not operation.streams:
-            return await while_there(receive, answer)
-        return await answer
+        in_path = [(name, unquote(text)) for name, text in scope["path_params"].items()]
+        given = path_of(in_path, operation.parameters)
+        asked = query_of(scope["query_string"], operation.parameters)
+        settings = self._ground.settings
+        call = Call({**given.values, **asked.values}, headers, receive, settings)
+        if operation.method != "GET" or operation.streams:
+            return await operation.does(call)
+        return await while_there(connection_of(scope), partial(operation.does, call))
 
 
-def _admit(request: Request, operation: Operation, settings: Settings, told: Told) -> None:
+def _headers_of(scope: Scope) -> Mapping[str, str]:
+    """By name; of several with one name, the first."""
+    return {name.decode("latin-1"): text.decode("latin-1") for name, text in scope["headers"][::-1]}
+
+
+def _admit(
+    scope: Scope,
+    headers: Mapping[str, str],
+    operation: Operation,
+    settings: Settings,
+    told: Told,
+) -> None:
     """Tell who asks. Raises Refused if it may not."""
     if settings.access is None:
-        check_host(request.headers.get("host", ""))
-    if operation.right is not None and request.method not in ("GET", "HEAD"):
-        check_origin(request.headers)
+        check_host(headers.get("host", ""))
+    if operation.right is not None and scope["method"] not in ("GET", "HEAD"):
+        check_origin(headers)
     if settings.access is None or operation.right is None:
-        told.client = request.client.host if request.client is not None else ""
+        told.client = (scope.get("client") or ("",))[0]
         return
-    holder = settings.access.holder(request.headers.get("authorization", ""))
+    holder = settings.access.holder(headers.get("authorization", ""))
     told.client = holder.name
     if not holder.may(operation.right):
         raise Refused(

@@ -19,8 +19,8 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import Generic, Literal, TypeVar, cast
-from urllib.parse import parse_qsl
+from typing import Any, Generic, Literal, TypeVar
+from urllib.parse import unquote_plus
 
 from driftline.engine.ui.near import did_you_mean
 from driftline.serve.errors import BadToken, Refused
@@ -63,14 +63,13 @@ class Several(Parameter[tuple[str, ...]]):
 class Given:
     """The values of the parameters of a request."""
 
-    def __init__(self, values: dict[str, object]) -> None:
-        self._values = values
+    def __init__(self, values: dict[str, Any]) -> None:
+        self.values = values
+        """Name -> value, of the type that the parameter reads."""
 
     def __getitem__(self, parameter: Parameter[T]) -> T:
-        return cast(T, self._values.get(parameter.name, parameter.default))  # as it was read
-
-    def __or__(self, other: Given) -> Given:
-        return Given(self._values | other._values)
+        value: T = self.values.get(parameter.name, parameter.default)
+        return value
 
 
 def query_of(query: bytes, parameters: Sequence[Parameter[object]]) -> Given:
@@ -128,13 +127,17 @@ def _value(parameter: Parameter[object], text: str) -> object:
 
 def _pairs(query: bytes) -> list[tuple[str, str]]:
     try:
-        return parse_qsl(
-            query.decode(), keep_blank_values=True, errors="strict", max_num_fields=VALUES_MAX
-        )
+        parts = [part.partition("=") for part in query.decode().split("&") if part]
+        pairs = [(_decoded(name), _decoded(text)) for name, _, text in parts]
     except UnicodeDecodeError:
         raise Refused("invalid", "the parameters are not UTF-8, percent-encoded") from None
-    except ValueError:
-        raise Refused("invalid", f"there are more than {VALUES_MAX} parameters") from None
+    if len(pairs) > VALUES_MAX:
+        raise Refused("invalid", f"there are more than {VALUES_MAX} parameters")
+    return pairs
+
+
+def _decoded(text: str) -> str:
+    return unquote_plus(text, errors="strict") if "%" in text or "+" in text else text
 
 
 def whole(least: int, most: int) -> Callable[[str], int]:

@@ -7,20 +7,18 @@ Who has left ends the generator of an answer, wherever it waits.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import aclosing, suppress
+from functools import partial
 from typing import TypeVar
 
 from starlette.responses import Response
 from starlette.types import Message, Receive, Scope, Send
 
-from driftline.serve.gateway.heads import ABORT
+from driftline.serve.gateway.heads import CONNECTION, Connection
 from driftline.serve.http.jsons import Json, dumps
 
 T = TypeVar("T")
-
-SOON_S = 0.02
-"""An answer that comes sooner is not worth looking whether the client has left."""
 
 PART_BYTES = 1 << 16
 """Of a large answer that are sent at once."""
@@ -60,13 +58,15 @@ class Sender:
 
     async def cut_off(self) -> None:
         """End the connection: what it is sent has no room, so it cannot be told anything."""
-        self._scope.get("state", {}).get(ABORT, _nothing)()
+        connection_of(self._scope).abort()
         with suppress(asyncio.CancelledError):  # the service ends: nothing is left to be done
             await asyncio.sleep(0.01)  # the server of HTTP hears of it, and complains of nothing
 
 
-def _nothing() -> None:
-    pass
+def connection_of(scope: Scope) -> Connection:
+    """The connection of a request; of another server than ours, one that is never lost."""
+    found = scope.get("state", {}).get(CONNECTION)
+    return found if isinstance(found, Connection) else Connection(lambda: None)
 
 
 class Streamed:
@@ -79,7 +79,7 @@ class Streamed:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         sender = Sender(scope, send, self._idle_s)
-        await while_there(receive, self._sent(sender))
+        await while_there(connection_of(scope), partial(self._sent, sender))
 
     async def _sent(self, sender: Sender) -> None:
         async with aclosing(self._parts) as parts:
@@ -111,34 +111,21 @@ class InParts:
         await self._answer(scope, receive, in_parts)
 
 
-async def while_there(receive: Receive, answer: Awaitable[T]) -> T:
-    """The answer, which is cancelled when the client leaves. Raises ClientLeft.
-
-    Precondition: the body of the request has been read, or is of no interest.
-    """
-    working = asyncio.ensure_future(answer)
+async def while_there(connection: Connection, answer: Callable[[], Awaitable[T]]) -> T:
+    """The answer, which is cancelled when the client leaves. Raises ClientLeft."""
+    task = asyncio.current_task()
+    assert task is not None
+    if not connection.hold(task):
+        raise ClientLeft
     try:
-        await asyncio.wait((working,), timeout=SOON_S)
+        return await answer()
     except asyncio.CancelledError:
-        working.cancel()
-        raise
-    if working.done():
-        return working.result()
-    leaving = asyncio.ensure_future(_left(receive))
-    try:
-        await asyncio.wait((working, leaving), return_when=asyncio.FIRST_COMPLETED)
-        if not working.done():
-            raise ClientLeft
-        return working.result()
+        if not connection.is_lost:
+            raise
+        task.uncancel()
+        raise ClientLeft from None
     finally:
-        for task in (working, leaving):
-            task.cancel()
-        await asyncio.gather(working, leaving, return_exceptions=True)
-
-
-async def _left(receive: Receive) -> None:
-    while (await receive())["type"] != "http.disconnect":
-        pass
+        connection.release(task)
 
 
 def event(data: Mapping[str, Json], id: str = "", name: str = "") -> bytes:

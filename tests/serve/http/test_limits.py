@@ -11,9 +11,8 @@ from pathlib import Path
 
 import httpx
 import pytest
-from starlette.applications import Starlette
 from starlette.responses import Response
-from starlette.types import Message
+from starlette.types import ASGIApp, Message
 
 from driftline.index.documents.writes import Write
 from driftline.index.http.application import application
@@ -303,7 +302,7 @@ def test_only_questions_about_the_service_have_the_places_of_these(tmp_path: Pat
     service = Service(tmp_path)
     for app in (application(service, service.schema), flow_application(service, ["documents"])):
 
-        async def described(app: Starlette = app) -> dict[str, dict[str, dict[str, list[str]]]]:
+        async def described(app: ASGIApp = app) -> dict[str, dict[str, dict[str, list[str]]]]:
             transport = httpx.ASGITransport(app)
             async with httpx.AsyncClient(
                 transport=transport, base_url="http://localhost"
