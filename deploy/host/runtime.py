@@ -85,6 +85,8 @@ class Runtime:
         self._inboxes: list[Inbox] = []
         self._drains: dict[object, Callable[[], None]] = {}
         """Socket -> takes the messages that have come there."""
+        self._files: dict[object, int] = {}
+        """Socket -> the file that can be read when something has come; ZeroMQ is slow to say it."""
         self._collector: Collector | None = None
         """None in a process of the user, which has its own settings."""
         self._freed = Freed()
@@ -245,8 +247,15 @@ class Runtime:
         """The files of which one can be read as soon as something comes, for a loop that waits in
         place of this one. Precondition: the last call was `has_input`, and there was none."""
         return {
-            each if isinstance(each, int) else each.fileno() for each, _ in self._poller.sockets
+            each if isinstance(each, int) else self._file_of(each)
+            for each, _ in self._poller.sockets
         }
+
+    def _file_of(self, socket: zmq.Socket[bytes]) -> int:
+        file = self._files.get(socket)
+        if file is None:
+            file = self._files[socket] = socket.fileno()
+        return file
 
     def soon(self, call: Callable[[], None]) -> None:
         """Let the loop make a call soon. Any thread may call this."""

@@ -7,11 +7,11 @@ Invariants: the spans of a feed follow each other without a gap, from the time o
 for. No more bytes are under way to a follower than it has room for: one that is slow holds nobody
 up, and the journal keeps nothing for it but a place to read on from.
 
-A feed is *live* while it has had every span: it is given each new one before that is stored, and
-told when it is; and once a second in any case, as a sign of life. One that is behind is given what
-is stored, until there is no more of it. Each span says how far the journal is durable. Messages may
-be lost with either process: a follower says `follow` again and again, and begins anew if that is
-news.
+A feed is *live* while it has had every span: it is given each new one before that is stored. One
+that is behind is given what is stored, until there is no more of it. Each span says how far the
+journal is durable, and so does the answer to a `follow`, if that is news: nobody is woken up for
+it. A live feed hears something once a second in any case, as a sign of life. Messages may be lost
+with either process: a follower says `follow` again and again, and begins anew if that is news.
 
 What is read in a turn is bounded, however many are behind: they have their turns one after the
 other. *Streams*, which have little room, share a part of their own, so any number of them leaves
@@ -71,6 +71,8 @@ class _Feed:
         self.heard_at = 0.0
         self.told_at = 0.0
         """When a sign of life was given last."""
+        self.told = -1
+        """How far the journal is durable, as far as it was told."""
         self.reading: Iterator[Span | None] | None = None
         """None: it is live."""
         self.over = False
@@ -113,6 +115,8 @@ class Feeds:
                     feed = self._feeds[route] = _Feed(session, since, room)
                     feed.reading = self._from(since)
                 feed.heard_at = now
+                if feed.reading is None and feed.told < self._stored:
+                    self._tell(route, feed)
             case (code, str(session), int(count)) if code == _CREDIT:
                 if feed is not None and feed.session == session:
                     feed.room += count
@@ -135,10 +139,6 @@ class Feeds:
     def stored(self, time: int) -> None:
         """All spans up to this time are durable."""
         self._stored = time
-        data = pack((_STORED, time))
-        for route, feed in self._feeds.items():
-            if feed.reading is None:
-                self.outbox.append((route, data))
 
     def gone(self, route: bytes) -> None:
         """A follower has left."""
@@ -152,7 +152,7 @@ class Feeds:
         for route, feed in self._feeds.items():
             if feed.reading is None and now - feed.told_at >= SIGN_EVERY_S:
                 feed.told_at = now
-                self.outbox.append((route, pack((_STORED, self._stored))))
+                self._tell(route, feed)
         due = [(route, feed) for route, feed in self._feeds.items() if feed.is_due]
         more = self._read_on([each for each in due if not each[1].is_stream], TURN_BYTES)
         more |= self._read_on([each for each in due if each[1].is_stream], TURN_STREAM_BYTES)
@@ -178,8 +178,7 @@ class Feeds:
             return self._give(route, feed, span, _span(span, max(span.time, self._stored)))
         except StopIteration:
             feed.reading = None
-            # So one that lacks nothing hears from us, too.
-            self.outbox.append((route, pack((_STORED, self._stored))))
+            self._tell(route, feed)  # so one that lacks nothing hears from us, too
         except NoLongerRetained as error:
             self._end(route, feed, error, error.oldest)
         except DriftlineError as error:
@@ -194,7 +193,12 @@ class Feeds:
         # Without the feed: it would be kept by what it reads, with all that was read.
         yield from self._read(time)
 
+    def _tell(self, route: bytes, feed: _Feed) -> None:
+        feed.told = self._stored
+        self.outbox.append((route, pack((_STORED, self._stored))))
+
     def _give(self, route: bytes, feed: _Feed, span: Span, data: bytes) -> int:
+        feed.told = self._stored
         feed.time = max(feed.time, span.time)
         feed.room -= len(data)
         self.outbox.append((route, data))

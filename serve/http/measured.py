@@ -121,7 +121,6 @@ class Measured:
         elif 0 < status < 400 and name in self._trouble:
             self._trouble.pop(name).over(now, f"{name}: requests are answered again")
 
-
     def _counters(self, name: str, status: int) -> tuple[Counter, Histogram]:
         found = self._counted.get((name, status))
         if found is None:

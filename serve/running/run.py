@@ -49,8 +49,10 @@ from driftline.serve.hosting.config import ServiceConfig
 from driftline.serve.running.deployment import ENDS_WITHIN_S, Deploy, Serving, on_this_machine
 from driftline.serve.running.opening import POLICY
 
-SUPERVISE_EVERY_S = 0.05
-"""How often processes are looked at that have not ended."""
+SUPERVISE_EVERY_S, SUPERVISE_SOON_S = 0.25, 0.05
+"""How often processes are looked at; and soon after one has ended, as it is started again."""
+
+SOON_FOR_S = 10.0
 
 TELL_EVERY_S = 10.0
 """How often it is told why the end takes long."""
@@ -143,10 +145,10 @@ class _Run:
     ) -> Stop | RunOutcome:
         """Serve; returns how the session has ended."""
         front, signals, deployment = self._front, self._signals, self._deployment
-        supervise_at, end_at, tell_at = 0.0, inf, inf
+        supervise_at, soon_until, end_at, tell_at = 0.0, 0.0, inf, inf
 
         def look() -> Stop | RunOutcome | None:
-            nonlocal supervise_at, end_at, tell_at
+            nonlocal supervise_at, soon_until, end_at, tell_at
             now = monotonic()
             signals.check()
             asked = signals.asked.name if signals.asked is not None else deployment.asked
@@ -167,8 +169,10 @@ class _Run:
                 log.warning(text, reason, extra=about("ending", reason=reason))
             elif http.ended and not asked:
                 raise Unavailable(f"the HTTP server has ended: {http.error}")
-            if now >= supervise_at or deployment.has_lost_one or children.has_lost_one:
-                supervise_at = now + SUPERVISE_EVERY_S
+            if deployment.has_lost_one or children.has_lost_one:
+                supervise_at, soon_until = now, now + SOON_FOR_S
+            if now >= supervise_at:
+                supervise_at = now + (SUPERVISE_SOON_S if now < soon_until else SUPERVISE_EVERY_S)
                 children.supervise(http.silent_s)
                 deployment.supervise()
             return front.outcome or deployment.outcome

@@ -92,8 +92,12 @@ class Live:
         following = Following("v-0", "session", since, ROOM_BYTES)
         parts = self.view, following, 0, Pace(100.0, 1_000), Retained(10, lambda: 0.0)
         self.host = ViewHost("v-0", *parts, lambda: None, lambda: self.view.clock_s)
-        self.feeds.take(b"route", following.follow(0), 0.0)
+        self.follow()
         self.feeds.turn(0.0)
+
+    def follow(self) -> None:
+        """The host says that it is there."""
+        self.feeds.take(b"route", self.host.following.follow(0), 0.0)
 
     def deliver(self) -> None:
         """What the feed has given comes, as far as the host takes it."""
@@ -186,9 +190,12 @@ def test_a_calm_moment_or_the_end_is_a_good_time_for_a_checkpoint(
 ) -> None:
     live = Live()
     live.feeds.forward(span(0, outputs))
-    live.feeds.stored(outputs)
     while live.turn():
         pass
+    live.feeds.stored(outputs)
+    assert not live.feeds.outbox  # nobody is woken up for it
+    live.follow()
+    live.turn()
     assert not live.saves()
     live.host.ending = ending
     live.turn(0.0 if ending else CALM_S)
