@@ -75,19 +75,11 @@ def read_operations(index: Index) -> list[Operation]:
     refused = 404, 410, 503
     queried = *refused, 422
     times = AT, AFTER
-    return [
+    return [  # those that are asked for most often first, as requests are matched in this order
         Operation(
             "GET", "/search", reads.search, "search", "Search documents.",
             (Q, LIMIT, CURSOR, SORT, FACET, FIELD, SNIPPETS, *times),
             answer=shapes.SEARCH, refusals=queried, tag="search",
-        ),
-        Operation(
-            "GET", "/count", reads.count, "count", "How many documents a query finds.",
-            (Q, *times), answer=shapes.COUNT, refusals=queried, tag="search",
-        ),
-        Operation(
-            "GET", "/explain", reads.explain, "explain", "Why a document has its score.",
-            (Q, EXPLAINED, *times), answer=shapes.EXPLAINED, refusals=queried, tag="search",
         ),
         Operation(
             "GET", "/documents/{id:path}/like", reads.like, "like", "Documents like this one.",
@@ -97,6 +89,14 @@ def read_operations(index: Index) -> list[Operation]:
         Operation(
             "GET", "/documents/{id:path}", reads.get, "get_document", "A document.",
             (ID, *times), answer=shapes.GOT, refusals=refused, tag="documents",
+        ),
+        Operation(
+            "GET", "/count", reads.count, "count", "How many documents a query finds.",
+            (Q, *times), answer=shapes.COUNT, refusals=queried, tag="search",
+        ),
+        Operation(
+            "GET", "/explain", reads.explain, "explain", "Why a document has its score.",
+            (Q, EXPLAINED, *times), answer=shapes.EXPLAINED, refusals=queried, tag="search",
         ),
     ]  # fmt: skip
 
@@ -114,8 +114,7 @@ class _Reads:
         collection = self._index.collection(call)
         _check_fields(call, collection)
         sort, field = _sort(call[SORT])
-        query = pack((collection.name, collection.fingerprint(), call[Q], call[SORT]))
-        cursor = decode(call[CURSOR], query) if call[CURSOR] else None
+        cursor = decode(call[CURSOR], _query(call, collection)) if call[CURSOR] else None
         if cursor is None:
             time = as_of(self._index.backend, call)
         elif call[AT] not in (None, cursor.time):
@@ -141,7 +140,7 @@ class _Reads:
         if found.hits and seen < found.total:
             place = found.hits[-1].place
             after = Cursor(time, seen, place.score, place.time, place.value)
-            answer["cursor"] = encode(after, query)
+            answer["cursor"] = encode(after, _query(call, collection))
         return json_answer(dumps(answer))
 
     async def count(self, call: Call) -> Response:
@@ -204,6 +203,11 @@ class _Reads:
 
     async def _ask_one(self, call: Call, question: dict[str, object]) -> Answer:
         return await self._index.ask_one(question, call[AFTER], call.settings.within_s)
+
+
+def _query(call: Call, collection: Collection) -> bytes:
+    """What a cursor belongs to."""
+    return pack((collection.name, collection.fingerprint(), call[Q], call[SORT]))
 
 
 def _page(call: Call) -> dict[str, object]:

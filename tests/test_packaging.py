@@ -1,0 +1,32 @@
+"""The versions that the two commands of the README install fit every Python that is promised."""
+
+from __future__ import annotations
+
+import tomllib
+from importlib.metadata import PackageNotFoundError, metadata
+from pathlib import Path
+
+import pytest
+from packaging.specifiers import SpecifierSet
+
+ROOT = Path(__file__).resolve().parent.parent
+
+LINES = (ROOT / "constraints.txt").read_text().splitlines()
+
+PINNED = [line for line in LINES if "==" in line and not line.startswith("#")]
+
+
+@pytest.mark.parametrize("pinned", PINNED)
+def test_a_pinned_version_can_be_had_for_the_oldest_python_that_is_promised(pinned: str) -> None:
+    """Debian 12 has 3.11.2: a package that asks for 3.11.5 would end both commands there."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    oldest = project["requires-python"].removeprefix(">=") + ".0"
+    name, _, version = pinned.partition(";")[0].strip().partition("==")
+    try:
+        found = metadata(name)
+    except PackageNotFoundError:
+        pytest.skip("it is not installed here")
+    if found["Version"] != version:
+        pytest.skip(f"version {found['Version']} is installed here")
+    asks = found["Requires-Python"] or ""
+    assert oldest in SpecifierSet(asks), f"{pinned} asks for Python {asks}"
