@@ -64,10 +64,10 @@ class Looped(Generic[Result]):
             return
         if result is not None:
             self._result.set_result(result)
-        elif more or runtime.has_input():
+        elif more or (files := runtime.quiet_files()) is None:
             self.soon()
         else:
-            self._watch(runtime.files)
+            self._watch(files)
             pause_s = max(0.0, min(runtime.tick_at - monotonic(), WAIT_S))
             self._schedule(self._loop.call_later(pause_s, self._turn))
 

@@ -236,20 +236,20 @@ class Runtime:
         """When a turn is due, even if no message comes (seconds, monotonic)."""
         return min((min(seat.tick_at, seat.party.tick_by) for seat in self._seats), default=inf)
 
-    def has_input(self) -> bool:
-        """Whether something has come that a turn would take."""
-        for seat in self._seats:
-            seat.arm(self._poller)
-        return bool(self._poller.poll(0))
-
-    @property
-    def files(self) -> set[int]:
+    def quiet_files(self) -> set[int] | None:
         """The files of which one can be read as soon as something comes, for a loop that waits in
-        place of this one. Precondition: the last call was `has_input`, and there was none."""
+        place of this one; None: something has come already, and a turn would take it."""
+        if self._has_input():
+            return None
         return {
             each if isinstance(each, int) else self._file_of(each)
             for each, _ in self._poller.sockets
         }
+
+    def _has_input(self) -> bool:
+        for seat in self._seats:
+            seat.arm(self._poller)
+        return bool(self._poller.poll(0))
 
     def _file_of(self, socket: zmq.Socket[bytes]) -> int:
         file = self._files.get(socket)
@@ -263,7 +263,7 @@ class Runtime:
 
     def _rest(self, now: float) -> None:
         """Collect garbage and give memory back, if no message has come."""
-        if not self.has_input():
+        if not self._has_input():
             if self._collector is not None and self._collector.is_due(now):
                 self._collector.rest(now)
             self._freed.rest(now)

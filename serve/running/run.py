@@ -14,7 +14,6 @@ import socket
 from collections.abc import Callable
 from contextlib import ExitStack
 from functools import partial
-from math import inf
 from pathlib import Path
 from time import monotonic, time_ns
 
@@ -31,8 +30,7 @@ from driftline.deploy.host.runtime import Runtime
 from driftline.deploy.host.signals import Signals
 from driftline.deploy.parties.front import Front
 from driftline.deploy.run.leftovers import clear_drafts, socket_folder
-from driftline.engine.errors import Unavailable, error_of
-from driftline.engine.events import about, log
+from driftline.engine.errors import error_of
 from driftline.engine.flow.loading import load_flow
 from driftline.engine.flow.plan import plan
 from driftline.engine.policy import policy
@@ -46,16 +44,9 @@ from driftline.serve.gateway.server import HttpServer, Listening
 from driftline.serve.gateway.service import Service, Waiting
 from driftline.serve.hosting.children import Children
 from driftline.serve.hosting.config import ServiceConfig
-from driftline.serve.running.deployment import ENDS_WITHIN_S, Deploy, Serving, on_this_machine
+from driftline.serve.running.deployment import Deploy, Serving, on_this_machine
+from driftline.serve.running.lookout import Lookout
 from driftline.serve.running.opening import POLICY
-
-SUPERVISE_EVERY_S, SUPERVISE_SOON_S = 0.25, 0.05
-"""How often processes are looked at; and soon after one has ended, as it is started again."""
-
-SOON_FOR_S = 10.0
-
-TELL_EVERY_S = 10.0
-"""How often it is told why the end takes long."""
 
 
 def run_service(
@@ -144,44 +135,12 @@ class _Run:
         self, children: Children, server: Callable[[_Run], HttpServer]
     ) -> Stop | RunOutcome:
         """Serve; returns how the session has ended."""
-        front, signals, deployment = self._front, self._signals, self._deployment
-        supervise_at, soon_until, end_at, tell_at = 0.0, 0.0, inf, inf
-
-        def look() -> Stop | RunOutcome | None:
-            nonlocal supervise_at, soon_until, end_at, tell_at
-            now = monotonic()
-            signals.check()
-            asked = signals.asked.name if signals.asked is not None else deployment.asked
-            children.ending = bool(asked)
-            if asked and not front.draining:
-                if end_at > now + ENDS_WITHIN_S:
-                    end_at = now + ENDS_WITHIN_S
-                    told = about("asked-to-end", signal=asked)
-                    log.info("%s: no more is taken", asked, extra=told)
-                    http.stop()
-                if http.ended or now >= end_at:
-                    front.drain()
-                    tell_at = now + TELL_EVERY_S
-            elif now >= tell_at:
-                tell_at = now + TELL_EVERY_S
-                reason = deployment.waits or "what was taken is worked off, and saved"
-                text = "it has not ended yet: %s. A kill -9 loses nothing"
-                log.warning(text, reason, extra=about("ending", reason=reason))
-            elif http.ended and not asked:
-                raise Unavailable(f"the HTTP server has ended: {http.error}")
-            if deployment.has_lost_one or children.has_lost_one:
-                supervise_at, soon_until = now, now + SOON_FOR_S
-            if now >= supervise_at:
-                supervise_at = now + (SUPERVISE_SOON_S if now < soon_until else SUPERVISE_EVERY_S)
-                children.supervise(http.silent_s)
-                deployment.supervise()
-            return front.outcome or deployment.outcome
-
         children.wake(self._runtime)
-        looped: Looped[Stop | RunOutcome] = Looped(self._runtime, look)
-        self._soon = looped.soon
         http = server(self)
         try:
+            lookout = Lookout(self._front, self._signals, self._deployment, children, http)
+            looped: Looped[Stop | RunOutcome] = Looped(self._runtime, lookout.look)
+            self._soon = looped.soon
             return await looped.result()
         finally:
             http.stop()

@@ -1,0 +1,91 @@
+"""What is looked after between the turns of a service: whether it is to end, and what has died.
+
+At SIGTERM, or `driftline stop`, no further request is taken; once those that are under way have
+ended, or after `ENDS_WITHIN_S`, the front drains, and the flow ends in good order.
+"""
+
+from __future__ import annotations
+
+from math import inf
+from time import monotonic
+
+from driftline.coordinator.registry import RunOutcome
+from driftline.deploy.host.signals import Signals
+from driftline.deploy.parties.front import Front
+from driftline.engine.errors import Unavailable
+from driftline.engine.events import about, log
+from driftline.engine.wire.messages import Stop
+from driftline.serve.gateway.server import HttpServer
+from driftline.serve.hosting.children import Children
+from driftline.serve.running.deployment import ENDS_WITHIN_S, Deployment
+
+SUPERVISE_EVERY_S, SUPERVISE_SOON_S = 0.25, 0.05
+"""How often processes are looked at; and while some are started again, as each has its time."""
+
+SOON_FOR_S = 10.0
+"""After the end of a process others may end, too, and it may end again."""
+
+TELL_EVERY_S = 10.0
+"""How often it is told why the end takes long."""
+
+
+class Lookout:
+    """Looks after one session."""
+
+    def __init__(
+        self,
+        front: Front,
+        signals: Signals,
+        deployment: Deployment,
+        children: Children,
+        http: HttpServer,
+    ) -> None:
+        self._front = front
+        self._signals = signals
+        self._deployment = deployment
+        self._children = children
+        self._http = http
+        self._end_at = self._tell_at = inf
+        self._supervise_at = self._soon_until = 0.0
+
+    def look(self) -> Stop | RunOutcome | None:
+        """Do what is due. Returns how the session has ended, once it has.
+
+        Raises DriftlineError if the service cannot go on.
+        """
+        now = monotonic()
+        self._signals.check()
+        signal = self._signals.asked
+        asked = self._deployment.asked if signal is None else signal.name
+        self._children.ending = bool(asked)
+        if asked:
+            self._end(asked, now)
+        elif self._http.ended:
+            raise Unavailable(f"the HTTP server has ended: {self._http.error}")
+        self._supervise(now)
+        return self._front.outcome or self._deployment.outcome
+
+    def _end(self, asked: str, now: float) -> None:
+        """The end was asked for."""
+        front, http = self._front, self._http
+        if self._end_at == inf:
+            self._end_at = now + ENDS_WITHIN_S
+            log.info("%s: no more is taken", asked, extra=about("asked-to-end", signal=asked))
+            http.stop()
+        if not front.draining and (http.ended or now >= self._end_at):
+            front.drain()
+            self._tell_at = now + TELL_EVERY_S
+        elif now >= self._tell_at:
+            self._tell_at = now + TELL_EVERY_S
+            reason = self._deployment.waits or "what was taken is worked off, and saved"
+            text = "it has not ended yet: %s. A kill -9 loses nothing"
+            log.warning(text, reason, extra=about("ending", reason=reason))
+
+    def _supervise(self, now: float) -> None:
+        if self._deployment.has_lost_one or self._children.has_lost_one:
+            self._supervise_at, self._soon_until = now, now + SOON_FOR_S
+        if now >= self._supervise_at:
+            is_soon = now < self._soon_until
+            self._supervise_at = now + (SUPERVISE_SOON_S if is_soon else SUPERVISE_EVERY_S)
+            self._children.supervise(self._http.silent_s)
+            self._deployment.supervise()
