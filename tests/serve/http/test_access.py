@@ -212,3 +212,17 @@ def test_a_name_that_was_made_to_lead_here_is_not_answered_without_tokens(
 def test_this_machine_is_answered_by_all_its_names(host: str) -> None:
     check_host(host)
     check_host("")  # HTTP/1.0
+
+
+def test_a_request_with_two_hosts_is_refused(tmp_path: Path) -> None:
+    """A proxy might have looked at the other one."""
+
+    async def drive() -> None:
+        async with client_of(Service(tmp_path)) as client:
+            hosts = [("Host", "localhost"), ("Host", "evil.example")]
+            for headers in (hosts, hosts[::-1]):
+                answer = await client.get("/count", params={"q": "a"}, headers=headers)
+                assert answer.status_code == 400
+                assert "Host is there twice" in answer.json()["error"]["message"]
+
+    asyncio.run(drive())
