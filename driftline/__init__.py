@@ -124,7 +124,13 @@ if not TYPE_CHECKING:  # type checkers know the names above, and no others
     def __getattr__(name: str) -> object:
         for module, names in MODULES.items():
             if name in names:
-                return getattr(importlib.import_module(module), name)
+                try:
+                    return getattr(importlib.import_module(module), name)
+                except ModuleNotFoundError as error:
+                    if not module.startswith("driftline.index.client."):
+                        raise
+                    needs = f"{name} needs {error.name}: pip install 'driftline[client]'"
+                    raise ImportError(needs) from None
         raise AttributeError(f"driftline has no {name!r}")
 
 

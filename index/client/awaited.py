@@ -338,14 +338,14 @@ class AsyncIndexClient:
         # Without it, a connection that breaks before the first event would leave a gap.
         followed.at = followed.at or await self._do(self._requests.now())
         attempts = self._attempts()
-        while True:
+        while not followed.is_over():
             try:
                 async with self._opened("GET", followed.path, followed.begin()) as parts:
                     async for data in parts:
                         attempts.worked(monotonic())
                         for event in followed.take(data):
                             yield event
-                        if followed.over:
+                        if followed.is_over():
                             return
                 raise Unavailable("unavailable", f"{self._reach.url} has ended the stream")
             except ServiceError as error:

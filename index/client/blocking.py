@@ -319,13 +319,13 @@ class IndexClient:
 
     def _events(self, followed: Followed[T]) -> Generator[T, None, None]:
         attempts = self._attempts()
-        while True:
+        while not followed.is_over():
             try:
                 with self._opened("GET", followed.path, followed.begin()) as parts:
                     for data in parts:
                         attempts.worked(monotonic())
                         yield from followed.take(data)
-                        if followed.over:
+                        if followed.is_over():
                             return
                 raise Unavailable("unavailable", f"{self._reach.url} has ended the stream")
             except ServiceError as error:

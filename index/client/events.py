@@ -76,8 +76,7 @@ class Followed(Generic[T]):
         self._read = read
         self._reader = EventReader()
 
-    @property
-    def over(self) -> bool:
+    def is_over(self) -> bool:
         """Whether all events were given that are wanted."""
         return bool(self._until) and self.at >= self._until
 

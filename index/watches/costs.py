@@ -41,7 +41,7 @@ def check(query: Part) -> None:
         if cost > WORDS_MAX:
             leaf = str(dearest[field])
             raise WatchTooCostly(
-                f"the phrases of a watch can have {WORDS_MAX} words in all, or "
+                f"the phrases of a watch can have {WORDS_MAX} words in one field, or "
                 f"{WORDS_MAX // SLOPPY} if they have a ~, because of texts of 1 MiB: leave {leaf} "
                 "out, write it without ~, or make several watches of it",
                 leaf,

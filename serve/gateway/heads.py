@@ -10,7 +10,7 @@ import asyncio
 import socket
 from collections.abc import Callable
 
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 HEAD_BYTES_MAX = 1 << 16
 """A head that is not whole after so many bytes is refused; what comes at once may be more."""
@@ -21,6 +21,9 @@ being read for minutes, though slowly it is."""
 
 CONNECTION = "driftline.connection"
 """In the `state` of a request's scope: its `Connection`."""
+
+PIPELINED_MAX = 16
+"""So many requests may wait for their turn on a connection; behind them it is not read."""
 
 LINGER_S = 1.0
 """How long a refused connection is read from, for nothing."""
@@ -97,7 +100,7 @@ class InOne(asyncio.Transport):
 
     def _send(self) -> None:
         written, self._written = self._written, []
-        if written:
+        if written and not self._transport.is_closing():
             self._transport.write(b"".join(written) if len(written) > 1 else written[0])
 
 
@@ -115,9 +118,14 @@ class BoundedHttp(HttpToolsProtocol):
             connected.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, UNSENT_BYTES)
         self.transport = InOne(transport)
         self._connection = Connection(self.transport.abort)
+        self._answered: list[RequestResponseCycle] = []
+        """The requests that are being answered, or will be; they may all have come at once."""
 
     def connection_lost(self, exc: Exception | None) -> None:
         super().connection_lost(exc)
+        for cycle in self._answered:  # the base class tells the last one only
+            cycle.disconnected = True
+            cycle.message_event.set()
         self._connection.lose()
 
     def data_received(self, data: bytes) -> None:
@@ -145,3 +153,11 @@ class BoundedHttp(HttpToolsProtocol):
     def on_headers_complete(self) -> None:
         self._is_in_head = False
         super().on_headers_complete()
+        self._answered = [each for each in self._answered if not each.response_complete]
+        self._answered.append(self.cycle)
+        if 0 < len(self.pipeline) <= PIPELINED_MAX:
+            self.flow.resume_reading()  # or nobody would see the client leave
+
+    def on_body(self, body: bytes) -> None:
+        if self.scope["method"] not in ("GET", "HEAD"):  # theirs nobody reads, which would stop
+            super().on_body(body)  # the reading, and nobody would see the client leave

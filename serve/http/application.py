@@ -88,8 +88,9 @@ def build(
         exception_handlers={HTTPException: _no_route, Exception: _failed},  # type: ignore[dict-item]
     )
     # Operations answer whatever becomes of them: they need nothing around them.
-    router = Router(routes([*all_of_it, served], Ground(settings)), default=others)
-    return Measured(router, registry)
+    own = routes([*all_of_it, served], Ground(settings))
+    others.router.redirect_slashes = False
+    return Measured(Router(own, redirect_slashes=False, default=others), registry)
 
 
 def _common(backend: Backend, ready: Ready, registry: CollectorRegistry) -> list[Operation]:
@@ -147,16 +148,18 @@ def _common(backend: Backend, ready: Ready, registry: CollectorRegistry) -> list
 
 
 async def _no_route(request: Request, error: HTTPException) -> Response:
-    text = f"there is nothing at {request.scope['path'][:200]!r}: see /openapi.json"
-    code = "path" if error.status_code == STATUS["path"] else "invalid"
-    return _told(request, Refused(code, text))
+    path = request.scope["path"][:200]
+    if error.status_code == STATUS["method"]:
+        allowed = (error.headers or {}).get("Allow", "")
+        return _told(request, Refused("method", f"here one can {allowed}"), {"Allow": allowed})
+    return _told(request, Refused("path", f"there is nothing at {path!r}: see /openapi.json"))
 
 
 async def _failed(request: Request, error: Exception) -> Response:
     return _told(request, INTERNAL)
 
 
-def _told(request: Request, refused: Refused) -> Response:
+def _told(request: Request, refused: Refused, headers: Mapping[str, str] | None = None) -> Response:
     told: Told = request.scope[TOLD]
     told.code = refused.code
-    return problem(refused)
+    return problem(refused, headers)

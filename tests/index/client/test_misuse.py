@@ -160,6 +160,20 @@ def test_a_stream_does_not_wait_for_what_is_no_label(service: Serving) -> None:
         next(index.changes("00000000000000", until="zz"))
 
 
+def test_a_stream_that_is_over_asks_for_nothing(service: Serving) -> None:
+    with IndexClient(service.url, token=service.token) as index:
+        at = index.count("*").at
+        changes = index.changes(at, until=at)
+    assert list(changes) == []
+
+    async def drive() -> None:
+        async with AsyncIndexClient(service.url, token=service.token) as index:
+            changes = index.changes(at, until=at)
+        assert [change async for change in changes] == []
+
+    asyncio.run(drive())
+
+
 def test_a_text_alone_is_one_field(service: Serving) -> None:
     with IndexClient(service.url, token=service.token, session=True) as index:
         index.put("misuse", {"title": "alone", "tags": ["a"]})

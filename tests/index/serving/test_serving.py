@@ -210,3 +210,11 @@ def test_a_command_says_which_packages_it_needs() -> None:
     assert said.returncode == 1
     assert "driftline serve needs starlette: pip install 'driftline[index]'" in said.stderr
     assert "Traceback" not in said.stderr
+
+
+def test_the_client_says_which_packages_it_needs() -> None:
+    asked = "import sys; sys.modules['httpx'] = None; from driftline import IndexClient"
+    said = subprocess.run(
+        [sys.executable, "-c", asked], cwd=ROOT, capture_output=True, text=True, timeout=60
+    )
+    assert "IndexClient needs httpx: pip install 'driftline[client]'" in said.stderr

@@ -91,6 +91,9 @@ class Written(asyncio.Transport):
     def write(self, data: bytes | bytearray | memoryview) -> None:
         self.said.append(bytes(data))
 
+    def is_closing(self) -> bool:
+        return b"closed" in self.said
+
     def close(self) -> None:
         self.said.append(b"closed")
 

@@ -76,23 +76,72 @@ def test_too_many_requests_at_one_time_are_refused_and_places_are_given_back(
     asyncio.run(drive())
 
 
-def test_a_question_is_taken_back_when_its_client_leaves(tmp_path: Path) -> None:
+WAITS = f"GET /count?q=a&after={LATER} HTTP/1.1\r\nHost: localhost\r\n"
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        f"{WAITS}\r\n",
+        f"{WAITS}\r\n" * 3,  # all of which the server reads at once
+        f"GET /changes HTTP/1.1\r\nHost: localhost\r\n\r\n{WAITS}\r\n",
+        f"{WAITS}Content-Length: 200000\r\n\r\n{'a' * 200_000}",  # that nobody wants
+    ],
+    ids=["one", "several", "a stream and one", "one with a body"],
+)
+def test_who_leaves_is_noticed_at_once_and_the_log_is_silent(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, asked: str
+) -> None:
+    async def drive() -> None:
+        service = Service(tmp_path)
+        async with served(service, Settings(within_s=600)) as client:
+            url = client.base_url
+            _, writer = await asyncio.open_connection(url.host, url.port)
+            writer.write(asked.encode())
+            while await at_work(client) == 0:
+                await asyncio.sleep(0.005)
+            await asyncio.sleep(0)
+            writer.transport.abort()
+            async with asyncio.timeout(20):
+                while await at_work(client):
+                    await asyncio.sleep(0.005)
+            assert not service.asking
+
+    with caplog.at_level(logging.WARNING):
+        asyncio.run(drive())
+    assert caplog.text == ""
+
+
+async def at_work(client: httpx.AsyncClient) -> int:
+    """How many requests of others are at work."""
+    metrics = (await client.get("/metrics")).text
+    figure = "driftline_http_open_requests "
+    (line,) = [each for each in metrics.splitlines() if each.startswith(figure)]
+    return round(float(line.removeprefix(figure))) - 1
+
+
+@pytest.mark.parametrize("reads", [0, 1000])
+def test_who_leaves_in_the_middle_of_an_answer_leaves_no_error_line(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, reads: int
+) -> None:
     async def drive() -> None:
         service = Service(tmp_path)
         async with served(service) as client:
             url = client.base_url
-            _, writer = await asyncio.open_connection(url.host, url.port)
-            writer.write(
-                f"GET /count?q=a&after={LATER} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode()
-            )
-            while not service.asking:
-                await asyncio.sleep(0.005)
-            assert service.cancelled == 0
-            writer.transport.abort()
-            while not service.cancelled:
+            for n in range(6):
+                await client.put(f"/documents/{n}", json={"text": "a " * 450_000})
+            for _ in range(20):
+                reader, writer = await asyncio.open_connection(url.host, url.port, limit=1000)
+                path = "/search?q=a&limit=6&snippets=0&field=text"
+                writer.write(f"GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
+                await (reader.readexactly(reads) if reads else asyncio.sleep(0.001))
+                writer.transport.abort()
+            while await at_work(client):
                 await asyncio.sleep(0.005)
 
-    asyncio.run(drive())
+    with caplog.at_level(logging.WARNING):
+        asyncio.run(drive())
+    assert caplog.text == ""
 
 
 def test_a_failure_is_told_to_the_log_and_not_to_the_client(
