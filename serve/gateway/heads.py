@@ -7,10 +7,14 @@ in one piece, if its head and its body are written at once.
 from __future__ import annotations
 
 import asyncio
+import logging
 import socket
 from collections.abc import Callable
+from time import monotonic
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
+
+from driftline.engine.events import Trouble
 
 HEAD_BYTES_MAX = 1 << 16
 """A head that is not whole after so many bytes is refused; what comes at once may be more."""
@@ -28,15 +32,28 @@ PIPELINED_MAX = 16
 LINGER_S = 1.0
 """How long a refused connection is read from, for nothing."""
 
-_TEXT = (
-    b'{"error":{"code":"large","message":"the line and the headers of a request have more than '
-    b'65536 bytes"}}'
-)
 
-_REFUSAL = (
-    b"HTTP/1.1 431 Request Header Fields Too Large\r\ncontent-type: application/json\r\n"
-    b"connection: close\r\ncontent-length: %d\r\n\r\n%s" % (len(_TEXT), _TEXT)
+def _refusal(status: bytes, code: bytes, message: bytes) -> bytes:
+    text = b'{"error":{"code":"%s","message":"%s"}}' % (code, message)
+    head = b"content-type: application/json\r\nconnection: close\r\ncontent-length:"
+    return b"HTTP/1.1 %s\r\n%s %d\r\n\r\n%s" % (status, head, len(text), text)
+
+
+_TOO_LARGE = _refusal(
+    b"431 Request Header Fields Too Large",
+    b"large",
+    b"the line and the headers of a request have more than %d bytes" % HEAD_BYTES_MAX,
 )
+_NO_HTTP = _refusal(b"400 Bad Request", b"invalid", b"this is no request of HTTP/1.1")
+
+_TLS = b"\x16\x03"
+"""So TLS begins."""
+
+_errors = logging.getLogger("uvicorn.error.http")
+_errors.setLevel(logging.ERROR)
+"""Of uvicorn: a warning for each thing that strangers send would fill the log."""
+
+_no_http = Trouble("no-http")
 
 
 class Connection:
@@ -111,8 +128,10 @@ class BoundedHttp(HttpToolsProtocol):
     """Bytes of the head that has begun."""
     _is_in_head = True
     _is_refused = False
+    _speaks_tls = False
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        self.logger = _errors
         super().connection_made(transport)
         if (connected := transport.get_extra_info("socket")) is not None:
             connected.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, UNSENT_BYTES)
@@ -132,6 +151,7 @@ class BoundedHttp(HttpToolsProtocol):
         if self._is_refused:
             return
         if self._is_in_head:
+            self._speaks_tls = not self._head and data.startswith(_TLS)
             self._head += len(data)
         super().data_received(data)
         if self._is_in_head and self._head > HEAD_BYTES_MAX and not self.transport.is_closing():
@@ -140,10 +160,18 @@ class BoundedHttp(HttpToolsProtocol):
     def _refuse(self) -> None:
         """Say so, and read on for a moment: else what is unread would take the answer with it."""
         self._is_refused = True
-        self.transport.write(_REFUSAL)
+        self.transport.write(_TOO_LARGE)
         if self.transport.can_write_eof():
             self.transport.write_eof()
         asyncio.get_running_loop().call_later(LINGER_S, self.transport.close)
+
+    def send_400_response(self, msg: str) -> None:
+        """Refuse what is no HTTP."""
+        where = self.client[0] if self.client else "a client"
+        why = ": it is TLS, which is not spoken here" if self._speaks_tls else ""
+        _no_http.failed(monotonic(), f"{where} has sent what is no HTTP{why}")
+        self.transport.write(_NO_HTTP)
+        self.transport.close()
 
     def on_message_begin(self) -> None:
         self._head, self._is_in_head = 0, True

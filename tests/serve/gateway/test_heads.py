@@ -12,6 +12,8 @@ import pytest
 import uvicorn
 from starlette.types import Receive, Scope, Send
 
+from driftline.engine.events import Trouble
+from driftline.serve.gateway import heads
 from driftline.serve.gateway.heads import HEAD_BYTES_MAX, BoundedHttp, InOne
 
 BEGINNING = b"POST / HTTP/1.1\r\nhost: here\r\n"
@@ -79,6 +81,26 @@ def test_a_body_of_any_size_and_many_requests_pass() -> None:
     small = [BEGINNING + b"a: " + b"a" * 30_000 + b"\r\n", b"content-length: 0\r\n\r\n"]
     answers = asyncio.run(asked(large, *[small] * 8))
     assert answers == [b"HTTP/1.1 200 OK %d" % len(body), *[b"HTTP/1.1 200 OK 0"] * 8]
+
+
+@pytest.mark.parametrize(
+    ("sent", "told"),
+    [
+        (b"\x16\x03\x01\x02\x00\x01\x00", "127.0.0.1 has sent what is no HTTP: it is TLS, which"),
+        (b"no HTTP at all\r\n\r\n", "127.0.0.1 has sent what is no HTTP"),
+    ],
+)
+def test_what_is_no_http_is_refused_as_json_and_told_once(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, sent: bytes, told: str
+) -> None:
+    monkeypatch.setattr(heads, "_no_http", Trouble("no-http"))
+    for _ in range(5):
+        [answer] = asyncio.run(asked([sent]))
+        status, _, text = answer.partition(b" {")
+        assert status == b"HTTP/1.1 400 Bad Request"
+        assert json.loads(b"{" + text)["error"]["code"] == "invalid"
+    [line] = caplog.messages
+    assert line.startswith(told)
 
 
 class Written(asyncio.Transport):
