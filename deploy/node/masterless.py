@@ -24,7 +24,7 @@ from math import inf
 from driftline.engine.errors import MalformedMessage
 
 SILENT_AFTER_S = 0.02
-"""Seconds without news of the master, after it was told some, after which nodes tell themselves. At
+"""Seconds without news of the master, while there are some, after which nodes tell themselves. At
 high load it speaks every millisecond, and windows are full after some ten."""
 
 TELL_EVERY_S = 0.005
@@ -40,10 +40,8 @@ class Masterless:
     def __init__(self, others: Iterable[str], start: int) -> None:
         self._of_others = dict.fromkeys(others, start)
         self._by_master = start
-        self._told_master = start
-        """How far the master was told that this node is."""
         self._since = inf
-        """Since when the master knows more, by this node, than it has said."""
+        """Since when this node knows more than the master has said."""
         self._told = start
         self.delivered = start
         """The consumer has the outputs of this node below this time."""
@@ -55,7 +53,7 @@ class Masterless:
     def progress(self, delivered: int, now: float) -> None:
         """The master has said up to where all is delivered."""
         self._by_master = max(self._by_master, delivered)
-        self._since = now if self._told_master > self._by_master else inf
+        self._since = now if self.delivered > self._by_master else inf
         self._plan(now)
 
     def deliver(self, delivered: int, now: float) -> None:
@@ -63,14 +61,9 @@ class Masterless:
         if delivered <= self.delivered:
             return
         self.delivered = delivered
-        if self.tell_by == inf:
-            self._plan(now)
-
-    def told_master(self, now: float) -> None:
-        """The master was told how far this node is: from now on it may be silent."""
-        self._told_master = self.delivered
-        if self._since == inf and self._told_master > self._by_master:
+        if self._since == inf and delivered > self._by_master:
             self._since = now
+        if self.tell_by == inf:
             self._plan(now)
 
     def hear(self, node: str, delivered: int) -> None:

@@ -357,7 +357,6 @@ class Node(Recovering):
         """Acknowledge all work that peers and the master have not heard of."""
         self._send_all(self._stages.peers.acknowledge(*self._tracking.for_peers()))
         self.send("master", self._tracking.for_master(self.barrier.left))
-        self._masterless.told_master(self.now)
 
     def _tell_delivered(self) -> None:
         """Tell the fronts and the other nodes how far this node's outputs are delivered."""

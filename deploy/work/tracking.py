@@ -22,11 +22,7 @@ from driftline.engine.labels import INFINITY
 from driftline.engine.wire.messages import Acknowledge, Promise, Reached
 
 TELL_WITHIN_S = 0.005
-"""Seconds until the master is told, where it does the tracking."""
-
-TELL_AT_LEISURE_S = 0.05
-"""Seconds until it is told in label order: no output waits for that, and each time it is told wakes
-the master, the fronts and all nodes."""
+"""Seconds until news is told that no output waits for."""
 
 MANY_ROOTS = 8
 """News of so many roots is told at once: there is load, and the windows of fronts may be full."""
@@ -105,8 +101,6 @@ class Tracking:
         self._shuffles = speculative and plan.stages > 1
         """Whether there are several stages, and no gate holds elements back in the last one."""
         self._last_stage = plan.stages - 1
-        self._untold = 0
-        """Roots that were worked off, or delivered, since the master was told."""
         self._for_master = Acks()
         self._for_peers = Acks()
         self._delivered = 0
@@ -173,16 +167,12 @@ class Tracking:
             self._tell_soon(roots, now)
 
     def _tell_soon(self, roots: int, now: float) -> None:
-        self._untold += roots
-        if self._untold >= MANY_ROOTS or self.frontiers[-1] >= INFINITY:
-            within = 0.0
-        else:
-            within = TELL_AT_LEISURE_S if self._ordered else TELL_WITHIN_S
+        within = TELL_WITHIN_S if roots < MANY_ROOTS else 0.0
         self.tell_by = min(self.tell_by, now + within)
 
     def for_master(self, left: int = -1) -> Acknowledge | Reached:
         """All progress that the master has not heard of; `left`: see `Reached`."""
-        self.tell_by, self._untold = inf, 0
+        self.tell_by = inf
         delivered, tracker = min(self._delivered, INFINITY), self.tracker
         if not self._ordered:
             return Acknowledge(*self._for_master.take(), delivered)

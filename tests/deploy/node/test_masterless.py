@@ -18,7 +18,6 @@ def test_nothing_is_told_while_the_master_speaks() -> None:
     for time in range(6, 5000):
         now += 0.001
         node.deliver(time, now)
-        node.told_master(now)
         assert now < node.tell_by
         node.progress(time - 3, now)  # it is always a little behind
     assert not node.silent(now)
@@ -30,9 +29,7 @@ def test_nothing_is_told_while_the_master_speaks() -> None:
 def test_while_it_is_silent_all_is_told_but_not_too_often() -> None:
     node = Masterless(["node-1"], 5)
     node.progress(7, 1.0)
-    node.deliver(9, 1.4)
-    assert node.tell_by == float("inf"), "the master knows of no news yet"
-    node.told_master(1.5)
+    node.deliver(9, 1.5)
     assert node.tell_by == pytest.approx(1.5 + SILENT_AFTER_S)
     node.deliver(11, 1.51)
     assert node.tell_by == pytest.approx(1.5 + SILENT_AFTER_S)
@@ -41,22 +38,9 @@ def test_while_it_is_silent_all_is_told_but_not_too_often() -> None:
     assert node.tell_by == pytest.approx(1.6 + TELL_EVERY_S)
 
 
-def test_a_master_that_speaks_of_what_it_knows_is_not_silent() -> None:
-    """What came since is told to it later, so it cannot speak of it."""
-    node = Masterless(["node-1"], 5)
-    node.deliver(9, 1.0)
-    node.told_master(1.0)
-    node.deliver(12, 1.001)
-    node.progress(9, 1.002)
-    assert node.tell_by == float("inf")
-    node.told_master(1.05)
-    assert node.tell_by == pytest.approx(1.05 + SILENT_AFTER_S)
-
-
 def test_what_all_nodes_have_delivered_is_settled_after_a_while() -> None:
     node = Masterless(["node-1", "node-2"], 5)
-    node.deliver(20, 0.9)
-    node.told_master(1.0)
+    node.deliver(20, 1.0)
     node.hear("node-1", 12)
     node.hear("node-2", 15)
     assert node.to_settle(1.0 + SETTLE_AFTER_S - 0.1) == 0

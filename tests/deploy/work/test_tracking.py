@@ -7,13 +7,7 @@ from hypothesis import strategies as st
 
 from driftline.acker.tracker import Tracker
 from driftline.deploy.node.components import Components
-from driftline.deploy.work.tracking import (
-    MANY_ROOTS,
-    TELL_AT_LEISURE_S,
-    TELL_WITHIN_S,
-    Acks,
-    Tracking,
-)
+from driftline.deploy.work.tracking import MANY_ROOTS, TELL_WITHIN_S, Acks, Tracking
 from driftline.engine.flow.plan import plan
 from driftline.engine.labels import INFINITY
 from driftline.engine.policy import policy
@@ -55,8 +49,8 @@ def test_the_master_is_told_a_little_later_and_at_once_under_load() -> None:
     assert mine.tell_by == float("inf")
     mine.acks.cover(0, (0, 1), 1)
     mine.end_turn(now=5.0)
-    assert mine.tell_by == 5.0 + TELL_AT_LEISURE_S
-    mine.acks.cover(0, (1, 9), MANY_ROOTS - 1)
+    assert mine.tell_by == 5.0 + TELL_WITHIN_S
+    mine.acks.cover(0, (1, 9), MANY_ROOTS)
     mine.end_turn(now=5.001)
     assert mine.tell_by == 5.001
     assert mine.for_master() == Reached(0, 0, 9, (), 1), "no input is durable"
@@ -79,7 +73,6 @@ def test_without_an_order_nothing_is_tracked_here() -> None:
     mine.end_turn(now=0.0)
     assert mine.tracker.oldest() is None
     assert not mine.moved(0.0)
-    assert mine.tell_by == TELL_WITHIN_S, "outputs may wait for the master"
     assert mine.for_master() == Acknowledge(((1, 4, 99),), (), 0)
 
 
@@ -89,7 +82,7 @@ def test_peers_are_told_a_little_later_of_what_no_output_waits_for() -> None:
         node.acks.add(1, 4, 99)
     assert mine.end_turn(now=0.0) == ((), ())
     assert buffered.end_turn(now=0.0) == (((1, 4, 99),), ())
-    assert mine.tell_by == TELL_AT_LEISURE_S
+    assert mine.tell_by == TELL_WITHIN_S
     assert mine.for_peers() == (((1, 4, 99),), ())
     mine.acks.add(1, 4, 77)
     assert mine.end_turn(now=0.0) == ((), ())
