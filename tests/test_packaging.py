@@ -13,14 +13,16 @@ ROOT = Path(__file__).resolve().parent.parent
 
 LINES = (ROOT / "constraints.txt").read_text().splitlines()
 
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+
+OLDEST = PROJECT["requires-python"].removeprefix(">=") + ".0"
+
 PINNED = [line for line in LINES if "==" in line and not line.startswith("#")]
 
 
 @pytest.mark.parametrize("pinned", PINNED)
 def test_a_pinned_version_can_be_had_for_the_oldest_python_that_is_promised(pinned: str) -> None:
     """Debian 12 has 3.11.2: a package that asks for 3.11.5 would end both commands there."""
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    oldest = project["requires-python"].removeprefix(">=") + ".0"
     name, _, version = pinned.partition(";")[0].strip().partition("==")
     try:
         found = metadata(name)
@@ -29,4 +31,4 @@ def test_a_pinned_version_can_be_had_for_the_oldest_python_that_is_promised(pinn
     if found["Version"] != version:
         pytest.skip(f"version {found['Version']} is installed here")
     asks = found["Requires-Python"] or ""
-    assert oldest in SpecifierSet(asks), f"{pinned} asks for Python {asks}"
+    assert OLDEST in SpecifierSet(asks), f"{pinned} asks for Python {asks}"

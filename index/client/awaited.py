@@ -328,7 +328,7 @@ class AsyncIndexClient:
                 request.method, request.path, params=request.params, content=request.content
             )
         except httpx.TransportError as error:
-            raise closed() if self._http.is_closed else self._reach.broken(error) from None
+            raise self._reach.broken(error, self._http.is_closed) from None
         return answer(response)
 
     def _follow(self, followed: Followed[T]) -> AsyncEvents[T]:
@@ -366,4 +366,4 @@ class AsyncIndexClient:
                     raise refusal(response)
                 yield response.aiter_bytes()
         except httpx.TransportError as error:
-            raise closed() if self._http.is_closed else self._reach.broken(error) from None
+            raise self._reach.broken(error, self._http.is_closed) from None

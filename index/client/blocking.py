@@ -306,7 +306,7 @@ class IndexClient:
                 request.method, request.path, params=request.params, content=request.content
             )
         except httpx.TransportError as error:
-            raise closed() if self._http.is_closed else self._reach.broken(error) from None
+            raise self._reach.broken(error, self._http.is_closed) from None
         return answer(response)
 
     def _from(self, label: str | None) -> str:
@@ -346,4 +346,4 @@ class IndexClient:
                     raise refusal(response)
                 yield response.iter_bytes()
         except httpx.TransportError as error:
-            raise closed() if self._http.is_closed else self._reach.broken(error) from None
+            raise self._reach.broken(error, self._http.is_closed) from None

@@ -67,8 +67,11 @@ class Reach:
         """The time limits of a stream."""
         return httpx.Timeout(SILENCE_S, connect=min(CONNECT_S, self.timeout_s))
 
-    def broken(self, error: httpx.TransportError) -> Unavailable:
-        """What is said of a connection that fails; some ways to fail are for good."""
+    def broken(self, error: httpx.TransportError, is_closed: bool) -> ServiceError:
+        """What is said of a connection that fails; some ways to fail are for good. `is_closed`:
+        whether the client was closed meanwhile."""
+        if is_closed:
+            return closed()
         code, what = "unavailable", str(error) or type(error).__name__
         match _of_tls(error):
             case SSLCertVerificationError() as refused:

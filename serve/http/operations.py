@@ -231,8 +231,8 @@ class _Methods:
         if has_begun:  # the client must not take what it has for the whole answer
             await Sender(scope, send, 0).cut_off()
             return
-        headers = {"Allow": ", ".join(self._methods)} if refused.code == "method" else {}
-        await problem(refused, headers, self._ground.settings.retry_s)(scope, receive, send)
+        allow = {"Allow": ", ".join(self._methods)} if refused.code == "method" else {}
+        await problem(refused, allow, self._ground.settings.retry_s)(scope, receive, send)
 
     async def _answer(
         self, operation: Operation, scope: Scope, headers: Mapping[str, str], receive: Receive

@@ -80,17 +80,17 @@ WAITS = f"GET /count?q=a&after={LATER} HTTP/1.1\r\nHost: localhost\r\n"
 
 
 @pytest.mark.parametrize(
-    "asked",
+    ("asked", "questions"),
     [
-        f"{WAITS}\r\n",
-        f"{WAITS}\r\n" * 3,  # all of which the server reads at once
-        f"GET /changes HTTP/1.1\r\nHost: localhost\r\n\r\n{WAITS}\r\n",
-        f"{WAITS}Content-Length: 200000\r\n\r\n{'a' * 200_000}",  # that nobody wants
+        (f"{WAITS}\r\n", 1),
+        (f"{WAITS}\r\n" * 3, 1),  # all of which the server reads at once, and answers in turn
+        (f"GET /changes HTTP/1.1\r\nHost: localhost\r\n\r\n{WAITS}\r\n", 0),
+        (f"{WAITS}Content-Length: 200000\r\n\r\n{'a' * 200_000}", 1),  # that nobody wants
     ],
     ids=["one", "several", "a stream and one", "one with a body"],
 )
 def test_who_leaves_is_noticed_at_once_and_the_log_is_silent(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture, asked: str
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, asked: str, questions: int
 ) -> None:
     async def drive() -> None:
         service = Service(tmp_path)
@@ -98,14 +98,14 @@ def test_who_leaves_is_noticed_at_once_and_the_log_is_silent(
             url = client.base_url
             _, writer = await asyncio.open_connection(url.host, url.port)
             writer.write(asked.encode())
-            while await at_work(client) == 0:
+            while service.asking < questions or not await at_work(client):
                 await asyncio.sleep(0.005)
-            await asyncio.sleep(0)
+            assert service.cancelled == 0
             writer.transport.abort()
             async with asyncio.timeout(20):
                 while await at_work(client):
                     await asyncio.sleep(0.005)
-            assert not service.asking
+            assert (service.asking, service.cancelled) == (0, questions)
 
     with caplog.at_level(logging.WARNING):
         asyncio.run(drive())
