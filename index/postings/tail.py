@@ -105,6 +105,14 @@ class Tail:
     def documents(self) -> Iterator[tuple[list[int], bytes]]:
         return blocks(self._stored)
 
+    def free(self, most: int) -> bool:
+        """Free the rows of so many words. Returns whether others are left. Precondition: nobody
+        reads this tail any more."""
+        for text in self._texts:
+            for _ in range(min(most, len(text.rows))):
+                text.rows.popitem()
+        return any(text.rows for text in self._texts)
+
 
 class TailPostings:
     """The postings of a word as they were when they were asked for."""

@@ -14,8 +14,8 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator
-from itertools import takewhile
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice, takewhile
 
 from driftline.engine.wire.codec import pack
 from driftline.index.search.saving import Saved, of_dictionary, of_numbers
@@ -87,7 +87,11 @@ class History:
 
 
 class Counts:
-    """A count for each word; only of words whose count has changed lately there is a history."""
+    """A count for each word; only of words whose count has changed lately there is a history.
+
+    What is not retained is forgotten little by little, as words are added: at once it would be all
+    words of the time since the last checkpoint, and answers would wait for it.
+    """
 
     def __init__(self) -> None:
         self._settled: dict[str, int] = {}
@@ -96,7 +100,7 @@ class Counts:
         """In the order of their last changes."""
         self._since = 0
 
-    def add(self, time: int, words: Iterable[str], number: int) -> None:
+    def add(self, time: int, words: Sequence[str], number: int) -> None:
         """Add a number to the count of each word. Precondition: no later time was added."""
         settled, changing = self._settled, self._changing
         for word in words:
@@ -107,6 +111,7 @@ class Counts:
             history.add(time, number)
             if not len(history._times) % TRIMMED_EVERY:  # a word that changes again and again
                 history.retain(self._since)
+        self._forget(2 * len(words))
 
     def before(self, word: str, time: int) -> int:
         """The count of a word before a time that is retained."""
@@ -114,16 +119,14 @@ class Counts:
         return self._settled.get(word, 0) if history is None else history.before(time)
 
     def retain(self, since: int) -> None:
-        """Forget what the counts were before a time."""
+        """What the counts were before a time is not asked for any more."""
         self._since = max(self._since, since)
-        changing = self._changing
-        for word in list(takewhile(lambda word: changing[word].changed < self._since, changing)):
-            count = changing.pop(word).now
-            if count:
-                self._settled[word] = count
 
     def save(self) -> Iterator[bytes]:
-        """The counts as they are, in parts."""
+        """The counts as of retained times, in parts."""
+        self._forget(len(self._changing))
+        for history in self._changing.values():
+            history.retain(self._since)
         yield pack(self._since)
         yield from of_dictionary(self._settled)
         histories = self._changing.values()
@@ -148,6 +151,15 @@ class Counts:
             counts._changing[word] = History._of(times[at:end], sums[first : first + size + 1])
             at = end
         return counts
+
+    def _forget(self, most: int) -> None:
+        """Forget the histories of words whose count changes no more as of retained times."""
+        changing, since = self._changing, self._since
+        words = islice(changing, most)
+        for word in list(takewhile(lambda word: changing[word].changed < since, words)):
+            count = changing.pop(word).now
+            if count:
+                self._settled[word] = count
 
 
 def _joined(arrays: Iterable[array[int]]) -> array[int]:

@@ -26,7 +26,6 @@ from driftline.index.documents.schema import Collection
 from driftline.index.documents.versions import Version
 from driftline.index.documents.writes import Watched, version_of
 from driftline.index.postings.merging import write
-from driftline.index.postings.parts import Part
 from driftline.index.postings.sections import DamagedSegment, OtherFormat
 from driftline.index.postings.segment import Segment
 from driftline.index.postings.tail import Tail
@@ -39,6 +38,9 @@ from driftline.index.watches.watches import Watches
 LARGER = 2
 """A segment that stays is larger than so many times all later ones together: a query looks through
 each segment, and so takes a quarter of a millisecond for it, however small it is."""
+
+FREED = 512
+"""Words of a tail that are freed at a time; those of all of it would take some 10 ms."""
 
 WASTE = 3
 """If of one in so many versions of a segment nobody can ask for any more, it is written again."""
@@ -60,8 +62,10 @@ class Holding:
         )
         self._has = has
         self._files = files
-        self._sealed: list[Part] = []
+        self._sealed: list[Tail] = []
         """Tails that become a segment, if saving succeeds; `_name`: of its file."""
+        self._replaced: list[Tail] = []
+        """Tails that have become a segment, and take memory still."""
         self._name = ""
         self._since = 0
         """Nobody asks as of earlier times any more."""
@@ -98,6 +102,12 @@ class Holding:
             return None
         return version_of(self.collection, id, json.loads(self.shard.stored(ordinal)))
 
+    def settle(self) -> None:
+        """Do some of what no answer waits for: count the words that came last, free memory."""
+        self.shard.statistics.settle()
+        if self._replaced and not self._replaced[-1].free(FREED):
+            self._replaced.pop()
+
     def watch(self, time: int, watched: Watched) -> None:
         """Put a watch, or remove it."""
         if watched.query is None:
@@ -121,7 +131,7 @@ class Holding:
     def freeze(self) -> None:
         """Seal the tail; tails that could not be saved before come with it."""
         self.shard.seal()
-        self._sealed = [part for part in self.shard.parts[:-1] if not isinstance(part, Segment)]
+        self._sealed = [part for part in self.shard.parts[:-1] if isinstance(part, Tail)]
         self._name = self._files.new() if self._sealed else ""
 
     def save(self) -> Iterator[bytes]:
@@ -140,6 +150,7 @@ class Holding:
         sealed, self._sealed = self._sealed, []
         if sealed:
             self.shard.exchange(sealed, Segment(self._files.path(self._name)))
+            self._replaced += sealed
 
     def load(self, saved: Saved, *, numbered: bool) -> None:
         """Become what was saved; `numbered`: see `Shard.load`. Raises SnapshotDamaged."""

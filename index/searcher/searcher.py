@@ -117,9 +117,9 @@ class Searcher:
                 pass
 
     def settle(self) -> None:
-        """Count the words of the versions that came last."""
+        """Do some of what no answer waits for."""
         for holding in self._holdings.values():
-            holding.shard.statistics.settle()
+            holding.settle()
 
     # Answers.
 

@@ -17,8 +17,9 @@ from driftline.serve.views.hosted import HostedView
 JOURNAL = "journal"
 """The role of the journal's process; of the others it is the name of a view."""
 
-CHECKPOINT_S = 30.0
-"""Seconds between two checkpoints of a view."""
+CHECKPOINT_S = 120.0
+"""Seconds between two checkpoints of a view, if few outputs come: an answer that is asked for just
+when a copy is made for one waits for some 10 ms."""
 
 CHECKPOINT_ITEMS = 5_000
 """So many outputs since the last checkpoint are reason for the next one: they are read again if

@@ -41,4 +41,17 @@ def test_what_is_not_retained_takes_no_memory() -> None:
     loaded = Counts.load(Saved(list(counts.save())))
     assert loaded._since == counts._since
     loaded.retain(10 * TRIMMED_EVERY)
-    assert not loaded._changing
+    assert not Counts.load(Saved(list(loaded.save())))._changing
+
+
+def test_what_is_not_retained_is_forgotten_little_by_little() -> None:
+    """Answers wait for it: so for a bounded part of it at a time."""
+    counts = Counts()
+    counts.add(0, [f"once {number}" for number in range(1000)], 1)
+    counts.retain(1)
+    left = []
+    for time in range(1, 51):
+        counts.add(time, [f"new {number}" for number in range(10)], 1)
+        left.append(sum(word.startswith("once") for word in counts._changing))
+    assert left == list(range(980, -1, -20))
+    assert counts.before("once 7", 51) == 1
