@@ -68,6 +68,8 @@ class ProcessConfig:
     session: int = 0
     layout: tuple[int, ...] = ()
     """The nodes to begin with, by their numbers; (): the first `nodes`."""
+    cores: tuple[int, ...] = ()
+    """The cores of a service, of which each process has its half; (): they are not told apart."""
     output: str = ""
     """Directory of the JSON-lines consumer; if empty, the consumer is a process of its own."""
     journal: bool = False
@@ -127,7 +129,7 @@ class ProcessConfig:
     def from_json(text: str) -> ProcessConfig:
         """Decode `to_json`."""
         fields = json.loads(text)
-        for name in ("careful", "paths", "layout"):
+        for name in ("careful", "paths", "layout", "cores"):
             fields[name] = tuple(fields[name])
         network = Network.from_fields(fields["network"])
         beginning = beginning_from(fields["beginning"])

@@ -21,6 +21,7 @@ from time import monotonic
 from driftline.deploy.host import forks
 from driftline.deploy.host.claims import claim, opened
 from driftline.deploy.host.config import ProcessConfig
+from driftline.deploy.host.cores import Cores
 from driftline.deploy.host.heartbeat import Heartbeat
 from driftline.deploy.host.leading import introduce, run_master
 from driftline.deploy.host.lifeline import hold_on
@@ -84,7 +85,8 @@ def run_node(config: ProcessConfig, flow_plan: Plan, chosen: Policy) -> int:
         pace=Pace(flow_plan, monotonic, careful=config.careful, note=note),
     )
     sinks = () if config.output else tuple(sink.name for sink in flow.sinks)
-    runtime = Runtime(store.carry_out, config.transport(sinks))
+    cores = Cores(config.cores, (config.index + 1) % 2)
+    runtime = Runtime(store.carry_out, config.transport(sinks), cores)
     node.address = runtime.add(node, config.inbox(f"node-{config.index}-{process}"))
     node.addresses["master"] = config.master_at
     letters = DeadLetters(f"{config.output}/{DEAD_LETTERS}")

@@ -12,7 +12,8 @@ a poller over several.
 
 A process of its own runs its loop with `run`; one that has more to do calls `step` in the context
 of `undisturbed`. Both collect garbage at leisure (`collector`).
-Every process gives freed memory back at leisure (`freed`).
+Every process gives freed memory back at leisure (`freed`); those of a service have their cores
+(`cores`).
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ import zmq
 
 from driftline.deploy.host import forks
 from driftline.deploy.host.collector import Collector
+from driftline.deploy.host.cores import Cores
 from driftline.deploy.host.freed import Freed
 from driftline.deploy.host.inbox import GuardedInbox, Inbox, inproc
 from driftline.deploy.host.seat import Seat
@@ -66,7 +68,10 @@ class Runtime:
     """Drives the parties of a process until it is told to stop."""
 
     def __init__(
-        self, carry_out: CarryOut | None = None, transport: Transport | None = None
+        self,
+        carry_out: CarryOut | None = None,
+        transport: Transport | None = None,
+        cores: Cores | None = None,
     ) -> None:
         self._carry_out = carry_out
         self._transport = transport or Transport()
@@ -90,6 +95,7 @@ class Runtime:
         self._collector: Collector | None = None
         """None in a process of the user, which has its own settings."""
         self._freed = Freed()
+        self._cores = cores or Cores()
         self.turns = 0
         self.waits = False
         """Whether the loop waits for messages, or takes them from a socket."""
@@ -210,6 +216,7 @@ class Runtime:
         self.idle.look(False, now)
         if now >= self._disk.look_at:
             self._disk.look(now)
+            self._cores.look(now)
             for inbox in self._inboxes:
                 inbox.check()
             if now >= self._unused_at:

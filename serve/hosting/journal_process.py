@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 from time import monotonic, time
 
+from driftline.deploy.host.cores import Cores
 from driftline.deploy.host.runtime import Runtime
 from driftline.engine.errors import MalformedMessage, Unavailable
 from driftline.engine.events import Trouble
@@ -102,7 +103,8 @@ def run_journal(config: ServiceConfig) -> None:
     mark = Mark(process.lineage, JOURNAL, process.session)
     journal = Journal(Path(config.path(JOURNAL)), flow, process.identity, mark)
     server = JournalServer(journal)
-    runtime = Runtime(transport=config.network.transport(Path(process.sockets)))
+    transport = config.network.transport(Path(process.sockets))
+    runtime = Runtime(transport=transport, cores=Cores(process.cores))
     runtime.add(server, config.network.inbox(CONSUMER, process.sockets))
     feeds = FeedLines(server, config)
     runtime.watch(feeds, feeds.lines.fileno(), feeds.drain, lambda: True)

@@ -16,6 +16,7 @@ from time import perf_counter, time
 from types import FrameType
 from typing import NamedTuple
 
+from driftline.deploy.host.cores import Cores
 from driftline.deploy.host.exits import Exits
 from driftline.deploy.host.lifeline import Lifeline, hold_on
 from driftline.deploy.host.runtime import Runtime
@@ -105,14 +106,15 @@ class Copies(Party):
     """Has the work of a host done by copies of this process, one after the other.
 
     A copy ends with this process, as the next one would find it writing the same files. `lines`:
-    those of this process, which copies leave alone.
+    those of this process, which copies leave alone; `cores`: of this process.
     """
 
-    def __init__(self, host: ViewHost, exits: Exits, lines: Sequence[Lines]) -> None:
+    def __init__(self, host: ViewHost, exits: Exits, lines: Sequence[Lines], cores: Cores) -> None:
         super().__init__("copies")
         self._host = host
         self._exits = exits
         self._lines = lines
+        self._cores = cores
         self._copy: _Copy | None = None
 
     def turn(self) -> bool:
@@ -135,6 +137,7 @@ class Copies(Party):
         """In the copy."""
         lifeline.cut()
         hold_on(lifeline.fd)
+        self._cores.leave()
         for each in self._lines:
             each.close()
         do()
@@ -194,13 +197,14 @@ def run_view(config: ServiceConfig) -> None:
     pace = Pace(config.checkpoint_s, config.checkpoint_items)
     following = Following(config.name, secrets.token_hex(8), kept, ROOM_BYTES)
     host = ViewHost(config.name, view, following, kept, pace, retained, publish, perf_counter)
-    runtime = Runtime()
+    cores = Cores(process.cores, (config.shard + 1) % 2)
+    runtime = Runtime(cores=cores)
     runtime.add(host, f"inproc://{config.name}")
     journal, asks = JournalLine(host, config.feeds), AskLines(host, config.line(config.name))
     for each in (journal, asks):
         runtime.watch(each, each.lines.fileno(), each.drain, lambda: True)
     exits = Exits()
-    runtime.add(Copies(host, exits, (journal.lines, asks.lines)), "inproc://copies")
+    runtime.add(Copies(host, exits, (journal.lines, asks.lines), cores), "inproc://copies")
     if (file := exits.fileno()) is not None:
         runtime.listen(file, exits.take)
 

@@ -14,6 +14,7 @@ from starlette.types import ASGIApp
 
 from driftline.coordinator.registry import RunOutcome
 from driftline.deploy.host.config import ProcessConfig
+from driftline.deploy.host.cores import cores_here
 from driftline.deploy.host.runtime import Runtime
 from driftline.deploy.host.supervisor import LocalCluster
 from driftline.deploy.host.transport import LOCAL, Network
@@ -138,6 +139,7 @@ def on_this_machine(
         journal=True,
         paths=serving.paths,
         log_level=log.getEffectiveLevel(),
+        cores=cores_here(),
     )
     return _OnThisMachine(process)
 

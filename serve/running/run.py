@@ -23,6 +23,7 @@ from driftline.coordinator.draining import IN_GOOD_ORDER
 from driftline.coordinator.registry import RunOutcome
 from driftline.deploy.cluster.flows.outcomes import CANCELLED
 from driftline.deploy.host.claims import claim
+from driftline.deploy.host.cores import Cores
 from driftline.deploy.host.heartbeat import Heartbeat
 from driftline.deploy.host.looped import Looped
 from driftline.deploy.host.process import new_id
@@ -92,7 +93,8 @@ class _Run:
         self._policy = policy(POLICY, "speculative")
         self._deployment = deploy(serving, flow, self._plan, sockets, stack)
         self._process = self._deployment.process
-        self._runtime = Runtime(transport=self._process.transport())
+        cores = Cores(self._process.cores)
+        self._runtime = Runtime(transport=self._process.transport(), cores=cores)
         stack.callback(self._runtime.close, linger_ms=0)
         self._config = ServiceConfig(
             self._process,

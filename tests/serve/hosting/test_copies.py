@@ -11,6 +11,7 @@ LIVES = """
 import os, time
 from functools import partial
 from types import SimpleNamespace
+from driftline.deploy.host.cores import Cores
 from driftline.deploy.host.exits import Exits
 from driftline.serve.hosting.view_process import Copies
 from driftline.serve.views.hosted import Work
@@ -21,7 +22,7 @@ def work():
         time.sleep(60)
 
 host = SimpleNamespace(name="documents-0", work=Work("work", work, lambda: None))
-Copies(host, Exits(), ()).turn()
+Copies(host, Exits(), (), Cores()).turn()
 time.sleep(60)
 """
 

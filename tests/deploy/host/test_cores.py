@@ -1,0 +1,71 @@
+"""A process with little to do keeps to its half of the cores; with much to do it has all."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Collection
+from time import process_time
+
+import pytest
+
+from driftline.deploy.host.cores import LOOK_S, Cores, cores_here
+
+
+class Kept:
+    """Cores of which it is noted which ones the process was to keep to."""
+
+    def __init__(self, cores: tuple[int, ...], half: int) -> None:
+        self.calls: list[Collection[int]] = []
+        self.cores = Cores(cores, half, self.calls.append)
+        self._now = 100.0
+
+    def look(self, *, busy: bool) -> None:
+        """One look later, with so much done meanwhile."""
+        self._now += LOOK_S
+        if busy:
+            until = process_time() + LOOK_S / 2
+            while process_time() < until:
+                pass
+        self.cores.look(self._now)
+
+
+@pytest.mark.parametrize(("half", "mine"), [(0, (0, 1)), (1, (2, 5, 7))])
+def test_a_process_that_has_much_to_do_runs_on_all_cores(half: int, mine: tuple[int, ...]) -> None:
+    kept = Kept((0, 1, 2, 5, 7), half)
+    anywhere = (0, 1, 2, 5, 7)
+    for busy in (False, False, False, True, True, False):
+        kept.look(busy=busy)
+    assert kept.calls == [anywhere, mine, anywhere, mine]
+    kept.cores.leave()
+    kept.look(busy=False)
+    assert kept.calls[4:] == [anywhere, mine]
+
+
+@pytest.mark.parametrize("cores", [(), (3,)])
+def test_with_one_core_or_none_nothing_is_said(cores: tuple[int, ...]) -> None:
+    kept = Kept(cores, 1)
+    kept.look(busy=False)
+    kept.cores.leave()
+    assert not kept.calls
+
+
+def test_all_threads_are_moved() -> None:
+    cores = cores_here()
+    if len(cores) < 2:
+        pytest.skip("there is one core only")
+    ended = threading.Event()
+    thread = threading.Thread(target=ended.wait)
+    thread.start()
+    assert thread.native_id is not None
+    mine = Cores(cores, 1)
+    try:
+        assert os.sched_getaffinity(thread.native_id) == {*cores}
+        mine.look(1e9)
+        mine.look(2e9)
+        assert os.sched_getaffinity(thread.native_id) == {*cores[len(cores) // 2 :]}
+    finally:
+        mine.leave()
+        ended.set()
+        thread.join()
+    assert cores_here() == cores
