@@ -14,6 +14,7 @@ from driftline.coordinator.making_way import patience_s
 from driftline.coordinator.registry import ClusterState, FileRegistry, WriteState, check_identity
 from driftline.deploy.host.claims import claim, opened
 from driftline.deploy.host.config import ProcessConfig
+from driftline.deploy.host.cores import Cores
 from driftline.deploy.host.metrics.roles import serve_candidate, serve_master
 from driftline.deploy.host.runtime import Runtime
 from driftline.deploy.host.statuses import BROKEN, MADE_WAY, STOPPED
@@ -43,7 +44,7 @@ def run_master(config: ProcessConfig, flow_plan: Plan, chosen: Policy) -> int:
         registry.write(job.state, again=job.again)
 
     master = _master(config, flow_plan, chosen, str(file.parent), registry.read())
-    runtime = Runtime(carry_out, config.transport())
+    runtime = Runtime(carry_out, config.transport(), Cores(config.cores, 1))
     runtime.add(master, config.inbox("master"))
     with serve_master(config, master, runtime):
         runtime.run(lambda: master.ended or master.broken)
