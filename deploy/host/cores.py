@@ -4,8 +4,9 @@ A system likes to run a process on the core of the one that has woken it. There 
 one pauses, though another core is idle: in virtual machines most of the time, as the system takes a
 core that is halted for one that its host has taken away. So processes that hand on to each other
 are on different halves of the cores: a document goes to and fro between them, and is found some
-10 % sooner. A process that has much to do runs wherever there is room: else two of them could share
-a core, while another one is idle.
+10 % sooner. A process that has much to do, or has to wait for its core, runs wherever there is
+room: else two of them could share a core, while another one is idle. What somebody else says of the
+cores of a process, while it runs, counts.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ LOOK_S = 1.0
 """Seconds from one look at a process to the next."""
 
 BUSY = 0.3
-"""A process has much to do if it uses more than this part of a core."""
+"""A process has much to do if it uses more than this part of a core, or would if it got one."""
 
 
 def cores_here() -> tuple[int, ...]:
@@ -36,11 +37,20 @@ def _keep_to(cores: Collection[int]) -> None:
             os.sched_setaffinity(int(thread), cores)
 
 
+def _wanted_s() -> float:
+    """For how long this process has used a core, and its first thread has waited for one."""
+    waited_ns = 0
+    with suppress(OSError, ValueError, IndexError), open("/proc/self/schedstat") as file:
+        waited_ns = int(file.read().split()[1])
+    return process_time() + waited_ns / 1e9
+
+
 class Cores:
     """The cores of this process, which begins on any of them.
 
-    `cores`: those of the service, () if its processes are not told apart; `half`: 0 or 1.
-    Invariant: a process with much to do runs on any of them, at most `LOOK_S` later.
+    `cores`: those of the service, () if its processes are not told apart; `half`: 0 or 1; the rest
+    is what the system does. Invariant: a process with much to do runs on any of them, at most
+    `LOOK_S` later.
     """
 
     def __init__(
@@ -48,24 +58,26 @@ class Cores:
         cores: Sequence[int] = (),
         half: int = 0,
         keep_to: Callable[[Collection[int]], None] = _keep_to,
+        kept_to: Callable[[], Collection[int]] = cores_here,
+        wanted_s: Callable[[], float] = _wanted_s,
     ) -> None:
         middle = len(cores) // 2
         self._all = tuple(cores)
         self._half = self._all[:middle] if half == 0 else self._all[middle:]
         self._is_told_apart = middle > 0
-        self._keep_to = keep_to
+        self._keep_to, self._kept_to, self._wanted_s = keep_to, kept_to, wanted_s
         self._now: tuple[int, ...] = ()
         """Those that it keeps to; (): those of its parent."""
-        self._looked = self._cpu = 0.0
+        self._looked = self._wanted = 0.0
         self.leave()
 
     def look(self, now: float) -> None:
         """Move to other cores if that is due. Cheap; `now`: in seconds, monotonic."""
         if not self._is_told_apart or now < self._looked + LOOK_S:
             return
-        cpu, is_first = process_time(), not self._looked
-        is_busy = cpu - self._cpu > BUSY * (now - self._looked)
-        self._looked, self._cpu = now, cpu
+        wanted, is_first = self._wanted_s(), not self._looked
+        is_busy = wanted - self._wanted > BUSY * (now - self._looked)
+        self._looked, self._wanted = now, wanted
         self._run_on(self._all if is_first or is_busy else self._half)
 
     def leave(self) -> None:
@@ -75,6 +87,10 @@ class Cores:
             self._run_on(self._all)
 
     def _run_on(self, cores: tuple[int, ...]) -> None:
-        if cores != self._now:
-            self._now = cores
-            self._keep_to(cores)
+        if cores == self._now:
+            return
+        if self._now and self._kept_to() != self._now:
+            self._is_told_apart = False  # somebody else has said where it is to run
+            return
+        self._now = cores
+        self._keep_to(cores)

@@ -23,6 +23,9 @@ from driftline.index.search.saving import Saved, of_dictionary, of_numbers
 TRIMMED_EVERY = 64
 """Changes of one word after which its history is trimmed."""
 
+FORGETS = 256
+"""After so many words that were added, histories of twice as many are looked through."""
+
 
 class History:
     """The sums of a number, by time."""
@@ -99,6 +102,8 @@ class Counts:
         self._changing: dict[str, History] = {}
         """In the order of their last changes."""
         self._since = 0
+        self._added = 0
+        """Words since others were forgotten."""
 
     def add(self, time: int, words: Sequence[str], number: int) -> None:
         """Add a number to the count of each word. Precondition: no later time was added."""
@@ -111,7 +116,10 @@ class Counts:
             history.add(time, number)
             if not len(history._times) % TRIMMED_EVERY:  # a word that changes again and again
                 history.retain(self._since)
-        self._forget(2 * len(words))
+        self._added += len(words)
+        if self._added >= FORGETS:  # to find the first ones takes some 10 µs
+            self._forget(2 * self._added)
+            self._added = 0
 
     def before(self, word: str, time: int) -> int:
         """The count of a word before a time that is retained."""

@@ -4,9 +4,9 @@ Takes: spans and what is durable (journal), questions (askers), and the ends of 
 process. Gives: answers, credit for spans, and work for copies.
 Invariants: a question is answered once, as of its `at` or now, and not before the view is as of
 `at` and `after`. A checkpoint is never ahead of what is durable in the journal: it is begun at a
-moment at which the view is not. One copy works at a time. Spans and questions have their turns, so
-none of them waits for more than some milliseconds of the other. Answers leave before anything is
-done that none of them waits for.
+moment at which the view is not, and nothing is applied from then until the copy is made. One copy
+works at a time. Spans and questions have their turns, so none of them waits for more than some
+milliseconds of the other. Answers leave before anything is done that none of them waits for.
 """
 
 from __future__ import annotations
@@ -125,6 +125,8 @@ class ViewHost(Party):
         self._items_at = 0.0
         self._saved_at = 0.0
         self._saving = False
+        self._is_frozen = False
+        """Whether a copy is to be made of the view as it is now."""
         self._told = Trouble("checkpoint-failed")
         self._unread = Trouble("view-not-following")
 
@@ -141,7 +143,7 @@ class ViewHost(Party):
         elif not isinstance(heard, Stored):
             self._unread.over(self.now, f"{self.name} can follow the journal again")
             self._pieces.extend(_pieces(heard))
-            if not self.due:
+            if not self._holds:
                 self._apply_next()
         if credit := self.following.credit():
             self.to_journal.append(credit)
@@ -149,7 +151,12 @@ class ViewHost(Party):
     @property
     def busy(self) -> bool:
         """Whether messages of the journal have to wait for a turn."""
-        return bool(self._pieces) or self.due
+        return bool(self._pieces) or self._holds
+
+    @property
+    def _holds(self) -> bool:
+        """Whether nothing more may be applied now."""
+        return self._is_frozen or self.due
 
     @property
     def answers_wait(self) -> bool:
@@ -206,7 +213,7 @@ class ViewHost(Party):
     def turn(self) -> bool:
         more = super().turn()
         until = self._clock() + APPLY_S
-        while self._pieces and not self.due:
+        while self._pieces and not self._holds:
             self._apply_next()
             if self._clock() >= until:
                 break
@@ -303,10 +310,14 @@ class ViewHost(Party):
         if self.due:
             view.retain(self._retained.since(view.time))
             view.freeze()
-            self._items, self._saving = 0, True
+            self._items, self._saving, self._is_frozen = 0, True, True
             self.work = Work("write a checkpoint", self._publish, partial(self._saved, view.time))
         else:
             self.work = view.work()
+
+    def copied(self) -> None:
+        """The copy that does the work is made: the view may change."""
+        self._is_frozen = False
 
     def worked(self, well: bool) -> None:
         """The copy has ended; `well`: it has done its work."""

@@ -128,6 +128,7 @@ class Copies(Party):
         elif host.work is not None:
             lifeline = Lifeline()
             pid = _copy(host.name, partial(self._do, host.work.do, lifeline))
+            host.copied()
             lifeline.started()
             self._copy = _Copy(pid, lifeline)
             self._exits.watch(pid)

@@ -5,11 +5,10 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Collection
-from time import process_time
 
 import pytest
 
-from driftline.deploy.host.cores import LOOK_S, Cores, cores_here
+from driftline.deploy.host.cores import BUSY, LOOK_S, Cores, cores_here
 
 
 class Kept:
@@ -17,16 +16,16 @@ class Kept:
 
     def __init__(self, cores: tuple[int, ...], half: int) -> None:
         self.calls: list[Collection[int]] = []
-        self.cores = Cores(cores, half, self.calls.append)
-        self._now = 100.0
+        self.cores = Cores(cores, half, self.calls.append, self._last, lambda: self._wanted_s)
+        self._now, self._wanted_s = 100.0, 7.0
+
+    def _last(self) -> Collection[int]:
+        return self.calls[-1]
 
     def look(self, *, busy: bool) -> None:
-        """One look later, with so much done meanwhile."""
+        """One look later, with much to do meanwhile, or little."""
         self._now += LOOK_S
-        if busy:
-            until = process_time() + LOOK_S / 2
-            while process_time() < until:
-                pass
+        self._wanted_s += LOOK_S * (BUSY + (0.01 if busy else -0.01))
         self.cores.look(self._now)
 
 
@@ -48,6 +47,17 @@ def test_with_one_core_or_none_nothing_is_said(cores: tuple[int, ...]) -> None:
     kept.look(busy=False)
     kept.cores.leave()
     assert not kept.calls
+
+
+def test_what_somebody_else_says_counts() -> None:
+    kept = Kept((0, 1), 0)
+    kept.look(busy=False)
+    kept.look(busy=False)
+    kept.calls.append((1,))  # with `taskset`, while it runs
+    kept.look(busy=True)
+    kept.look(busy=False)
+    kept.cores.leave()
+    assert kept.calls == [(0, 1), (0,), (1,)]
 
 
 def test_all_threads_are_moved() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from driftline.index.search.histories import TRIMMED_EVERY, Counts
+from driftline.index.search.histories import FORGETS, TRIMMED_EVERY, Counts
 from driftline.index.search.saving import Saved
 
 CHANGES = st.lists(st.tuples(st.integers(0, 3), st.sampled_from("ab"), st.sampled_from((-1, 1))))
@@ -47,11 +47,11 @@ def test_what_is_not_retained_takes_no_memory() -> None:
 def test_what_is_not_retained_is_forgotten_little_by_little() -> None:
     """Answers wait for it: so for a bounded part of it at a time."""
     counts = Counts()
-    counts.add(0, [f"once {number}" for number in range(1000)], 1)
+    counts.add(0, [f"once {number}" for number in range(10 * FORGETS)], 1)
     counts.retain(1)
     left = []
-    for time in range(1, 51):
-        counts.add(time, [f"new {number}" for number in range(10)], 1)
-        left.append(sum(word.startswith("once") for word in counts._changing))
-    assert left == list(range(980, -1, -20))
-    assert counts.before("once 7", 51) == 1
+    for time in range(1, 21):
+        counts.add(time, [f"new {number}" for number in range(FORGETS // 4)], 1)
+        left.append(sum(word.startswith("once") for word in counts._changing) // FORGETS)
+    assert left == [each for each in (10, 8, 6, 4, 2, 0) for _ in range(4)][1 : 20 + 1]
+    assert counts.before("once 7", 21) == 1

@@ -46,7 +46,9 @@ class Recording:
         self.time = 0
         self.since = 0
         self.items: list[Item] = []
-        self._frozen = b""
+        self._frozen = -1
+        """As of when it was frozen."""
+        self._copied = b""
 
     def apply(self, time: int, items: Sequence[Item]) -> None:
         assert time > self.time
@@ -67,11 +69,16 @@ class Recording:
         """Nothing is put off."""
 
     def freeze(self) -> None:
+        self._frozen = self.time
+
+    def copy(self) -> None:
+        """A copy of the process is made."""
+        assert self.time == self._frozen, "outputs were applied to what was frozen"
         items = [(item.label, item.sink, item.value) for item in self.items]
-        self._frozen = pack((self.time, items))
+        self._copied = pack((self.time, items))
 
     def save(self) -> Iterator[bytes]:
-        yield self._frozen
+        yield self._copied
 
     def saved(self) -> None:
         pass
@@ -282,23 +289,30 @@ class Hosted:
         self._start()
 
     def step(self, most: int) -> None:
-        """Take some messages, and do a turn."""
+        """Take some messages, and do a turn, in which others come before a copy is made."""
         host, channel = self.host, self._channel
         host.tick(self._world.now)
         host.now = self._world.now
-        for _ in range(most):
-            if channel.down and not host.busy:
-                host.hear(channel.down.popleft())
-        assert host.lost is None, host.lost
+        self._hear(most)
         worked = host.work is not None
         host.turn()
         if host.work is not None and not worked:
             assert self.view.time <= self._world.durable, "a checkpoint ahead of what is durable"
+            self._hear(most)
+            self.view.copy()
+            host.copied()
         channel.up.extend(host.to_journal)
         host.to_journal.clear()
         for _, data in host.answers:
             self._answered(*decode_answer(data))
         host.answers.clear()
+
+    def _hear(self, most: int) -> None:
+        host, down = self.host, self._channel.down
+        for _ in range(most):
+            if down and not host.busy:
+                host.hear(down.popleft())
+        assert host.lost is None, host.lost
 
     def worked(self, well: bool) -> None:
         """The copy ends, if there is one."""
