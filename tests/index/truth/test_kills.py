@@ -122,6 +122,9 @@ def withstand(service: Service, killer: Killer, tmp_path: Path, seconds: float, 
     print(f"{sum(map(len, told.values()))} events of {len(notes.watched)} stored queries")
     check(notes, again.events, collection, told)
 
+    anew = [line for line in service.log.read_text().splitlines() if "anew" in line]
+    assert not anew, "a searcher has not taken its own checkpoint"
+
     # Also if the searchers have to begin anew.
     assert service.end() == 0
     (tmp_path / "state" / "documents-0" / "checkpoint").unlink()
