@@ -85,7 +85,7 @@ def run_node(config: ProcessConfig, flow_plan: Plan, chosen: Policy) -> int:
         pace=Pace(flow_plan, monotonic, careful=config.careful, note=note),
     )
     sinks = () if config.output else tuple(sink.name for sink in flow.sinks)
-    cores = Cores(config.cores, (config.index + 1) % 2)
+    cores = Cores(config.cores, (config.index + 1) % 2, config.index % 2)
     runtime = Runtime(store.carry_out, config.transport(sinks), cores)
     node.address = runtime.add(node, config.inbox(f"node-{config.index}-{process}"))
     node.addresses["master"] = config.master_at

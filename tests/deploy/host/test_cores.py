@@ -5,22 +5,28 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Collection
+from pathlib import Path
 
 import pytest
+import zmq
 
-from driftline.deploy.host.cores import BUSY, LOOK_S, Cores, cores_here
+from driftline.deploy.host.cores import BUSY, IO_THREAD, LOOK_S, Cores, cores_here
 
 
 class Kept:
-    """Cores of which it is noted which ones the process was to keep to."""
+    """Cores of which it is noted which ones the process was to keep to, and its ZeroMQ threads."""
 
-    def __init__(self, cores: tuple[int, ...], half: int) -> None:
+    def __init__(self, cores: tuple[int, ...], half: int, io_half: int = 0) -> None:
         self.calls: list[Collection[int]] = []
-        self.cores = Cores(cores, half, self.calls.append, self._last, lambda: self._wanted_s)
+        self.io_calls: list[Collection[int]] = []
+        self.cores = Cores(
+            cores, half, io_half, self._keep_to, lambda: self.calls[-1], lambda: self._wanted_s
+        )
         self._now, self._wanted_s = 100.0, 7.0
 
-    def _last(self) -> Collection[int]:
-        return self.calls[-1]
+    def _keep_to(self, cores: Collection[int], io_cores: Collection[int]) -> None:
+        self.calls.append(cores)
+        self.io_calls.append(io_cores)
 
     def look(self, *, busy: bool) -> None:
         """One look later, with much to do meanwhile, or little."""
@@ -39,6 +45,16 @@ def test_a_process_that_has_much_to_do_runs_on_all_cores(half: int, mine: tuple[
     kept.cores.leave()
     kept.look(busy=False)
     assert kept.calls[4:] == [anywhere, mine]
+
+
+@pytest.mark.parametrize(("io_half", "theirs"), [(0, (0, 1)), (1, (2, 5))])
+def test_threads_of_zeromq_may_have_the_other_half(io_half: int, theirs: tuple[int, ...]) -> None:
+    kept = Kept((0, 1, 2, 5), 1, io_half)
+    anywhere = (0, 1, 2, 5)
+    for busy in (False, False, True):
+        kept.look(busy=busy)
+    assert kept.calls == [anywhere, (2, 5), anywhere]
+    assert kept.io_calls == [anywhere, theirs, anywhere]
 
 
 @pytest.mark.parametrize("cores", [(), (3,)])
@@ -64,18 +80,31 @@ def test_all_threads_are_moved() -> None:
     cores = cores_here()
     if len(cores) < 2:
         pytest.skip("there is one core only")
+    halves = {*cores[: len(cores) // 2]}, {*cores[len(cores) // 2 :]}
     ended = threading.Event()
     thread = threading.Thread(target=ended.wait)
     thread.start()
     assert thread.native_id is not None
-    mine = Cores(cores, 1)
-    try:
-        assert os.sched_getaffinity(thread.native_id) == {*cores}
-        mine.look(1e9)
-        mine.look(2e9)
-        assert os.sched_getaffinity(thread.native_id) == {*cores[len(cores) // 2 :]}
-    finally:
-        mine.leave()
-        ended.set()
-        thread.join()
+    with zmq.Context() as context, context.socket(zmq.PULL):  # a socket begins ZeroMQ's threads
+        mine = Cores(cores, 1, 0)
+        try:
+            assert os.sched_getaffinity(thread.native_id) == {*cores}
+            mine.look(1e9)
+            mine.look(2e9)
+            assert os.sched_getaffinity(thread.native_id) == halves[1]
+            assert zeromq_threads()
+            assert all(os.sched_getaffinity(each) == halves[0] for each in zeromq_threads())
+        finally:
+            mine.leave()
+            ended.set()
+            thread.join()
     assert cores_here() == cores
+
+
+def zeromq_threads() -> list[int]:
+    """The threads of ZeroMQ in this process that send and receive."""
+    return [
+        int(task.name)
+        for task in Path("/proc/self/task").iterdir()
+        if (task / "comm").read_text().startswith(IO_THREAD)
+    ]
