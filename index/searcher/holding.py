@@ -39,6 +39,12 @@ LARGER = 2
 """A segment that stays is larger than so many times all later ones together: a query looks through
 each segment, and so takes a quarter of a millisecond for it, however small it is."""
 
+MUCH_LARGER = 8
+"""The same for a small segment: to copy it takes some seconds at most."""
+
+SMALL = 4_000_000
+"""Postings and versions of a small segment, at most."""
+
 FREED = 512
 """Words of a tail that are freed at a time; those of all of it would take some 10 ms."""
 
@@ -199,9 +205,11 @@ class Holding:
 def merged_from(sizes: Sequence[int]) -> int:
     """The number of the segment from which on all should become one; as many as there are: none.
 
-    Their number grows with the logarithm of what there is, and so does how often it is copied.
+    `sizes`: in postings and versions. Their number grows with the logarithm of what there is, and
+    so does how often it is copied.
     """
     for first in range(len(sizes) - 1):
-        if sizes[first] <= LARGER * sum(sizes[first + 1 :]):
+        larger = MUCH_LARGER if sizes[first] <= SMALL else LARGER
+        if sizes[first] <= larger * sum(sizes[first + 1 :]):
             return first
     return len(sizes)

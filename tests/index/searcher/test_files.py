@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from driftline.index.searcher import Searcher
 from driftline.index.searcher.files import Files
-from driftline.index.searcher.holding import LARGER, merged_from
+from driftline.index.searcher.holding import LARGER, MUCH_LARGER, SMALL, merged_from
 from tests.index.search.model import Document, Model, Write
 from tests.index.searcher.world import SCHEMA, check, items_of
 
@@ -114,9 +114,13 @@ def test_a_draft_stays_while_its_file_is_needed_and_not_there(tmp_path: Path) ->
     assert names(tmp_path) == []
 
 
-@given(st.lists(st.integers(1, 50), max_size=300))
-@example([1] * 300)
-def test_segments_are_few_and_each_version_is_copied_few_times(saved: list[int]) -> None:
+@given(st.lists(st.integers(1, 50), min_size=1, max_size=300), st.sampled_from([1, 40_000, SMALL]))
+@example([1] * 300, 1)
+@example([1] * 300, 40_000)
+def test_segments_are_few_and_each_version_is_copied_few_times(
+    counts: list[int], each: int
+) -> None:
+    saved = [count * each for count in counts]
     sizes: list[int] = []
     copied = most = 0
     for size in saved:
@@ -129,9 +133,16 @@ def test_segments_are_few_and_each_version_is_copied_few_times(saved: list[int])
     total = sum(saved)
     assert sum(sizes) == total
     # Each that stays is larger than LARGER times all later ones, and one is new.
-    assert most <= 2 + log(total + 1, LARGER + 1)
+    assert most <= 2 + log(total / each + 1, LARGER + 1)
     # A segment becomes part of one that is larger by a part of it, or is new.
-    assert copied <= total * (1 + log(total + 1, 1 + 1 / LARGER))
+    small = max(1.0, min(total, SMALL) / each)
+    times = log(small + 1, 1 + 1 / MUCH_LARGER) + log(total / each / small + 1, 1 + 1 / LARGER)
+    assert copied <= total * (1 + times)
+
+
+def test_small_segments_become_one_sooner() -> None:
+    assert [merged_from([SMALL, SMALL // MUCH_LARGER]), merged_from([SMALL, 9])] == [0, 2]
+    assert [merged_from([4 * SMALL, SMALL]), merged_from([4 * SMALL, 2 * SMALL])] == [2, 0]
 
 
 def test_what_is_no_longer_retained_is_not_saved(searcher: Searcher) -> None:
