@@ -85,7 +85,10 @@ def test_all_threads_are_moved() -> None:
     thread = threading.Thread(target=ended.wait)
     thread.start()
     assert thread.native_id is not None
-    with zmq.Context() as context, context.socket(zmq.PULL):  # a socket begins ZeroMQ's threads
+    with zmq.Context() as context, context.socket(zmq.PULL) as here, context.socket(zmq.PUSH) as to:
+        to.connect(f"tcp://127.0.0.1:{here.bind_to_random_port('tcp://127.0.0.1')}")
+        to.send(b"")
+        here.recv()  # so ZeroMQ's thread runs, and has given itself its name
         mine = Cores(cores, 1, 0)
         try:
             assert os.sched_getaffinity(thread.native_id) == {*cores}
