@@ -4,8 +4,8 @@ A system likes to run a process on the core of the one that has woken it. There 
 one pauses, though another core is idle: in virtual machines most of the time, as the system takes a
 core that is halted for one that its host has taken away. So processes that hand on to each other
 are on different halves of the cores: a document goes to and fro between them, and is found some
-10 % sooner. It is the same with the thread of ZeroMQ that receives for a process, and wakes it:
-that of a node is on the half of those who send to the node.
+10 % sooner. It is the same with the threads of ZeroMQ that receive for a process, and wake it:
+those of a node and of a master are on the half of those who send to them.
 
 A process that has much to do, or has to wait for its core, runs wherever there is room: else two of
 them could share a core, while another one is idle. What somebody else says of the cores of a
@@ -25,7 +25,6 @@ LOOK_S = 1.0
 
 BUSY = 0.3
 """A process has much to do if it uses more than this part of a core, or would if it got one."""
-
 
 IO_THREAD = "ZMQbg/IO"
 """How the system's name of a thread of ZeroMQ that sends and receives begins."""

@@ -87,6 +87,7 @@ def test_all_threads_are_moved() -> None:
     assert thread.native_id is not None
     with zmq.Context() as context, context.socket(zmq.PULL) as here, context.socket(zmq.PUSH) as to:
         to.connect(f"tcp://127.0.0.1:{here.bind_to_random_port('tcp://127.0.0.1')}")
+        here.rcvtimeo = 10_000
         to.send(b"")
         here.recv()  # so ZeroMQ's thread runs, and has given itself its name
         mine = Cores(cores, 1, 0)

@@ -114,9 +114,12 @@ def test_a_draft_stays_while_its_file_is_needed_and_not_there(tmp_path: Path) ->
     assert names(tmp_path) == []
 
 
-@given(st.lists(st.integers(1, 50), min_size=1, max_size=300), st.sampled_from([1, 40_000, SMALL]))
+@given(
+    st.lists(st.integers(1, 50), min_size=1, max_size=300), st.sampled_from([1, 40_000, SMALL + 1])
+)
 @example([1] * 300, 1)
 @example([1] * 300, 40_000)
+@example([1] * 300, SMALL + 1)
 def test_segments_are_few_and_each_version_is_copied_few_times(
     counts: list[int], each: int
 ) -> None:
@@ -135,8 +138,9 @@ def test_segments_are_few_and_each_version_is_copied_few_times(
     # Each that stays is larger than LARGER times all later ones, and one is new.
     assert most <= 2 + log(total / each + 1, LARGER + 1)
     # A segment becomes part of one that is larger by a part of it, or is new.
-    small = max(1.0, min(total, SMALL) / each)
-    times = log(small + 1, 1 + 1 / MUCH_LARGER) + log(total / each / small + 1, 1 + 1 / LARGER)
+    small = min(total, SMALL) // each  # 0: none is small
+    times = log(small + 1, 1 + 1 / MUCH_LARGER)
+    times += log(total / each / max(small, 1) + 1, 1 + 1 / LARGER)
     assert copied <= total * (1 + times)
 
 
