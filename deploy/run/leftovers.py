@@ -92,7 +92,10 @@ def _remove_deserted(parent: Path) -> None:
 
 
 def clear_drafts(*directories: Path) -> None:
-    """Remove the drafts of processes that have ended."""
+    """Remove the drafts of processes that have ended.
+
+    Precondition: those of an earlier run have (see `claims.wait_for_others`): they outlive it.
+    """
     for directory in directories:
         for path in directory.glob(".*"):
             match = _DRAFT.fullmatch(path.name)

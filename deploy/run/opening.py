@@ -16,7 +16,6 @@ from pathlib import Path
 
 from driftline.coordinator.identity import Identity
 from driftline.coordinator.registry import ClusterState, FileRegistry, check_identity
-from driftline.deploy.host.claims import wait_for_others
 from driftline.deploy.host.outdated import stores_in
 from driftline.deploy.run.fresh import how_to_begin_anew
 from driftline.deploy.run.looking import look
@@ -48,13 +47,12 @@ def open_run(
 ) -> ClusterState:
     """Open the run of a state directory, or begin one there.
 
-    `logs`: the numbers of the inputs that have a log. Returns the contents of the registry. Raises
-    StateMismatch if the directories do not fit together, or if the code has changed and that is not
-    accepted; Unavailable if another run is at work.
+    `logs`: the numbers of the inputs that have a log. Precondition: the caller has locked the state
+    directory, and the processes of earlier runs have ended. Returns the contents of the registry.
+    Raises StateMismatch if the directories do not fit together, or if the code has changed and that
+    is not accepted; Unavailable.
     """
     registry = FileRegistry(state / "registry")
-    if state.is_dir():
-        wait_for_others(state)
     before = registry.read()
     if before is not None and policy.resizes:
         identity = identity.beginning_as(before.about)

@@ -19,7 +19,7 @@ from rich.console import Console
 from driftline.coordinator.draining import IN_GOOD_ORDER
 from driftline.coordinator.identity import Identity
 from driftline.coordinator.registry import FileRegistry
-from driftline.deploy.host.claims import claim
+from driftline.deploy.host.claims import claim, wait_for_others
 from driftline.deploy.host.config import ProcessConfig
 from driftline.deploy.host.heartbeat import Heartbeat
 from driftline.deploy.host.runtime import Runtime
@@ -78,6 +78,7 @@ def run_flow(flow: Flow, config: RunConfig, console: Console) -> RunReport:
     with ExitStack() as stack:
         signals = stack.enter_context(Signals())
         stack.callback(claim(config.state / "run.lock").release)
+        wait_for_others(config.state)
         clear_drafts(config.state, config.output, config.output / ".driftline")
         if config.fresh:
             begin_anew(flow, config.state, config.output)

@@ -7,7 +7,6 @@ from pathlib import Path
 
 from driftline.coordinator.identity import Identity
 from driftline.coordinator.registry import ClusterState, FileRegistry, check_identity
-from driftline.deploy.host.claims import wait_for_others
 from driftline.deploy.run.receivers import RECEIVED
 from driftline.engine.errors import StateMismatch
 from driftline.engine.events import log
@@ -29,13 +28,13 @@ WHOLE = f"{WHOLE_COPY}, or {ANEW}"
 def open_service(
     state: Path, flow: Flow, flow_plan: Plan, nodes: int, *, accept_changed_code: bool
 ) -> ClusterState:
-    """Open the state of a service. Precondition: the caller has locked the directory.
+    """Open the state of a service.
 
-    Returns the contents of the registry. Raises StateMismatch if the directory is of another flow,
-    what is in it does not belong together, or the code of the flow has changed and that is not
-    accepted; Unavailable.
+    Precondition: the caller has locked the directory, and the processes of an earlier session have
+    ended. Returns the contents of the registry. Raises StateMismatch if the directory is of another
+    flow, what is in it does not belong together, or the code of the flow has changed and that is
+    not accepted; Unavailable.
     """
-    wait_for_others(state)
     registry = FileRegistry(state / "registry")
     before = registry.read()
     inputs = (RECEIVED,) * len(flow.sources)

@@ -22,7 +22,7 @@ import uvloop
 from driftline.coordinator.draining import IN_GOOD_ORDER
 from driftline.coordinator.registry import RunOutcome
 from driftline.deploy.cluster.flows.outcomes import CANCELLED
-from driftline.deploy.host.claims import claim
+from driftline.deploy.host.claims import claim, wait_for_others
 from driftline.deploy.host.cores import Cores
 from driftline.deploy.host.heartbeat import Heartbeat
 from driftline.deploy.host.looped import Looped
@@ -66,7 +66,8 @@ def run_service(
     with ExitStack() as stack:
         signals = stack.enter_context(Signals())
         stack.callback(claim(serving.state / "run.lock").release)
-        clear_drafts(serving.state, serving.state)
+        wait_for_others(serving.state)
+        clear_drafts(serving.state)
         sockets = stack.enter_context(socket_folder(serving.state))
         return _Run(serving, deploy, sockets, signals, stack).serve(
             lambda run: HttpServer(
