@@ -37,8 +37,8 @@ from typing import Self
 
 import zmq
 
-from driftline.deploy.host.refusals import Refusals, unresolved
-from driftline.deploy.host.transport import become_client
+from driftline.deploy.host.sockets.refusals import Refusals, unresolved
+from driftline.deploy.host.sockets.transport import become_client
 from driftline.deploy.keys.key import own_key
 from driftline.deploy.parties.intake import MAGIC, Answer, Kind, decode_answer
 from driftline.engine.errors import (

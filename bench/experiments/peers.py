@@ -13,7 +13,7 @@ from driftline.bench.experiments.service import told_of
 from driftline.bench.measuring.load import Load, Observed
 from driftline.bench.systems.peers import redis
 from driftline.bench.systems.peers.process import PEERS
-from driftline.deploy.host import child
+from driftline.deploy.host.children import child
 
 BEYOND_S = 300.0
 """How much longer than the load a peer may take, which may have fallen far behind."""

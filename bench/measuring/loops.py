@@ -18,7 +18,7 @@ from typing import Protocol
 import psutil
 
 from driftline.bench.measuring.meter import Arrival, LatencyResult, Meter, ThroughputResult
-from driftline.deploy.host.runtime import SWITCH_S
+from driftline.deploy.host.loop.runtime import SWITCH_S
 
 
 class System(Protocol):

@@ -10,8 +10,8 @@ from pathlib import Path
 import psutil
 
 from driftline.deploy.cluster.agents.logbook import FOLDER
-from driftline.deploy.host import child
-from driftline.deploy.host.lifeline import Lifeline, tied
+from driftline.deploy.host.children import child
+from driftline.deploy.host.children.lifeline import Lifeline, tied
 
 
 class Agent:

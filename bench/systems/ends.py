@@ -21,7 +21,7 @@ from driftline.bench.systems.consumers import PassingConsumer, words_by_document
 from driftline.bench.systems.running import start_module
 from driftline.bench.systems.sockets import READY, address, open_socket, unpack_told
 from driftline.deploy.host.config import ProcessConfig
-from driftline.deploy.host.runtime import Runtime
+from driftline.deploy.host.loop.runtime import Runtime
 from driftline.deploy.parties.consumer import ConsumerServer
 from driftline.deploy.parties.receiver import Receiver
 from driftline.engine.errors import MalformedMessage, Unavailable

@@ -21,10 +21,10 @@ from driftline.bench.systems.cases import IPC
 from driftline.bench.systems.ends import DurableEnds, Ends, MemoryEnds
 from driftline.bench.systems.network import networks
 from driftline.bench.systems.running import Running
+from driftline.deploy.host.children.supervisor import LocalCluster
 from driftline.deploy.host.config import ProcessConfig
+from driftline.deploy.host.loop.runtime import Runtime
 from driftline.deploy.host.process import new_id
-from driftline.deploy.host.runtime import Runtime
-from driftline.deploy.host.supervisor import LocalCluster
 from driftline.deploy.parties.front import Front
 from driftline.deploy.parties.watch import Watch
 from driftline.deploy.parties.window import WINDOW

@@ -21,7 +21,7 @@ import zmq
 
 from driftline.bench.systems.consumers import words_by_document
 from driftline.bench.systems.sockets import ORPHAN_CHECK_MS, READY, address, open_socket, pack_told
-from driftline.deploy.host.runtime import SWITCH_S
+from driftline.deploy.host.loop.runtime import SWITCH_S
 from driftline.deploy.parties.consumer import ConsumerServer
 from driftline.engine.flow.loading import load_flow
 from driftline.engine.sinks.consumer import Consumer, Last

@@ -10,7 +10,7 @@ import socket
 from pathlib import Path
 
 from driftline.bench.systems.cases import IPC, TCP_CURVE
-from driftline.deploy.host.transport import Network
+from driftline.deploy.host.sockets.transport import Network
 from driftline.deploy.keys.keyset import make_keys
 from driftline.deploy.keys.rights import CONSUMER, HOST_NAMES, Rights, host_rights
 from driftline.engine.wire.addresses import Address

@@ -6,7 +6,7 @@ import subprocess
 from collections.abc import Sequence
 from typing import Self
 
-from driftline.deploy.host import child
+from driftline.deploy.host.children import child
 
 
 class Running:

@@ -18,7 +18,7 @@ from driftline.deploy.api.outputs import (
     count_outputs,
 )
 from driftline.deploy.parties.letters import DeadLetters
-from driftline.deploy.run.asides import Asides
+from driftline.deploy.run.inputs.asides import Asides
 from driftline.deploy.run.report import tell_if_all_set_aside
 from driftline.engine.durable import reported
 from driftline.engine.errors import StateMismatch

@@ -13,16 +13,16 @@ from rich.console import Console
 from driftline.coordinator.coordinator import MISSING_AFTER_S
 from driftline.deploy.commands.logged import LOGGED, logged
 from driftline.deploy.commands.metrics import metrics_option
-from driftline.deploy.host.deaths import DEATHS_MAX
-from driftline.deploy.host.heartbeat import SLOW_AFTER_S
+from driftline.deploy.host.children.deaths import DEATHS_MAX
 from driftline.deploy.host.limits import Limits
 from driftline.deploy.host.logs import insist
+from driftline.deploy.host.loop.heartbeat import SLOW_AFTER_S
 from driftline.deploy.parties.master import STALLED_AFTER_S
 from driftline.deploy.parties.window import WINDOW
 from driftline.deploy.run.config import RunConfig, Start
 from driftline.deploy.run.ending import after_good_order
-from driftline.deploy.run.reach import Reach
-from driftline.deploy.run.receivers import identity_of
+from driftline.deploy.run.inputs.reach import Reach
+from driftline.deploy.run.inputs.receivers import identity_of
 from driftline.deploy.run.reference import run_reference_to
 from driftline.deploy.run.report import tell_if_all_set_aside
 from driftline.deploy.run.run import run_flow

@@ -15,9 +15,9 @@ from driftline.deploy.commands.cluster.places import (
     perhaps_in_cluster,
     reached,
 )
-from driftline.deploy.host.transport import Network
+from driftline.deploy.host.sockets.transport import Network
+from driftline.deploy.run.directories.leftovers import short_folder
 from driftline.deploy.run.ending import How
-from driftline.deploy.run.leftovers import short_folder
 from driftline.deploy.run.savepoints import save_run
 from driftline.engine.counted import counted
 from driftline.engine.flow.loading import load_flow

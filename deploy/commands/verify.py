@@ -11,7 +11,7 @@ from click.core import ParameterSource
 from driftline.deploy.cluster.flows.verifying import compare_flow, verify_flow
 from driftline.deploy.cluster.tree.tree import Tree
 from driftline.deploy.commands.cluster.places import Place, perhaps_in_cluster
-from driftline.deploy.run.leftovers import short_folder
+from driftline.deploy.run.directories.leftovers import short_folder
 from driftline.deploy.run.verify import LookBeside, Verdict, verify_run
 from driftline.engine.counted import counted
 from driftline.engine.errors import DriftlineError, InUse

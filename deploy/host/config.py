@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from driftline.deploy.host.limits import LIMITS, Limits
-from driftline.deploy.host.transport import LOCAL, Network, Transport
+from driftline.deploy.host.sockets.transport import LOCAL, Network, Transport
 from driftline.deploy.parties.window import WINDOW
 from driftline.deploy.work.pace import CARELESS
 from driftline.engine.snapshots.beginning import NOTHING, Beginning

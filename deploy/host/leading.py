@@ -12,12 +12,12 @@ from functools import partial
 
 from driftline.coordinator.making_way import patience_s
 from driftline.coordinator.registry import ClusterState, FileRegistry, WriteState, check_identity
+from driftline.deploy.host.children.statuses import BROKEN, MADE_WAY, STOPPED
 from driftline.deploy.host.claims import claim, opened
 from driftline.deploy.host.config import ProcessConfig
-from driftline.deploy.host.cores import Cores
+from driftline.deploy.host.loop.runtime import Runtime
 from driftline.deploy.host.metrics.roles import serve_candidate, serve_master
-from driftline.deploy.host.runtime import Runtime
-from driftline.deploy.host.statuses import BROKEN, MADE_WAY, STOPPED
+from driftline.deploy.host.upkeep.cores import Cores
 from driftline.deploy.parties.candidate import Candidate, ReadState
 from driftline.deploy.parties.master import Master
 from driftline.deploy.parties.member import Member

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from driftline.coordinator.coordinator import MISSING_AFTER_S
-from driftline.deploy.host.deaths import DEATHS_MAX
-from driftline.deploy.host.heartbeat import SLOW_AFTER_S
+from driftline.deploy.host.children.deaths import DEATHS_MAX
+from driftline.deploy.host.loop.heartbeat import SLOW_AFTER_S
 from driftline.deploy.parties.master import STALLED_AFTER_S
 
 

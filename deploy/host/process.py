@@ -19,17 +19,17 @@ from pathlib import Path
 from time import monotonic
 
 from driftline.deploy.host import forks
+from driftline.deploy.host.children.lifeline import hold_on
+from driftline.deploy.host.children.spare import await_role
+from driftline.deploy.host.children.statuses import CANNOT_START, DIED, STOPPED
 from driftline.deploy.host.claims import claim, opened
 from driftline.deploy.host.config import ProcessConfig
-from driftline.deploy.host.cores import Cores
-from driftline.deploy.host.heartbeat import Heartbeat
 from driftline.deploy.host.leading import introduce, run_master
-from driftline.deploy.host.lifeline import hold_on
 from driftline.deploy.host.logs import insist, log_to_parent, rename
+from driftline.deploy.host.loop.heartbeat import Heartbeat
+from driftline.deploy.host.loop.runtime import Runtime
 from driftline.deploy.host.metrics.roles import preload, serve_node
-from driftline.deploy.host.runtime import Runtime
-from driftline.deploy.host.spare import await_role
-from driftline.deploy.host.statuses import CANNOT_START, DIED, STOPPED
+from driftline.deploy.host.upkeep.cores import Cores
 from driftline.deploy.node.node import Node
 from driftline.deploy.parties.consumer import ConsumerServer
 from driftline.deploy.parties.letters import DeadLetters

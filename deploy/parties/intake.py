@@ -1,6 +1,6 @@
 """The intake: takes records from producers and hands them to a front's source.
 
-Takes and gives msgpack arrays, which `deploy.host.intake_socket` carries over ZeroMQ:
+Takes and gives msgpack arrays, which `deploy.host.sockets.intake_socket` carries over ZeroMQ:
 
     producer                                            front
     [MAGIC, HELLO, producer, session]                   [MAGIC, SYNC, session, acknowledged]

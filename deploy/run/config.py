@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from driftline.deploy.host.limits import LIMITS, Limits
-from driftline.deploy.run.reach import HERE, Reach
+from driftline.deploy.run.inputs.reach import HERE, Reach
 from driftline.engine.policy import Policy
 from driftline.engine.snapshots.fitting import AS_IT_IS, Choice
 from driftline.engine.snapshots.savepoint import Savepoint

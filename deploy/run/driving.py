@@ -13,9 +13,9 @@ from time import monotonic
 
 from rich.console import Console
 
-from driftline.deploy.host.runtime import Runtime
+from driftline.deploy.host.children.supervisor import LocalCluster
+from driftline.deploy.host.loop.runtime import Runtime
 from driftline.deploy.host.signals import Signals
-from driftline.deploy.host.supervisor import LocalCluster
 from driftline.deploy.parties.front import Front
 from driftline.deploy.parties.watch import Watch
 from driftline.deploy.run.config import RunConfig

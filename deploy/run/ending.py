@@ -17,8 +17,8 @@ from pathlib import Path
 
 from driftline.coordinator.draining import IN_GOOD_ORDER
 from driftline.coordinator.registry import ClusterState, FileRegistry, RunOutcome, SnapshotRecord
-from driftline.deploy.run.receivers import LOGGED
-from driftline.deploy.run.survey import LOG, OUTPUT, DirectoryReport, Problem
+from driftline.deploy.run.directories.survey import LOG, OUTPUT, DirectoryReport, Problem
+from driftline.deploy.run.inputs.receivers import LOGGED
 from driftline.engine.counted import counted
 from driftline.engine.errors import DriftlineError
 from driftline.engine.mending import IF_CODE

@@ -10,17 +10,17 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from time import monotonic
 
+from driftline.deploy.host.children.supervisor import LocalCluster
 from driftline.deploy.host.config import ProcessConfig
-from driftline.deploy.host.heartbeat import Heartbeat
+from driftline.deploy.host.loop.heartbeat import Heartbeat
+from driftline.deploy.host.loop.runtime import Runtime
 from driftline.deploy.host.metrics.endpoint import check_all
 from driftline.deploy.host.metrics.health import fronts_ready
 from driftline.deploy.host.metrics.roles import NODE_CHILD, Context, serve_command
 from driftline.deploy.host.metrics.samples import Sample
-from driftline.deploy.host.runtime import Runtime
-from driftline.deploy.host.supervisor import LocalCluster
-from driftline.deploy.run.asides import Asides
+from driftline.deploy.run.inputs.asides import Asides
+from driftline.deploy.run.inputs.tallies import InputFigures, Tally
 from driftline.deploy.run.progress import RunProgress
-from driftline.deploy.run.tallies import InputFigures, Tally
 from driftline.engine.flow.flow import Flow
 
 LOOK_EVERY_S = 1.0

@@ -16,8 +16,8 @@ from pathlib import Path
 
 from driftline.deploy.parties.meter import percentile
 from driftline.deploy.parties.watch import Watch
-from driftline.deploy.run.asides import Asides
-from driftline.deploy.run.tallies import InputFigures, Tally
+from driftline.deploy.run.inputs.asides import Asides
+from driftline.deploy.run.inputs.tallies import InputFigures, Tally
 from driftline.engine.counted import counted
 from driftline.engine.events import Field, Fields, about, log
 from driftline.engine.sinks.jsonl import delivered_to

@@ -10,7 +10,7 @@ from time import monotonic
 
 from driftline.deploy.host.forks import guard
 from driftline.deploy.parties.letters import DeadLetters
-from driftline.deploy.run.asides import Asides
+from driftline.deploy.run.inputs.asides import Asides
 from driftline.deploy.run.report import ReferenceReport
 from driftline.engine.errors import StateMismatch, Unavailable
 from driftline.engine.exits import no_exit

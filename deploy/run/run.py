@@ -19,29 +19,29 @@ from rich.console import Console
 from driftline.coordinator.draining import IN_GOOD_ORDER
 from driftline.coordinator.identity import Identity
 from driftline.coordinator.registry import FileRegistry
+from driftline.deploy.host.children.supervisor import LocalCluster
 from driftline.deploy.host.claims import claim, wait_for_others
 from driftline.deploy.host.config import ProcessConfig
-from driftline.deploy.host.heartbeat import Heartbeat
-from driftline.deploy.host.runtime import Runtime
+from driftline.deploy.host.loop.heartbeat import Heartbeat
+from driftline.deploy.host.loop.runtime import Runtime
 from driftline.deploy.host.signals import Signals
-from driftline.deploy.host.supervisor import LocalCluster
 from driftline.deploy.parties.watch import Watch
-from driftline.deploy.run.asides import Asides
 from driftline.deploy.run.config import RunConfig
+from driftline.deploy.run.directories.fresh import begin_anew
+from driftline.deploy.run.directories.leftovers import clear_drafts, socket_folder
+from driftline.deploy.run.directories.opening import open_run
 from driftline.deploy.run.driving import drive
 from driftline.deploy.run.ending import error_noted
-from driftline.deploy.run.fresh import begin_anew
-from driftline.deploy.run.fronts import note_used, open_front, open_input
-from driftline.deploy.run.leftovers import clear_drafts, socket_folder
+from driftline.deploy.run.inputs.asides import Asides
+from driftline.deploy.run.inputs.fronts import note_used, open_front, open_input
+from driftline.deploy.run.inputs.reach import check_reach
+from driftline.deploy.run.inputs.receivers import identity_of
+from driftline.deploy.run.inputs.tallies import Tally
 from driftline.deploy.run.metrics import check_metrics, serve_metrics
-from driftline.deploy.run.opening import open_run
 from driftline.deploy.run.progress import RunProgress
-from driftline.deploy.run.reach import check_reach
-from driftline.deploy.run.receivers import identity_of
 from driftline.deploy.run.report import RunReport, tell_if_all_set_aside
 from driftline.deploy.run.resuming import Resuming, last_sign
 from driftline.deploy.run.savepoints import restore_run
-from driftline.deploy.run.tallies import Tally
 from driftline.engine.errors import (
     DriftlineError,
     FunctionFailed,

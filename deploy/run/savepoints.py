@@ -22,9 +22,9 @@ from driftline.coordinator.registry import ClusterState, FileRegistry, SnapshotR
 from driftline.deploy.host.claims import claim, wait_for_others
 from driftline.deploy.run.config import Start
 from driftline.deploy.run.ending import How, how_ended
-from driftline.deploy.run.receivers import PIPED, RECEIVED
-from driftline.deploy.run.tallies import NUMBERED
-from driftline.deploy.run.used_files import MAY_GROW, UsedFile, read_used
+from driftline.deploy.run.inputs.receivers import PIPED, RECEIVED
+from driftline.deploy.run.inputs.tallies import NUMBERED
+from driftline.deploy.run.inputs.used_files import MAY_GROW, UsedFile, read_used
 from driftline.engine.counted import counted
 from driftline.engine.errors import StateMismatch, Unavailable
 from driftline.engine.events import about, log

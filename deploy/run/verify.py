@@ -9,12 +9,12 @@ from pathlib import Path
 
 from driftline.coordinator.registry import ClusterState, FileRegistry
 from driftline.deploy.host.claims import claim, wait_for_others
+from driftline.deploy.run.directories.looking import look
+from driftline.deploy.run.directories.opening import with_missing
+from driftline.deploy.run.directories.survey import JOURNAL, DirectoryReport, Problem, problems
+from driftline.deploy.run.directories.whereabouts import outputs_elsewhere
 from driftline.deploy.run.ending import Ending, ending_of
-from driftline.deploy.run.looking import look
-from driftline.deploy.run.opening import with_missing
-from driftline.deploy.run.receivers import LOGGED
-from driftline.deploy.run.survey import JOURNAL, DirectoryReport, Problem, problems
-from driftline.deploy.run.whereabouts import outputs_elsewhere
+from driftline.deploy.run.inputs.receivers import LOGGED
 from driftline.engine.durable import reported
 from driftline.engine.errors import InUse, StateMismatch, Unavailable
 from driftline.engine.policy import POLICIES

@@ -12,7 +12,7 @@ from functools import partial
 from driftline.coordinator.coordinator import MISSING_AFTER_S
 from driftline.coordinator.making_way import patience_s
 from driftline.coordinator.registry import ClusterState
-from driftline.deploy.host.deaths import Deaths
+from driftline.deploy.host.children.deaths import Deaths
 from driftline.deploy.parties.candidate import Candidate
 from driftline.deploy.parties.master import Master
 from driftline.deploy.parties.member import Member

@@ -1,8 +1,8 @@
 """Who may send what: the roles from which each kind of message can come.
 
 Between the processes of one machine nobody asks. Between hosts each message comes with a *voice*,
-the key of its sender (`deploy.host.zap`), which speaks for some names only; and a name may send
-only what its role sends: no consumer can stop a run.
+the key of its sender (`deploy.host.sockets.zap`), which speaks for some names only; and a name may
+send only what its role sends: no consumer can stop a run.
 
 Invariant: every kind of message is here.
 """

@@ -18,8 +18,8 @@ from driftline.deploy.commands.cluster.places import Place, perhaps_in_cluster, 
 from driftline.deploy.commands.logged import logged
 from driftline.deploy.host.guarding.listening import listen, release
 from driftline.deploy.host.logs import insist
-from driftline.deploy.host.transport import Network
-from driftline.deploy.run.reach import Reach, check_input
+from driftline.deploy.host.sockets.transport import Network
+from driftline.deploy.run.inputs.reach import Reach, check_input
 from driftline.engine.errors import FlowError
 from driftline.engine.events import about, log
 from driftline.engine.flow.loading import load_flow

@@ -18,10 +18,10 @@ from driftline.index.http.watching import watch_operations
 from driftline.index.http.writing import write_operations
 from driftline.serve.gateway.backend import Backend
 from driftline.serve.http.application import build
-from driftline.serve.http.jsons import Json, dumps
+from driftline.serve.http.content.jsons import Json, dumps
 from driftline.serve.http.operations import Call, Operation, json_answer
+from driftline.serve.http.reads.times import now
 from driftline.serve.http.settings import Settings
-from driftline.serve.http.times import now
 
 TEXT = (
     "A search index whose answers are as of a T. A write answers with a label; `after=LABEL` reads "

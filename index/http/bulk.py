@@ -18,10 +18,10 @@ from driftline.index.http.about import Index
 from driftline.index.http.shapes import BULK, BULK_ANSWER, NDJSON
 from driftline.index.http.writing import KEY, WAIT, checked, written
 from driftline.serve.errors import Refused
-from driftline.serve.http.jsons import Json, dumps, loads
+from driftline.serve.http.content.jsons import Json, dumps, loads
+from driftline.serve.http.content.problems import described
+from driftline.serve.http.content.streams import Sender
 from driftline.serve.http.operations import Call, Operation, received
-from driftline.serve.http.problems import described
-from driftline.serve.http.streams import Sender
 from driftline.serve.views.tokens import time_of
 
 ANSWERS_BYTES_MAX = 8 << 20

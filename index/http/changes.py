@@ -11,11 +11,11 @@ from driftline.index.documents.versions import Told
 from driftline.index.http.about import Index
 from driftline.index.http.shapes import CHANGES
 from driftline.index.http.writing import outcome
-from driftline.serve.http.changes import changes, since_of, streamed
-from driftline.serve.http.jsons import Json
+from driftline.serve.http.content.jsons import Json
+from driftline.serve.http.content.parameters import FROM, LAST_EVENT_ID
+from driftline.serve.http.content.streams import Streamed
 from driftline.serve.http.operations import Call, Operation
-from driftline.serve.http.parameters import FROM, LAST_EVENT_ID
-from driftline.serve.http.streams import Streamed
+from driftline.serve.http.reads.changes import changes, since_of, streamed
 
 
 def change_operation(index: Index) -> Operation:

@@ -16,7 +16,7 @@ from math import isfinite
 from typing import NamedTuple
 
 from driftline.engine.labels import INFINITY
-from driftline.serve.http.cursors import opened, refusal, sealed
+from driftline.serve.http.reads.cursors import opened, refusal, sealed
 
 LENGTH_MAX = 4096
 """Characters of a cursor: a keyword by which results are sorted has 1024 bytes at most."""

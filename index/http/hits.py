@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from driftline.engine.errors import MalformedMessage
 from driftline.index.search.places import Place, Sort, order
-from driftline.serve.http.jsons import Json
+from driftline.serve.http.content.jsons import Json
 from driftline.serve.views.hosted import Answer
 from driftline.serve.views.tokens import token_of
 

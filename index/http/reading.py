@@ -17,11 +17,19 @@ from driftline.index.http.hits import Found, shown, together, total
 from driftline.index.query.parsing import LENGTH_MAX as QUERY_LENGTH_MAX
 from driftline.index.search.places import Sort
 from driftline.serve.errors import Refused
-from driftline.serve.http.changes import plain
-from driftline.serve.http.jsons import Json, dumps
+from driftline.serve.http.content.jsons import Json, dumps
+from driftline.serve.http.content.parameters import (
+    AFTER,
+    AT,
+    Parameter,
+    Several,
+    flag,
+    whole,
+    within,
+)
 from driftline.serve.http.operations import Call, Operation, json_answer
-from driftline.serve.http.parameters import AFTER, AT, Parameter, Several, flag, whole, within
-from driftline.serve.http.times import as_of
+from driftline.serve.http.reads.changes import plain
+from driftline.serve.http.reads.times import as_of
 from driftline.serve.views.hosted import Answer
 from driftline.serve.views.tokens import token_of
 

@@ -26,12 +26,19 @@ from driftline.index.query.parsing import LENGTH_MAX as QUERY_LENGTH_MAX
 from driftline.index.query.parsing import parse
 from driftline.index.watches.costs import WatchTooCostly, check
 from driftline.serve.errors import Refused
-from driftline.serve.http.changes import moment, since_of, streamed, with_pauses
-from driftline.serve.http.jsons import Json, dumps, loads
+from driftline.serve.http.content.jsons import Json, dumps, loads
+from driftline.serve.http.content.parameters import (
+    AFTER,
+    FROM,
+    LAST_EVENT_ID,
+    Parameter,
+    whole,
+    within,
+)
+from driftline.serve.http.content.problems import described, refusal_of
+from driftline.serve.http.content.streams import Streamed, event
 from driftline.serve.http.operations import Body, Call, Operation, json_answer
-from driftline.serve.http.parameters import AFTER, FROM, LAST_EVENT_ID, Parameter, whole, within
-from driftline.serve.http.problems import described, refusal_of
-from driftline.serve.http.streams import Streamed, event
+from driftline.serve.http.reads.changes import moment, since_of, streamed, with_pauses
 from driftline.serve.views.tokens import token_of
 
 AT_ONCE = 1_000

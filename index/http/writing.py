@@ -24,9 +24,9 @@ from driftline.index.documents.writes import (
 from driftline.index.http.about import ID, Index
 from driftline.index.http.shapes import DOCUMENT, WRITTEN, document_schema
 from driftline.serve.errors import Refused
-from driftline.serve.http.jsons import Json, dumps, loads
+from driftline.serve.http.content.jsons import Json, dumps, loads
+from driftline.serve.http.content.parameters import TOKEN, Parameter, choice, within
 from driftline.serve.http.operations import Body, Call, Operation, json_answer
-from driftline.serve.http.parameters import TOKEN, Parameter, choice, within
 from driftline.serve.views.tokens import time_of, token_of
 
 NO_LABEL = "none"

@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Generic, TypeVar
 
-from driftline.deploy.host.intake_socket import IntakeSocket, Keys
+from driftline.deploy.host.sockets.intake_socket import IntakeSocket, Keys
 from driftline.deploy.parties.intake import Kind
 from driftline.engine.errors import PayloadError
 from driftline.engine.sources.logs.received import Receipt, ReceivedSource

@@ -9,7 +9,7 @@ from importlib import import_module
 from pathlib import Path
 
 from driftline.deploy.host.config import ProcessConfig
-from driftline.deploy.host.transport import LOCAL, Network
+from driftline.deploy.host.sockets.transport import LOCAL, Network
 from driftline.engine.flow.flow import Flow
 from driftline.serve.journal import Retention
 from driftline.serve.views.hosted import HostedView

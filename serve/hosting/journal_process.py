@@ -9,8 +9,8 @@ import sys
 from pathlib import Path
 from time import monotonic, time
 
-from driftline.deploy.host.cores import Cores
-from driftline.deploy.host.runtime import Runtime
+from driftline.deploy.host.loop.runtime import Runtime
+from driftline.deploy.host.upkeep.cores import Cores
 from driftline.engine.errors import MalformedMessage, Unavailable
 from driftline.engine.events import Trouble
 from driftline.engine.flow.loading import load_flow

@@ -14,8 +14,10 @@ from starlette.types import ASGIApp
 
 from driftline.serve.errors import Refused
 from driftline.serve.gateway.backend import Backend
+from driftline.serve.http.content.jsons import Json, dumps
+from driftline.serve.http.content.parameters import TOKEN
+from driftline.serve.http.content.problems import INTERNAL, STATUS, problem
 from driftline.serve.http.figures import Figures
-from driftline.serve.http.jsons import Json, dumps
 from driftline.serve.http.measured import Measured
 from driftline.serve.http.openapi import description
 from driftline.serve.http.operations import (
@@ -28,8 +30,6 @@ from driftline.serve.http.operations import (
     json_answer,
     routes,
 )
-from driftline.serve.http.parameters import TOKEN
-from driftline.serve.http.problems import INTERNAL, STATUS, problem
 from driftline.serve.http.settings import Settings
 from driftline.serve.views.tokens import token_of
 

@@ -10,13 +10,13 @@ from starlette.types import ASGIApp
 from driftline.serve.errors import Refused
 from driftline.serve.gateway.backend import Backend
 from driftline.serve.http.application import build
-from driftline.serve.http.changes import journal_operation
-from driftline.serve.http.jsons import dumps, loads
+from driftline.serve.http.content.jsons import dumps, loads
+from driftline.serve.http.content.parameters import TOKEN
 from driftline.serve.http.operations import Body, Call, Operation, json_answer
-from driftline.serve.http.parameters import TOKEN
+from driftline.serve.http.reads.changes import journal_operation
+from driftline.serve.http.reads.times import now
+from driftline.serve.http.reads.values import value_operations
 from driftline.serve.http.settings import Settings
-from driftline.serve.http.times import now
-from driftline.serve.http.values import value_operations
 from driftline.serve.views.tokens import token_of
 
 READY_S = 2.0

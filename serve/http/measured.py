@@ -12,8 +12,8 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from driftline.engine.events import Trouble, about, log
 from driftline.serve.errors import Refused
+from driftline.serve.http.content.problems import problem
 from driftline.serve.http.operations import TOLD, Told
-from driftline.serve.http.problems import problem
 
 _BUCKETS = (0.001, 0.002, 0.004, 0.008, 0.016, 0.032, 0.064, 0.128, 0.256, 0.5, 1, 2, 5, 10)
 

@@ -22,12 +22,10 @@ from driftline.engine.errors import DriftlineError
 from driftline.engine.events import log
 from driftline.serve.errors import Refused
 from driftline.serve.http.access import Right, check_host, check_origin
-from driftline.serve.http.jsons import Json
-from driftline.serve.http.limits import Places, Rates
-from driftline.serve.http.parameters import Given, Parameter, path_of, query_of
-from driftline.serve.http.problems import ENDS, INTERNAL, problem, refusal_of
-from driftline.serve.http.settings import Settings
-from driftline.serve.http.streams import (
+from driftline.serve.http.content.jsons import Json
+from driftline.serve.http.content.parameters import Given, Parameter, path_of, query_of
+from driftline.serve.http.content.problems import ENDS, INTERNAL, problem, refusal_of
+from driftline.serve.http.content.streams import (
     PART_BYTES,
     ClientLeft,
     InParts,
@@ -35,6 +33,8 @@ from driftline.serve.http.streams import (
     connection_of,
     while_there,
 )
+from driftline.serve.http.limits import Places, Rates
+from driftline.serve.http.settings import Settings
 
 T = TypeVar("T")
 

@@ -1,7 +1,7 @@
 """Whether what is in the state directory of a service belongs together, before anything is started.
 
-The rules are those of a run (`deploy.run.survey`). The journal is here in the place of outputs. It
-is read by this process: its records have checksums of our own.
+The rules are those of a run (`deploy.run.directories.survey`). The journal is here in the place of
+outputs. It is read by this process: its records have checksums of our own.
 """
 
 from __future__ import annotations
@@ -10,9 +10,9 @@ from dataclasses import replace
 from pathlib import Path
 
 from driftline.coordinator.registry import ClusterState
-from driftline.deploy.run.looking import look
-from driftline.deploy.run.opening import with_missing
-from driftline.deploy.run.survey import JOURNAL, STORE, DirectoryReport, problems
+from driftline.deploy.run.directories.looking import look
+from driftline.deploy.run.directories.opening import with_missing
+from driftline.deploy.run.directories.survey import JOURNAL, STORE, DirectoryReport, problems
 from driftline.engine.counted import counted
 from driftline.engine.durable import reported
 from driftline.engine.errors import StateMismatch

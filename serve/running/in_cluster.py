@@ -28,11 +28,11 @@ from driftline.deploy.cluster.flows.status import troubles
 from driftline.deploy.cluster.flows.submissions import Replaced, agents, find
 from driftline.deploy.cluster.tree.tree import NAMES, Tree, is_name
 from driftline.deploy.host.config import SESSION_S, ProcessConfig
-from driftline.deploy.host.runtime import Runtime
-from driftline.deploy.host.transport import Network
+from driftline.deploy.host.loop.runtime import Runtime
+from driftline.deploy.host.sockets.transport import Network
 from driftline.deploy.parties.front import Front
+from driftline.deploy.run.inputs.tallies import Tally
 from driftline.deploy.run.resuming import Resuming
-from driftline.deploy.run.tallies import Tally
 from driftline.engine.errors import (
     Disconnected,
     DriftlineError,

@@ -27,7 +27,7 @@ from driftline.deploy.cluster.flows.submissions import find
 from driftline.deploy.cluster.flows.submitting import Order, Service, submit
 from driftline.deploy.cluster.tree.tree import FLOWS, Tree
 from driftline.deploy.host.config import Reading
-from driftline.deploy.host.transport import Network
+from driftline.deploy.host.sockets.transport import Network
 from driftline.deploy.keys.key import own_key
 from driftline.engine.counted import counted
 from driftline.engine.durable import make_directory, replace_file, reported

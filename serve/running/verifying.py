@@ -9,9 +9,9 @@ from pathlib import Path
 
 from driftline.coordinator.registry import ClusterState
 from driftline.deploy.cluster.tree.tree import FLOWS
+from driftline.deploy.run.directories.looking import look
+from driftline.deploy.run.directories.survey import VIEW, DirectoryReport, Problem
 from driftline.deploy.run.ending import How, how_ended
-from driftline.deploy.run.looking import look
-from driftline.deploy.run.survey import VIEW, DirectoryReport, Problem
 from driftline.deploy.run.verify import Beside
 from driftline.engine.counted import counted
 from driftline.engine.durable import reported

@@ -14,9 +14,9 @@ from socket import create_server
 import pytest
 import zmq
 
-from driftline.deploy.host.intake_socket import Keys
-from driftline.deploy.host.refusals import Refusals
-from driftline.deploy.host.zap import KeyVoice
+from driftline.deploy.host.sockets.intake_socket import Keys
+from driftline.deploy.host.sockets.refusals import Refusals
+from driftline.deploy.host.sockets.zap import KeyVoice
 from driftline.deploy.keys.authorised import Authorised
 from driftline.deploy.keys.key import read_key
 from driftline.deploy.keys.keyset import add_keys

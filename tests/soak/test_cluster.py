@@ -22,7 +22,7 @@ from time import monotonic
 import pytest
 
 from driftline import run_reference
-from driftline.deploy.host.runtime import UNUSED_S
+from driftline.deploy.host.loop.runtime import UNUSED_S
 from driftline.deploy.keys.key import read_key
 from tests.deploy.cluster.lab import Lab
 from tests.soak.cluster.faults import Faults

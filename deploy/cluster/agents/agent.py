@@ -38,8 +38,8 @@ from driftline.deploy.host.claims import claim
 from driftline.deploy.host.config import SESSION_S
 from driftline.deploy.host.metrics.endpoint import check_all
 from driftline.deploy.host.signals import Signals
-from driftline.deploy.host.transport import LOCAL, Network
-from driftline.deploy.run.leftovers import socket_folder
+from driftline.deploy.host.sockets.transport import LOCAL, Network
+from driftline.deploy.run.directories.leftovers import socket_folder
 from driftline.engine.errors import (
     Disconnected,
     DriftlineError,

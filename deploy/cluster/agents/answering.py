@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import ClassVar
 
 from driftline.deploy.cluster.agents.logbook import Logbook, Piece
-from driftline.deploy.host.runtime import Runtime
-from driftline.deploy.host.transport import Network
+from driftline.deploy.host.loop.runtime import Runtime
+from driftline.deploy.host.sockets.transport import Network
 from driftline.engine.events import about, log
 from driftline.engine.wire.messages import AskLines, Lines, Message
 from driftline.engine.wire.party import Job, Party

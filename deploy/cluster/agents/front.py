@@ -13,24 +13,24 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from driftline.coordinator.registry import ClusterState, FileRegistry
+from driftline.deploy.host.children.statuses import STOPPED
 from driftline.deploy.host.claims import claim, opened
 from driftline.deploy.host.config import ProcessConfig
-from driftline.deploy.host.heartbeat import Heartbeat
 from driftline.deploy.host.leading import REGISTRY
+from driftline.deploy.host.loop.heartbeat import Heartbeat
+from driftline.deploy.host.loop.runtime import Runtime
 from driftline.deploy.host.metrics.roles import serve_front
 from driftline.deploy.host.process import main
-from driftline.deploy.host.runtime import Runtime
-from driftline.deploy.host.statuses import STOPPED
 from driftline.deploy.parties.front import Front
-from driftline.deploy.run.asides import Asides
 from driftline.deploy.run.config import RunConfig
-from driftline.deploy.run.fronts import note_used, open_front, open_input
+from driftline.deploy.run.inputs.asides import Asides
+from driftline.deploy.run.inputs.fronts import note_used, open_front, open_input
+from driftline.deploy.run.inputs.reach import Reach, check_input
+from driftline.deploy.run.inputs.tallies import Tally
+from driftline.deploy.run.inputs.used_files import UsedFile
 from driftline.deploy.run.metrics import OfInputs
-from driftline.deploy.run.reach import Reach, check_input
 from driftline.deploy.run.resuming import Resuming
 from driftline.deploy.run.savepoints import check_restored, used_of
-from driftline.deploy.run.tallies import Tally
-from driftline.deploy.run.used_files import UsedFile
 from driftline.engine.errors import Unavailable
 from driftline.engine.flow.plan import Plan
 from driftline.engine.policy import Policy

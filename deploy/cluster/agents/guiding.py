@@ -5,7 +5,7 @@ from __future__ import annotations
 from math import inf
 
 from driftline.deploy.cluster.tree.tree import Tree
-from driftline.deploy.host.runtime import Runtime
+from driftline.deploy.host.loop.runtime import Runtime
 from driftline.deploy.parties.guide import FindLeader, Guide
 from driftline.engine.wire.party import Job
 

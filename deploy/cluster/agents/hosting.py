@@ -20,9 +20,9 @@ from driftline.deploy.cluster.agents.logbook import thread_of
 from driftline.deploy.cluster.agents.told import Host, process_config
 from driftline.deploy.cluster.flows.records import Submission
 from driftline.deploy.cluster.tree.tree import FLOWS, Tree
+from driftline.deploy.host.children.supervisor import CannotStart, LocalCluster
 from driftline.deploy.host.config import ProcessConfig
-from driftline.deploy.host.runtime import Runtime
-from driftline.deploy.host.supervisor import CannotStart, LocalCluster
+from driftline.deploy.host.loop.runtime import Runtime
 from driftline.deploy.parties.watch import Watch
 from driftline.engine.errors import DriftlineError, Unavailable
 from driftline.engine.events import about, log

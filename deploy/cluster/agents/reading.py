@@ -20,8 +20,8 @@ from driftline.deploy.cluster.flows.asking import keyless
 from driftline.deploy.cluster.flows.submissions import agents, submission_of, submissions
 from driftline.deploy.cluster.tree.tree import Tree
 from driftline.deploy.host.logs import LineFormatter, from_child
-from driftline.deploy.host.runtime import Runtime
-from driftline.deploy.host.transport import LOCAL, Network
+from driftline.deploy.host.loop.runtime import Runtime
+from driftline.deploy.host.sockets.transport import LOCAL, Network
 from driftline.engine.errors import Unavailable
 from driftline.engine.ui.near import did_you_mean
 from driftline.engine.visible import visible, visible_json

@@ -10,7 +10,7 @@ from driftline.deploy.cluster.flows.wheels import fetch
 from driftline.deploy.cluster.tree.folder import Folder
 from driftline.deploy.cluster.tree.tree import FLOWS, Tree
 from driftline.deploy.host.config import SESSION_S, ProcessConfig
-from driftline.deploy.host.transport import LOCAL, Network
+from driftline.deploy.host.sockets.transport import LOCAL, Network
 from driftline.engine.keygroups import Layout
 from driftline.engine.wire.senders import CONSUMER
 

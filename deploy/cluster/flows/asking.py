@@ -14,8 +14,8 @@ from time import monotonic
 
 from driftline.deploy.cluster.flows.records import AgentRecord, Submission
 from driftline.deploy.cluster.tree.tree import Tree
-from driftline.deploy.host.runtime import Runtime
-from driftline.deploy.host.transport import Network
+from driftline.deploy.host.loop.runtime import Runtime
+from driftline.deploy.host.sockets.transport import Network
 from driftline.deploy.parties.watch import Watch
 from driftline.engine.keygroups import Layout, names_of
 from driftline.engine.wire.addresses import parse

@@ -14,7 +14,7 @@ from driftline.deploy.cluster.flows.outcomes import going_on
 from driftline.deploy.cluster.flows.records import AgentRecord
 from driftline.deploy.cluster.tree.tree import Tree
 from driftline.deploy.host.guarding.listening import collide
-from driftline.deploy.run.reach import check_form, check_open
+from driftline.deploy.run.inputs.reach import check_form, check_open
 from driftline.engine.errors import FlowError, InUse, MalformedMessage
 from driftline.engine.wire.addresses import host_of, parse
 

@@ -24,8 +24,8 @@ from driftline.deploy.cluster.flows.outcomes import ended_by
 from driftline.deploy.cluster.flows.records import Submission
 from driftline.deploy.cluster.flows.submissions import agents, submission_of
 from driftline.deploy.cluster.tree.tree import Tree
-from driftline.deploy.host.runtime import Runtime
-from driftline.deploy.host.transport import Network
+from driftline.deploy.host.loop.runtime import Runtime
+from driftline.deploy.host.sockets.transport import Network
 from driftline.deploy.node.pulling import Pull
 from driftline.deploy.parties.watch import Watch
 from driftline.deploy.run.savepoints import saved_input

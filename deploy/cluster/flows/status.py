@@ -21,7 +21,7 @@ from driftline.deploy.cluster.flows.outcomes import (
 from driftline.deploy.cluster.flows.records import AgentRecord, Kind, Submission, Wish
 from driftline.deploy.cluster.flows.submissions import agents, in_part, submission_of, submissions
 from driftline.deploy.cluster.tree.tree import Tree
-from driftline.deploy.host.transport import LOCAL, Network
+from driftline.deploy.host.sockets.transport import LOCAL, Network
 from driftline.engine.counted import counted, size_in_words
 from driftline.engine.errors import StateMismatch
 from driftline.engine.keygroups import Layout, names_of, owned_by

@@ -19,9 +19,16 @@ from driftline.deploy.cluster.flows.wheels import importable
 from driftline.deploy.cluster.tree.tree import FLOWS, Tree
 from driftline.deploy.host.claims import wait_for_others
 from driftline.deploy.run.comparing import difference
+from driftline.deploy.run.directories.looking import look
+from driftline.deploy.run.directories.survey import (
+    LOG,
+    OUTPUT,
+    STORE,
+    USED,
+    DirectoryReport,
+    problems,
+)
 from driftline.deploy.run.ending import How, ending_of, how_ended
-from driftline.deploy.run.looking import look
-from driftline.deploy.run.survey import LOG, OUTPUT, STORE, USED, DirectoryReport, problems
 from driftline.deploy.run.verify import Verdict
 from driftline.engine.errors import InUse, StateMismatch, Unavailable
 from driftline.engine.flow.code import code_of

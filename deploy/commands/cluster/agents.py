@@ -16,7 +16,7 @@ from driftline.deploy.cluster.tree.tree import NAMES, is_name
 from driftline.deploy.commands.cluster.places import Place, in_cluster, reached
 from driftline.deploy.commands.logged import logged
 from driftline.deploy.commands.metrics import metrics_option
-from driftline.deploy.host.transport import Network
+from driftline.deploy.host.sockets.transport import Network
 from driftline.engine.errors import FlowError
 
 SLOTS = 4

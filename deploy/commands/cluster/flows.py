@@ -26,8 +26,8 @@ from driftline.deploy.cluster.flows.submissions import (
 from driftline.deploy.cluster.tree.tree import Tree
 from driftline.deploy.commands.cluster.places import Place, in_cluster, reached
 from driftline.deploy.commands.cluster.tables import as_table
-from driftline.deploy.host.transport import Network
-from driftline.deploy.run.leftovers import short_folder
+from driftline.deploy.host.sockets.transport import Network
+from driftline.deploy.run.directories.leftovers import short_folder
 from driftline.engine.counted import counted
 from driftline.engine.errors import StateMismatch, Unavailable
 from driftline.engine.ui.consoles import wide_console

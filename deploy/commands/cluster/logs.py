@@ -7,8 +7,8 @@ import click
 from driftline.deploy.cluster.agents.logbook import LINES_MAX
 from driftline.deploy.cluster.agents.reading import LogLines
 from driftline.deploy.commands.cluster.places import Place, in_cluster, reached
-from driftline.deploy.host.transport import Network
-from driftline.deploy.run.leftovers import short_folder
+from driftline.deploy.host.sockets.transport import Network
+from driftline.deploy.run.directories.leftovers import short_folder
 from driftline.engine.visible import complain
 
 LINES = 100

@@ -16,7 +16,7 @@ from driftline.deploy.cluster.tree.tree import Tree
 from driftline.deploy.cluster.tree.znodes import ZNodes
 from driftline.deploy.commands.settings import origin, variable
 from driftline.deploy.host.config import SESSION_S
-from driftline.deploy.host.transport import Network
+from driftline.deploy.host.sockets.transport import Network
 from driftline.engine.errors import Unavailable
 from driftline.engine.ui.options import FiniteRange
 

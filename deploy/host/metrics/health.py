@@ -12,8 +12,8 @@ from time import monotonic
 from typing import Protocol
 
 from driftline.coordinator.phases import Phase
-from driftline.deploy.host.heartbeat import Heartbeat
-from driftline.deploy.host.runtime import Runtime
+from driftline.deploy.host.loop.heartbeat import Heartbeat
+from driftline.deploy.host.loop.runtime import Runtime
 from driftline.deploy.node.node import Node
 from driftline.deploy.parties.candidate import Candidate
 from driftline.deploy.parties.front import Front

@@ -10,7 +10,8 @@ from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 
 from driftline.deploy.host.config import ProcessConfig
-from driftline.deploy.host.heartbeat import Heartbeat
+from driftline.deploy.host.loop.heartbeat import Heartbeat
+from driftline.deploy.host.loop.runtime import Runtime
 from driftline.deploy.host.metrics.endpoint import Endpoint
 from driftline.deploy.host.metrics.health import (
     Health,
@@ -22,7 +23,6 @@ from driftline.deploy.host.metrics.health import (
 )
 from driftline.deploy.host.metrics.ports import port_note
 from driftline.deploy.host.metrics.samples import OfCandidate, OfMaster, OfNode, OfProcess, Samples
-from driftline.deploy.host.runtime import Runtime
 from driftline.deploy.node.node import Node
 from driftline.deploy.parties.candidate import Candidate
 from driftline.deploy.parties.front import Front

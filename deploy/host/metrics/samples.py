@@ -12,7 +12,7 @@ from functools import cache
 from time import monotonic
 
 from driftline.coordinator.phases import Phase
-from driftline.deploy.host.runtime import Runtime
+from driftline.deploy.host.loop.runtime import Runtime
 from driftline.deploy.node.node import Node
 from driftline.deploy.parties.candidate import Candidate
 from driftline.deploy.parties.master import Master

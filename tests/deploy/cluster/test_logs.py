@@ -20,7 +20,7 @@ from driftline.deploy.cluster.agents.logbook import Logbook, Piece, thread_of
 from driftline.deploy.cluster.agents.reading import LogLines
 from driftline.deploy.cluster.flows.records import AgentRecord, Kind
 from driftline.deploy.cluster.tree.folder import Folder
-from driftline.deploy.host.transport import LOCAL, Network
+from driftline.deploy.host.sockets.transport import LOCAL, Network
 from driftline.deploy.keys.keyset import add_keys
 from driftline.engine.errors import Unavailable
 from driftline.engine.events import FIELDS, log

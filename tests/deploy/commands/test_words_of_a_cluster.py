@@ -23,7 +23,7 @@ from driftline.deploy.cluster.flows.submitting import Order, submit
 from driftline.deploy.cluster.tree.folder import Folder
 from driftline.deploy.host.config import Reading
 from driftline.deploy.host.signals import Signals
-from driftline.deploy.host.transport import Network
+from driftline.deploy.host.sockets.transport import Network
 from driftline.deploy.keys.key import read_key
 from driftline.deploy.keys.keyset import add_keys
 from driftline.engine.policy import policy

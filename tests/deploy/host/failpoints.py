@@ -21,9 +21,9 @@ import driftline.deploy.host.process
 from driftline.coordinator.registry import ClusterState
 from driftline.coordinator.succession import Succession
 from driftline.coordinator.zookeeper import ZooKeeperRegistry
-from driftline.deploy.host.child import command
-from driftline.deploy.host.runtime import Runtime
-from driftline.deploy.host.supervisor import MODULE
+from driftline.deploy.host.children.child import command
+from driftline.deploy.host.children.supervisor import MODULE
+from driftline.deploy.host.loop.runtime import Runtime
 from driftline.deploy.parties.candidate import Candidate
 from driftline.deploy.parties.master import Master
 from driftline.engine.wire.messages import Message, decode
@@ -42,7 +42,7 @@ def failpoints(folder: Path) -> Iterator[None]:
             return chosen
         return [sys.executable, "-m", "tests.deploy.host.failpoints", *map(str, arguments)]
 
-    with patch("driftline.deploy.host.child.command", ours), patch.dict(os.environ):
+    with patch("driftline.deploy.host.children.child.command", ours), patch.dict(os.environ):
         os.environ[FOLDER] = str(folder)
         yield
 

@@ -14,7 +14,7 @@ from time import monotonic, sleep
 
 import zmq
 
-from driftline.deploy.host.intake_socket import IntakeSocket
+from driftline.deploy.host.sockets.intake_socket import IntakeSocket
 from driftline.engine.sources.logs.inputlog import InputLog
 from driftline.engine.sources.logs.received import ReceivedSource
 

@@ -15,10 +15,10 @@ from time import monotonic
 
 from driftline import run_reference
 from driftline.bench.systems.network import networks
+from driftline.deploy.host.children.supervisor import LocalCluster
 from driftline.deploy.host.config import ProcessConfig
+from driftline.deploy.host.loop.runtime import Runtime
 from driftline.deploy.host.process import new_id
-from driftline.deploy.host.runtime import Runtime
-from driftline.deploy.host.supervisor import LocalCluster
 from driftline.deploy.parties.consumer import ConsumerServer
 from driftline.deploy.parties.front import Front
 from driftline.engine.flow.loading import load_flow

@@ -12,11 +12,11 @@ from time import monotonic, sleep
 import pytest
 
 from driftline import run_reference
+from driftline.deploy.host.children.supervisor import LocalCluster
 from driftline.deploy.host.config import ProcessConfig
 from driftline.deploy.host.limits import LIMITS, Limits
+from driftline.deploy.host.loop.runtime import Runtime
 from driftline.deploy.host.process import new_id
-from driftline.deploy.host.runtime import Runtime
-from driftline.deploy.host.supervisor import LocalCluster
 from driftline.deploy.parties.consumer import ConsumerServer
 from driftline.deploy.parties.front import Front
 from driftline.deploy.parties.watch import Watch

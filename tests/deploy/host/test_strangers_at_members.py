@@ -19,17 +19,17 @@ from time import monotonic
 import pytest
 import zmq
 
-from driftline.deploy.host import inbox, transport
 from driftline.deploy.host.guarding import door
 from driftline.deploy.host.guarding.door import CONNECTIONS_MAX
-from driftline.deploy.host.inbox import GuardedInbox
-from driftline.deploy.host.transport import PART_BYTES
+from driftline.deploy.host.sockets import inbox, transport
+from driftline.deploy.host.sockets.inbox import GuardedInbox
+from driftline.deploy.host.sockets.transport import PART_BYTES
 from driftline.deploy.keys.key import read_key
 from driftline.engine.wire.addresses import parse
 from driftline.engine.wire.messages import Alive, Bundle, encode
 from tests.deploy.host.keyed import Hosts
+from tests.deploy.host.loop.test_runtime import Listener
 from tests.deploy.host.raw_peer import COMMAND, GREETING, LONG, MORE, READY, Peer, frame, head
-from tests.deploy.host.test_runtime import Listener
 
 ALIVE = Alive("process", 1, 0)
 

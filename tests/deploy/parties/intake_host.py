@@ -16,8 +16,8 @@ from typing import Self
 
 import zmq
 
-from driftline.deploy.host.intake_socket import IntakeSocket, Keys
-from driftline.deploy.host.runtime import Runtime
+from driftline.deploy.host.loop.runtime import Runtime
+from driftline.deploy.host.sockets.intake_socket import IntakeSocket, Keys
 from driftline.deploy.parties.intake import MAGIC, Answer, Kind, decode_answer
 from driftline.engine.sources.logs.inputlog import InputLog
 from driftline.engine.sources.logs.received import ReceivedSource

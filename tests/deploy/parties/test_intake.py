@@ -8,7 +8,7 @@ from time import monotonic
 
 import pytest
 
-from driftline.deploy.host.intake_socket import DRAIN, IntakeSocket
+from driftline.deploy.host.sockets.intake_socket import DRAIN, IntakeSocket
 from driftline.deploy.parties.intake import MAGIC, Kind
 from driftline.engine.errors import StateMismatch, Unavailable
 from driftline.engine.wire.codec import pack

@@ -19,9 +19,9 @@ from unittest.mock import patch
 import driftline.deploy.host.process
 from driftline import main
 from driftline.coordinator.registry import ClusterState, FileRegistry
-from driftline.deploy.host.child import command
-from driftline.deploy.host.runtime import Runtime
-from driftline.deploy.host.supervisor import MODULE
+from driftline.deploy.host.children.child import command
+from driftline.deploy.host.children.supervisor import MODULE
+from driftline.deploy.host.loop.runtime import Runtime
 from driftline.deploy.parties.master import Master
 from driftline.engine.wire.messages import Message, decode
 from driftline.engine.wire.party import Party
@@ -117,5 +117,5 @@ if __name__ == "__main__":
         sys.exit(run_process(sys.argv[1]))
     os.environ["PYTHONHASHSEED"] = "0"  # otherwise the command would begin again
     os.environ[POINT], os.environ[FILE], *sys.argv[1:] = sys.argv[1:]
-    with patch("driftline.deploy.host.child.command", _dying):
+    with patch("driftline.deploy.host.children.child.command", _dying):
         main()

@@ -14,7 +14,7 @@ from driftline.deploy.run.progress import ANSWERS_WITHIN_S, LOGGED_EVERY_S, RunP
 from driftline.engine.sources import ListSource
 from driftline.engine.ui.progress import ProgressView
 from driftline.engine.wire.messages import Report, encode
-from tests.deploy.run.test_tallies import Call
+from tests.deploy.run.inputs.test_tallies import Call
 
 
 class Told:

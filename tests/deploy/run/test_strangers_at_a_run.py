@@ -16,7 +16,7 @@ from typing import TypedDict
 import pytest
 
 from driftline.deploy.producer import Producer
-from driftline.deploy.run.reach import check_reach
+from driftline.deploy.run.inputs.reach import check_reach
 from driftline.engine.errors import FlowError
 from driftline.engine.wire.codec import pack
 from driftline.engine.wire.limits import RECORD_BYTES_MAX, RECORD_DEPTH_MAX

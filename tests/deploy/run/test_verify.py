@@ -11,7 +11,7 @@ import lmdb
 import pytest
 
 from driftline.deploy.host.claims import claim
-from driftline.deploy.run.looking import look
+from driftline.deploy.run.directories.looking import look
 from driftline.engine.errors import StateMismatch
 from driftline.engine.flow.flow import Flow
 from driftline.engine.sinks import JsonLinesConsumer, LmdbConsumer

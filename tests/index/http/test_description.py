@@ -15,8 +15,8 @@ from jsonschema import Draft202012Validator
 
 from driftline.serve.errors import NoLongerRetained, Refused
 from driftline.serve.hosting.keyvalues import HostedKeyValues
-from driftline.serve.http.changes import changes, told_of
 from driftline.serve.http.flows import flow_application
+from driftline.serve.http.reads.changes import changes, told_of
 from driftline.serve.http.settings import Settings
 from driftline.serve.journal import Span
 from tests.index.http.service import Service, client_of
@@ -24,7 +24,7 @@ from tests.index.http.serving import served
 from tests.index.http.test_changes import BEGINNING, Event, events
 from tests.index.http.test_reading import filled, schema_of
 from tests.serve.http.backends import FlowBackend
-from tests.serve.http.test_values import counting
+from tests.serve.http.reads.test_values import counting
 
 
 class Described:

@@ -19,7 +19,7 @@ from driftline.deploy.cluster.flows.submissions import find
 from driftline.deploy.cluster.flows.submitting import Order, submit
 from driftline.deploy.cluster.tree.folder import Folder
 from driftline.deploy.host.config import Reading
-from driftline.deploy.host.transport import LOCAL, Network
+from driftline.deploy.host.sockets.transport import LOCAL, Network
 from driftline.deploy.keys.keyset import add_keys
 from driftline.engine.errors import DriftlineError, StateMismatch
 from driftline.engine.flow.plan import plan

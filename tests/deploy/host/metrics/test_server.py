@@ -11,12 +11,12 @@ from time import monotonic
 
 import pytest
 
+from driftline.deploy.host.loop.runtime import Runtime
 from driftline.deploy.host.metrics.collector import of_flow, registry_of
 from driftline.deploy.host.metrics.endpoint import Endpoint, check_all
 from driftline.deploy.host.metrics.health import TURNS_WITHIN_S, Health
 from driftline.deploy.host.metrics.samples import Sample
 from driftline.deploy.host.metrics.server import CONNECTIONS_MAX, MetricsServer
-from driftline.deploy.host.runtime import Runtime
 from driftline.engine.errors import FlowError, Unavailable
 from tests.deploy.host.metrics.scraping import ask, scrape
 

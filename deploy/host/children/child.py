@@ -1,0 +1,89 @@
+"""Child processes: they import the same Driftline as their parent, and nothing from the working
+directory.
+
+A child executes this file: ``python -P .../child.py MODULE ARGUMENTS``. So a user's file named
+`datetime.py` or `zmq.py` is never imported in place of the module of that name; and the folder of
+the flow is the last one that Python searches (`engine.flow.loading`).
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from pathlib import Path
+from types import FrameType
+
+_PACKAGE = Path(os.path.abspath(__file__)).parents[3]
+"""The folder `driftline`. It is not resolved, as the folders in it may be links."""
+
+_ROOT = str(_PACKAGE.parent)
+
+
+def command(module: str, *arguments: object) -> list[str]:
+    """The command line that runs a module of ours in a process of its own."""
+    return [sys.executable, "-P", __file__, module, *map(str, arguments)]
+
+
+def environment() -> dict[str, str]:
+    """The environment of a child: hashes of texts are the same in every process and replay."""
+    return {"PYTHONHASHSEED": "0", **os.environ}
+
+
+def hide_checkout() -> None:
+    """Remove a checkout of Driftline from Python's search path, so that a flow may import its own
+    `engine.py` or `index`. Precondition: `driftline` has been imported."""
+    if (_PACKAGE / "engine").is_symlink():
+        sys.path[:] = [path for path in sys.path if os.path.abspath(path) != _ROOT]
+
+
+FOR_THE_COMMAND = (signal.SIGTERM, signal.SIGHUP, signal.SIGINT)
+"""Signals that children take no notice of; they are blocked when a child begins."""
+
+_BY_DEFAULT = (signal.SIG_DFL, signal.SIG_IGN, signal.default_int_handler)
+
+
+def _take_no_notice(number: int, frame: FrameType | None) -> None:
+    """Handle a signal for the whole group of processes: the command decides when children end."""
+
+
+def _take_notice_again() -> None:
+    """In a copy that a function forks: whoever has started it ends it, with SIGTERM for example."""
+    for number in FOR_THE_COMMAND:
+        if signal.getsignal(number) is _take_no_notice:
+            signal.signal(number, signal.SIG_DFL)
+    _let_come()
+
+
+def _hold_back() -> None:
+    """Before a fork: a signal that comes at once must find the copy that takes notice again."""
+    signal.pthread_sigmask(signal.SIG_BLOCK, FOR_THE_COMMAND)
+
+
+def _let_come() -> None:
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, FOR_THE_COMMAND)
+
+
+def _run() -> None:
+    # First of all. A handler, as programs that a function starts must not inherit SIG_IGN.
+    for number in FOR_THE_COMMAND:
+        if signal.getsignal(number) in _BY_DEFAULT:
+            signal.signal(number, _take_no_notice)
+    _let_come()
+    os.register_at_fork(
+        before=_hold_back, after_in_parent=_let_come, after_in_child=_take_notice_again
+    )
+
+    from runpy import run_module
+
+    sys.path.insert(0, _ROOT)
+    import driftline.engine  # noqa: F401  # from here on its folders are found without the path
+
+    sys.path.remove(_ROOT)
+    hide_checkout()
+    sys.argv[:] = sys.argv[1:]
+    run_module(sys.argv[0], run_name="__main__", alter_sys=True)
+
+
+if __name__ == "__main__":
+    _run()

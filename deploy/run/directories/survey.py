@@ -1,0 +1,288 @@
+"""Decides whether the directories of a run fit together, before the run goes on.
+
+`problems` takes the contents of the registry and a report on each directory, and gives sentences.
+It does no I/O: `looking` reads the directories, `opening` refuses a run.
+
+The registry is the measure. It names a session only after all directories of that session were
+open and durable. So a directory that is new, older than that session, or of another run was lost,
+restored or moved afterwards. Copies from within a session are recognised by numbers: a store by its
+newest part, a log by the times reserved in it, outputs by the last delivery to the consumer (the
+nodes compare that, see `barrier`).
+
+A run goes on without a directory only if its outcome is provably the same. A lost store is computed
+again, provided that the input can be read from its beginning, and that the outputs are the same
+again or may come twice. Under the same conditions a damaged store goes back to the snapshot before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from driftline.coordinator.registry import ClusterState
+from driftline.engine.moments import time_in_words
+from driftline.engine.policy import Output, Policy, SnapshotCut
+from driftline.engine.wire.marks import Mark
+
+STORE, LOG, OUTPUT, USED, JOURNAL, VIEW = "node", "input", "output", "used", "journal", "view"
+"""The kinds of directories. A role is a kind, a dash and an index: `node-0`. What was used of an
+input is a file, which may be missing or old. Of a service the journal has all outputs: it has no
+index. A view of it, made of the journal, has its name in place of an index."""
+
+OTHER_DIRECTORY = "give the --state of these outputs, or another --output"
+"""What to do about outputs whose state is not known."""
+
+_NAMES = {
+    STORE: "the state of node",
+    LOG: "the log of input",
+    OUTPUT: "the outputs of node",
+    USED: "what was used of input",
+    JOURNAL: "the journal",
+    VIEW: "a view",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class DirectoryReport:
+    """The contents of one directory of a run, as its marks and checksums show them."""
+
+    role: str
+    """`node-0`, `input-1`, `output-0`, ..."""
+    path: str
+    mark: Mark | None = None
+    """None: the directory is missing, or nothing was ever written to it."""
+    damage: str = ""
+    """A sentence on data that is changed or cannot be read; empty if all is right."""
+    deadly: bool = False
+    """Whether the damage ends a process that reads it."""
+    newest: int = 0
+    """Of a store: the number of its newest part."""
+    reserved: int = 0
+    """Of a log: all times that it has given to records are smaller."""
+    noted: int = 0
+    """Of a log: the same, as it is noted beside the log; 0: it is not known."""
+    entries: int = 0
+    """Of a log: how many records it holds."""
+    trimmed: int = 0
+    """Of a log: its entries with smaller times were removed."""
+    waiting: int = 0
+    """Of a log: how many records it holds that the newest snapshot does not have."""
+    t_last: int = -1
+    """Of outputs: the consumer has everything up to this time, epoch or production."""
+    failures: int = 0
+    """Of outputs: how many dead letters of functions that failed the consumer has."""
+    holds: str = ""
+    """A summary of the contents, for people."""
+
+    @property
+    def kind(self) -> str:
+        return self.role.partition("-")[0]
+
+    @property
+    def index(self) -> int:
+        return int(self.role.partition("-")[2] or 0)
+
+    def __str__(self) -> str:
+        number = "" if self.kind in (JOURNAL, VIEW) else f" {self.index}"
+        return f"{self.path} ({_NAMES[self.kind]}{number})"
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """A directory that does not fit. A run may go on unless the problem is `fatal`."""
+
+    text: str
+    fatal: bool = True
+
+
+def problems(
+    policy: Policy,
+    registry: str,
+    state: ClusterState | None,
+    reports: Sequence[DirectoryReport],
+    anew: str = "",
+) -> list[Problem]:
+    """Compare the directories of a run with its registry.
+
+    `registry`: the path of the registry; `state`: its contents, None if it is missing; `anew`: how
+    to begin anew, if not with --fresh. Returns at most one problem for each directory.
+    """
+    begin_anew = anew or _begin_anew(registry, reports)
+    may_repeat = policy.output in (Output.AT_ONCE, Output.FRONTIER)
+    ways_out = f"Restore it from a copy of the same moment, or {begin_anew}"
+    if deadly := [report for report in reports if report.deadly]:  # later ones were not read
+        return [Problem(f"{report.damage}. {ways_out}") for report in deadly]
+    damaged = [
+        Problem(f"{report.damage}; the snapshot before it is tried", fatal=False)
+        if report.kind == STORE and may_repeat
+        else Problem(
+            report.damage if report.kind in (OUTPUT, USED) else f"{report.damage}. {ways_out}"
+        )
+        for report in reports
+        if report.damage
+    ]
+    intact = [report for report in reports if not report.damage]
+    if state is None:
+        anew = begin_anew if _may_begin_anew(registry, intact) else OTHER_DIRECTORY
+        strays = [
+            Problem(
+                f"{report} is {report.mark}, but registry {registry} is not there: it was removed, "
+                f"or this is another run's. Restore the registry from a copy, or {anew}"
+            )
+            for report in intact
+            if report.mark is not None and report.mark.lineage
+        ]
+        return damaged + strays[:1]
+    times = [report.t_last for report in intact] if policy.output is Output.FRONTIER else []
+    replayable = _replayable(policy, state, intact)
+    rules = _Rules(policy, registry, state, replayable, begin_anew, max(times, default=-1))
+    return damaged + [problem for report in intact for problem in rules.check(report)]
+
+
+def _replayable(policy: Policy, state: ClusterState, reports: Sequence[DirectoryReport]) -> bool:
+    """Whether a lost state is computed again, with the same outputs or with some twice."""
+    if policy.output not in (Output.AT_ONCE, Output.FRONTIER) or state.base:
+        return False
+    if not policy.replay:
+        return True  # every call begins with an empty state
+    return not any(report.trimmed for report in reports if report.kind == LOG)
+
+
+def _begin_anew(registry: str, reports: Sequence[DirectoryReport]) -> str:
+    outputs = sorted({report.path for report in reports if report.kind == OUTPUT})
+    of_run = f" and the outputs of the run in {', '.join(outputs)}" if outputs else ""
+    anew = f"begin anew with --fresh, which removes the state in {_folder(registry)}{of_run}"
+    logs = [report.path for report in reports if report.kind == LOG and report.mark is not None]
+    if not logs:
+        return anew
+    return (  # --fresh does not remove what nobody can send again
+        f"{anew}; the records received in {', '.join(logs)} would be lost: if you can do without "
+        "them, remove that by hand first"
+    )
+
+
+def _may_begin_anew(registry: str, reports: Sequence[DirectoryReport]) -> bool:
+    """Whether --fresh removes outputs without their registry: only if the state is beneath them."""
+    outputs = {report.path for report in reports if report.kind == OUTPUT and report.mark}
+    return all(f"{path}/.driftline/state" == _folder(registry) for path in outputs)
+
+
+def _folder(registry: str) -> str:
+    return registry.rpartition("/")[0] or "."
+
+
+@dataclass(frozen=True, slots=True)
+class _Rules:
+    policy: Policy
+    registry: str
+    state: ClusterState
+    replayable: bool
+    begin_anew: str
+    t_last: int
+    """All outputs with times up to here have left; -1 if outputs have no times."""
+
+    def check(self, report: DirectoryReport) -> list[Problem]:
+        """The gravest problem of one directory, if it has any."""
+        problem = self._of_another(report) or self._of_age(report) or self._of_numbers(report)
+        return [problem] if problem is not None else []
+
+    def _of_another(self, report: DirectoryReport) -> Problem | None:
+        """A directory of another run, or one that was moved to another place."""
+        mark, lineage = report.mark, self.state.lineage
+        if mark is None or (mark.lineage, mark.role) == (lineage, report.role):
+            return None
+        if mark.lineage != lineage:
+            text = f"{report} is {mark}, but registry {self.registry} is run {lineage[:8]}'s"
+            if report.kind == OUTPUT:
+                return Problem(f"{text}. {self._other_output(report)}")
+        else:
+            text = f"{report} is {mark}: it was moved or copied there"
+        return Problem(f"{text}. {self._ways_out(report)}")
+
+    def _of_age(self, report: DirectoryReport) -> Problem | None:
+        """A directory that was lost, or a copy from an earlier session than the registry's."""
+        opened = self.state.opened
+        if report.kind == USED or (report.kind == OUTPUT and self._is_of_before(report)):
+            return None
+        if report.mark is None:
+            if opened and report.kind == OUTPUT and self.state.output != report.path:
+                lacks = f"{report.path} has no outputs of node {report.index} of this run"
+                return Problem(f"{lacks}. {self._other_output(report)}")
+            if opened:
+                return self._lost(report, "is gone: it has been there, and is empty or missing now")
+        elif report.mark.session < opened:
+            session = report.mark.session
+            old = f"is an old copy: it was used last in session {session} of this run, "
+            return self._lost(report, f"{old}but registry {self.registry} knows session {opened}")
+        elif report.mark.session > opened + 1:
+            return Problem(
+                f"registry {self.registry} is an old copy: it knows session {opened} of this run, "
+                f"but {report} was used in session {report.mark.session}. Restore the registry, or "
+                f"everything, from a copy of the same moment, or {self.begin_anew}"
+            )
+        return None
+
+    def _is_of_before(self, report: DirectoryReport) -> bool:
+        """Whether these are outputs of a node of an earlier layout: no later session opens them."""
+        return bool(self.state.layout) and report.index not in self.state.layout
+
+    def _of_numbers(self, report: DirectoryReport) -> Problem | None:
+        """A copy from within a session, recognised by numbers that are too small or too large."""
+        if report.mark is None:
+            return None
+        if report.kind == LOG and report.reserved < report.noted:
+            old = f"is an old copy: it ends before {time_in_words(report.reserved)}, but beside it "
+            return self._lost(
+                report, f"{old}is noted that it went on to {time_in_words(report.noted)}"
+            )
+        if report.kind == LOG and report.reserved <= self.t_last:
+            old = f"is an old copy: it ends before {time_in_words(report.reserved)}, but there are"
+            return self._lost(report, f"{old} outputs up to {time_in_words(self.t_last)}")
+        if not self.state.snapshots:
+            return None
+        last = self.state.snapshots[0]
+        knows = f"but registry {self.registry} knows"
+        if report.kind == STORE and self.policy.cut is not SnapshotCut.NONE:
+            needed = last.number
+            if self.policy.goes_on:
+                needed = last.parts[report.index] if last.parts else 0
+            if report.newest < needed:
+                old = f"is an old copy: its newest part is {report.newest}, {knows} {needed}"
+                return self._lost(report, old)
+        elif report.kind == LOG and report.index < len(last.offsets):
+            offset = last.offsets[report.index]
+            if report.reserved < offset:
+                old = f"is an old copy: it ends before {time_in_words(report.reserved)}, {knows}"
+                return self._lost(report, f"{old} that all before {time_in_words(offset)} is done")
+        elif report.kind == OUTPUT and self.policy.output is Output.COMMIT:
+            epochs = last.number
+            if report.t_last > epochs:
+                return Problem(
+                    f"registry {self.registry} is an old copy: it knows {epochs} committed epochs, "
+                    f"but {report} has the outputs of epoch {report.t_last}. Restore everything "
+                    f"from copies of the same moment, or {self.begin_anew}"
+                )
+        return None
+
+    def _lost(self, report: DirectoryReport, predicate: str) -> Problem:
+        if report.kind == STORE and self.replayable:
+            remedy = "its state is computed again, from the beginning of the input"
+            if not self.policy.replay:
+                remedy = f"with {self.policy.name} every call begins with an empty state"
+            return Problem(f"{report} {predicate}; {remedy}", fatal=False)
+        return Problem(f"{report} {predicate}. {self._ways_out(report)}")
+
+    def _other_output(self, report: DirectoryReport) -> str:
+        """What to do with a directory that is not that of the run, but perhaps of another one."""
+        known = self.state.output
+        last = f" (they were last in {known})" if known and known != report.path else ""
+        return (
+            f"Give the --output of this run{last}, or restore its outputs from a copy of the same "
+            f"moment; or, for another run in {report.path}, give another --state"
+        )
+
+    def _ways_out(self, report: DirectoryReport) -> str:
+        ways = f"Restore it from a copy of the same moment, or {self.begin_anew}"
+        if report.kind == STORE and self.replayable:
+            ways += f"; or remove {report.path} alone: it is computed again from the input"
+        return ways

@@ -1,0 +1,148 @@
+"""Opens the fronts of a flow: the source of each, what it has used so far, and its receiver.
+
+The fronts of `driftline run` are in the process of the command; in a cluster each is a process of
+its own. Both are opened here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack, suppress
+from pathlib import Path
+
+from driftline.deploy.host.config import ProcessConfig
+from driftline.deploy.host.loop.runtime import Runtime
+from driftline.deploy.host.process import new_id
+from driftline.deploy.parties.front import Front
+from driftline.deploy.run.config import RunConfig
+from driftline.deploy.run.inputs.asides import Asides
+from driftline.deploy.run.inputs.receivers import announce, receiver_of
+from driftline.deploy.run.inputs.used_files import MAY_GROW, UsedFile, open_checked
+from driftline.engine.errors import Unavailable
+from driftline.engine.events import about, log
+from driftline.engine.flow.plan import Plan
+from driftline.engine.labels import INFINITY
+from driftline.engine.policy import Output, Policy
+from driftline.engine.sources import LiveSource, Source
+from driftline.engine.sources.inputs import Input, Piped
+from driftline.engine.sources.logs.inputlog import InputLog
+from driftline.engine.sources.logs.received import ReceivedSource
+from driftline.engine.wire.marks import Mark
+
+MANY = 1_000_000
+"""From so many records on their reading takes a while, and is told."""
+
+
+def open_input(
+    number: int,
+    given: Input | LiveSource,
+    config: RunConfig,
+    process: ProcessConfig,
+    runtime: Runtime,
+    receivers: ExitStack,
+    asked_to_end: Callable[[], bool],
+    *,
+    alone: bool,
+) -> Source | LiveSource:
+    """The source of an input, `number`, with a log and a receiver if it cannot be read again.
+
+    `receivers` closes both; `asked_to_end`: whether the run was asked to end; `alone`: there is no
+    other input. Raises Unavailable, StateMismatch, NotPermitted.
+    """
+    if not isinstance(given, str | Piped):
+        return given
+    mark = Mark(process.lineage, f"input-{number}", process.session)
+    input_log = InputLog(config.state / mark.role, f"{config.flow} {number}", mark)
+    receivers.callback(input_log.close)
+    receiver = receiver_of(
+        given,
+        input_log,
+        number,
+        runtime,
+        Path(process.sockets),
+        alone=alone,
+        keep_bad=config.dead_letters,
+        asked_to_end=asked_to_end,
+        reach=config.reach,
+    )
+    if not config.policy.replay:
+        receivers.callback(_let_go, input_log, receiver.source)
+    receivers.callback(receiver.close)
+    announce(receiver)
+    return receiver.source
+
+
+def open_front(
+    number: int,
+    source: Source | LiveSource,
+    aside: Asides,
+    start: int,
+    flow_plan: Plan,
+    config: RunConfig,
+    process: ProcessConfig,
+    runtime: Runtime,
+    *,
+    token: str,
+) -> tuple[Front, UsedFile | None]:
+    """The front that reads a source, driven by the runtime, and what is used of a file.
+
+    `start`: the time from which on it will read; `token`: names its process. Raises StateMismatch,
+    InputError, Unavailable.
+    """
+    used, given = None, source
+    if isinstance(source, MAY_GROW):
+        used = _used(number, source, config, process)
+        checked = open_checked(source, used, aside, start)
+        given = checked if config.policy.replay else source  # else nothing is noted
+    front = Front(
+        number,
+        config.nodes,
+        flow_plan,
+        config.policy,
+        given,
+        new_id,
+        process=token,
+        window=config.window,
+        on_bad=aside.add if config.dead_letters else None,
+        run=process.run,
+    )
+    carry_out = None if used is None else used.carry_out
+    front.address = runtime.add(front, process.inbox(f"front-{number}"), carry_out)
+    front.addresses["master"] = process.master_at
+    return front, used
+
+
+def note_used(fronts: Sequence[Front], policy: Policy, *, well: bool) -> None:
+    """Note which records were used since the last snapshot; `well`: the run ended without error.
+
+    All, if they were read to their end, else those whose outputs are delivered.
+    """
+    whole = well and all(front.next >= INFINITY for front in fronts)
+    by_time = policy.output in (Output.FRONTIER, Output.DURABLE)
+    last = max(front.furthest for front in fronts)
+    for front in fronts:
+        if whole:
+            front.note_used((last if by_time else front.furthest) + 1)
+        elif by_time:
+            front.note_used(min(last + 1, front.settled))
+
+
+def _used(
+    number: int, source: Source | LiveSource, config: RunConfig, process: ProcessConfig
+) -> UsedFile:
+    """What the run has used of a file."""
+    mark = Mark(process.lineage, f"used-{number}", process.session)
+    used = UsedFile(config.state / f"input-{number}.used", mark)
+    if used.used.last >= MANY:
+        log.info(
+            "%s: comparing the %d records used so far",
+            *(source.name, used.used.last),
+            extra=about("comparing", name=source.name, records=used.used.last),
+        )
+    return used
+
+
+def _let_go(input_log: InputLog, source: ReceivedSource) -> None:
+    """Remove what the front has given up: without snapshots the log says where a run goes on."""
+    with suppress(Unavailable):  # how the run ended matters more; the next call says what it reads
+        input_log.trim(source.trimmed)

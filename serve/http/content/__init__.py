@@ -1,0 +1,1 @@
+"""What requests and answers contain: their parameters, JSON, problems and streams."""

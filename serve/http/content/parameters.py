@@ -1,0 +1,217 @@
+"""Parameters of requests: how each is read, and how it is described.
+
+A parameter is declared once. The server reads by it, and refuses any other; the description of the
+service shows it.
+
+>>> LIMIT = Parameter("limit", whole(1, 100), 10, "How many.", {"type": "integer"})
+>>> given = query_of(b"limit=20", [LIMIT])
+>>> given[LIMIT]
+20
+>>> query_of(b"limt=20", [LIMIT])
+Traceback (most recent call last):
+...
+driftline.serve.errors.Refused: there is no parameter 'limt' (did you mean 'limit'?); there is limit
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, Generic, Literal, TypeVar
+from urllib.parse import unquote_plus
+
+from driftline.engine.ui.near import did_you_mean
+from driftline.serve.errors import BadToken, Refused
+from driftline.serve.http.content.jsons import Json
+from driftline.serve.views.tokens import time_of
+
+T = TypeVar("T")
+T_co = TypeVar("T_co", covariant=True)
+
+VALUES_MAX = 64
+"""Parameters in one request."""
+
+
+@dataclass(frozen=True, eq=False)
+class Parameter(Generic[T_co]):
+    """A parameter of a request.
+
+    `read`: its value from a text; raises ValueError or BadToken, in words. `default`: without it.
+    `schema`: of the text, as in JSON Schema. One in a header is only described here.
+    """
+
+    name: str
+    read: Callable[[str], T_co]
+    default: T_co
+    description: str
+    schema: dict[str, Json]
+    required: bool = False
+    place: Literal["query", "path", "header"] = "query"
+    example: Json = None
+
+
+class Several(Parameter[tuple[str, ...]]):
+    """A parameter that may be there several times; its value is a tuple of texts."""
+
+    def __init__(self, name: str, description: str) -> None:
+        schema: dict[str, Json] = {"type": "array", "items": {"type": "string"}, "maxItems": 32}
+        super().__init__(name, lambda text: (text,), (), description, schema)
+
+
+class Given:
+    """The values of the parameters of a request."""
+
+    def __init__(self, values: dict[str, Any]) -> None:
+        self.values = values
+        """Name -> value, of the type that the parameter reads."""
+
+    def __getitem__(self, parameter: Parameter[T]) -> T:
+        value: T = self.values.get(parameter.name, parameter.default)
+        return value
+
+
+def query_of(query: bytes, parameters: Sequence[Parameter[object]]) -> Given:
+    """The values in the query of an URL. Raises Refused."""
+    return _read(_pairs(query), _of_place("query", tuple(parameters)))
+
+
+def path_of(values: Iterable[tuple[str, str]], parameters: Sequence[Parameter[object]]) -> Given:
+    """The values in a path. Raises Refused."""
+    return _read(values, _of_place("path", tuple(parameters)))
+
+
+@cache
+def _of_place(
+    place: str, parameters: tuple[Parameter[object], ...]
+) -> Mapping[str, Parameter[object]]:
+    """Those of the parameters of an operation that have this place, by name."""
+    return {each.name: each for each in parameters if each.place == place}
+
+
+def _read(pairs: Iterable[tuple[str, str]], known: Mapping[str, Parameter[object]]) -> Given:
+    values: dict[str, object] = {}
+    for name, text in pairs:
+        parameter = known.get(name)
+        if parameter is None:
+            there = f"there is {', '.join(known)}" if known else "there is none here"
+            raise Refused(
+                "invalid",
+                f"there is no parameter {name[:64]!r}{did_you_mean(name[:64], known)}; {there}",
+                {"parameter": name[:64]},
+            )
+        value = _value(parameter, text)
+        if isinstance(parameter, Several):
+            before = values.get(name, ())
+            assert isinstance(before, tuple)
+            values[name] = (*before, text)
+        elif name in values:
+            raise Refused("invalid", f"{name} is there twice", {"parameter": name})
+        else:
+            values[name] = value
+    for parameter in known.values():
+        if parameter.required and parameter.name not in values:
+            text = f"{parameter.name} is missing: {parameter.description}"
+            raise Refused("invalid", text, {"parameter": parameter.name})
+    return Given(values)
+
+
+def _value(parameter: Parameter[object], text: str) -> object:
+    try:
+        return parameter.read(text)
+    except (ValueError, BadToken) as error:
+        told = f"{parameter.name}: {error}"
+        raise Refused("invalid", told, {"parameter": parameter.name}) from None
+
+
+def _pairs(query: bytes) -> list[tuple[str, str]]:
+    try:
+        parts = [part.partition("=") for part in query.decode().split("&") if part]
+        pairs = [(_decoded(name), _decoded(text)) for name, _, text in parts]
+    except UnicodeDecodeError:
+        raise Refused("invalid", "the parameters are not UTF-8, percent-encoded") from None
+    if len(pairs) > VALUES_MAX:
+        raise Refused("invalid", f"there are more than {VALUES_MAX} parameters")
+    return pairs
+
+
+def _decoded(text: str) -> str:
+    return unquote_plus(text, errors="strict") if "%" in text or "+" in text else text
+
+
+def whole(least: int, most: int) -> Callable[[str], int]:
+    """Reads a whole number within bounds."""
+
+    def read(text: str) -> int:
+        if re.fullmatch("[0-9]{1,12}", text) is None or not least <= int(text) <= most:
+            raise ValueError(f"{text[:40]!r} is no whole number from {least} to {most}")
+        return int(text)
+
+    return read
+
+
+def flag(text: str) -> bool:
+    """Reads 0 or 1."""
+    if text not in ("0", "1"):
+        raise ValueError(f"{text[:40]!r} is neither 0 nor 1")
+    return text == "1"
+
+
+def choice(*texts: str) -> Callable[[str], str]:
+    """Reads one of some texts."""
+
+    def read(text: str) -> str:
+        if text not in texts:
+            raise ValueError(f"{text[:40]!r} is not {' or '.join(texts)}")
+        return text
+
+    return read
+
+
+def within(most: int, unit: Literal["characters", "bytes"] = "characters") -> Callable[[str], str]:
+    """Reads a text that is not too long; its bytes are those of UTF-8."""
+
+    def read(text: str) -> str:
+        size = len(text) if unit == "characters" else len(text.encode(errors="replace"))
+        if size > most:
+            raise ValueError(f"it has {size} {unit}; the most is {most}")
+        return text
+
+    return read
+
+
+LABEL: dict[str, Json] = {
+    "type": "string",
+    "pattern": "^[0-9a-hjkmnp-tv-z]{14}$",
+    "description": "A place in the order of all writes: the label of a write, or a T, as of which "
+    "an answer is. Labels are compared as texts: that of a later write is larger.",
+}
+TOKEN: dict[str, Json] = {"$ref": "#/components/schemas/Label"}
+"""The schema of a label or a T."""
+
+AT = Parameter[int | None](
+    "at",
+    time_of,
+    None,
+    "As of this label, or of the T that an answer has given (`at`); the newest without it.",
+    TOKEN,
+)
+AFTER = Parameter[int](
+    "after",
+    time_of,
+    0,
+    "Wait until the write with this label (or all before it) can be seen.",
+    TOKEN,
+)
+FROM = Parameter[int | None](
+    "from", time_of, None, "All events from this label on; without it, those from now on.", TOKEN
+)
+LAST_EVENT_ID = Parameter[int | None](
+    "Last-Event-ID",
+    time_of,
+    None,
+    "The `id` of the last event that is there: those behind it follow. It goes before `from`.",
+    TOKEN,
+    place="header",
+)

@@ -1,0 +1,189 @@
+"""Key-value views over HTTP: the value of a key, and keys in order, as of a T.
+
+`GET /views/{name}/{key}?at=&after=` and `GET /views/{name}?prefix=&limit=&behind=&cursor=`. What is
+asked of a view is what `serve.hosting.keyvalues` answers.
+
+A list goes on by its cursor, as of the same T. Keys may be more than a text of JSON can say, as
+bytes or infinity: a cursor has any.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from starlette.responses import Response
+
+from driftline.engine.errors import MalformedMessage
+from driftline.engine.ui.near import did_you_mean
+from driftline.engine.wire.codec import pack
+from driftline.serve.errors import Refused
+from driftline.serve.gateway.backend import Backend
+from driftline.serve.http.content.jsons import Json, dumps, loads
+from driftline.serve.http.content.parameters import (
+    AFTER,
+    AT,
+    TOKEN,
+    Parameter,
+    choice,
+    whole,
+    within,
+)
+from driftline.serve.http.operations import Body, Call, Operation, json_answer
+from driftline.serve.http.reads.changes import plain
+from driftline.serve.http.reads.cursors import opened, refusal, sealed
+from driftline.serve.http.reads.times import as_of
+from driftline.serve.views.hosted import Answer
+from driftline.serve.views.tokens import token_of
+
+LIMIT_MAX = 1_000
+
+_SAME = "view and prefix"
+
+_TEXT: dict[str, Json] = {"type": "string"}
+NAME = Parameter[str]("name", within(200), "", "The view: a sink's name.", _TEXT, True, "path")
+KEY = Parameter[str]("key", within(4096), "", "The key.", _TEXT, True, "path")
+KIND = Parameter[str](
+    "kind",
+    choice("text", "json"),
+    "text",
+    "How a key is written: as the text that it is, or as JSON (a number, or a list).",
+    {"type": "string", "enum": ["text", "json"], "default": "text"},
+)
+PREFIX = Parameter[str]("prefix", within(4096), "", "Only texts that begin with this.", _TEXT)
+LIMIT = Parameter[int](
+    "limit",
+    whole(1, LIMIT_MAX),
+    100,
+    "How many keys.",
+    {"type": "integer", "minimum": 1, "maximum": LIMIT_MAX, "default": 100},
+)
+BEHIND = Parameter[str | None](
+    "behind", within(4096), None, "Only keys that come after this.", _TEXT
+)
+CURSOR = Parameter[str](
+    "cursor",
+    str,
+    "",
+    "Go on with the list, as of the same T: the cursor of the answer before.",
+    _TEXT,
+)
+
+_ROW: dict[str, Json] = {"key": {}, "label": TOKEN, "value": {}}
+_ANY: Json = {"type": "object", "required": ["key", "label", "value"], "properties": _ROW}
+_VALUE = Body(
+    {
+        "type": "object",
+        "required": ["at", "key", "label", "value"],
+        "properties": {"at": TOKEN, **_ROW},
+    }
+)
+_VALUES = Body(
+    {
+        "type": "object",
+        "required": ["at", "items", "cursor"],
+        "properties": {
+            "at": TOKEN,
+            "items": {"type": "array", "items": _ANY},
+            "cursor": {
+                "type": ["string", "null"],
+                "description": "null: there are no more. A page may have fewer keys than limit.",
+            },
+        },
+    }
+)
+
+
+def value_operations(backend: Backend, views: Sequence[str]) -> list[Operation]:
+    """The operations on the views with these names."""
+    values = _Values(backend, views)
+    refusals = 404, 410, 503
+    return [
+        Operation(
+            "GET",
+            "/views/{name}",
+            values.list,
+            "values",
+            "The keys of a view in order, and their values.",
+            (NAME, KIND, PREFIX, LIMIT, BEHIND, CURSOR, AT, AFTER),
+            answer=_VALUES,
+            refusals=refusals,
+            tag="views",
+        ),
+        Operation(
+            "GET",
+            "/views/{name}/{key:path}",
+            values.get,
+            "value",
+            "The value of a key.",
+            (NAME, KEY, KIND, AT, AFTER),
+            answer=_VALUE,
+            refusals=refusals,
+            tag="views",
+        ),
+    ]
+
+
+class _Values:
+    def __init__(self, backend: Backend, views: Sequence[str]) -> None:
+        self._backend = backend
+        self._views = views
+
+    async def get(self, call: Call) -> Response:
+        key, time = _key(call, call[KEY]), as_of(self._backend, call)
+        for answer in await self._ask(call, {"what": "value", "key": key, "at": time}):
+            return json_answer(dumps({"at": token_of(time), **_row({**answer, "key": key})}))
+        raise Refused("absent", "there is no such key")
+
+    async def list(self, call: Call) -> Response:
+        question = {"what": "items", "prefix": call[PREFIX], "limit": call[LIMIT]}
+        query = pack((call[NAME], call[PREFIX]))
+        if call[CURSOR]:
+            time, question["behind"] = _place(call, query)
+        else:
+            time = as_of(self._backend, call)
+            if (behind := call[BEHIND]) is not None:
+                question["behind"] = _key(call, behind)
+        for answer in await self._ask(call, {**question, "at": time}):  # it has one shard
+            match answer:
+                case {"items": (*items, {"key": last} as row), "more": True}:
+                    return _page(time, [*items, row], sealed((time, last), query))
+                case {"items": (*items,), "more": False}:
+                    return _page(time, items, None)
+        raise MalformedMessage("a view has answered something else")
+
+    async def _ask(self, call: Call, question: dict[str, object]) -> Sequence[Answer]:
+        name = call[NAME]
+        if name not in self._views:
+            there = f"there is {', '.join(self._views)}" if self._views else "there is none"
+            near = did_you_mean(name, self._views)
+            raise Refused("absent", f"there is no view {name!r}{near}; {there}")
+        within_s = call.settings.within_s
+        return await self._backend.ask(name, question, after=call[AFTER], within_s=within_s)
+
+
+def _page(time: int, items: Sequence[object], cursor: str | None) -> Response:
+    rows = list(map(_row, items))
+    return json_answer(dumps({"at": token_of(time), "items": rows, "cursor": cursor}))
+
+
+def _row(answer: object) -> dict[str, Json]:
+    match answer:
+        case {"key": key, "time": int(time), "value": value}:
+            return {"key": plain(key), "label": token_of(time + 1), "value": plain(value)}
+    raise MalformedMessage("a view has answered something else")
+
+
+def _place(call: Call, query: bytes) -> tuple[int, object]:
+    """The T of a cursor, and the key behind which it goes on. Raises Refused."""
+    if call[BEHIND] is not None:
+        raise Refused("invalid", "behind is for a list that begins: leave it out")
+    match opened(call[CURSOR], query, _SAME):
+        case (int(time), key) if call[AT] in (None, time):
+            return time, key
+        case (int(), _):
+            raise Refused("invalid", "at is not the T of the cursor: leave it out")
+    raise refusal(_SAME)
+
+
+def _key(call: Call, text: str) -> object:
+    return text if call[KIND] == "text" else loads(text.encode())
