@@ -99,6 +99,26 @@ def _allocate(locks: Path) -> None:
         os.close(file)
 
 
+def may_be_opened(path: Path) -> bool:
+    """Whether `open_environment` would not call the file damaged; changes nothing.
+
+    Raises lmdb.Error, OSError for what is no damage.
+    """
+    try:
+        with lmdb.open(str(path), map_size=0, readonly=True) as env:
+            _check_pages(path, env)
+    except DAMAGE:
+        return False
+    return True
+
+
+def _check_pages(path: Path, env: lmdb.Environment) -> None:
+    """Check the pages of a file that is not extended, as it is only read. Raises CorruptedError."""
+    size = env.stat()["psize"]
+    if (path / DATA).stat().st_size >= (env.info()["last_pgno"] + 1) * size:
+        check_pages(path / DATA, size)
+
+
 TRANSACTION = b"transaction"
 """The key of the last transaction's number in the database ``about``."""
 
@@ -120,10 +140,11 @@ def check_roots(path: Path, page_size: int) -> None:
 def every_row(path: Path, *names: bytes) -> Iterator[tuple[bytes, bytes, bytes]]:
     """(name of the database, key, value) of all rows of these databases; changes nothing.
 
-    Raises lmdb.Error, OSError; CorruptedError also for wrong root pages or missing rows.
+    Raises lmdb.Error, OSError; CorruptedError also for wrong pages or missing rows.
     """
     with lmdb.open(str(path), map_size=0, readonly=True, max_dbs=8) as env:
         check_roots(path, env.stat()["psize"])
+        _check_pages(path, env)
         if not env.info()["last_txnid"]:
             return  # nothing was written to the environment yet
         opened = {name: env.open_db(name, create=False) for name in names}

@@ -161,10 +161,7 @@ def ending_of(
         text += " So says its registry, which does not fit what was found."
         goes_on = "The same command is refused until that is mended, see above"
     elif found and policy.replay:
-        goes_on = (
-            "The same command goes on from an earlier snapshot, or from the beginning of its "
-            "input, see above"
-        )
+        goes_on = "The same command goes on in the way that is said above"
     elif how is How.FAILED:
         goes_on += f", once the cause is mended{IF_CODE}"
     if found or how is not How.COMPLETE:

@@ -26,9 +26,15 @@ from driftline.deploy.host.children import child
 from driftline.deploy.host.children.deaths import MAY_BE_DAMAGE
 from driftline.deploy.run.directories.survey import LOG, OUTPUT, STORE, USED, DirectoryReport
 from driftline.deploy.run.inputs.used_files import read_used
+from driftline.engine import lmdbs
 from driftline.engine.counted import counted
 from driftline.engine.durable import reported
-from driftline.engine.errors import DriftlineError, StateMismatch, Unavailable
+from driftline.engine.errors import (
+    DriftlineError,
+    SnapshotDamaged,
+    StateMismatch,
+    Unavailable,
+)
 from driftline.engine.events import about, log
 from driftline.engine.lmdbs import DATA
 from driftline.engine.sinks import jsonl, lmdb
@@ -106,8 +112,13 @@ def _signal(done: subprocess.CompletedProcess[bytes]) -> str:
 
 
 def _store(report: DirectoryReport) -> DirectoryReport:
-    store = read_store(Path(report.path))
-    newest = check_parts(store)
+    path = Path(report.path)
+    try:
+        store = read_store(path)
+        newest = check_parts(store)
+    except SnapshotDamaged as error:
+        with lmdbs.reported(f"state directory {path}", SnapshotDamaged):
+            return replace(report, damage=str(error), unopenable=not lmdbs.may_be_opened(path))
     size = sum(map(len, store.rows.values()))
     holds = f"parts up to {newest}, {counted(size, 'byte')}"
     return replace(report, mark=store.mark, newest=newest, holds=holds)

@@ -55,6 +55,8 @@ class DirectoryReport:
     """A sentence on data that is changed or cannot be read; empty if all is right."""
     deadly: bool = False
     """Whether the damage ends a process that reads it."""
+    unopenable: bool = False
+    """Whether the damage keeps a node from opening it."""
     newest: int = 0
     """Of a store: the number of its newest part."""
     reserved: int = 0
@@ -108,20 +110,14 @@ def problems(
     to begin anew, if not with --fresh. Returns at most one problem for each directory.
     """
     begin_anew = anew or _begin_anew(registry, reports)
-    may_repeat = policy.output in (Output.AT_ONCE, Output.FRONTIER)
     ways_out = f"Restore it from a copy of the same moment, or {begin_anew}"
     if deadly := [report for report in reports if report.deadly]:  # later ones were not read
         return [Problem(f"{report.damage}. {ways_out}") for report in deadly]
-    damaged = [
-        Problem(f"{report.damage}; the snapshot before it is tried", fatal=False)
-        if report.kind == STORE and may_repeat
-        else Problem(
-            report.damage if report.kind in (OUTPUT, USED) else f"{report.damage}. {ways_out}"
-        )
-        for report in reports
-        if report.damage
-    ]
     intact = [report for report in reports if not report.damage]
+    replayable = state is not None and _replayable(policy, state, intact)
+    damaged = [
+        _damaged(report, policy, ways_out, replayable) for report in reports if report.damage
+    ]
     if state is None:
         anew = begin_anew if _may_begin_anew(registry, intact) else OTHER_DIRECTORY
         strays = [
@@ -134,9 +130,22 @@ def problems(
         ]
         return damaged + strays[:1]
     times = [report.t_last for report in intact] if policy.output is Output.FRONTIER else []
-    replayable = _replayable(policy, state, intact)
     rules = _Rules(policy, registry, state, replayable, begin_anew, max(times, default=-1))
     return damaged + [problem for report in intact for problem in rules.check(report)]
+
+
+def _damaged(report: DirectoryReport, policy: Policy, ways_out: str, replayable: bool) -> Problem:
+    if report.kind in (OUTPUT, USED):
+        return Problem(report.damage)
+    if report.kind != STORE or policy.output not in (Output.AT_ONCE, Output.FRONTIER):
+        return Problem(f"{report.damage}. {ways_out}")
+    if report.unopenable:
+        again = f"; or remove {report.path} alone: it is computed again from the input"
+        return Problem(f"{report.damage}. {ways_out}{again if replayable else ''}")
+    tried = f"{report.damage}; the snapshot before it is tried"
+    if not replayable:
+        tried += f", and if that cannot be loaded, either, the start is refused. {ways_out}"
+    return Problem(tried, fatal=False)
 
 
 def _replayable(policy: Policy, state: ClusterState, reports: Sequence[DirectoryReport]) -> bool:

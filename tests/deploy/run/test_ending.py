@@ -175,10 +175,7 @@ def test_a_run_that_computes_a_state_again_does_not_go_on_from_its_snapshot(
 ) -> None:
     found = [Problem("node-0 is gone; its state is computed again", fatal=False)]
     ending = ending_of(state(outcome=outcome), outputs(499), None, found)
-    assert ending.text.endswith(
-        "The same command goes on from an earlier snapshot, or from the beginning of its input, "
-        "see above."
-    )
+    assert ending.text.endswith("The same command goes on in the way that is said above.")
     about = ending.as_json()
     assert (about["refused"], about["snapshot"]) == (False, None)
 

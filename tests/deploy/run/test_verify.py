@@ -110,7 +110,7 @@ def test_a_run_that_would_be_refused_is_not_said_to_go_on(ended: Place, tmp_path
     done = run(*command)
     last = done.stdout.splitlines()[-1]
     assert "is computed again" in done.stdout
-    assert last.endswith("or from the beginning of its input, see above."), last
+    assert last.endswith("The same command goes on in the way that is said above."), last
     file = place.output / "counts-0.jsonl"
     os.truncate(file, 5)
     done = run(*command)
@@ -122,6 +122,25 @@ def test_a_run_that_would_be_refused_is_not_said_to_go_on(ended: Place, tmp_path
     assert (about["refused"], about["snapshot"]) == (True, None)
     status, said = end(place)
     assert status == 1, said
+
+
+def test_a_store_that_cannot_be_opened_is_refused_with_the_way_out(
+    ended: Place, tmp_path: Path
+) -> None:
+    place = ended.copy(tmp_path.name)
+    file = place.state / "node-0" / "data.mdb"
+    file.write_bytes(bytes(64) + file.read_bytes()[64:])
+    out = f"or remove {place.state / 'node-0'} alone: it is computed again from the input"
+    done = run("verify", str(place.output), "--state", str(place.state))
+    assert done.returncode == 1
+    assert out in done.stdout
+    assert done.stdout.endswith("The same command is refused until that is mended, see above.\n")
+    status, said = end(place)
+    assert status == 1
+    assert out in said
+    shutil.rmtree(place.state / "node-0")
+    status, said = end(place)
+    assert status == 0, said
 
 
 @pytest.mark.parametrize("bundles", [2, 9], ids=["none is delivered", "some are delivered"])

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import shutil
 from dataclasses import replace
 from pathlib import Path
 from random import Random
+from tempfile import TemporaryDirectory
 
 import pytest
 
@@ -12,7 +14,7 @@ from driftline.coordinator.registry import ClusterState, SnapshotRecord
 from driftline.deploy.run.directories.looking import look
 from driftline.deploy.run.directories.survey import DirectoryReport, Problem, problems
 from driftline.engine.flow.flow import Flow
-from driftline.engine.lmdbs import open_environment
+from driftline.engine.lmdbs import DAMAGE, open_environment
 from driftline.engine.policy import POLICIES
 from driftline.engine.snapshots.jobs import StoreSnapshot
 from driftline.engine.snapshots.store import LmdbStore, PartStore
@@ -131,6 +133,22 @@ def test_damage_is_refused_where_the_snapshot_before_does_not_help() -> None:
         assert problem.fatal
 
 
+def test_a_store_that_no_node_can_open_is_refused_before_a_start() -> None:
+    shut = report_on("node-0", damage="/r/state/node-0 is damaged", unopenable=True)
+    [problem] = problems_of("exactly-once", shut)
+    assert problem.fatal
+    assert problem.text.endswith(
+        "remove /r/state/node-0 alone: it is computed again from the input"
+    )
+    trimmed = report_on("input-0", trimmed=5)
+    [problem] = problems_of("exactly-once", shut, trimmed)
+    assert problem.fatal
+    assert "computed again" not in problem.text
+    [problem] = problems_of("exactly-once", report_on("node-0", damage="d"), trimmed)
+    assert not problem.fatal
+    assert "if that cannot be loaded, either, the start is refused. Restore it" in problem.text
+
+
 @pytest.mark.parametrize("policy", POLICIES)
 def test_what_was_used_may_be_missing_or_old_but_not_anothers(policy: str) -> None:
     for session in (1, 2):
@@ -163,6 +181,17 @@ def log_with_entries(path: Path) -> None:
     log.close()
 
 
+def opens(file: Path) -> bool:
+    """Whether a copy of a file of LMDB can be opened to be written."""
+    with TemporaryDirectory() as folder:
+        shutil.copy(file, folder)
+        try:
+            open_environment(Path(folder), 1 << 30, max_dbs=2).close()
+        except DAMAGE:
+            return False
+        return True
+
+
 @pytest.mark.parametrize(
     ("make", "role"), [(store_with_parts, "node-0"), (log_with_entries, "input-0")]
 )
@@ -185,6 +214,8 @@ def test_a_changed_bit_anywhere_is_noticed_or_changes_nothing(
         [report] = look(tmp_path, None)
         assert report.damage or report == whole, f"byte {at}"
         assert not report.damage or str(tmp_path / role) in report.damage
+        if role == "node-0":
+            assert report.unopenable is not opens(file)
         noticed += bool(report.damage)
     assert noticed > 5
 
