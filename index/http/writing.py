@@ -41,6 +41,16 @@ def _condition(text: str) -> int:
     return time - 1
 
 
+_within = within(KEY_LENGTH_MAX)
+
+
+def _key(text: str) -> str:
+    """Read `key=`: an empty one, as of a variable that is not set, would be none."""
+    if not text:
+        raise ValueError("it is empty: give this write a name, or leave `key` out")
+    return _within(text)
+
+
 IF_LABEL = Parameter[int | None](
     "if_label",
     _condition,
@@ -50,10 +60,10 @@ IF_LABEL = Parameter[int | None](
 )
 KEY = Parameter[str](
     "key",
-    within(KEY_LENGTH_MAX),
+    _key,
     "",
     "A name for this write, so that it may be sent again: it is done once.",
-    {"type": "string", "maxLength": KEY_LENGTH_MAX},
+    {"type": "string", "minLength": 1, "maxLength": KEY_LENGTH_MAX},
 )
 WAIT = Parameter[str](
     "wait",

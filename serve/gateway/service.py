@@ -147,7 +147,10 @@ class Service:
             async with asyncio.timeout(WITHIN_S):
                 time = await waiting
         except TimeoutError:
-            text = "it is not stored yet, and may be later: send it again with the same key"
+            text = (
+                "it is not stored yet, and may be later: send it again, with the same key, if it "
+                "has one; without one it may be done twice"
+            )
             raise Refused("unavailable", text) from None
         self._standing.taken(time, monotonic())
         return time

@@ -267,8 +267,9 @@ class ViewHost(Party):
         asked = self._forget(route, number)
         if asked is not None:
             text = (
-                f"{self.name} has outputs up to {time_in_words(self.view.time)}, and had not those "
-                f"that were asked for within {asked.within_s:g} s"
+                f"{self.name} is as of {time_in_words(self.view.time)}, and was not as of what was "
+                f"asked for within {asked.within_s:g} s: it is behind, or that is a label of "
+                "another service"
             )
             self._answer(route, number, Refused("unavailable", text))
 

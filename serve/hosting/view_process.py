@@ -186,8 +186,11 @@ def run_view(config: ServiceConfig) -> None:
     if kept:
         told = about("view-restored", view=config.name, time=kept)
         log.info("%s is restored as of %s", config.name, time_in_words(kept), extra=told)
-
     notes = directory / RETAINED
+    if notes.exists() and not path.exists():  # they were written together
+        told = about("checkpoint-gone", view=config.name, path=str(path))
+        text = "the checkpoint %s is gone; the view begins anew, from the journal"
+        log.warning(text, path, extra=told)
     retained = Retained(config.retained_s, time, noted(notes, kept))
 
     def publish() -> None:

@@ -31,7 +31,7 @@ class Measured:
         """By operation: that others are answered says nothing of it."""
         self._seconds = Histogram(
             "driftline_http_request_seconds",
-            "Time from a request to the end of its answer; of a stream: to its beginning.",
+            "Time from a request to the end of its answer; of events that go on: to its beginning.",
             ["operation"],
             buckets=_BUCKETS,
             registry=registry,
@@ -99,7 +99,7 @@ class Measured:
         requests, took = self._counters(name, status)
         requests.inc()
         if status:
-            took.observe(until_first)
+            took.observe(until_first if told.follows else seconds)
         if log.isEnabledFor(logging.DEBUG):
             text, path = "%s %s: %d in %.1f ms", str(scope["path"])[:200]
             fields = about(

@@ -55,6 +55,8 @@ class Told:
     operation: str = ""
     client: str = ""
     code: str = ""
+    follows: bool = False
+    """Whether the answer goes on for as long as the client likes."""
 
 
 class Call(Given):
@@ -205,6 +207,7 @@ class _Methods:
             if operation is None:
                 raise Refused("method", f"here one can {', '.join(self._methods)}")
             told.operation = operation.name
+            told.follows = operation.streams and operation.method == "GET"
             headers = _headers_of(scope)
             _admit(scope, headers, operation, self._ground.settings, told)
             self._ground.rates.ask(told.client, monotonic())

@@ -29,9 +29,12 @@ def loads(data: bytes) -> object:
     except json.JSONDecodeError as error:
         if not data.strip():
             raise _no_json("it is empty") from None
-        has_mark = data.startswith(BOM_UTF8)
-        why = "it begins with a byte-order mark; send UTF-8 without one" if has_mark else error
-        raise _no_json(str(why)) from None
+        why = str(error)
+        if data.startswith(BOM_UTF8):
+            why = "it begins with a byte-order mark; send UTF-8 without one"
+        elif error.msg == "Extra data":
+            why += ": behind a value there is another one, which in a bulk has a line of its own"
+        raise _no_json(why) from None
     except ValueError:
         text = "an integer has thousands of digits, which is more than can be read: make it a text"
         raise Refused("invalid", text) from None

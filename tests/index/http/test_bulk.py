@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from collections.abc import AsyncIterator
 from pathlib import Path
 from time import monotonic
@@ -75,7 +76,7 @@ def test_answers_come_while_lines_still_come(tmp_path: Path) -> None:
                 await go_on.wait()
                 yield b'": "3"}'
 
-            url = client.base_url
+            url, began = client.base_url, monotonic()
             reader, writer = await asyncio.open_connection(url.host, url.port)
             writer.write(b"POST /documents:bulk HTTP/1.1\r\nHost: localhost\r\n")
             writer.write(b"Transfer-Encoding: chunked\r\n\r\n")
@@ -85,6 +86,7 @@ def test_answers_come_while_lines_still_come(tmp_path: Path) -> None:
             got = b""
             while got.count(b'"label"') < 2:
                 got += await asyncio.wait_for(reader.read(1000), 10)
+            await asyncio.sleep(0.1)  # what is measured lasts until the end of the answer
             go_on.set()
             rest = await anext(parts)
             writer.write(b"%x\r\n%s\r\n0\r\n\r\n" % (len(rest), rest))
@@ -92,6 +94,10 @@ def test_answers_come_while_lines_still_come(tmp_path: Path) -> None:
                 got += await asyncio.wait_for(reader.read(1000), 10)
             assert got.count(b'"label"') == 3
             writer.close()
+            lasted = monotonic() - began
+            metrics = (await client.get("/metrics")).text
+            [took] = re.findall(r'_seconds_sum\{operation="bulk"\} (.*)', metrics)
+            assert 0.1 < float(took) <= lasted
 
     asyncio.run(drive())
 

@@ -195,6 +195,8 @@ def test_a_bad_document_never_gets_into_the_log(
         ("DELETE", "/documents/" + "%C3%A4" * 300, 400, "600 bytes"),
         ("DELETE", "/documents/1?if_label=00000000000000", 400, "none"),
         ("DELETE", "/documents/1?wait=long", 400, "durable or visible"),
+        ("DELETE", "/documents/1?key=", 400, "leave `key` out"),
+        ("POST", "/documents:bulk?key=", 400, "leave `key` out"),
         ("POST", "/documents/1", 405, "GET, PUT, DELETE"),
         ("PUT", "/documents/1/like", 405, "GET"),
         ("GET", "/documents/", 404, "no document"),

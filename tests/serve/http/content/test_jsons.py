@@ -20,6 +20,7 @@ from driftline.serve.http.content.jsons import loads
         (b'{"a": 1, "a": 2}', "this is no JSON: the name 'a' is there twice"),
         (b"[NaN]", "this is no JSON: NaN is no number of JSON"),
         (b"{", "this is no JSON: "),
+        (b"{} {}", "behind a value there is another one, which in a bulk has a line of its own"),
         (b" ", "this is no JSON: it is empty"),
     ],
 )
