@@ -33,6 +33,9 @@ YOUNG_S = 60.0
 _DRAFT = re.compile(r"\..+\.(\d+)")
 """The names of the drafts of `engine.durable.replace_file`: .NAME.PID"""
 
+_EXITING = 0x4
+"""Linux's flag PF_EXITING: a process ends, or has ended and its parent has not been told."""
+
 
 @contextmanager
 def socket_folder(state: Path) -> Iterator[Path]:
@@ -104,10 +107,14 @@ def clear_drafts(*directories: Path) -> None:
 
 
 def _lives(pid: int) -> bool:
+    """Whether there is such a process, and it is not on its way out, without its locks already."""
     try:
         os.kill(pid, 0)
     except (ProcessLookupError, OverflowError):
         return False
     except PermissionError:
         return True
+    with suppress(OSError, ValueError, IndexError):  # a system without /proc does not say more
+        flags = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[6]
+        return not int(flags) & _EXITING
     return True

@@ -91,7 +91,8 @@ def kill_at_random(runs: Runs, times: int, chance: random.Random) -> None:
     subprocess.run([*runs.plain, "--output", str(reference), "--reference"], cwd=ROOT, check=True)
     [file] = reference.glob("*.jsonl")
     assert runs.lines() == file.read_text().splitlines()
-    assert not list(Path(runs.output / ".driftline" / "state").glob(".registry.*"))
+    left = list(Path(runs.output / ".driftline" / "state").glob(".registry.*"))
+    assert not left, f"{left}\n{said}"
 
 
 def test_the_parent_may_be_killed_at_any_moment(runs: Runs) -> None:

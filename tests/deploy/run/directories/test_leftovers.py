@@ -67,6 +67,20 @@ def test_the_folder_of_a_run_that_lives_stays(
     assert not list(temporary.iterdir())
 
 
+def test_the_draft_of_a_process_that_nobody_has_waited_for_goes(tmp_path: Path) -> None:
+    ended, living = (subprocess.Popen(["sleep", "60"]) for _ in range(2))
+    drafts = [tmp_path / f".registry.{each.pid}" for each in (ended, living)]
+    for draft in drafts:
+        draft.touch()
+    ended.kill()
+    os.waitid(os.P_PID, ended.pid, os.WEXITED | os.WNOWAIT)  # it has ended, and stays in the table
+    leftovers.clear_drafts(tmp_path)
+    assert [draft.exists() for draft in drafts] == [False, True]
+    living.kill()
+    for each in (ended, living):
+        each.wait()
+
+
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
 def test_a_command_that_shows_something_again_and_again_leaves_no_folder(
     number: signal.Signals, tmp_path: Path, temporary: Path
