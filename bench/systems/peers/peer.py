@@ -13,6 +13,8 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
+from contextlib import suppress
+from pathlib import Path
 from time import perf_counter, sleep
 from typing import Protocol
 
@@ -43,6 +45,15 @@ class Peer(Protocol):
 
     def close(self) -> None:
         """End it."""
+
+
+def bytes_in(directory: Path) -> int:
+    """How much the files in a directory take; a peer's own threads may remove some meanwhile."""
+    size = 0
+    for path in directory.rglob("*"):
+        with suppress(FileNotFoundError):
+            size += path.stat().st_size if path.is_file() else 0
+    return size
 
 
 def observe(peer: Peer, load: Load) -> Observed:

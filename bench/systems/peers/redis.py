@@ -19,6 +19,7 @@ from typing import BinaryIO
 from driftline.bench.measuring.corpus import Documents
 from driftline.bench.measuring.load import LIMIT
 from driftline.bench.measuring.queries import Query
+from driftline.bench.systems.peers.peer import bytes_in
 
 SERVERS = "redis-stack-server", "redis-server"
 MODULES = (
@@ -86,8 +87,7 @@ class Redis:
 
     def figures(self) -> dict[str, float]:
         """See Peer."""
-        files = [each for each in self._directory.rglob("*") if each.is_file()]
-        return {"disk_bytes": sum(each.stat().st_size for each in files)}
+        return {"disk_bytes": bytes_in(self._directory)}
 
     def close(self) -> None:
         """See Peer."""

@@ -16,6 +16,7 @@ from pathlib import Path
 from driftline.bench.measuring.corpus import Documents
 from driftline.bench.measuring.load import LIMIT
 from driftline.bench.measuring.queries import Query
+from driftline.bench.systems.peers.peer import bytes_in
 
 _SEARCH = "SELECT id FROM documents WHERE documents MATCH ? ORDER BY rank LIMIT ?"
 
@@ -52,7 +53,7 @@ class Fts5:
 
     def figures(self) -> dict[str, float]:
         """See Peer."""
-        return {"disk_bytes": sum(each.stat().st_size for each in self._path.parent.iterdir())}
+        return {"disk_bytes": bytes_in(self._path.parent)}
 
     def close(self) -> None:
         """See Peer."""

@@ -18,6 +18,7 @@ import tantivy
 from driftline.bench.measuring.corpus import Documents
 from driftline.bench.measuring.load import LIMIT
 from driftline.bench.measuring.queries import Query
+from driftline.bench.systems.peers.peer import bytes_in
 
 HEAP_BYTES = 15_000_000
 
@@ -58,7 +59,7 @@ class Tantivy:
     def figures(self) -> dict[str, float]:
         """See Peer."""
         return {
-            "disk_bytes": sum(each.stat().st_size for each in self._path.iterdir()),
+            "disk_bytes": bytes_in(self._path),
             "segments": self._index.searcher().num_segments,
         }
 

@@ -11,7 +11,7 @@ import pytest
 from driftline.bench.measuring.load import Arriving, Asked, Load
 from driftline.bench.measuring.queries import Query
 from driftline.bench.systems.peers import redis
-from driftline.bench.systems.peers.peer import Peer, observe
+from driftline.bench.systems.peers.peer import Peer, bytes_in, observe
 from driftline.bench.systems.peers.process import PEERS
 
 DOCUMENTS = [("1", "Green tea and cake"), ("2", "tea of the green leaf"), ("3", "Cake, and more")]
@@ -94,3 +94,13 @@ def test_a_commit_every_so_often_has_all_that_has_come() -> None:
     assert sum(peer.sizes) == 20
     assert len(peer.sizes) < 12
     assert len(observed.freshness) == 19
+
+
+def test_files_that_a_peer_removes_meanwhile_are_left_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "stays").write_bytes(b"12345")
+    there = [tmp_path / "gone", tmp_path / "stays"]
+    monkeypatch.setattr(Path, "rglob", lambda path, pattern: iter(there))
+    monkeypatch.setattr(Path, "is_file", lambda path: True)  # until just now
+    assert bytes_in(tmp_path) == 5
