@@ -77,8 +77,7 @@ def open_environment(path: Path, map_size: int, max_dbs: int = 0) -> lmdb.Enviro
     _allocate(path / LOCKS)
     env = lmdb.open(str(path), map_size=map_size, max_dbs=max_dbs)
     try:
-        pages = env.info()["last_pgno"] + 1
-        length = pages * env.stat()["psize"]
+        length = _length(env)
         if (path / DATA).stat().st_size < length:
             os.truncate(path / DATA, length)
         check_pages(path / DATA, env.stat()["psize"])
@@ -114,9 +113,14 @@ def may_be_opened(path: Path) -> bool:
 
 def _check_pages(path: Path, env: lmdb.Environment) -> None:
     """Check the pages of a file that is not extended, as it is only read. Raises CorruptedError."""
-    size = env.stat()["psize"]
-    if (path / DATA).stat().st_size >= (env.info()["last_pgno"] + 1) * size:
-        check_pages(path / DATA, size)
+    if (path / DATA).stat().st_size >= _length(env):
+        check_pages(path / DATA, env.stat()["psize"])
+
+
+def _length(env: lmdb.Environment) -> int:
+    """The bytes of all pages that have ever been in use; a sound file may be a little shorter."""
+    pages: int = env.info()["last_pgno"] + 1
+    return pages * env.stat()["psize"]
 
 
 TRANSACTION = b"transaction"

@@ -115,8 +115,8 @@ class Operation:
     """A method of a path.
 
     `path`: as in Starlette, where `{id:path}` may have slashes; `right`: None: everybody may;
-    `streams`: the answer goes on for as long as the client likes. `refusals`: the statuses of
-    problems besides those that any request may meet.
+    `streams`: the answer goes on for as long as the client likes, or sends. `refusals`: the
+    statuses of problems besides those that any request may meet.
     """
 
     method: str
@@ -131,6 +131,11 @@ class Operation:
     refusals: tuple[int, ...] = ()
     streams: bool = False
     tag: str = SERVICE
+
+    @property
+    def follows(self) -> bool:
+        """Whether the answer goes on for as long as the client likes: that to a body ends."""
+        return self.streams and self.method == "GET"
 
     def below(self, prefix: str, parameter: Parameter[Any]) -> Operation:
         """The same operation below a prefix, which has a parameter."""
@@ -169,7 +174,7 @@ class Ground:
         """Where a request for an operation has its place: whoever sends slowly, or asks much, keeps
         no others out, and nobody who asks whether the service is well."""
         if operation.streams:
-            return self.streams if operation.method == "GET" else self.bulks
+            return self.streams if operation.follows else self.bulks
         if operation.tag == SERVICE:
             return self.own
         return self.requests if operation.body is None else self.bodies
@@ -207,7 +212,7 @@ class _Methods:
             if operation is None:
                 raise Refused("method", f"here one can {', '.join(self._methods)}")
             told.operation = operation.name
-            told.follows = operation.streams and operation.method == "GET"
+            told.follows = operation.follows
             headers = _headers_of(scope)
             _admit(scope, headers, operation, self._ground.settings, told)
             self._ground.rates.ask(told.client, monotonic())

@@ -97,7 +97,8 @@ def _remove_deserted(parent: Path) -> None:
 def clear_drafts(*directories: Path) -> None:
     """Remove the drafts of processes that have ended.
 
-    Precondition: those of an earlier run have (see `claims.wait_for_others`): they outlive it.
+    Precondition: the processes of earlier runs have ended (`claims.wait_for_others`), which may
+    take longer than the end of their command.
     """
     for directory in directories:
         for path in directory.glob(".*"):

@@ -140,12 +140,18 @@ def _damaged(report: DirectoryReport, policy: Policy, ways_out: str, replayable:
     if report.kind != STORE or policy.output not in (Output.AT_ONCE, Output.FRONTIER):
         return Problem(f"{report.damage}. {ways_out}")
     if report.unopenable:
-        again = f"; or remove {report.path} alone: it is computed again from the input"
-        return Problem(f"{report.damage}. {ways_out}{again if replayable else ''}")
+        return Problem(f"{report.damage}. {ways_out}{_or_without(report, replayable)}")
     tried = f"{report.damage}; the snapshot before it is tried"
     if not replayable:
         tried += f", and if that cannot be loaded, either, the start is refused. {ways_out}"
     return Problem(tried, fatal=False)
+
+
+def _or_without(report: DirectoryReport, replayable: bool) -> str:
+    """One more way out, if it is the store of a node whose state is computed again."""
+    if report.kind != STORE or not replayable:
+        return ""
+    return f"; or remove {report.path} alone: it is computed again from the input"
 
 
 def _replayable(policy: Policy, state: ClusterState, reports: Sequence[DirectoryReport]) -> bool:
@@ -292,6 +298,4 @@ class _Rules:
 
     def _ways_out(self, report: DirectoryReport) -> str:
         ways = f"Restore it from a copy of the same moment, or {self.begin_anew}"
-        if report.kind == STORE and self.replayable:
-            ways += f"; or remove {report.path} alone: it is computed again from the input"
-        return ways
+        return f"{ways}{_or_without(report, self.replayable)}"

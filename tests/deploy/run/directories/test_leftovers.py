@@ -1,4 +1,4 @@
-"""Folders of sockets: those of runs that live stay, those of runs that were killed go."""
+"""Folders of sockets, and drafts: those of whoever lives stay, those of the killed go."""
 
 from __future__ import annotations
 
