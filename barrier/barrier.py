@@ -22,7 +22,7 @@ from collections import deque
 from driftline.engine.errors import FunctionFailed, StateMismatch
 from driftline.engine.flow.context import describe
 from driftline.engine.labels import Label
-from driftline.engine.order.steps import FAILURES, Signs, Values
+from driftline.engine.operators.steps import FAILURES, Signs, Values
 from driftline.engine.wire.label_columns import Labels
 from driftline.engine.wire.messages import Bundle
 

@@ -19,7 +19,7 @@ from __future__ import annotations
 from driftline.barrier.awaited import Awaited
 from driftline.barrier.barrier import ADVICE, Barrier
 from driftline.engine.errors import StateMismatch
-from driftline.engine.order.steps import Signs, Values
+from driftline.engine.operators.steps import Signs, Values
 from driftline.engine.wire.bundles import running_checksum, to_blob
 from driftline.engine.wire.label_columns import Labels
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from driftline.barrier.awaited import Awaited
 from driftline.barrier.barrier import Barrier
-from driftline.engine.order.steps import Signs, Values
+from driftline.engine.operators.steps import Signs, Values
 from driftline.engine.wire.bundles import to_blob
 from driftline.engine.wire.label_columns import Labels
 

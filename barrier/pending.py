@@ -11,7 +11,7 @@ from itertools import repeat
 from operator import itemgetter
 
 from driftline.engine.labels import Label
-from driftline.engine.order.steps import FAILURES, Signs, Values
+from driftline.engine.operators.steps import FAILURES, Signs, Values
 from driftline.engine.wire.bundles import to_blob
 from driftline.engine.wire.codec import exact, pack_rows, unpack_rows
 from driftline.engine.wire.label_columns import Labels, in_order

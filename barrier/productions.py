@@ -18,7 +18,7 @@ from driftline.barrier.barrier import ADVICE, Barrier
 from driftline.engine.compared.ledger import Outputs
 from driftline.engine.errors import StateMismatch
 from driftline.engine.labels import INFINITY
-from driftline.engine.order.steps import Signs, Values
+from driftline.engine.operators.steps import Signs, Values
 from driftline.engine.wire.bundles import running_checksum, to_blob
 from driftline.engine.wire.label_columns import Labels
 

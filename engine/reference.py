@@ -32,7 +32,7 @@ from driftline.engine.flow.flow import Fields, Flow, Vertex
 from driftline.engine.flow.plan import functions_follow
 from driftline.engine.keygroups import group_of
 from driftline.engine.labels import Label, child
-from driftline.engine.order.steps import FAILURES, iterable
+from driftline.engine.operators.steps import FAILURES, iterable
 from driftline.engine.sources.record import taken
 from driftline.engine.sources.source import BadRecord
 from driftline.engine.state.plain import Undo, plain_state

@@ -31,7 +31,7 @@ CORE = (
     "deploy/work",
     "engine/compared",
     "engine/flow",
-    "engine/order",
+    "engine/operators",
     "engine/snapshots",
     "engine/state",
     "engine/wire",

@@ -23,7 +23,7 @@ from driftline.deploy.work.leaving import Leaving, arrived_block, to_frame
 from driftline.deploy.work.tracking import Acks
 from driftline.engine.flow.plan import plan
 from driftline.engine.labels import Label
-from driftline.engine.order.steps import Values
+from driftline.engine.operators.steps import Values
 from driftline.engine.policy import SnapshotCut, policy
 from driftline.engine.ui.consoles import new_table
 from driftline.engine.wire.bundles import payload_columns

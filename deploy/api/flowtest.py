@@ -12,7 +12,7 @@ from driftline.engine.errors import DriftlineError, FlowError
 from driftline.engine.flow.context import Failure
 from driftline.engine.flow.flow import Flow, Vertex
 from driftline.engine.flow.loading import check_not_loading, flow_of
-from driftline.engine.order.steps import FAILURES
+from driftline.engine.operators.steps import FAILURES
 from driftline.engine.policy import policy as policy_named
 from driftline.engine.sinks import MemoryConsumer
 from driftline.engine.state.managed import ListState, MapState, State, ValueState

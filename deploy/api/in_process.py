@@ -26,7 +26,7 @@ from driftline.engine.flow.flow import Flow
 from driftline.engine.flow.outline import outline
 from driftline.engine.flow.plan import plan
 from driftline.engine.labels import INFINITY
-from driftline.engine.order.steps import FAILURES
+from driftline.engine.operators.steps import FAILURES
 from driftline.engine.policy import Policy
 from driftline.engine.sinks.directory import identity_in
 from driftline.engine.sinks.lines import DEAD_LETTERS

@@ -10,7 +10,7 @@ from time import monotonic
 
 from driftline.deploy.parties.letters import DeadLetters
 from driftline.engine.flow.flow import Flow
-from driftline.engine.order.steps import FAILURES
+from driftline.engine.operators.steps import FAILURES
 from driftline.engine.sinks import Consumer, JsonLinesConsumer, LmdbConsumer, MemoryConsumer
 from driftline.engine.sinks.lines import count_failures, count_lines
 from driftline.engine.sinks.lmdb import read_items

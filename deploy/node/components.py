@@ -25,11 +25,11 @@ from driftline.engine.errors import SnapshotDamaged
 from driftline.engine.flow.flow import Vertex
 from driftline.engine.flow.plan import Plan
 from driftline.engine.keygroups import Layout, Owners, names_of, owned_by
-from driftline.engine.order.chains import Chains
-from driftline.engine.order.ends import Maker
-from driftline.engine.order.keyed import Arrival, Keyed
-from driftline.engine.order.speculative import Speculative
-from driftline.engine.order.steps import Failures, Step
+from driftline.engine.operators.chains import Chains
+from driftline.engine.operators.ends import Maker
+from driftline.engine.operators.keyed import Arrival, Keyed
+from driftline.engine.operators.speculative import Speculative
+from driftline.engine.operators.steps import Failures, Step
 from driftline.engine.policy import Output, Policy, SnapshotCut
 from driftline.engine.snapshots.jobs import LoadSnapshot
 from driftline.engine.wire.codec import unpack

@@ -20,7 +20,7 @@ from driftline.engine.errors import StateMismatch
 from driftline.engine.exits import no_exit
 from driftline.engine.flow.flow import Flow
 from driftline.engine.labels import Label
-from driftline.engine.order.steps import FAILURES
+from driftline.engine.operators.steps import FAILURES
 from driftline.engine.reference import interpret
 from driftline.engine.sinks.lines import Lines
 from driftline.engine.sources import BadRecord, Source, strict

@@ -15,7 +15,7 @@ from driftline.deploy.run.report import ReferenceReport
 from driftline.engine.errors import StateMismatch, Unavailable
 from driftline.engine.exits import no_exit
 from driftline.engine.flow.flow import Flow
-from driftline.engine.order.steps import FAILURES
+from driftline.engine.operators.steps import FAILURES
 from driftline.engine.reference import interpret
 from driftline.engine.sinks.lines import DEAD_LETTERS, Lines
 from driftline.engine.sources import BadRecord, Source, strict

@@ -16,7 +16,7 @@ from driftline.deploy.simulation.simulation import Outcome, Simulation
 from driftline.engine.errors import FlowError
 from driftline.engine.exits import no_exit
 from driftline.engine.flow.context import parts
-from driftline.engine.order.steps import FAILURES
+from driftline.engine.operators.steps import FAILURES
 from driftline.engine.reference import run_reference
 
 

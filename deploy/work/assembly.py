@@ -19,9 +19,9 @@ from driftline.deploy.work.gates import Gate
 from driftline.deploy.work.tracking import Acks
 from driftline.engine.compared.alignment import Alignment
 from driftline.engine.flow.plan import Plan
-from driftline.engine.order.chains import Chains
-from driftline.engine.order.ends import Outbound
-from driftline.engine.order.keyed import Keyed
+from driftline.engine.operators.chains import Chains
+from driftline.engine.operators.ends import Outbound
+from driftline.engine.operators.keyed import Keyed
 from driftline.engine.snapshots.jobs import Capture, CommitSnapshot
 from driftline.engine.snapshots.merging import restoring
 from driftline.engine.state.table import StateTable

@@ -49,7 +49,7 @@ from operator import attrgetter, itemgetter
 from driftline.engine.errors import MalformedMessage
 from driftline.engine.flow.plan import Plan, Port
 from driftline.engine.labels import INFINITY, Label
-from driftline.engine.order.steps import MANY, Elements, Signs, Values, by_time, chosen
+from driftline.engine.operators.steps import MANY, Elements, Signs, Values, by_time, chosen
 from driftline.engine.wire.codec import pack_rows, unpack_rows
 from driftline.engine.wire.label_columns import Labels, divided, times
 

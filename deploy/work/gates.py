@@ -19,7 +19,7 @@ from operator import itemgetter
 
 from driftline.deploy.work.blocks import Batch
 from driftline.engine.labels import Label
-from driftline.engine.order.steps import Signs, Step, Values
+from driftline.engine.operators.steps import Signs, Step, Values
 from driftline.engine.wire.label_columns import Labels
 
 Token = tuple[int, int, int]

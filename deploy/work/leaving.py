@@ -1,7 +1,7 @@
 """Leaving: outputs of chains become frames, and frames that arrive become blocks.
 
-The end of a chain packs outputs batch by batch (`engine.order.ends`). All batches that a chain has
-made for a port on a node, from all blocks worked off together, become one frame. It is tracked
+The end of a chain packs outputs batch by batch (`engine.operators.ends`). All batches that a chain
+has made for a port on a node, from all blocks worked off together, become one frame. It is tracked
 under the smallest time of its elements. (Not under that of the blocks: a late element of an early
 time may make nothing but corrections of later times, and frontiers would wait for them.) Batches
 for a port on the same node are packed, too: functions see the same types wherever their input comes

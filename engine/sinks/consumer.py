@@ -16,7 +16,7 @@ from itertools import chain
 from typing import Protocol
 
 from driftline.engine.errors import MalformedMessage
-from driftline.engine.order.steps import FAILURES
+from driftline.engine.operators.steps import FAILURES
 from driftline.engine.wire.bundles import Item, from_blob
 from driftline.engine.wire.messages import Bundle
 

@@ -35,7 +35,7 @@ from driftline.engine.durable import (
 )
 from driftline.engine.errors import StateMismatch
 from driftline.engine.flow.flow import Flow
-from driftline.engine.order.steps import FAILURES
+from driftline.engine.operators.steps import FAILURES
 from driftline.engine.sinks.commit_record import CommitRecord
 from driftline.engine.sinks.consumer import Last, items_of
 from driftline.engine.sinks.directory import OutputDirectory

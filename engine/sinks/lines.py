@@ -31,7 +31,7 @@ from driftline.engine.errors import PayloadError
 from driftline.engine.flow.context import Failure, letter_of
 from driftline.engine.flow.flow import Fields, Flow
 from driftline.engine.labels import Label
-from driftline.engine.order.steps import FAILURES
+from driftline.engine.operators.steps import FAILURES
 from driftline.engine.raised import text_of
 from driftline.engine.wire.bundles import Item
 

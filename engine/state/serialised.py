@@ -7,7 +7,7 @@ put, with the user's line in the error.
 
 An operator begins with the states of `engine.state.managed`, which check nothing. When a batch puts
 a mutable value for the first time, its changes are undone, the states of all keys are converted
-in place to serialised ones, and the batch is applied again (`engine.order.keyed`).
+in place to serialised ones, and the batch is applied again (`engine.operators.keyed`).
 
     >>> table = StateTable((ValueState("last"),), [])
     >>> serialise(table)

@@ -16,7 +16,7 @@ from typing import Protocol
 from driftline.engine.errors import StateMismatch, Unavailable
 from driftline.engine.flow.flow import Flow
 from driftline.engine.labels import Label
-from driftline.engine.order.steps import FAILURES
+from driftline.engine.operators.steps import FAILURES
 from driftline.engine.sinks.jsonl import file_name
 from driftline.engine.sinks.lines import DEAD_LETTERS, Lines
 from driftline.engine.sources.files.splits import FileSplit, line_splits

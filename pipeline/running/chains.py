@@ -20,10 +20,10 @@ from driftline.engine.flow.flow import Flow, Vertex
 from driftline.engine.flow.plan import Plan, plan
 from driftline.engine.keygroups import GroupCache, Owners, owned_by
 from driftline.engine.labels import INFINITY, Label
-from driftline.engine.order.chains import Chains
-from driftline.engine.order.ends import Maker
-from driftline.engine.order.keyed import Arrival
-from driftline.engine.order.steps import (
+from driftline.engine.operators.chains import Chains
+from driftline.engine.operators.ends import Maker
+from driftline.engine.operators.keyed import Arrival
+from driftline.engine.operators.steps import (
     FAILURES,
     Elements,
     Failures,

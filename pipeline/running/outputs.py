@@ -20,7 +20,7 @@ from typing import Self, TextIO
 from driftline.engine.durable import make_directory, reported
 from driftline.engine.errors import StateMismatch
 from driftline.engine.flow.flow import Flow
-from driftline.engine.order.steps import FAILURES
+from driftline.engine.operators.steps import FAILURES
 from driftline.engine.sinks.jsonl import file_name
 from driftline.engine.sinks.lines import DEAD_LETTERS, Lines
 from driftline.engine.wire.bundles import Item, from_blob

@@ -18,7 +18,7 @@ from itertools import groupby
 import pyarrow as pa
 
 from driftline.engine.labels import Label
-from driftline.engine.order.steps import Values
+from driftline.engine.operators.steps import Values
 from driftline.engine.wire.codec import decode_rows, encode_rows, pack, unpack
 from driftline.engine.wire.label_columns import encode_labels
 from driftline.pipeline.spark.arrow import Batches, as_batch, portions

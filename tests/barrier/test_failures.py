@@ -5,7 +5,7 @@ import pytest
 from driftline.barrier.immediate import ImmediateBarrier
 from driftline.barrier.ordered import OrderedBarrier
 from driftline.engine.errors import FunctionFailed
-from driftline.engine.order.steps import FAILURES
+from driftline.engine.operators.steps import FAILURES
 from driftline.engine.wire.bundles import Item
 from tests.barrier.barriers import GROUPS, connected, epochs, hold, items, ordered, productions
 

@@ -8,11 +8,11 @@ from unittest.mock import patch
 
 import pytest
 
-import driftline.engine.order.keyed
-import driftline.engine.order.steps
+import driftline.engine.operators.keyed
+import driftline.engine.operators.steps
 from driftline.deploy.simulation.scenarios.scenario import scenario
 from driftline.deploy.simulation.seeds import run_one
-from driftline.engine.order.ends import Shuffle
+from driftline.engine.operators.ends import Shuffle
 from tests.careless.flows import ALL
 
 SEEDS_MAX = 200
@@ -22,24 +22,24 @@ Mutation = Callable[[], AbstractContextManager[object]]
 
 def values_are_kept_as_they_are_put() -> AbstractContextManager[object]:
     """A state keeps a dict that the function goes on to change."""
-    return patch.object(driftline.engine.order.keyed, "may_be_kept", lambda slots, values: True)
+    return patch.object(driftline.engine.operators.keyed, "may_be_kept", lambda slots, values: True)
 
 
 def arguments_are_kept_as_they_were_given() -> AbstractContextManager[object]:
     """What is applied again is what the function has changed."""
-    return patch.object(driftline.engine.order.keyed, "stored", lambda values: values)
+    return patch.object(driftline.engine.operators.keyed, "stored", lambda values: values)
 
 
 def results_are_kept_as_they_were_sent() -> AbstractContextManager[object]:
     """What is taken back is what the next function has changed."""
     return patch.object(
-        driftline.engine.order.keyed, "kept_outputs", lambda values, also_objects=False: values
+        driftline.engine.operators.keyed, "kept_outputs", lambda values, also_objects=False: values
     )
 
 
 def branches_share_what_they_get() -> AbstractContextManager[object]:
     """A branch sees what another one has changed."""
-    return patch.object(driftline.engine.order.steps, "copies", lambda values: values)
+    return patch.object(driftline.engine.operators.steps, "copies", lambda values: values)
 
 
 def keys_are_those_of_what_leaves() -> AbstractContextManager[object]:

@@ -5,18 +5,18 @@ from __future__ import annotations
 from contextlib import AbstractContextManager
 from unittest.mock import patch
 
-import driftline.engine.order.speculative
+import driftline.engine.operators.speculative
 from driftline.engine.compared.alignment import Alignment
 from driftline.engine.labels import INFINITY
-from driftline.engine.order.keyed import Keyed
-from driftline.engine.order.speculative import Speculative
-from driftline.engine.order.steps import Signs, Values
+from driftline.engine.operators.keyed import Keyed
+from driftline.engine.operators.speculative import Speculative
+from driftline.engine.operators.steps import Signs, Values
 from driftline.engine.wire.label_columns import Labels
 
 
 def nothing_is_undone() -> AbstractContextManager[object]:
     """Late elements are applied to the state that later ones have left."""
-    return patch.object(driftline.engine.order.speculative, "undo", lambda changes: None)
+    return patch.object(driftline.engine.operators.speculative, "undo", lambda changes: None)
 
 
 def tombstones_are_not_sent() -> AbstractContextManager[object]:

@@ -14,7 +14,7 @@ from itertools import groupby, repeat
 from typing import TypeVar
 
 from driftline.engine.flow.context import letter_of
-from driftline.engine.order.steps import FAILURES
+from driftline.engine.operators.steps import FAILURES
 from driftline.engine.sinks.lines import LEVELS_MAX
 from driftline.engine.wire.bundles import Item, item_time
 from driftline.serve.errors import NoLongerRetained, Refused

@@ -25,7 +25,7 @@ from driftline import (
 )
 from driftline.deploy.api.inputs import Input
 from driftline.engine.errors import NotDeterministic, StateMismatch, Unavailable
-from driftline.engine.order.steps import FAILURES
+from driftline.engine.operators.steps import FAILURES
 from driftline.engine.sinks.lmdb import read_items
 from tests.deploy.api.flows import ORDERS, as_lines, failing, lines_in, matching, running_totals
 

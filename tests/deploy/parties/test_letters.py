@@ -6,7 +6,7 @@ import pytest
 
 from driftline.deploy.parties.letters import DeadLetters
 from driftline.engine.events import FIELDS
-from driftline.engine.order.steps import FAILURES
+from driftline.engine.operators.steps import FAILURES
 from driftline.engine.sources import BadRecord
 from driftline.engine.wire.bundles import Item
 

@@ -17,7 +17,7 @@ from driftline.deploy.simulation.scenarios.scenario import scenario, without_fau
 from driftline.deploy.simulation.simulation import Simulation
 from driftline.deploy.work.assembly import Post
 from driftline.engine.labels import INFINITY
-from driftline.engine.order.speculative import Speculative
+from driftline.engine.operators.speculative import Speculative
 
 [STAGES] = [flow for flow in SIMULATED if flow.spec.endswith(":two_stages")]
 

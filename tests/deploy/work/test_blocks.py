@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from driftline.deploy.work.blocks import Batch, Block, bounds, in_label_order, may_go
 from driftline.engine.errors import MalformedMessage
 from driftline.engine.labels import INFINITY, Label
-from driftline.engine.order.steps import MANY
+from driftline.engine.operators.steps import MANY
 from driftline.engine.wire.codec import pack_rows
 from driftline.engine.wire.label_columns import LabelColumn, times
 

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from driftline.engine.flow.flow import Flow
-from driftline.engine.order.steps import FAILURES
+from driftline.engine.operators.steps import FAILURES
 from driftline.engine.sinks import Consumer, JsonLinesConsumer, LmdbConsumer, read_items
 from driftline.engine.wire.bundles import Item, from_blob, running_checksum, to_blob
 from driftline.engine.wire.messages import Bundle

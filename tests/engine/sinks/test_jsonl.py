@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from driftline.engine.errors import PayloadError, StateMismatch, Unavailable
 from driftline.engine.flow.flow import Flow
-from driftline.engine.order.steps import FAILURES
+from driftline.engine.operators.steps import FAILURES
 from driftline.engine.sinks import JsonLinesConsumer, Lines, MemoryConsumer
 from driftline.engine.sinks import jsonl as module
 from driftline.engine.sinks.jsonl import delivered_to, file_name

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from driftline.engine.errors import PayloadError
 from driftline.engine.flow.context import Failure
-from driftline.engine.order.steps import FAILURES
+from driftline.engine.operators.steps import FAILURES
 from driftline.engine.sinks import Lines
 from driftline.engine.sinks.lines import LEVELS_MAX
 from driftline.engine.wire.bundles import Item, from_blob, to_blob

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from driftline.engine.errors import MalformedMessage
 from driftline.engine.labels import Label
-from driftline.engine.order.steps import FAILURES
+from driftline.engine.operators.steps import FAILURES
 from driftline.engine.wire.bundles import from_blob, payload_columns, running_checksum, to_blob
 from driftline.engine.wire.codec import pack, travelled
 from tests.engine.state.values import as_tuples, exact, scalars, travelling

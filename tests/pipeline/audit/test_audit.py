@@ -17,7 +17,7 @@ from driftline.engine.errors import InputError, StateMismatch, Unavailable
 from driftline.engine.flow.flow import Flow
 from driftline.engine.flow.loading import load_flow
 from driftline.engine.moments import time_in_words
-from driftline.engine.order.steps import FAILURES
+from driftline.engine.operators.steps import FAILURES
 from driftline.engine.reference import run_reference
 from driftline.engine.sinks import JsonLinesConsumer, LmdbConsumer
 from driftline.engine.sinks.lines import Lines

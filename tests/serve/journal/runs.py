@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from driftline.engine.flow.flow import Flow
 from driftline.engine.keygroups import owned_by
-from driftline.engine.order.steps import FAILURES
+from driftline.engine.operators.steps import FAILURES
 from driftline.engine.wire.bundles import Item, running_checksum, to_blob
 from driftline.engine.wire.messages import Bundle
 from driftline.serve.journal import Journal

@@ -4,12 +4,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from driftline.engine.order.keyed import Arrival
+from driftline.engine.operators.keyed import Arrival
 from driftline.engine.snapshots.jobs import Capture
-from tests.engine.order.arrivals import labels, payloads, push
-from tests.engine.order.kept import chains_of, held, restored, taken
-from tests.engine.order.one_by_one import net, one_by_one
-from tests.engine.order.operators import KINDS, Element, flow_of, make
+from tests.engine.operators.arrivals import labels, payloads, push
+from tests.engine.operators.kept import chains_of, held, restored, taken
+from tests.engine.operators.one_by_one import net, one_by_one
+from tests.engine.operators.operators import KINDS, Element, flow_of, make
 
 
 @pytest.mark.parametrize("kind", KINDS)

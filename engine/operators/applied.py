@@ -23,7 +23,7 @@ from collections.abc import Iterator
 from itertools import accumulate, compress
 
 from driftline.engine.labels import Label
-from driftline.engine.order.steps import Values
+from driftline.engine.operators.steps import Values
 from driftline.engine.state.changelog import Changelog
 from driftline.engine.state.managed import Change
 from driftline.engine.wire.label_columns import Labels, select, times

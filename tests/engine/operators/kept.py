@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from driftline.engine.flow.flow import Flow
-from driftline.engine.order.keyed import Keyed
+from driftline.engine.operators.keyed import Keyed
 from driftline.engine.snapshots.jobs import Capture
 from driftline.engine.snapshots.merging import restore
 from driftline.engine.state.table import StateTable

@@ -7,8 +7,8 @@ from collections.abc import Callable
 from driftline.engine.flow.flow import Vertex
 from driftline.engine.flow.plan import Plan, Port, functions_follow
 from driftline.engine.keygroups import Owners
-from driftline.engine.order.ends import Maker, Outbound, Shuffle, Sink
-from driftline.engine.order.steps import (
+from driftline.engine.operators.ends import Maker, Outbound, Shuffle, Sink
+from driftline.engine.operators.steps import (
     Failures,
     FanOut,
     Filter,

@@ -8,13 +8,13 @@ from hypothesis import event, given, settings
 import driftline.engine.state.changelog
 from driftline.engine.flow.flow import Flow
 from driftline.engine.labels import INFINITY
-from driftline.engine.order.speculative import Speculative
+from driftline.engine.operators.speculative import Speculative
 from driftline.engine.state.changelog import MANY
 from driftline.engine.state.managed import ValueState
-from tests.engine.order.arrivals import Story, push, stories
-from tests.engine.order.kept import held, restored, snapshot
-from tests.engine.order.one_by_one import net, one_by_one
-from tests.engine.order.operators import KINDS, Payload, flow_of, make
+from tests.engine.operators.arrivals import Story, push, stories
+from tests.engine.operators.kept import held, restored, snapshot
+from tests.engine.operators.one_by_one import net, one_by_one
+from tests.engine.operators.operators import KINDS, Payload, flow_of, make
 
 
 @pytest.mark.parametrize("kind", KINDS)

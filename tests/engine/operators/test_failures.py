@@ -1,9 +1,9 @@
 """A function that raises: its element fails, with the reason, and nothing else does."""
 
 from driftline.engine.flow.flow import Flow
-from driftline.engine.order.speculative import Speculative
-from tests.engine.order.arrivals import push
-from tests.engine.order.operators import flow_of, make
+from driftline.engine.operators.speculative import Speculative
+from tests.engine.operators.arrivals import push
+from tests.engine.operators.operators import flow_of, make
 
 
 def test_a_function_that_raises_leaves_no_trace_in_the_state_and_others_are_not_affected() -> None:

@@ -10,10 +10,10 @@ from driftline.engine.flow.flow import Flow, Vertex
 from driftline.engine.flow.plan import plan
 from driftline.engine.keygroups import Owners, group_of, owner
 from driftline.engine.labels import Label
-from driftline.engine.order.chains import Chains
-from driftline.engine.order.ends import Maker, Outbound, Shuffle
-from driftline.engine.order.speculative import Speculative
-from driftline.engine.order.steps import (
+from driftline.engine.operators.chains import Chains
+from driftline.engine.operators.ends import Maker, Outbound, Shuffle
+from driftline.engine.operators.speculative import Speculative
+from driftline.engine.operators.steps import (
     FAILURES,
     Failures,
     FanOut,
@@ -28,7 +28,7 @@ from driftline.engine.reference import interpret
 from driftline.engine.state.managed import ValueState
 from driftline.engine.wire.label_columns import Labels
 from tests.careless.odd_types import AnyCase
-from tests.engine.order.steps import Collected
+from tests.engine.operators.steps import Collected
 
 Element = tuple[Label, object, int]
 

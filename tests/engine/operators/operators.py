@@ -5,9 +5,9 @@ from collections.abc import Callable, Iterator
 from driftline.engine.flow.context import Context
 from driftline.engine.flow.flow import Flow
 from driftline.engine.labels import Label
-from driftline.engine.order.keyed import Keyed
+from driftline.engine.operators.keyed import Keyed
 from driftline.engine.state.managed import ListState, MapState, ReducingState, ValueState
-from tests.engine.order.steps import Collected
+from tests.engine.operators.steps import Collected
 
 Payload = tuple[str, str]
 """(key, text)"""

@@ -3,7 +3,7 @@
 from collections import defaultdict
 
 from driftline.engine.labels import Label
-from driftline.engine.order.steps import FAILURES, Failures, Signs, Values
+from driftline.engine.operators.steps import FAILURES, Failures, Signs, Values
 from driftline.engine.wire.codec import pack
 from driftline.engine.wire.label_columns import Labels
 

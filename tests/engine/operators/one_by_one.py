@@ -4,12 +4,12 @@ from collections.abc import Sequence
 
 from driftline.engine.flow.context import Context
 from driftline.engine.flow.flow import Vertex
-from driftline.engine.order.steps import FAILURES
+from driftline.engine.operators.steps import FAILURES
 from driftline.engine.state.managed import Change, undo
 from driftline.engine.state.table import StateTable
-from tests.engine.order.kept import Held, held
-from tests.engine.order.operators import Element
-from tests.engine.order.steps import Collected
+from tests.engine.operators.kept import Held, held
+from tests.engine.operators.operators import Element
+from tests.engine.operators.steps import Collected
 
 
 def one_by_one(vertex: Vertex, elements: Sequence[Element]) -> tuple[list[object], Held]:

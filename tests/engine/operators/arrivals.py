@@ -7,8 +7,8 @@ from random import Random
 from hypothesis import strategies as st
 
 from driftline.engine.labels import Label
-from driftline.engine.order.keyed import Keyed
-from tests.engine.order.operators import Element, Payload
+from driftline.engine.operators.keyed import Keyed
+from tests.engine.operators.operators import Element, Payload
 
 
 @dataclass

@@ -51,10 +51,10 @@ from driftline.engine.flow.context import Failure
 from driftline.engine.flow.flow import Vertex
 from driftline.engine.interrupts import let_through
 from driftline.engine.labels import Label
-from driftline.engine.order.applied import Applied, Arrived
-from driftline.engine.order.ends import Maker
-from driftline.engine.order.keyed import Keyed
-from driftline.engine.order.steps import Failures, Signs, Step, Values
+from driftline.engine.operators.applied import Applied, Arrived
+from driftline.engine.operators.ends import Maker
+from driftline.engine.operators.keyed import Keyed
+from driftline.engine.operators.steps import Failures, Signs, Step, Values
 from driftline.engine.state.managed import MISSING, undo
 from driftline.engine.state.values import exactly, fresh, output
 from driftline.engine.wire.codec import exact, is_a

@@ -17,7 +17,7 @@ from driftline.engine.flow.plan import Port
 from driftline.engine.interrupts import let_through
 from driftline.engine.keygroups import Owners
 from driftline.engine.labels import Label
-from driftline.engine.order.steps import (
+from driftline.engine.operators.steps import (
     MANY,
     Elements,
     Failures,

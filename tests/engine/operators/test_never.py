@@ -7,9 +7,9 @@ import pytest
 from driftline.barrier.ordered import OrderedBarrier
 from driftline.deploy.work.gates import BufferingGate
 from driftline.engine.flow.flow import Flow
-from driftline.engine.order.speculative import Speculative
+from driftline.engine.operators.speculative import Speculative
 from driftline.engine.state.managed import ValueState
-from tests.engine.order.steps import Collected
+from tests.engine.operators.steps import Collected
 
 
 def operator() -> Speculative:

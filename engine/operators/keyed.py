@@ -1,7 +1,7 @@
 """Keyed operators: state per key, and everything that does not depend on the order of elements.
 
 `Arrival` applies elements in the order of their arrival, for the policies without an order;
-`engine.order.speculative` applies them in label order.
+`engine.operators.speculative` applies them in label order.
 
 A user function may go on changing its argument, a value that it has put into a state, and an output
 that it has returned. Nothing of the engine depends on such an object: payloads are stored in the
@@ -20,8 +20,16 @@ from driftline.engine.errors import MalformedMessage, PayloadError
 from driftline.engine.flow.context import Context, Failure
 from driftline.engine.flow.flow import Vertex
 from driftline.engine.labels import Label
-from driftline.engine.order.ends import Maker
-from driftline.engine.order.steps import Failures, Signs, Step, Values, children, chosen, iterable
+from driftline.engine.operators.ends import Maker
+from driftline.engine.operators.steps import (
+    Failures,
+    Signs,
+    Step,
+    Values,
+    children,
+    chosen,
+    iterable,
+)
 from driftline.engine.state.changelog import Changelog
 from driftline.engine.state.managed import ALL, MISSING, Change, MapState, undo
 from driftline.engine.state.serialised import serialise
