@@ -1,13 +1,12 @@
-"""How Driftline opens LMDB, notices damage that LMDB does not, and reports LMDB's errors.
+"""How Driftline opens LMDB, and reports LMDB's errors.
 
 LMDB maps its file into memory: reading a page behind the end of the file ends the process with
-SIGBUS. So a file that is shorter than its pages is extended before anything is read: a lost page is
-then empty, which LMDB or a checksum notices. (A sound file may be a little shorter, too, if
-its last pages were freed before they were written.) Then the pages are checked (`lmdb_pages`).
+SIGBUS. So `open_environment` extends a file that is shorter than its pages: a lost page is then
+empty, which LMDB or a checksum notices. (A sound file may be a little shorter, too, if its last
+pages were freed before they were written.)
 
-LMDB has no checksums: one changed bit in a root page may bring back an older tree, which is whole
-but wrong. So every transaction writes its number into the database (`seal`), and `every_row`
-compares that number, and those of the two root pages, which differ by one transaction.
+LMDB has no checksums: the rows carry their own. A damaged page may still end the process that reads
+it, so `driftline verify` and the start of a run read stores in a child process.
 """
 
 from __future__ import annotations
@@ -22,7 +21,6 @@ import lmdb
 
 from driftline.engine.durable import make_directory, sync_directory
 from driftline.engine.errors import DriftlineError, Unavailable
-from driftline.engine.lmdb_pages import check_pages, roots
 
 DAMAGE = (
     lmdb.BadValsizeError,
@@ -80,7 +78,6 @@ def open_environment(path: Path, map_size: int, max_dbs: int = 0) -> lmdb.Enviro
         length = _length(env)
         if (path / DATA).stat().st_size < length:
             os.truncate(path / DATA, length)
-        check_pages(path / DATA, env.stat()["psize"])
         sync_directory(path)
     except BaseException:
         env.close()
@@ -98,69 +95,23 @@ def _allocate(locks: Path) -> None:
         os.close(file)
 
 
-def may_be_opened(path: Path) -> bool:
-    """Whether `open_environment` would not call the file damaged; changes nothing.
-
-    Raises lmdb.Error, OSError for what is no damage.
-    """
-    try:
-        with lmdb.open(str(path), map_size=0, readonly=True) as env:
-            _check_pages(path, env)
-    except DAMAGE:
-        return False
-    return True
-
-
-def _check_pages(path: Path, env: lmdb.Environment) -> None:
-    """Check the pages of a file that is not extended, as it is only read. Raises CorruptedError."""
-    if (path / DATA).stat().st_size >= _length(env):
-        check_pages(path / DATA, env.stat()["psize"])
-
-
 def _length(env: lmdb.Environment) -> int:
     """The bytes of all pages that have ever been in use; a sound file may be a little shorter."""
     pages: int = env.info()["last_pgno"] + 1
     return pages * env.stat()["psize"]
 
 
-TRANSACTION = b"transaction"
-"""The key of the last transaction's number in the database ``about``."""
-
-
-def seal(txn: lmdb.Transaction, about: lmdb._Database) -> None:
-    """Write the number of a transaction into the database `about`; before each commit."""
-    txn.put(TRANSACTION, txn.id().to_bytes(8, "big"), db=about)
-
-
-def check_roots(path: Path, page_size: int) -> None:
-    """Raises CorruptedError unless the two root pages are of consecutive transactions."""
-    with (path / DATA).open("rb") as file:
-        data = file.read(2 * page_size)
-    numbers = [transaction for *_, transaction in roots(data, page_size)]
-    if max(numbers) > 1 and max(numbers) - min(numbers) != 1:
-        raise lmdb.CorruptedError("its roots are of transactions that do not follow each other")
-
-
 def every_row(path: Path, *names: bytes) -> Iterator[tuple[bytes, bytes, bytes]]:
-    """(name of the database, key, value) of all rows of these databases; changes nothing.
+    """Yield (name of the database, key, value) of all rows of these databases; changes nothing.
 
-    Raises lmdb.Error, OSError; CorruptedError also for wrong pages or missing rows.
+    Raises lmdb.Error, OSError.
     """
     with lmdb.open(str(path), map_size=0, readonly=True, max_dbs=8) as env:
-        check_roots(path, env.stat()["psize"])
-        _check_pages(path, env)
         if not env.info()["last_txnid"]:
             return  # nothing was written to the environment yet
         opened = {name: env.open_db(name, create=False) for name in names}
         with env.begin() as txn:
-            last = env.info()["last_txnid"].to_bytes(8, "big")
-            if b"about" in opened and txn.get(TRANSACTION, db=opened[b"about"]) != last:
-                raise lmdb.CorruptedError("its roots are those of an older transaction")
             for name, db in opened.items():
-                rows = 0
                 with txn.cursor(db) as cursor:
                     for key, value in cursor.iternext():
-                        rows += 1
                         yield name, bytes(key), bytes(value)
-                if rows != txn.stat(db)["entries"]:
-                    raise lmdb.CorruptedError(f"{rows} of {txn.stat(db)['entries']} rows are left")

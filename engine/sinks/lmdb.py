@@ -25,7 +25,7 @@ import lmdb
 from driftline.engine.errors import MalformedMessage, PayloadError, StateMismatch, Unavailable
 from driftline.engine.flow.flow import Flow
 from driftline.engine.labels import Label
-from driftline.engine.lmdbs import check_roots, open_environment, reported
+from driftline.engine.lmdbs import open_environment, reported
 from driftline.engine.sinks.commit_record import CommitRecord
 from driftline.engine.sinks.consumer import Last, items_of
 from driftline.engine.sinks.directory import OutputDirectory
@@ -176,7 +176,6 @@ def _reading(path: Path) -> Iterator[lmdb.Transaction]:
         lmdb.open(str(path), map_size=0, readonly=True) as env,
         env.begin() as txn,
     ):
-        check_roots(path, env.stat()["psize"])
         yield txn
 
 

@@ -27,7 +27,7 @@ import lmdb
 
 from driftline.engine.errors import MalformedMessage, SnapshotDamaged, StateMismatch
 from driftline.engine.flow.flow import Flow
-from driftline.engine.lmdbs import open_environment, reported, seal
+from driftline.engine.lmdbs import open_environment, reported
 from driftline.engine.snapshots.jobs import (
     MIXED,
     CommitSnapshot,
@@ -405,7 +405,6 @@ class LmdbStore:
                     txn.delete(key)
                 for key, value in puts.items():
                     txn.put(key, value)
-                seal(txn, self._about)
         except lmdb.MapFullError:
             return False
         return True
@@ -432,4 +431,3 @@ class LmdbStore:
             before = None if marked is None else Mark.decode(bytes(marked), self.name)
             txn.put(b"identity", mine, db=about)
             txn.put(MARK, mark.over(before, self.name).encode(), db=about)
-            seal(txn, about)

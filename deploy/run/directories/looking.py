@@ -26,7 +26,6 @@ from driftline.deploy.host.children import child
 from driftline.deploy.host.children.deaths import MAY_BE_DAMAGE
 from driftline.deploy.run.directories.survey import LOG, OUTPUT, STORE, USED, DirectoryReport
 from driftline.deploy.run.inputs.used_files import read_used
-from driftline.engine import lmdbs
 from driftline.engine.counted import counted
 from driftline.engine.durable import reported
 from driftline.engine.errors import (
@@ -117,8 +116,7 @@ def _store(report: DirectoryReport) -> DirectoryReport:
         store = read_store(path)
         newest = check_parts(store)
     except SnapshotDamaged as error:
-        with lmdbs.reported(f"state directory {path}", SnapshotDamaged):
-            return replace(report, damage=str(error), unopenable=not lmdbs.may_be_opened(path))
+        return replace(report, damage=str(error))
     size = sum(map(len, store.rows.values()))
     holds = f"parts up to {newest}, {counted(size, 'byte')}"
     return replace(report, mark=store.mark, newest=newest, holds=holds)

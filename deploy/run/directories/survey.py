@@ -55,8 +55,6 @@ class DirectoryReport:
     """A sentence on data that is changed or cannot be read; empty if all is right."""
     deadly: bool = False
     """Whether the damage ends a process that reads it."""
-    unopenable: bool = False
-    """Whether the damage keeps a node from opening it."""
     newest: int = 0
     """Of a store: the number of its newest part."""
     reserved: int = 0
@@ -139,8 +137,6 @@ def _damaged(report: DirectoryReport, policy: Policy, ways_out: str, replayable:
         return Problem(report.damage)
     if report.kind != STORE or policy.output not in (Output.AT_ONCE, Output.FRONTIER):
         return Problem(f"{report.damage}. {ways_out}")
-    if report.unopenable:
-        return Problem(f"{report.damage}. {ways_out}{_or_without(report, replayable)}")
     tried = f"{report.damage}; the snapshot before it is tried"
     if not replayable:
         tried += f", and if that cannot be loaded, either, the start is refused. {ways_out}"

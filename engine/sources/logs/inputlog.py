@@ -34,7 +34,7 @@ from driftline.engine.errors import (
     StateMismatch,
     Unavailable,
 )
-from driftline.engine.lmdbs import DAMAGE, every_row, open_environment, reason, reported, seal
+from driftline.engine.lmdbs import DAMAGE, every_row, open_environment, reason, reported
 from driftline.engine.locks import Lock
 from driftline.engine.mending import ONCE_MENDED
 from driftline.engine.sources.logs.reserved import ReservedNote, noted
@@ -175,7 +175,6 @@ class InputLog:
                 txn.put(key, encode_beside(key, sequence), db=self._producers)
             for key, time in ((_RESERVED, group.reserved), (_TRIMMED, group.trim)):
                 txn.put(key, encode_beside(key, time), db=self._about)
-            seal(txn, self._about)
             left = self._trim(txn, group.trim)
         self._note.write(group.reserved)
         return left
@@ -225,7 +224,6 @@ class InputLog:
                     "version of Driftline: give another directory, or remove this one"
                 )
             txn.put(MARK, mark.over(before, self.name).encode(), db=self._about)
-            seal(txn, self._about)
 
     def _get(self, key: bytes) -> int:
         with self._reported(), self._env.begin(db=self._about) as txn:

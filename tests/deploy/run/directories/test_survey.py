@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import shutil
 from dataclasses import replace
 from pathlib import Path
 from random import Random
-from tempfile import TemporaryDirectory
 
 import pytest
 
@@ -14,7 +12,7 @@ from driftline.coordinator.registry import ClusterState, SnapshotRecord
 from driftline.deploy.run.directories.looking import look
 from driftline.deploy.run.directories.survey import DirectoryReport, Problem, problems
 from driftline.engine.flow.flow import Flow
-from driftline.engine.lmdbs import DAMAGE, open_environment
+from driftline.engine.lmdbs import open_environment
 from driftline.engine.policy import POLICIES
 from driftline.engine.snapshots.jobs import StoreSnapshot
 from driftline.engine.snapshots.store import LmdbStore, PartStore
@@ -133,17 +131,8 @@ def test_damage_is_refused_where_the_snapshot_before_does_not_help() -> None:
         assert problem.fatal
 
 
-def test_a_store_that_no_node_can_open_is_refused_before_a_start() -> None:
-    shut = report_on("node-0", damage="/r/state/node-0 is damaged", unopenable=True)
-    [problem] = problems_of("exactly-once", shut)
-    assert problem.fatal
-    assert problem.text.endswith(
-        "remove /r/state/node-0 alone: it is computed again from the input"
-    )
+def test_damaged_store_whose_input_was_trimmed_may_be_refused_later() -> None:
     trimmed = report_on("input-0", trimmed=5)
-    [problem] = problems_of("exactly-once", shut, trimmed)
-    assert problem.fatal
-    assert "computed again" not in problem.text
     [problem] = problems_of("exactly-once", report_on("node-0", damage="d"), trimmed)
     assert not problem.fatal
     assert "if that cannot be loaded, either, the start is refused. Restore it" in problem.text
@@ -181,17 +170,6 @@ def log_with_entries(path: Path) -> None:
     log.close()
 
 
-def opens(file: Path) -> bool:
-    """Whether a copy of a file of LMDB can be opened to be written."""
-    with TemporaryDirectory() as folder:
-        shutil.copy(file, folder)
-        try:
-            open_environment(Path(folder), 1 << 30, max_dbs=2).close()
-        except DAMAGE:
-            return False
-        return True
-
-
 @pytest.mark.parametrize(
     ("make", "role"), [(store_with_parts, "node-0"), (log_with_entries, "input-0")]
 )
@@ -206,16 +184,13 @@ def test_a_changed_bit_anywhere_is_noticed_or_changes_nothing(
     data = file.read_bytes()
     chance = Random(2)
     noticed = 0
-    places = [page + 16 + chance.randrange(136) for page in (0, 4096) * 6]  # the roots
-    for at in [*places, *(chance.randrange(8192, len(data)) for _ in range(18))]:
+    for at in (chance.randrange(8192, len(data)) for _ in range(30)):  # behind LMDB's two roots
         changed = bytearray(data)
         changed[at] ^= 1 << chance.randrange(8)
         file.write_bytes(changed)
         [report] = look(tmp_path, None)
         assert report.damage or report == whole, f"byte {at}"
         assert not report.damage or str(tmp_path / role) in report.damage
-        if role == "node-0":
-            assert report.unopenable is not opens(file)
         noticed += bool(report.damage)
     assert noticed > 5
 
@@ -237,12 +212,3 @@ def test_a_store_or_log_that_was_made_and_not_written_to_is_new(tmp_path: Path) 
     for role in ("node-0", "input-0"):
         open_environment(tmp_path / role, 1 << 20, max_dbs=3).close()
     assert [(report.mark, report.damage) for report in look(tmp_path, None)] == [(None, "")] * 2
-
-
-def test_every_transaction_of_a_store_and_a_log_says_its_number(tmp_path: Path) -> None:
-    store_with_parts(tmp_path)
-    log_with_entries(tmp_path)
-    for _ in range(2):
-        LmdbStore(tmp_path / "node-0", "me", Mark("mine", "node-0", 1)).close()
-        InputLog(tmp_path / "input-0", "me", Mark("mine", "input-0", 1)).close()
-        assert [report.damage for report in look(tmp_path, None)] == ["", ""]
