@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 ROOT := $(shell test "$$(id -u)" = 0 || echo sudo)
 
-.PHONY: install bench browser test check docs soak clean
+.PHONY: install bench browser check test lint docs soak clean
 
 install: .venv/installed
 
@@ -19,10 +19,13 @@ browser:  ## Chromium, for the tests of the page: Debian's package, where there 
 	command -v chromium >/dev/null || { $(ROOT) apt-get update -q && \
 	  $(ROOT) apt-get install -qy --no-install-recommends chromium fonts-dejavu-core; }
 
-test: check  ## everything that has to hold: style, types, documentation, tests
+check: lint  ## before each commit, in under 3 minutes: style, types, fast tests
+	$(BIN)/pytest -m '(fast or not slow) and not soak' --hypothesis-profile=fast
+
+test: lint docs  ## what CI runs: style, types, documentation, all tests but the long ones
 	$(BIN)/pytest
 
-check: docs
+lint: install
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
@@ -31,9 +34,9 @@ check: docs
 docs: install  ## the documentation, in out/docs; a reference or link that leads nowhere is an error
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
-soak: install  ## two hours: thousands of seeds, kills, strangers, half an hour of a live run, and of an index
+soak: install  ## nightly, two hours: thousands of seeds, kills, a live run and an index for half an hour
 	$(BIN)/driftline simulate --all --seeds 20000
-	$(BIN)/pytest -m 'thorough or soak'
+	$(BIN)/pytest -m soak
 
 clean:
 	rm -rf .venv out build *.egg-info

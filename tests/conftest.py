@@ -1,6 +1,6 @@
-"""One profile for hypothesis: every run tries the same examples, on a slow machine too.
+"""Profiles of hypothesis, the tiers of the tests, and fixtures that several folders use.
 
-Fixtures that tests of several folders use.
+Every run tries the same examples, also on a slow machine.
 """
 
 import sys
@@ -15,18 +15,41 @@ from tests.zookeepers import zookeeper
 
 __all__ = ["zookeeper"]
 
-settings.register_profile(
-    "driftline",
-    derandomize=True,
-    deadline=None,
-    database=None,
-    max_examples=60,
-    # Those who share a fixture's directory between examples empty it for each.
-    suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
-)
+for profile, examples in (("driftline", 60), ("fast", 20)):
+    settings.register_profile(
+        profile,
+        derandomize=True,
+        deadline=None,
+        database=None,
+        max_examples=examples,
+        # Tests that share a fixture's directory between examples empty it for each.
+        suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
+    )
 settings.load_profile("driftline")
 
-PACKAGES = Path(__file__).resolve().parent.parent / "driftline"
+SLOW = (
+    "bench",
+    "careless",
+    "deploy",
+    "examples",
+    "index/client",
+    "index/commands",
+    "index/http",
+    "index/serving",
+    "index/truth",
+    "mutations",
+    "pipeline",
+    "serve",
+    "soak",
+    "test_docs.py",
+    "test_packaging.py",
+    "test_readme.py",
+    "typing",
+)
+"""Tests that start processes or servers, or draw many cases: `make check` leaves them out."""
+
+TESTS = Path(__file__).resolve().parent
+PACKAGES = TESTS.parent / "driftline"
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -51,6 +74,9 @@ def pytest_collection() -> Generator[None, object, object]:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    slow = tuple(f"{TESTS / name}" for name in SLOW)
     for item in items:
-        if item.get_closest_marker("soak"):  # it says for itself how long it takes
+        if str(item.path).startswith(slow):
+            item.add_marker(pytest.mark.slow)
+        if item.get_closest_marker("soak"):  # it sets its own duration
             item.add_marker(pytest.mark.timeout(0))

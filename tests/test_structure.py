@@ -146,9 +146,11 @@ def test_imports_go_downwards_between_packages() -> None:
     for path in SOURCE:
         own = path.relative_to(ROOT).parts[0]
         modules = {m for m in _imports(ast.walk(_tree(path))) if m != "driftline"}
-        for other in sorted({*map(_package, modules)} - {own, ""}):
-            if LEVEL[other] >= LEVEL[own]:
-                wrong.append(f"{path.relative_to(ROOT)} imports {other}")
+        wrong += [
+            f"{path.relative_to(ROOT)} imports {other}"
+            for other in sorted({*map(_package, modules)} - {own, ""})
+            if LEVEL[other] >= LEVEL[own]
+        ]
     assert not wrong
 
 

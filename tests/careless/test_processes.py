@@ -50,7 +50,7 @@ def driftline_run(flow: str, documents: Path, output: Path, *options: str) -> li
     [
         pytest.param(
             *(flow, "23"[number % 2], ("speculative", "buffered")[number // 2 % 2]),
-            marks=[] if flow in ON_PROCESSES else [pytest.mark.thorough],
+            marks=[] if flow in ON_PROCESSES else [pytest.mark.soak],
         )
         for number, flow in enumerate(ALL)
     ],

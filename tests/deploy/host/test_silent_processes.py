@@ -183,7 +183,7 @@ def test_outputs_do_not_wait_for_a_master_and_a_new_one_goes_on_without_a_recove
 
 @pytest.mark.parametrize(
     "names",
-    [("node-0",), pytest.param(("master",), marks=pytest.mark.thorough), ("master", "node-0")],
+    [("node-0",), pytest.param(("master",), marks=pytest.mark.soak), ("master", "node-0")],
 )
 def test_a_run_that_is_asked_to_end_while_a_process_hangs_ends_in_good_order(
     names: tuple[str, ...], served: Served

@@ -39,7 +39,7 @@ def test_changed_code_is_refused_by_name_or_accepted_and_survives_kills(
 
 
 @pytest.mark.parametrize(
-    "policy", ["two-phase", pytest.param("strong-productions", marks=pytest.mark.thorough)]
+    "policy", ["two-phase", pytest.param("strong-productions", marks=pytest.mark.soak)]
 )
 def test_the_other_policies_neither_lose_nor_repeat_with_new_code(
     tmp_path: Path, policy: str

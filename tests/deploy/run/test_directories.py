@@ -28,7 +28,7 @@ from tests.deploy.run.run_copies import (
 POLICIES = [
     "exactly-once",
     "two-phase",
-    pytest.param("strong-productions", marks=pytest.mark.thorough),
+    pytest.param("strong-productions", marks=pytest.mark.soak),
     pytest.param("at-least-once", marks=pytest.mark.soak),
 ]
 
@@ -105,7 +105,7 @@ def copies(
 
 @pytest.fixture(
     scope="module",
-    params=["exactly-once", pytest.param("two-phase", marks=pytest.mark.thorough)],
+    params=["exactly-once", pytest.param("two-phase", marks=pytest.mark.soak)],
 )
 def logged(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
@@ -180,7 +180,7 @@ def test_a_first_start_may_be_killed_at_any_moment(made: str, tmp_path: Path) ->
 
 @pytest.mark.parametrize(
     "policy",
-    ["exactly-once", pytest.param("two-phase", marks=pytest.mark.thorough), "strong-productions"],
+    ["exactly-once", pytest.param("two-phase", marks=pytest.mark.soak), "strong-productions"],
 )
 def test_a_run_goes_on_from_a_savepoint_and_is_refused_without_its_state(
     copies: tuple[Place, Place], policy: str, tmp_path: Path

@@ -161,7 +161,7 @@ def fed() -> Iterator[list[Fed]]:
 
 
 @pytest.mark.parametrize(
-    "policy", ["exactly-once", pytest.param("two-phase", marks=pytest.mark.thorough)]
+    "policy", ["exactly-once", pytest.param("two-phase", marks=pytest.mark.soak)]
 )
 def test_kill_9_of_a_run_on_standard_input_loses_and_repeats_nothing(
     policy: str, fed: list[Fed], tmp_path: Path

@@ -78,7 +78,7 @@ def zipped(path: Path, text: str) -> None:
         ("exactly-once", "20"),
         ("exactly-once", "60000"),
         ("two-phase", "20"),
-        pytest.param("strong-productions", "20", marks=pytest.mark.thorough),
+        pytest.param("strong-productions", "20", marks=pytest.mark.soak),
     ],
 )
 def test_a_finished_run_goes_on_with_the_records_that_were_appended(
@@ -165,8 +165,8 @@ def test_a_compressed_file_grows_and_a_plain_one_may_be_compressed(tmp_path: Pat
     [
         ("changed", False),
         ("removed", True),
-        pytest.param("changed", True, marks=pytest.mark.thorough),
-        pytest.param("removed", False, marks=pytest.mark.thorough),
+        pytest.param("changed", True, marks=pytest.mark.soak),
+        pytest.param("removed", False, marks=pytest.mark.soak),
     ],
 )
 def test_a_used_record_must_not_change(deed: str, ended: bool, tmp_path: Path) -> None:

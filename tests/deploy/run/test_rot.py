@@ -14,7 +14,7 @@ SEEDS = 90
 
 @pytest.mark.parametrize(
     "policy",
-    ["two-phase", "strong-productions", pytest.param("at-least-once", marks=pytest.mark.thorough)],
+    ["two-phase", "strong-productions", pytest.param("at-least-once", marks=pytest.mark.soak)],
 )
 def test_rot_is_told_or_changes_nothing(policy: str) -> None:
     rotten = refused = 0

@@ -70,8 +70,8 @@ def reference(documents: Path, tmp_path_factory: pytest.TempPathFactory) -> list
     ("nodes", "ordering"),
     [
         (2, "speculative"),
-        pytest.param(3, "speculative", marks=pytest.mark.thorough),
-        pytest.param(2, "buffered", marks=pytest.mark.thorough),
+        pytest.param(3, "speculative", marks=pytest.mark.soak),
+        pytest.param(2, "buffered", marks=pytest.mark.soak),
     ],
 )
 def test_kill_9_changes_nothing(

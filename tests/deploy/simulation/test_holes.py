@@ -85,7 +85,7 @@ def test_in_a_run_at_work_the_next_master_takes_over_and_nothing_is_recovered(
 @pytest.mark.parametrize(
     ("way", "policy"),
     [
-        pytest.param(way, policy, marks=[] if m == n else [pytest.mark.thorough])
+        pytest.param(way, policy, marks=[] if m == n else [pytest.mark.soak])
         for m, way in enumerate(WAYS)
         for n, policy in enumerate(("exactly-once", "two-phase", "strong-productions"))
     ],
