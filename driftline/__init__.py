@@ -92,7 +92,6 @@ MODULES = {
 COMMANDS = {
     "cancel": ("deploy.commands.cluster.flows:cancel", "End a flow of a cluster at once."),
     "front": ("deploy.commands.cluster.agents:front", "Run fronts of a cluster on this host."),
-    "logs": ("deploy.commands.cluster.logs:logs", "Show log lines of all hosts of a cluster."),
     "master": ("deploy.commands.cluster.agents:master", "Run masters of a cluster on this host."),
     "node": ("deploy.commands.cluster.agents:node", "Run nodes of a cluster on this host."),
     "remove": ("deploy.commands.cluster.flows:remove", "Forget a flow of a cluster that is over."),

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import psutil
 
-from driftline.deploy.cluster.agents.logbook import FOLDER
 from driftline.deploy.host.children import child
 from driftline.deploy.host.children.lifeline import Lifeline, tied
 
@@ -24,7 +23,7 @@ class Agent:
         places = () if kind == "master" else ("--slots", slots)
         self._arguments = (
             *(kind, "--zookeeper", zookeeper, "--name", self.name, "--state", self._directory),
-            *("--log-level", "debug", *places),  # so that it tells of spares
+            *("--log-json", "--log-level", "debug", *places),  # so that it tells of spares
         )
         self._lifeline: Lifeline | None = None
         self._process: subprocess.Popen[bytes] | None = None
@@ -83,10 +82,9 @@ class Agent:
 
     def log_lines(self) -> Iterator[str]:
         """What it and its processes have said."""
-        for file in sorted((self._directory / FOLDER).glob("*/*.jsonl")):
-            for line in file.read_text().splitlines(keepends=True):
-                if line.endswith("\n"):  # else it is being written
-                    yield line
+        for line in self._directory.with_suffix(".out").read_text().splitlines(keepends=True):
+            if line.endswith("\n"):  # else it is being written
+                yield line
 
     @property
     def said(self) -> str:

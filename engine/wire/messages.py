@@ -16,8 +16,6 @@ from driftline.engine.wire.kinds import Message as Message
 from driftline.engine.wire.kinds import decode as decode
 from driftline.engine.wire.kinds import encode as encode
 from driftline.engine.wire.kinds import message
-from driftline.engine.wire.lines import AskLines as AskLines
-from driftline.engine.wire.lines import Lines as Lines
 from driftline.engine.wire.resizing import SLICE_BYTES as SLICE_BYTES
 from driftline.engine.wire.resizing import AskParts as AskParts
 from driftline.engine.wire.resizing import AskSlice as AskSlice

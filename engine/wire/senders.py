@@ -37,8 +37,8 @@ SENDERS: Mapping[type[m.Message], frozenset[str]] = {
     m.Joined: frozenset({NODE}),
     **dict.fromkeys((m.Held, m.UsedBelow), frozenset({FRONT})),
     m.Resize: frozenset({WATCH, AGENT}),
-    **dict.fromkeys((m.AskReport, m.AskLines, m.AskUsed), frozenset({WATCH})),
-    **dict.fromkeys((m.MasterAt, m.AskDrain, m.Lines), frozenset({AGENT})),
+    **dict.fromkeys((m.AskReport, m.AskUsed), frozenset({WATCH})),
+    **dict.fromkeys((m.MasterAt, m.AskDrain), frozenset({AGENT})),
     m.Report: frozenset({MASTER, NODE, FRONT}),
 }
 """Kind of message -> the roles that send it."""

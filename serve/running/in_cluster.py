@@ -9,8 +9,6 @@ take long to answer, and the front waits for nothing of it.
 
 from __future__ import annotations
 
-import os
-import socket
 import threading
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
@@ -19,11 +17,11 @@ from time import monotonic
 
 from driftline.coordinator.registry import ClusterState, RunOutcome
 from driftline.deploy.cluster.agents.guiding import Guiding
-from driftline.deploy.cluster.agents.registration import Registration, holder_before
+from driftline.deploy.cluster.agents.registration import Registration, holder_before, record_of
 from driftline.deploy.cluster.agents.told import Host, process_config
-from driftline.deploy.cluster.flows.asking import keyless, speaks_with_keys
+from driftline.deploy.cluster.flows.asking import keyless
 from driftline.deploy.cluster.flows.outcomes import CANCELLED, ended_by
-from driftline.deploy.cluster.flows.records import AgentRecord, Kind, Submission, Wish
+from driftline.deploy.cluster.flows.records import Kind, Submission, Wish
 from driftline.deploy.cluster.flows.status import troubles
 from driftline.deploy.cluster.flows.submissions import Replaced, agents, find
 from driftline.deploy.cluster.tree.tree import NAMES, Tree, is_name
@@ -78,9 +76,7 @@ class InCluster:
         tree, state = self.tree, serving.state
         sinks = tuple(sink.name for sink in flow.sinks)
         journal = journal_network(self.network, self.journal_key, sinks)
-        keyed = bool(self.network.keys)
-        at = socket.gethostname(), 0, os.getpid()
-        record = AgentRecord(self.name, Kind.FRONT, *at, keyed=keyed, state=str(state))
+        record = record_of(self.name, Kind.FRONT, 0, self.network, state, sockets)
         registration = Registration(tree, record)
         tree.succeed(holder_before(state))  # it has ended: the directory is ours
         try:
@@ -106,7 +102,7 @@ class InCluster:
             raise FlowError(f"{self.name!r} cannot be the name of a service: {NAMES}")
         network, alive = self.network, agents(self.tree)
         why = keyless(network, alive)
-        others = [each.name for each in alive if each.address and not speaks_with_keys(each)]
+        others = [each.name for each in alive if not each.public]
         if not why and others and network.scheme == "tcp" and network.keys:
             why = f"agents {', '.join(others)} have no keys: give --bind and --keys to all, or none"
         if why:

@@ -11,8 +11,6 @@ module is missing for example, is tried again; the other flows go on.
 from __future__ import annotations
 
 import logging
-import os
-import socket
 from collections.abc import Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
@@ -21,21 +19,20 @@ from threading import Event
 from time import monotonic
 
 from driftline.coordinator.registry import ClusterState
-from driftline.deploy.cluster.agents.answering import Answering
 from driftline.deploy.cluster.agents.following import Following
-from driftline.deploy.cluster.agents.hosting import Hosting
-from driftline.deploy.cluster.agents.logbook import Logbook
+from driftline.deploy.cluster.agents.hosting import FLOW_THREAD, Hosting
 from driftline.deploy.cluster.agents.metrics import Standing, of_processes, serve_agent
-from driftline.deploy.cluster.agents.registration import Registration, holder_before
+from driftline.deploy.cluster.agents.registration import Registration, holder_before, record_of
 from driftline.deploy.cluster.agents.told import Host
-from driftline.deploy.cluster.flows.asking import speaks_with_keys, strangers
+from driftline.deploy.cluster.flows.asking import strangers
 from driftline.deploy.cluster.flows.outcomes import CANCELLED, ended_by, fail
-from driftline.deploy.cluster.flows.records import AgentRecord, Kind, Submission, Wish
+from driftline.deploy.cluster.flows.records import Kind, Submission, Wish
 from driftline.deploy.cluster.flows.rescaling import follow_agents, keep_nodes
 from driftline.deploy.cluster.flows.submissions import agents, submissions
 from driftline.deploy.cluster.tree.tree import Tree
 from driftline.deploy.host.claims import claim
 from driftline.deploy.host.config import SESSION_S
+from driftline.deploy.host.logs import MAIN
 from driftline.deploy.host.metrics.endpoint import check_all
 from driftline.deploy.host.signals import Signals
 from driftline.deploy.host.sockets.transport import LOCAL, Network
@@ -86,13 +83,9 @@ def run_agent(config: AgentConfig, tree: Tree) -> None:
         if config.kind is Kind.MASTER and not tree.zookeeper:
             _check_alone(config, tree)
         tree.succeed(holder_before(config.state))  # it has ended: the claim is ours
-        book = Logbook(config.state)
-        logging.getLogger().addHandler(book)
-        stack.callback(book.close)
-        stack.callback(logging.getLogger().removeHandler, book)
-        answering = Answering(book, config.network, sockets)  # a fault of the keys is told now
-        stack.callback(answering.end)
-        agent = Agent(config, tree, sockets, answering.address)
+        log.addFilter(_name_flow)
+        stack.callback(log.removeFilter, _name_flow)
+        agent = Agent(config, tree, sockets)
         stack.callback(agent.close)
         stack.enter_context(serve_agent(config.metrics, agent.standing))
         with signals.noted():
@@ -109,23 +102,23 @@ def _check_alone(config: AgentConfig, tree: Tree) -> None:
             )
 
 
-def _record(config: AgentConfig, address: str) -> AgentRecord:
-    """What the others are told of an agent, as long as nothing runs on it."""
-    at = socket.gethostname(), config.slots, os.getpid()
-    keyed = bool(config.network.keys)
-    return AgentRecord(
-        config.name, config.kind, *at, address=address, keyed=keyed, state=str(config.state)
-    )
+def _name_flow(record: logging.LogRecord) -> bool:
+    """Filter of log lines: those of the thread of a flow name it in place of the agent."""
+    thread = record.threadName or ""
+    if thread.startswith(FLOW_THREAD) and record.processName == MAIN:
+        record.processName = thread.removeprefix(FLOW_THREAD)
+    return True
 
 
 class Agent:
     """One agent at work."""
 
-    def __init__(self, config: AgentConfig, tree: Tree, sockets: Path, address: str = "") -> None:
-        """`address`: where it is asked for log lines."""
+    def __init__(self, config: AgentConfig, tree: Tree, sockets: Path) -> None:
+        """Raises NotPermitted, Unavailable for keys or addresses that cannot be."""
         self._config = config
         self._tree = tree
-        self._registration = Registration(tree, _record(config, address))
+        about_host = config.slots, config.network, config.state, sockets
+        self._registration = Registration(tree, record_of(config.name, config.kind, *about_host))
         level = log.getEffectiveLevel()
         given = config.state, sockets, config.network, config.session_s, level
         self._host = Host(config.name, *given, of_processes(config.metrics))
@@ -343,11 +336,10 @@ class Agent:
         """Warn of agents whose processes cannot speak with those that run here."""
         network, alive = self._config.network, agents(self._tree)
         if network.scheme == "tcp" and network.keys:
-            others = strangers(network, alive)
-            others += [a.name for a in alive if a.address and not speaks_with_keys(a)]
+            others = strangers(network, alive) + [a.name for a in alive if not a.public]
             why = f"have no key of the set of {network.keys}"
         else:
-            others = [agent.name for agent in alive if speaks_with_keys(agent)]
+            others = [agent.name for agent in alive if agent.public]
             why = "have keys (--bind and --keys)"
         if others:
             log.warning(

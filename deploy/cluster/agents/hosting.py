@@ -16,7 +16,6 @@ from pathlib import Path
 from time import monotonic
 
 from driftline.deploy.cluster.agents.guiding import Guiding
-from driftline.deploy.cluster.agents.logbook import thread_of
 from driftline.deploy.cluster.agents.told import Host, process_config
 from driftline.deploy.cluster.flows.records import Submission
 from driftline.deploy.cluster.tree.tree import FLOWS, Tree
@@ -32,6 +31,9 @@ from driftline.engine.wire.senders import AGENT, WATCH
 FRONT_MODULE = "driftline.deploy.cluster.agents.front"
 
 SUPERVISE_EVERY_S = 0.05
+
+FLOW_THREAD = "flow "
+"""With what the names of the threads of flows begin."""
 
 _MEMBERS = "node-", "front-"
 """With what the names of nodes and fronts begin."""
@@ -55,7 +57,7 @@ class Hosting(threading.Thread):
     ) -> None:
         """`number`: no other flow has had it in this agent; `changed` is called when members have
         moved, and while all processes have ended, so that the agent finds out why."""
-        super().__init__(name=thread_of(submission.name), daemon=True)
+        super().__init__(name=f"{FLOW_THREAD}{submission.name}", daemon=True)
         self.submission = submission
         """The agent gives a later one when it changes."""
         self.draining = False

@@ -6,18 +6,51 @@ next agent on that directory, after a kill, does not wait for the end of a sessi
 
 from __future__ import annotations
 
+import os
 import socket
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
-from driftline.deploy.cluster.flows.records import AgentRecord
+from driftline.deploy.cluster.flows.records import AgentRecord, Kind
 from driftline.deploy.cluster.flows.submissions import agents
 from driftline.deploy.cluster.tree.tree import AGENTS, Tree
+from driftline.deploy.host.sockets.transport import Network
 from driftline.engine.errors import InUse, Unavailable
+from driftline.engine.wire.addresses import host_of, parse
+from driftline.engine.wire.senders import AGENT
+
+ANY_PORT = 1
+"""Stands for the ports of all processes: each has a free one of its own."""
 
 HOLDER = "holder"
 """The file, in the state directory, with which the next agent shows that it is this one's heir."""
+
+
+def record_of(
+    name: str, kind: Kind, slots: int, network: Network, state: Path, sockets: Path
+) -> AgentRecord:
+    """What the others are told of an agent of this process, as long as nothing runs on it.
+
+    Raises NotPermitted or Unavailable if processes could not listen there.
+    """
+    address = public = ""
+    if network.scheme == "tcp":
+        transport, endpoint = network.transport(sockets), network.endpoint(ANY_PORT)
+        transport.check_listener(AGENT, endpoint)
+        told = parse(transport.told(endpoint))
+        address, public = host_of(told.endpoint), told.public
+    return AgentRecord(
+        name,
+        kind,
+        socket.gethostname(),
+        slots,
+        os.getpid(),
+        address=address,
+        public=public,
+        keyed=bool(network.keys),
+        state=str(state),
+    )
 
 
 class Registration:

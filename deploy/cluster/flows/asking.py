@@ -18,7 +18,6 @@ from driftline.deploy.host.loop.runtime import Runtime
 from driftline.deploy.host.sockets.transport import Network
 from driftline.deploy.parties.watch import Watch
 from driftline.engine.keygroups import Layout, names_of
-from driftline.engine.wire.addresses import parse
 from driftline.engine.wire.messages import Report
 from driftline.engine.wire.senders import FRONT, MASTER, NODE, WATCH
 
@@ -75,7 +74,7 @@ def keyless(network: Network, alive: Sequence[AgentRecord]) -> str:
 
     Raises NotPermitted, Unavailable for keys that cannot be used.
     """
-    with_keys = [agent.name for agent in alive if speaks_with_keys(agent)]
+    with_keys = [agent.name for agent in alive if agent.public]
     if not with_keys:
         return ""
     if not (network.scheme == "tcp" and network.keys):
@@ -91,16 +90,7 @@ def strangers(network: Network, alive: Sequence[AgentRecord]) -> list[str]:
     Raises NotPermitted, Unavailable for keys that cannot be used.
     """
     known = network.authorised()
-    return [
-        agent.name
-        for agent in alive
-        if speaks_with_keys(agent) and known.who(parse(agent.address).public) is None
-    ]
-
-
-def speaks_with_keys(agent: AgentRecord) -> bool:
-    """Not if its keys are for producers only, as its processes are reached on its host alone."""
-    return agent.keyed and agent.address.startswith("tcp://")
+    return [agent.name for agent in alive if agent.public and known.who(agent.public) is None]
 
 
 def _shown(submission: Submission, layout: Layout, alive: Sequence[AgentRecord]) -> dict[str, str]:

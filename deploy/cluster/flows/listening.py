@@ -15,8 +15,7 @@ from driftline.deploy.cluster.flows.records import AgentRecord
 from driftline.deploy.cluster.tree.tree import Tree
 from driftline.deploy.host.guarding.listening import collide
 from driftline.deploy.run.inputs.reach import check_form, check_open
-from driftline.engine.errors import FlowError, InUse, MalformedMessage
-from driftline.engine.wire.addresses import host_of, parse
+from driftline.engine.errors import FlowError, InUse
 
 SERVED = "serve://"
 """The beginning of an input whose front is in a `driftline serve`, which hears its clients itself;
@@ -112,14 +111,5 @@ def _at_one_machine(one: Listener, other: Listener, alive: Mapping[str, AgentRec
     if one.agent == other.agent:
         return True
     known = alive.get(one.agent), alive.get(other.agent)
-    places = [(agent.host, _reached_at(agent)) for agent in known if agent is not None]
-    return len(places) == len(known) and places[0] == places[1]
-
-
-def _reached_at(agent: AgentRecord) -> str:
-    """The address of the machine, if the agent listens at one: hosts may have the same name."""
-    try:
-        endpoint = parse(agent.address).endpoint
-    except MalformedMessage:
-        return ""
-    return host_of(endpoint) if endpoint.startswith("tcp://") else ""
+    places = [(agent.host, agent.address) for agent in known if agent is not None]
+    return len(places) == len(known) and places[0] == places[1]  # hosts may share a name

@@ -53,9 +53,11 @@ class AgentRecord:
     trouble: tuple[tuple[str, str], ...] = ()
     """(flow, what keeps it from running here)"""
     address: str = ""
-    """Where it is asked for log lines; empty in the record of an earlier version."""
+    """The address of this host that its processes advertise; "": they are local to the host."""
+    public: str = ""
+    """The public key of its processes; "": they have none."""
     keyed: bool = False
-    """Whether it has keys: for its processes, and for producers."""
+    """Whether it has keys, if only for producers."""
     members: tuple[tuple[str, str, str], ...] = ()
     """(flow, node or front, its address): those that run here, for who asks without a master."""
     state: str = ""

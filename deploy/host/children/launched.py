@@ -22,11 +22,12 @@ class Launched:
     """A child process. `mouth`: what it says on standard error, the last lines of which are kept;
     `printed`: what its functions print to standard output."""
 
-    def __init__(self, name: str, popen: Popen) -> None:
-        """`name`: of the process in log lines."""
+    def __init__(self, name: str, popen: Popen, flow: str = "") -> None:
+        """`name`: of the process in log lines; `flow`: that of its flow, if there are others."""
         self._lifeline = Lifeline()
-        self.mouth = Mouth(name)
-        self._printed = Mouth(name, printed=True)
+        self._flow = f"{flow}/" if flow else ""
+        self.mouth = Mouth(self._flow + name)
+        self._printed = Mouth(self._flow + name, printed=True)
         self.process = popen(self._lifeline.fd, self._printed.fd, self.mouth.fd)
         for pipe in (self._lifeline, self.mouth, self._printed):
             pipe.started()
@@ -37,7 +38,7 @@ class Launched:
 
     def rename(self, name: str) -> None:
         """From now on its lines are those of a process with this name."""
-        self.mouth.process = self._printed.process = name
+        self.mouth.process = self._printed.process = self._flow + name
 
     def hear_out(self) -> None:
         """Wait until all that it has said before its end is told."""

@@ -60,8 +60,7 @@ class Mouth:
         if hasattr(fcntl, "F_SETPIPE_SZ"):
             with suppress(OSError):
                 fcntl.fcntl(self.fd, fcntl.F_SETPIPE_SZ, PIPE_BYTES)
-        ours = threading.current_thread().name  # what it tells belongs where this thread belongs
-        self._thread = threading.Thread(target=self._read, name=ours, daemon=True)
+        self._thread = threading.Thread(target=self._read, daemon=True)
         self._begun = b""
         """The line that has no end yet."""
         self._until = 0.0

@@ -430,7 +430,11 @@ class LocalCluster:
         return self._launch(SPARE, replace(self.config, role=SPARE, spare=link))
 
     def _launch(self, name: str, config: ProcessConfig) -> Launched:
-        made = Launched(name, lambda fd, *said: self._popen(replace(config, lifeline=fd), *said))
+        made = Launched(
+            name,
+            lambda fd, *said: self._popen(replace(config, lifeline=fd), *said),
+            config.submitted_as,
+        )
         self._exits.watch(made.pid)
         return made
 

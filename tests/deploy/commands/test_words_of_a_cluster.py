@@ -71,9 +71,6 @@ def said(tmp_path: Path, *words: str, status: int) -> str:
         (["statu", "--registry", "reg"], 2, "No such command 'statu' (did you mean 'status'?)"),
         (["stop", "count", "--registry", "reg"], 1,
          "has no flow 'count' (did you mean 'counts'?); it has counts"),
-        (["logs", "--agent", "a-fron", "--registry", "reg"], 1,
-         "has no agent 'a-fron' now (did you mean 'a-front'?); it has a-front, m"),
-        (["logs", "counts", "--registry", "reg"], 0, "agent a-node is away: its lines are missing"),
         (["stop", "counts", "--wait", "0.1", "--registry", "reg"], 1,
          "flow counts waits: agent a-node is away\n"
          "driftline: waiting for its end; `driftline cancel counts` ends it at once"),
@@ -120,14 +117,13 @@ def test_the_json_of_a_command_that_fails_has_the_error_whatever_was_there_befor
 def test_who_has_no_key_is_told_so_and_not_that_nobody_answers(
     tree: Folder, tmp_path: Path
 ) -> None:
-    at = "tcp://127.0.0.1:1#ZTkD)lNz/f.]P%UVG{NLeO>A$L!I55UJ:W4b}cU{"
-    keyed = AgentRecord("a-node", Kind.NODE, "host", 2, address=at, keyed=True)
+    public = "ZTkD)lNz/f.]P%UVG{NLeO>A$L!I55UJ:W4b}cU{"
+    keyed = AgentRecord("a-node", Kind.NODE, "host", 2, public=public, keyed=True)
     tree.hold("agents/a-node", keyed.encode())
     needed = "this cluster has keys: give --bind and --keys"
     status = said(tmp_path, "status", "counts", "--registry", "reg", status=0)
     assert status.startswith(f"counts: not known: {needed}\n")
     assert "not asked" in status
-    assert needed in said(tmp_path, "logs", "--registry", "reg", status=1)
     assert "dropped a message" not in status
     add_keys(tmp_path / "keys", ["here"], {"shop": ["lines"]})
     with_keys = "--bind", "127.0.0.1", "--keys", "keys/here.key"
@@ -135,15 +131,11 @@ def test_who_has_no_key_is_told_so_and_not_that_nobody_answers(
     status = said(tmp_path, "status", "counts", "--registry", "reg", *with_keys, status=0)
     assert status.startswith(f"counts: not known: {other}")
     assert "dropped a message" not in status
-    assert other in said(tmp_path, "logs", "--registry", "reg", *with_keys, status=1)
     own = read_key(tmp_path / "keys/here.key").public
-    known = replace(keyed, address=f"tcp://127.0.0.1:1#{own}")
+    known = replace(keyed, public=own)
     tree.hold("agents/a-node", known.encode())
     status = said(tmp_path, "status", "counts", "--registry", "reg", *with_keys, status=0)
     assert status.startswith("counts: starting: no master answers yet")
-    with_producers = *with_keys[:3], "keys/shop.key"
-    wrong = said(tmp_path, "logs", "--registry", "reg", *with_producers, status=1)
-    assert "it is a producer's; give that of a host" in wrong
 
 
 def test_an_agent_says_with_whom_its_processes_cannot_speak(
@@ -151,14 +143,15 @@ def test_an_agent_says_with_whom_its_processes_cannot_speak(
 ) -> None:
     for name in ("one", "other"):
         add_keys(tmp_path / name, ["here"])
+    for name in ("m", "a-front"):
+        tree.let_go(f"agents/{name}")
 
-    def warned(keys: str, address: str, *, keyed: bool) -> list[str]:
-        record = AgentRecord("a-node", Kind.NODE, "host", 2, address=address, keyed=keyed)
+    def warned(keys: str, public: str, *, keyed: bool) -> list[str]:
+        record = AgentRecord("a-node", Kind.NODE, "host", 2, public=public, keyed=keyed)
         tree.hold("agents/a-node", record.encode())
         network = Network("tcp", "127.0.0.1", "", keys) if keys else Network()
         config = AgentConfig("n", Kind.NODE, tmp_path, 4, network)
-        at = "tcp://127.0.0.1:2#" + read_key(Path(keys)).public if keys else "ipc:///n"
-        agent = Agent(config, tree, tmp_path, at)
+        agent = Agent(config, tree, tmp_path)
         signals = Signals()
         signals.asked = SIGTERM
         caplog.clear()
@@ -167,15 +160,15 @@ def test_an_agent_says_with_whom_its_processes_cannot_speak(
         return [each.message for each in caplog.records if each.levelname == "WARNING"]
 
     one, other = (str(tmp_path / name / "here.key") for name in ("one", "other"))
-    at_one = "tcp://127.0.0.1:1#" + read_key(Path(one)).public
-    assert warned(one, at_one, keyed=True) == []
-    assert warned("", "ipc:///a", keyed=False) == []
-    assert warned("", "ipc:///a", keyed=True) == [], "its keys are for producers"
-    [text] = warned(other, at_one, keyed=True)
+    of_one = read_key(Path(one)).public
+    assert warned(one, of_one, keyed=True) == []
+    assert warned("", "", keyed=False) == []
+    assert warned("", "", keyed=True) == [], "its keys are for producers"
+    [text] = warned(other, of_one, keyed=True)
     assert text.startswith(f"agents a-node have no key of the set of {other}, unlike this one")
-    [text] = warned(other, "ipc:///a", keyed=False)
+    [text] = warned(other, "", keyed=False)
     assert text.startswith("agents a-node have no key")
-    [text] = warned("", at_one, keyed=True)
+    [text] = warned("", of_one, keyed=True)
     assert text.startswith("agents a-node have keys (--bind and --keys), unlike this one")
 
 
