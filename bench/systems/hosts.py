@@ -28,8 +28,8 @@ from driftline.bench.systems.agents import Agent
 from driftline.bench.systems.committed import Committed
 from driftline.bench.systems.death import Death
 from driftline.bench.systems.running import Running
-from driftline.deploy.cluster.flows.submissions import agents
-from driftline.deploy.cluster.flows.submitting import Order, submit
+from driftline.deploy.cluster.submissions import agents
+from driftline.deploy.cluster.submitting import Order, submit
 from driftline.deploy.cluster.tree.tree import FLOWS
 from driftline.deploy.cluster.tree.znodes import ZNodes
 from driftline.deploy.host.config import SESSION_S, Reading

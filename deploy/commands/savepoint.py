@@ -7,9 +7,9 @@ from pathlib import Path
 
 import click
 
-from driftline.deploy.cluster.flows.saving import save
-from driftline.deploy.cluster.flows.submissions import submission_of
-from driftline.deploy.cluster.flows.wheels import importable
+from driftline.deploy.cluster.saving import save
+from driftline.deploy.cluster.submissions import submission_of
+from driftline.deploy.cluster.wheels import importable
 from driftline.deploy.commands.cluster.places import (
     Place,
     perhaps_in_cluster,

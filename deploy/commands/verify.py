@@ -8,8 +8,8 @@ from pathlib import Path
 import click
 from click.core import ParameterSource
 
-from driftline.deploy.cluster.flows.verifying import compare_flow, verify_flow
 from driftline.deploy.cluster.tree.tree import Tree
+from driftline.deploy.cluster.verifying import compare_flow, verify_flow
 from driftline.deploy.commands.cluster.places import Place, perhaps_in_cluster
 from driftline.deploy.run.directories.leftovers import short_folder
 from driftline.deploy.run.verify import LookBeside, Verdict, verify_run

@@ -13,7 +13,7 @@ import click
 from rich.console import Console
 from starlette.types import ASGIApp
 
-from driftline.deploy.cluster.flows.wheels import imported
+from driftline.deploy.cluster.wheels import imported
 from driftline.deploy.commands.cluster.places import Place, perhaps_in_cluster, reached_by
 from driftline.deploy.commands.logged import logged
 from driftline.deploy.host.guarding.listening import listen, release

@@ -16,14 +16,11 @@ from pathlib import Path
 from time import monotonic
 
 from driftline.coordinator.registry import ClusterState, RunOutcome
-from driftline.deploy.cluster.agents.guiding import Guiding
-from driftline.deploy.cluster.agents.registration import Registration, holder_before, record_of
-from driftline.deploy.cluster.agents.told import Host, process_config
-from driftline.deploy.cluster.flows.asking import keyless
-from driftline.deploy.cluster.flows.outcomes import CANCELLED, ended_by
-from driftline.deploy.cluster.flows.records import Kind, Submission, Wish
-from driftline.deploy.cluster.flows.status import troubles
-from driftline.deploy.cluster.flows.submissions import Replaced, agents, find
+from driftline.deploy.cluster.agent import Registration, holder_before, record_of
+from driftline.deploy.cluster.hosting import Guiding, Host, process_config
+from driftline.deploy.cluster.records import Kind, Submission, Wish
+from driftline.deploy.cluster.status import keyless, troubles
+from driftline.deploy.cluster.submissions import CANCELLED, Replaced, agents, ended_by, find
 from driftline.deploy.cluster.tree.tree import NAMES, Tree, is_name
 from driftline.deploy.host.config import SESSION_S, ProcessConfig
 from driftline.deploy.host.loop.runtime import Runtime

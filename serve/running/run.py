@@ -21,7 +21,7 @@ import uvloop
 
 from driftline.coordinator.draining import IN_GOOD_ORDER
 from driftline.coordinator.registry import RunOutcome
-from driftline.deploy.cluster.flows.outcomes import CANCELLED
+from driftline.deploy.cluster.submissions import CANCELLED
 from driftline.deploy.host.claims import claim, wait_for_others
 from driftline.deploy.host.loop.heartbeat import Heartbeat
 from driftline.deploy.host.loop.looped import Looped

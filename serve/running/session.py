@@ -15,16 +15,16 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from driftline.coordinator.registry import ClusterState
-from driftline.deploy.cluster.flows.outcomes import (
+from driftline.deploy.cluster.records import Submission
+from driftline.deploy.cluster.submissions import (
     CANCELLED,
     ended_by,
     fail,
+    find,
     registry_of,
     without_registry,
 )
-from driftline.deploy.cluster.flows.records import Submission
-from driftline.deploy.cluster.flows.submissions import find
-from driftline.deploy.cluster.flows.submitting import Order, Service, submit
+from driftline.deploy.cluster.submitting import Order, Service, submit
 from driftline.deploy.cluster.tree.tree import FLOWS, Tree
 from driftline.deploy.host.config import Reading
 from driftline.deploy.host.sockets.transport import Network

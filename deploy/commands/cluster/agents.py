@@ -10,8 +10,8 @@ from pathlib import Path
 import click
 from rich.console import Console
 
-from driftline.deploy.cluster.agents.agent import AgentConfig, run_agent
-from driftline.deploy.cluster.flows.records import Kind
+from driftline.deploy.cluster.agent import AgentConfig, run_agent
+from driftline.deploy.cluster.records import Kind
 from driftline.deploy.cluster.tree.tree import NAMES, is_name
 from driftline.deploy.commands.cluster.places import Place, in_cluster, reached
 from driftline.deploy.commands.logged import logged

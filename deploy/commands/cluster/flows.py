@@ -11,18 +11,21 @@ from time import monotonic, sleep
 import click
 from rich.live import Live
 
-from driftline.deploy.cluster.flows.outcomes import CANCELLED, ended_by, fail, without_registry
-from driftline.deploy.cluster.flows.records import Submission, Wish
-from driftline.deploy.cluster.flows.removing import remove as remove_flow
-from driftline.deploy.cluster.flows.rescaling import rescale as rescale_flow
-from driftline.deploy.cluster.flows.status import ClusterStatus, status_of, troubles
-from driftline.deploy.cluster.flows.submissions import (
+from driftline.deploy.cluster.records import Submission, Wish
+from driftline.deploy.cluster.rescaling import rescale as rescale_flow
+from driftline.deploy.cluster.status import ClusterStatus, status_of, troubles
+from driftline.deploy.cluster.submissions import (
+    CANCELLED,
     Replaced,
     agents,
     change,
+    ended_by,
+    fail,
     is_current,
     submission_of,
+    without_registry,
 )
+from driftline.deploy.cluster.submissions import remove as remove_flow
 from driftline.deploy.cluster.tree.tree import Tree
 from driftline.deploy.commands.cluster.places import Place, in_cluster, reached
 from driftline.deploy.commands.cluster.tables import as_table

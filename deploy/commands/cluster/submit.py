@@ -8,9 +8,9 @@ from pathlib import Path
 
 import click
 
-from driftline.deploy.cluster.flows.submissions import agents
-from driftline.deploy.cluster.flows.submitting import Order, missing_here, name_for, submit
-from driftline.deploy.cluster.flows.wheels import imported
+from driftline.deploy.cluster.submissions import agents
+from driftline.deploy.cluster.submitting import Order, missing_here, name_for, submit
+from driftline.deploy.cluster.wheels import imported
 from driftline.deploy.commands.cluster.places import Place, in_cluster
 from driftline.deploy.host.config import Reading
 from driftline.deploy.host.limits import Limits

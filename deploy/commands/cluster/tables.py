@@ -9,7 +9,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from driftline.deploy.cluster.flows.status import ClusterStatus, FlowStatus
+from driftline.deploy.cluster.status import ClusterStatus, FlowStatus
 from driftline.engine.counted import size_in_words
 from driftline.engine.moments import time_in_words
 from driftline.engine.visible import visible, visible_lines

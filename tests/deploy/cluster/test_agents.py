@@ -11,8 +11,8 @@ from typing import cast
 
 import pytest
 
-from driftline.deploy.cluster.agents.agent import Agent, AgentConfig
-from driftline.deploy.cluster.flows.records import Kind
+from driftline.deploy.cluster.agent import Agent, AgentConfig
+from driftline.deploy.cluster.records import Kind
 from driftline.deploy.cluster.tree.znodes import ZNodes
 from driftline.deploy.host.signals import Signals
 from driftline.deploy.zookeeper.ensemble import Ensemble

@@ -7,12 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from driftline.deploy.cluster.agents.agent import Agent, AgentConfig
-from driftline.deploy.cluster.flows.outcomes import CANCELLED, fail
-from driftline.deploy.cluster.flows.records import AgentRecord, Kind
-from driftline.deploy.cluster.flows.status import status_of
-from driftline.deploy.cluster.flows.submissions import submission_of
-from driftline.deploy.cluster.flows.submitting import submit
+from driftline.deploy.cluster.agent import Agent, AgentConfig
+from driftline.deploy.cluster.records import AgentRecord, Kind
+from driftline.deploy.cluster.status import status_of
+from driftline.deploy.cluster.submissions import CANCELLED, fail, submission_of
+from driftline.deploy.cluster.submitting import submit
 from driftline.deploy.cluster.tree.folder import Folder
 from driftline.engine.events import FIELDS, TOLD_EVERY_S
 from tests.deploy.cluster.test_submitting import flow, order

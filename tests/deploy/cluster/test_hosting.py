@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from driftline.deploy.cluster.agents.hosting import Hosting
-from driftline.deploy.cluster.agents.told import Host
-from driftline.deploy.cluster.flows.records import Submission
+from driftline.deploy.cluster.hosting import Host, Hosting
+from driftline.deploy.cluster.records import Submission
 from driftline.deploy.cluster.tree.folder import Folder
 from driftline.deploy.cluster.tree.tree import Masters
 from driftline.engine.errors import Unavailable

@@ -15,8 +15,8 @@ from pathlib import Path
 import pytest
 
 from driftline import Producer
-from driftline.deploy.cluster.agents.metrics import TURNS_WITHIN_S, Standing
-from driftline.deploy.cluster.flows.records import Kind
+from driftline.deploy.cluster.metrics import TURNS_WITHIN_S, Standing
+from driftline.deploy.cluster.records import Kind
 from driftline.deploy.host.metrics.catalogue import CATALOGUE
 from tests.deploy.cluster.machine import KINDS, Machine
 from tests.deploy.host.metrics.scraping import Answer, ask, scrape

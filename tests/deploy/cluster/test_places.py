@@ -9,13 +9,12 @@ from pathlib import Path
 import pytest
 
 from driftline.coordinator.registry import ClusterState
-from driftline.deploy.cluster.flows import rescaling
-from driftline.deploy.cluster.flows.outcomes import CANCELLED, fail
-from driftline.deploy.cluster.flows.placing import taken_slots
-from driftline.deploy.cluster.flows.records import AgentRecord, Kind, Submission
-from driftline.deploy.cluster.flows.rescaling import keep_nodes, rescale
-from driftline.deploy.cluster.flows.submissions import Replaced, agents, submission_of
-from driftline.deploy.cluster.flows.submitting import submit
+from driftline.deploy.cluster import rescaling
+from driftline.deploy.cluster.placing import taken_slots
+from driftline.deploy.cluster.records import AgentRecord, Kind, Submission
+from driftline.deploy.cluster.rescaling import keep_nodes, rescale
+from driftline.deploy.cluster.submissions import CANCELLED, Replaced, agents, fail, submission_of
+from driftline.deploy.cluster.submitting import submit
 from driftline.deploy.cluster.tree.folder import Folder
 from driftline.engine.errors import StateMismatch, Unavailable
 from tests.deploy.cluster.test_submitting import flow, order

@@ -14,18 +14,20 @@ from click import Command
 from click.testing import CliRunner
 
 from driftline.coordinator.registry import ClusterState, FileRegistry, Registry
-from driftline.deploy.cluster.flows import removing
-from driftline.deploy.cluster.flows.outcomes import CANCELLED, ended_by, fail
-from driftline.deploy.cluster.flows.records import AgentRecord, Kind, Submission, Wish
-from driftline.deploy.cluster.flows.removing import remove
-from driftline.deploy.cluster.flows.status import ClusterStatus, status_of
-from driftline.deploy.cluster.flows.submissions import (
+from driftline.deploy.cluster import submissions as removing
+from driftline.deploy.cluster.records import AgentRecord, Kind, Submission, Wish
+from driftline.deploy.cluster.status import ClusterStatus, status_of
+from driftline.deploy.cluster.submissions import (
+    CANCELLED,
     Replaced,
+    ended_by,
+    fail,
     has_records,
     path_of,
+    remove,
     submission_of,
 )
-from driftline.deploy.cluster.flows.submitting import submit
+from driftline.deploy.cluster.submitting import submit
 from driftline.deploy.cluster.tree.folder import Folder
 from driftline.deploy.cluster.tree.tree import Conflict
 from driftline.deploy.cluster.tree.znodes import ZNodes

@@ -9,8 +9,8 @@ import pytest
 from rich.console import Console
 
 from driftline.coordinator.registry import ClusterState
-from driftline.deploy.cluster.flows.records import AgentRecord, Kind, Submission
-from driftline.deploy.cluster.flows.status import ClusterStatus, FlowStatus, flow_status
+from driftline.deploy.cluster.records import AgentRecord, Kind, Submission
+from driftline.deploy.cluster.status import ClusterStatus, FlowStatus, flow_status
 from driftline.deploy.commands.cluster.tables import as_table
 from driftline.deploy.node.node import Node
 from driftline.deploy.parties.front import Front

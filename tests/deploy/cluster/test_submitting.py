@@ -12,18 +12,21 @@ import pytest
 
 from driftline import Flow, ReducingState
 from driftline.coordinator.registry import ClusterState, FileRegistry, Registry, RunOutcome
-from driftline.deploy.cluster.flows import outcomes, submitting
-from driftline.deploy.cluster.flows.outcomes import CANCELLED, ended_by, fail
-from driftline.deploy.cluster.flows.placing import spread, taken_slots
-from driftline.deploy.cluster.flows.records import AgentRecord, Kind, Submission, Wish
-from driftline.deploy.cluster.flows.submissions import (
+from driftline.deploy.cluster import submissions as outcomes
+from driftline.deploy.cluster import submitting
+from driftline.deploy.cluster.placing import spread, taken_slots
+from driftline.deploy.cluster.records import AgentRecord, Kind, Submission, Wish
+from driftline.deploy.cluster.submissions import (
+    CANCELLED,
     agents,
     change,
+    ended_by,
+    fail,
     path_of,
     submission_of,
     submissions,
 )
-from driftline.deploy.cluster.flows.submitting import Order, submit
+from driftline.deploy.cluster.submitting import Order, submit
 from driftline.deploy.cluster.tree.folder import Folder
 from driftline.deploy.cluster.tree.tree import Conflict
 from driftline.deploy.host.config import Reading

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from driftline import Producer
-from driftline.deploy.cluster.flows.verifying import verify_flow
 from driftline.deploy.cluster.tree.folder import Folder
+from driftline.deploy.cluster.verifying import verify_flow
 from driftline.engine.errors import Unavailable
 from tests.deploy.cluster.machine import Machine
 

@@ -8,7 +8,7 @@ import click
 import pytest
 
 import driftline
-from driftline.deploy.cluster.agents.agent import AgentConfig
+from driftline.deploy.cluster.agent import AgentConfig
 from driftline.deploy.cluster.tree.tree import Tree
 from driftline.deploy.commands.cluster import agents
 

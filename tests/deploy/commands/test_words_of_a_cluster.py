@@ -15,11 +15,10 @@ import pytest
 
 from driftline import Flow
 from driftline.coordinator.registry import SnapshotRecord
-from driftline.deploy.cluster.agents.agent import Agent, AgentConfig
-from driftline.deploy.cluster.flows.outcomes import CANCELLED, fail
-from driftline.deploy.cluster.flows.records import AgentRecord, Kind
-from driftline.deploy.cluster.flows.submissions import submission_of
-from driftline.deploy.cluster.flows.submitting import Order, submit
+from driftline.deploy.cluster.agent import Agent, AgentConfig
+from driftline.deploy.cluster.records import AgentRecord, Kind
+from driftline.deploy.cluster.submissions import CANCELLED, fail, submission_of
+from driftline.deploy.cluster.submitting import Order, submit
 from driftline.deploy.cluster.tree.folder import Folder
 from driftline.deploy.host.config import Reading
 from driftline.deploy.host.signals import Signals

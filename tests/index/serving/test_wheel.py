@@ -7,7 +7,7 @@ from pathlib import Path
 from zipimport import zipimporter
 
 from driftline import run_reference
-from driftline.deploy.cluster.flows.wheels import check_wheel
+from driftline.deploy.cluster.wheels import check_wheel
 from driftline.engine.flow.flow import Flow
 from driftline.engine.flow.plan import plan
 from driftline.index.documents.records import Write

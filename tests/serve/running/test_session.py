@@ -13,10 +13,9 @@ import pytest
 
 from driftline import Flow, ValueState
 from driftline.coordinator.registry import RunOutcome
-from driftline.deploy.cluster.flows.records import AgentRecord, Kind, Submission
-from driftline.deploy.cluster.flows.removing import remove
-from driftline.deploy.cluster.flows.submissions import find
-from driftline.deploy.cluster.flows.submitting import Order, submit
+from driftline.deploy.cluster.records import AgentRecord, Kind, Submission
+from driftline.deploy.cluster.submissions import find, remove
+from driftline.deploy.cluster.submitting import Order, submit
 from driftline.deploy.cluster.tree.folder import Folder
 from driftline.deploy.host.config import Reading
 from driftline.deploy.host.sockets.transport import LOCAL, Network

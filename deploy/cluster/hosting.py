@@ -11,24 +11,115 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from math import inf
 from pathlib import Path
 from time import monotonic
 
-from driftline.deploy.cluster.agents.guiding import Guiding
-from driftline.deploy.cluster.agents.told import Host, process_config
-from driftline.deploy.cluster.flows.records import Submission
+from driftline.deploy.cluster.records import Submission
+from driftline.deploy.cluster.tree.folder import Folder
 from driftline.deploy.cluster.tree.tree import FLOWS, Tree
+from driftline.deploy.cluster.wheels import fetch
 from driftline.deploy.host.children.supervisor import CannotStart, LocalCluster
-from driftline.deploy.host.config import ProcessConfig
+from driftline.deploy.host.config import SESSION_S, ProcessConfig
 from driftline.deploy.host.loop.runtime import Runtime
+from driftline.deploy.host.sockets.transport import LOCAL, Network
+from driftline.deploy.parties.guide import FindLeader, Guide
 from driftline.deploy.parties.watch import Watch
 from driftline.engine.errors import DriftlineError, Unavailable
 from driftline.engine.events import about, log
 from driftline.engine.keygroups import Layout
-from driftline.engine.wire.senders import AGENT, WATCH
+from driftline.engine.wire.party import Job
+from driftline.engine.wire.senders import AGENT, CONSUMER, WATCH
 
-FRONT_MODULE = "driftline.deploy.cluster.agents.front"
+
+@dataclass(frozen=True, slots=True)
+class Host:
+    """What an agent gives the flows on its host."""
+
+    agent: str
+    state: Path
+    sockets: Path
+    network: Network = LOCAL
+    session_s: float = SESSION_S
+    log_level: int = 0
+    metrics: str = ""
+    """Where its processes serve metrics, each at a free port: `HOST:0`; "": nowhere."""
+
+
+def process_config(
+    given: Submission, layout: Layout, host: Host, tree: Tree, sockets: Path
+) -> ProcessConfig:
+    """What the processes of a flow are told. `sockets`: the folder of theirs; it is made.
+
+    Raises Unavailable, StateMismatch if its wheel cannot be fetched.
+    """
+    sockets.mkdir(mode=0o700, exist_ok=True)
+    paths, network = given.paths, host.network
+    if given.wheel:
+        paths += (str(fetch(tree, given.name, given.wheel, host.state / "wheels")),)
+    if given.consumer:
+        network = replace(network, known=(*network.known, (CONSUMER, given.consumer)))
+    return ProcessConfig(
+        flow=given.flow,
+        nodes=given.count,
+        layout=layout,
+        policy=given.policy,
+        ordering=given.ordering,
+        checkpoint_s=given.checkpoint_s,
+        state=str(host.state / FLOWS / given.name),
+        sockets=str(sockets),
+        identity=given.identity,
+        code=given.code,
+        run=given.run,
+        dead_letters=given.dead_letters,
+        lineage=given.lineage,
+        session=given.session,
+        output=given.output,
+        journal=bool(given.consumer),
+        limits=given.limits,
+        paths=paths,
+        log_level=host.log_level,
+        metrics=host.metrics,
+        submitted_as=given.name,
+        network=network,
+        zookeeper=f"{tree.zookeeper}/{FLOWS}/{given.name}" if tree.zookeeper else "",
+        session_s=host.session_s,
+        registry=str(tree.registry_file(given.name)) if isinstance(tree, Folder) else "",
+        reading=given.reading,
+        beginning=given.beginning,
+    )
+
+
+ASK_EVERY_S = 0.5
+"""How often the master is looked for where nobody tells of changes."""
+
+
+class Guiding:
+    """The guide of a flow, in a runtime of this process. Raises Unavailable."""
+
+    def __init__(self, tree: Tree, flow: str, runtime: Runtime, inbox: str) -> None:
+        self.guide = Guide()
+        self.address = runtime.add(self.guide, inbox, self._carry_out)
+        self.masters = tree.masters(flow, lambda: runtime.soon(self.guide.noticed))
+        self._ask_at = inf if tree.zookeeper else 0.0
+
+    def look(self, now: float) -> None:
+        """Look for the master again, if that is due."""
+        if now >= self._ask_at:
+            self._ask_at = now + ASK_EVERY_S
+            self.guide.noticed()
+
+    def close(self) -> None:
+        """Ask no more."""
+        self.masters.close()
+
+    def _carry_out(self, job: Job) -> object:
+        assert isinstance(job, FindLeader)
+        return self.masters.leader()
+
+
+FRONT_MODULE = "driftline.deploy.cluster.front"
 
 SUPERVISE_EVERY_S = 0.05
 

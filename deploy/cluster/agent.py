@@ -11,25 +11,23 @@ module is missing for example, is tried again; the other flows go on.
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+import os
+import socket
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from threading import Event
 from time import monotonic
 
 from driftline.coordinator.registry import ClusterState
-from driftline.deploy.cluster.agents.following import Following
-from driftline.deploy.cluster.agents.hosting import FLOW_THREAD, Hosting
-from driftline.deploy.cluster.agents.metrics import Standing, of_processes, serve_agent
-from driftline.deploy.cluster.agents.registration import Registration, holder_before, record_of
-from driftline.deploy.cluster.agents.told import Host
-from driftline.deploy.cluster.flows.asking import strangers
-from driftline.deploy.cluster.flows.outcomes import CANCELLED, ended_by, fail
-from driftline.deploy.cluster.flows.records import Kind, Submission, Wish
-from driftline.deploy.cluster.flows.rescaling import follow_agents, keep_nodes
-from driftline.deploy.cluster.flows.submissions import agents, submissions
-from driftline.deploy.cluster.tree.tree import Tree
+from driftline.deploy.cluster.hosting import FLOW_THREAD, Host, Hosting
+from driftline.deploy.cluster.metrics import Standing, of_processes, serve_agent
+from driftline.deploy.cluster.records import AgentRecord, Kind, Submission, Wish
+from driftline.deploy.cluster.rescaling import follow_agents, keep_nodes
+from driftline.deploy.cluster.status import strangers
+from driftline.deploy.cluster.submissions import CANCELLED, agents, ended_by, fail, submissions
+from driftline.deploy.cluster.tree.tree import AGENTS, Tree
 from driftline.deploy.host.claims import claim
 from driftline.deploy.host.config import SESSION_S
 from driftline.deploy.host.logs import MAIN
@@ -37,14 +35,130 @@ from driftline.deploy.host.metrics.endpoint import check_all
 from driftline.deploy.host.signals import Signals
 from driftline.deploy.host.sockets.transport import LOCAL, Network
 from driftline.deploy.run.directories.leftovers import socket_folder
-from driftline.engine.errors import (
-    Disconnected,
-    DriftlineError,
-    InUse,
-    StateMismatch,
-    Unavailable,
-)
+from driftline.engine.errors import Disconnected, DriftlineError, InUse, StateMismatch, Unavailable
 from driftline.engine.events import Trouble, about, log
+from driftline.engine.wire.addresses import host_of, parse
+from driftline.engine.wire.senders import AGENT
+
+ANY_PORT = 1
+"""Stands for the ports of all processes: each has a free one of its own."""
+
+HOLDER = "holder"
+"""The file, in the state directory, with which the next agent shows that it is this one's heir."""
+
+
+def record_of(
+    name: str, kind: Kind, slots: int, network: Network, state: Path, sockets: Path
+) -> AgentRecord:
+    """What the others are told of an agent of this process, as long as nothing runs on it.
+
+    Raises NotPermitted or Unavailable if processes could not listen there.
+    """
+    address = public = ""
+    if network.scheme == "tcp":
+        transport, endpoint = network.transport(sockets), network.endpoint(ANY_PORT)
+        transport.check_listener(AGENT, endpoint)
+        told = parse(transport.told(endpoint))
+        address, public = host_of(told.endpoint), told.public
+    return AgentRecord(
+        name,
+        kind,
+        socket.gethostname(),
+        slots,
+        os.getpid(),
+        address=address,
+        public=public,
+        keyed=bool(network.keys),
+        state=str(state),
+    )
+
+
+class Registration:
+    """The place of an agent in the tree. `record`: what does not change of it."""
+
+    def __init__(self, tree: Tree, record: AgentRecord) -> None:
+        self._tree = tree
+        self._record = record
+        self._path = f"{AGENTS}/{record.name}"
+        self._noted = ""
+        """The holder that the next agent will find."""
+        self._shown: AgentRecord | None = None
+
+    def show(
+        self,
+        trouble: tuple[tuple[str, str], ...] = (),
+        members: tuple[tuple[str, str, str], ...] = (),
+    ) -> None:
+        """Show the agent, if it is new or something has changed. Raises InUse, Unavailable."""
+        self._note_holder()
+        record = replace(self._record, trouble=trouble, members=members)
+        if record != self._shown:
+            self._tree.hold(self._path, record.encode())
+            self._shown = record
+
+    def end(self) -> None:
+        """Show it no more."""
+        with suppress(Unavailable):  # it is let go of with the session
+            self._tree.let_go(self._path)
+
+    def taken(self) -> InUse:
+        """The error that another agent has this name. Raises Unavailable."""
+        name, where = self._record.name, self._tree.where
+        which = [
+            f", for {each.kind} processes (host {each.host}, pid {each.pid})"
+            for each in agents(self._tree)
+            if each.name == name
+        ]
+        return InUse(
+            f"{where} has an agent {name!r} already{''.join(which)}: give this one another --name"
+        )
+
+    def _note_holder(self) -> None:
+        """Note by what this agent holds its place, before it does."""
+        holder = self._tree.holder()
+        if holder != self._noted:
+            state = Path(self._record.state)
+            with suppress(OSError):  # then the next one waits until the session is over
+                (state / HOLDER).write_text(f"{_place(state)} {holder}")
+            self._noted = holder
+
+
+def holder_before(state: Path) -> str:
+    """By what the agent before, which has ended, held its place in the tree, if it was killed.
+
+    `state`: its state directory.
+    """
+    try:
+        place, _, holder = (state / HOLDER).read_text().rpartition(" ")
+    except OSError:
+        return ""
+    return holder if place == _place(state) else ""
+
+
+def _place(state: Path) -> str:
+    """What tells a state directory from a copy of it, whose agent may live."""
+    return f"{socket.gethostname()} {state.stat().st_ino}"
+
+
+class Following:
+    """Remembers what was told. Takes at each look which flows cannot follow the agents, and why."""
+
+    def __init__(self) -> None:
+        self.refused: dict[str, str] = {}
+        """Flow -> why, as of the last look."""
+        self._told: dict[str, Trouble] = {}
+
+    def note(self, refused: Mapping[str, str], now: float) -> None:
+        """Tell what is new, and what is over. `now`: seconds, monotonic."""
+        for name, why in refused.items():
+            if self.refused.get(name) != why:
+                self._told[name] = Trouble("cannot-follow")
+            self._told[name].failed(now, f"flow {name}: {why}", flow=name)
+        for name in self._told.keys() - refused.keys():
+            told = f"nothing keeps flow {name} from following the agents any more"
+            self._told.pop(name).over(now, told, flow=name)
+        self.refused = dict(refused)
+
 
 LOOK_S = 0.25
 """How often the agent looks after its flows, and whether it is asked to end."""

@@ -13,10 +13,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from driftline.coordinator.registry import ClusterState
-from driftline.deploy.cluster.flows.outcomes import ended_by
-from driftline.deploy.cluster.flows.placing import spread, taken_slots
-from driftline.deploy.cluster.flows.records import Kind, Submission, Wish
-from driftline.deploy.cluster.flows.submissions import agents, change, submission_of
+from driftline.deploy.cluster.placing import spread, taken_slots
+from driftline.deploy.cluster.records import Kind, Submission, Wish
+from driftline.deploy.cluster.submissions import agents, change, ended_by, submission_of
 from driftline.deploy.cluster.tree.tree import Conflict, Tree
 from driftline.engine.counted import counted
 from driftline.engine.errors import FlowError, StateMismatch, Unavailable

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 
-from driftline.deploy.cluster.flows.records import AgentRecord, Submission
+from driftline.coordinator.registry import ClusterState, RunOutcome
+from driftline.deploy.cluster.records import AgentRecord, Submission
 from driftline.deploy.cluster.tree.tree import (
     AGENTS,
     FLOWS,
@@ -145,3 +147,101 @@ def change(
         else:
             return changed
     raise AssertionError("the last try returns or raises")
+
+
+TRIES = 20
+"""A master may write at the same moment, once for each snapshot."""
+
+CANCELLED = "Cancelled"
+"""The kind of error of a flow that was cancelled."""
+
+
+def without_registry(tree: Tree, flow: str) -> str:
+    """What to tell of a flow whose registry somebody has removed."""
+    return (
+        f"{tree.where} has lost what flow {flow!r} has decided, its registry: `driftline remove "
+        f"{flow}` takes the flow away, and says what to remove then"
+    )
+
+
+def registry_of(tree: Tree, flow: str) -> ClusterState | None:
+    """What the registry of a flow holds. Raises Unavailable, and StateMismatch with what helps."""
+    try:
+        return tree.registry(flow).read()
+    except StateMismatch as error:
+        raise StateMismatch(f"{error}. `driftline remove {flow}` takes the flow away") from None
+
+
+def ended_by(state: ClusterState, submission: Submission) -> bool:
+    """Whether the run of a submission is over, as its registry says."""
+    return state.outcome is not None and state.outcome.run == submission.run
+
+
+def going_on(tree: Tree, but: str = "") -> Iterator[tuple[Submission, ClusterState | None]]:
+    """The flows that go on, `but` one, and what their registries hold; None if that is damaged:
+    what runs of such a flow may go on. Raises Unavailable."""
+    for each in submissions(tree):
+        if each.name == but:
+            continue
+        try:
+            state = tree.registry(each.name).read()
+        except StateMismatch:
+            state = None
+        if state is None or not ended_by(state, each):
+            yield each, state
+
+
+def fail(tree: Tree, submission: Submission, error: str, text: str) -> bool:
+    """End the run of a submission with an error, unless it is over.
+
+    Returns whether it was not. The version that is replaced was read while no other run had begun;
+    so no other run is ended. Raises Unavailable, StateMismatch.
+    """
+    registry = tree.registry(submission.name)
+    for left in reversed(range(TRIES)):
+        state = registry_of(tree, submission.name)
+        if not is_current(tree, submission):
+            return False
+        if state is None:
+            raise StateMismatch(without_registry(tree, submission.name))
+        if ended_by(state, submission):
+            return False
+        outcome = RunOutcome(submission.run, error, text)
+        try:
+            registry.write(state.next(outcome=outcome, epoch=state.epoch + 1, leader=text[:64]))
+        except StateMismatch:
+            if not left:
+                raise
+        else:
+            return True
+    raise AssertionError("the last try returns or raises")
+
+
+def remove(tree: Tree, name: str) -> Submission | None:
+    """Remove a flow. Returns its submission, or None if that cannot be read.
+
+    Raises Unavailable if there is nothing of it, StateMismatch if it runs, Conflict.
+    """
+    if not has_records(tree, name):
+        return submission_of(tree, name)  # raises
+    submission: Submission | None = None
+
+    def check() -> None:
+        nonlocal submission
+        submission, state = None, None
+        with suppress(StateMismatch):  # it is damaged: there is no other way to end the flow
+            found = find(tree, name)
+            submission = None if found is None else found[0]
+            state = tree.registry(name).read()
+        if submission is not None and state is not None and not ended_by(state, submission):
+            raise StateMismatch(f"flow {name!r} runs: `driftline stop {name}` ends it first")
+
+    for left in reversed(range(TRIES)):
+        try:
+            tree.remove(f"{FLOWS}/{name}", check)
+        except Conflict:
+            if not left:
+                raise
+        else:
+            break
+    return submission

@@ -1,4 +1,4 @@
-"""The process of a front: ``python -m driftline.deploy.cluster.agents.front CONFIG``.
+"""The process of a front: ``python -m driftline.deploy.cluster.front CONFIG``.
 
 CONFIG is the JSON form of `ProcessConfig`. The front reads one input of a flow; its input log, and
 what it has used of a file, are in the state directory of its host. It begins as the registry says.

@@ -7,28 +7,41 @@ if not, how far the outputs are its nodes say.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass, replace
+from math import inf
 from pathlib import Path
+from time import monotonic
 
 from driftline.coordinator.registry import ClusterState
-from driftline.deploy.cluster.flows.asking import ANSWER_S, ask, keyless
-from driftline.deploy.cluster.flows.outcomes import (
+from driftline.deploy.cluster.records import AgentRecord, Kind, Submission, Wish
+from driftline.deploy.cluster.submissions import (
     CANCELLED,
+    agents,
     ended_by,
+    in_part,
     registry_of,
+    submission_of,
+    submissions,
     without_registry,
 )
-from driftline.deploy.cluster.flows.records import AgentRecord, Kind, Submission, Wish
-from driftline.deploy.cluster.flows.submissions import agents, in_part, submission_of, submissions
 from driftline.deploy.cluster.tree.tree import Tree
+from driftline.deploy.host.loop.runtime import Runtime
 from driftline.deploy.host.sockets.transport import LOCAL, Network
+from driftline.deploy.parties.watch import Watch
 from driftline.engine.counted import counted, size_in_words
 from driftline.engine.errors import StateMismatch
 from driftline.engine.keygroups import Layout, names_of, owned_by
 from driftline.engine.labels import INFINITY
 from driftline.engine.policy import POLICIES, Output
 from driftline.engine.wire.messages import Report
-from driftline.engine.wire.senders import FRONT, MASTER
+from driftline.engine.wire.senders import FRONT, MASTER, NODE, WATCH
+
+ANSWER_S = 2.0
+"""How long masters, nodes and fronts may take to answer."""
+
+ASK_AGAIN_S = 0.5
+"""An answer may be lost, as it may go to another command that asks at the same moment."""
 
 AT_WORK = "running"
 """The state of a node that is at work."""
@@ -357,3 +370,82 @@ def troubles(submission: Submission, layout: Layout, alive: Sequence[AgentRecord
     if not any(agent.kind is Kind.MASTER for agent in alive):
         found.append("there is no agent for masters")
     return found
+
+
+def ask(
+    tree: Tree,
+    submission: Submission,
+    layout: Layout,
+    alive: Sequence[AgentRecord],
+    sockets: Path,
+    network: Network,
+    answer_s: float = ANSWER_S,
+) -> Mapping[str, Report]:
+    """What the master, the nodes and the fronts of a flow report within a while.
+
+    `alive`: the agents that live; `sockets`: a folder for sockets of this command. Raises
+    Unavailable.
+    """
+    with ExitStack() as stack:
+        masters = tree.masters(submission.name, lambda: None)
+        stack.callback(masters.close)
+        _, address = masters.leader()
+        known = _shown(submission, layout, alive)
+        if address:
+            known[MASTER] = address
+        if not known:
+            return {}
+        runtime = Runtime(transport=network.transport(sockets))
+        stack.callback(runtime.close, linger_ms=0)
+        watch = Watch(inf, f"{WATCH}-status", (MASTER, NODE, FRONT))
+        at = network.inbox(f"{WATCH}-{submission.name}", str(sockets))
+        watch.address = runtime.add(watch, at)
+        watch.addresses.update(known)
+        give_up_at, asked, again_at = monotonic() + answer_s, 0, 0.0
+        while (now := monotonic()) < give_up_at:
+            if len(watch.addresses) > asked or now >= again_at:
+                asked = len(watch.addresses)  # first those that are shown, then those it names
+                again_at = now + ASK_AGAIN_S
+                watch.ask()
+            runtime.step(wait_s=0.02)
+            if watch.answered and len(watch.addresses) == asked:
+                break
+        return watch.reports
+
+
+def keyless(network: Network, alive: Sequence[AgentRecord]) -> str:
+    """Why processes of a cluster would not answer who asks by this network; "" if they would.
+
+    Raises NotPermitted, Unavailable for keys that cannot be used.
+    """
+    with_keys = [agent.name for agent in alive if agent.public]
+    if not with_keys:
+        return ""
+    if not (network.scheme == "tcp" and network.keys):
+        return "this cluster has keys: give --bind and --keys"
+    if strangers(network, alive) == with_keys:
+        return "these --keys are of another set than those of this cluster"
+    return ""
+
+
+def strangers(network: Network, alive: Sequence[AgentRecord]) -> list[str]:
+    """The agents with keys that are none of the set of this network, which has keys.
+
+    Raises NotPermitted, Unavailable for keys that cannot be used.
+    """
+    known = network.authorised()
+    return [agent.name for agent in alive if agent.public and known.who(agent.public) is None]
+
+
+def _shown(submission: Submission, layout: Layout, alive: Sequence[AgentRecord]) -> dict[str, str]:
+    """Where the nodes and fronts of a flow are, as their agents have shown it."""
+    places = {
+        name: submission.place_of(n) for n, name in zip(layout, names_of(layout), strict=True)
+    }
+    places |= {f"{FRONT}-{number}": agent for number, agent in enumerate(submission.fronts)}
+    return {
+        process: address
+        for agent in alive
+        for flow, process, address in agent.members
+        if flow == submission.name and places.get(process) == agent.name
+    }

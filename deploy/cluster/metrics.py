@@ -11,8 +11,8 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from time import monotonic
 
-from driftline.deploy.cluster.agents.hosting import Hosting
-from driftline.deploy.cluster.flows.records import Kind
+from driftline.deploy.cluster.hosting import Hosting
+from driftline.deploy.cluster.records import Kind
 from driftline.deploy.host.metrics.endpoint import Endpoint
 from driftline.deploy.host.metrics.ports import noted_port, port_note
 from driftline.deploy.host.metrics.samples import Sample, our_version

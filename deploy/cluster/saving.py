@@ -19,10 +19,9 @@ from pathlib import Path
 from time import monotonic
 
 from driftline.coordinator.registry import ClusterState, SnapshotRecord
-from driftline.deploy.cluster.flows.asking import keyless
-from driftline.deploy.cluster.flows.outcomes import ended_by
-from driftline.deploy.cluster.flows.records import Submission
-from driftline.deploy.cluster.flows.submissions import agents, submission_of
+from driftline.deploy.cluster.records import Submission
+from driftline.deploy.cluster.status import keyless
+from driftline.deploy.cluster.submissions import agents, ended_by, submission_of
 from driftline.deploy.cluster.tree.tree import Tree
 from driftline.deploy.host.loop.runtime import Runtime
 from driftline.deploy.host.sockets.transport import Network

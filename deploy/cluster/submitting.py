@@ -18,26 +18,29 @@ from pathlib import Path
 
 from driftline.coordinator.identity import Identity
 from driftline.coordinator.registry import ClusterState, SnapshotRecord, check_identity
-from driftline.deploy.cluster.flows.listening import (
+from driftline.deploy.cluster.placing import (
     SERVED,
     check_forms,
     check_listeners,
     listeners,
+    spread,
+    taken_slots,
 )
-from driftline.deploy.cluster.flows.outcomes import ended_by, registry_of, without_registry
-from driftline.deploy.cluster.flows.placing import spread, taken_slots
-from driftline.deploy.cluster.flows.records import AgentRecord, Kind, Submission
-from driftline.deploy.cluster.flows.rescaling import check_rescalable, wishing
-from driftline.deploy.cluster.flows.submissions import (
+from driftline.deploy.cluster.records import AgentRecord, Kind, Submission
+from driftline.deploy.cluster.rescaling import check_rescalable, wishing
+from driftline.deploy.cluster.submissions import (
     Replaced,
     agents,
+    ended_by,
     find,
     is_current,
     path_of,
+    registry_of,
     submissions,
+    without_registry,
 )
-from driftline.deploy.cluster.flows.wheels import send
 from driftline.deploy.cluster.tree.tree import FLOWS, NAMES, NEW, Conflict, Tree, is_name
+from driftline.deploy.cluster.wheels import send
 from driftline.deploy.host.config import Reading
 from driftline.deploy.host.limits import LIMITS, Limits
 from driftline.engine.errors import FlowError, StateMismatch, Unavailable

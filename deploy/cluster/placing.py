@@ -1,21 +1,71 @@
-"""What can be known of the addresses at which the fronts of a flow are to listen, before it runs.
-
-An address that is none, one that other machines reach where nobody has keys, and one at which a
-flow listens already, are refused at once. A port that a foreign process has is known on its host
-alone: the agent tells it.
-"""
+"""Placing: which agents get the processes of a flow."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from driftline.deploy.cluster.flows.outcomes import going_on
-from driftline.deploy.cluster.flows.records import AgentRecord
+from driftline.deploy.cluster.records import AgentRecord, Kind
+from driftline.deploy.cluster.submissions import going_on
 from driftline.deploy.cluster.tree.tree import Tree
 from driftline.deploy.host.guarding.listening import collide
 from driftline.deploy.run.inputs.reach import check_form, check_open
-from driftline.engine.errors import FlowError, InUse
+from driftline.engine.counted import counted
+from driftline.engine.errors import FlowError, InUse, Unavailable
+
+Taken = Mapping[str, Counter[str]]
+"""Flow -> how many slots of each agent it takes."""
+
+
+def taken_slots(tree: Tree, but: str = "") -> Taken:
+    """The slots that are taken by flows that go on, `but` one. Raises Unavailable."""
+    taken: dict[str, Counter[str]] = {}
+    for each, state in going_on(tree, but):
+        layout = each.layout_in(state)
+        own = taken[each.name] = Counter(map(each.place_of, layout))
+        if each.wanted not in (0, len(layout)):
+            own.update(map(each.place_of, each.next_in(layout)))
+        own.update(each.fronts)
+    return taken
+
+
+def spread(alive: Sequence[AgentRecord], kind: Kind, count: int, taken: Taken) -> list[str]:
+    """The agents of so many processes: those with the fewest first. `taken`: slots that are.
+
+    Raises Unavailable if there are too few slots.
+    """
+    fitting = [agent for agent in alive if agent.kind is kind]
+    if kind is Kind.FRONT:
+        fitting = [agent for agent in fitting if agent.slots]  # others are services
+    used = sum(taken.values(), Counter[str]())
+    free = {agent.name: agent.slots - used[agent.name] for agent in fitting}
+    chosen: list[str] = []
+    for _ in range(count):
+        left = [name for name in free if free[name] > 0]
+        if not left:
+            if not fitting:
+                raise Unavailable(f"there is no agent for {kind}s: start `driftline {kind}`")
+            have = sum(agent.slots for agent in fitting)
+            raise Unavailable(
+                f"{count} {kind} process{'es' * (count > 1)} needed, and there are "
+                f"{counted(have, 'slot')} at {counted(len(fitting), 'agent')}, of which "
+                f"{_by_flow(taken, fitting)}: start another `driftline {kind}`, or one with more "
+                "--slots"
+            )
+        name = min(left, key=lambda name: (chosen.count(name), -free[name], name))
+        free[name] -= 1
+        chosen.append(name)
+    return chosen
+
+
+def _by_flow(taken: Taken, fitting: Sequence[AgentRecord]) -> str:
+    """How many slots of these agents are taken, and by which flows."""
+    counts = {flow: sum(of[agent.name] for agent in fitting) for flow, of in taken.items()}
+    total = sum(counts.values())
+    which = ", ".join(f"{flow} ({count})" for flow, count in counts.items() if count)
+    return f"{total} {'is' if total == 1 else 'are'} taken{' by ' * bool(which)}{which}"
+
 
 SERVED = "serve://"
 """The beginning of an input whose front is in a `driftline serve`, which hears its clients itself;

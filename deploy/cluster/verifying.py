@@ -12,11 +12,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from driftline.coordinator.registry import ClusterState
-from driftline.deploy.cluster.flows.outcomes import ended_by, without_registry
-from driftline.deploy.cluster.flows.records import AgentRecord, Submission
-from driftline.deploy.cluster.flows.submissions import agents, submission_of
-from driftline.deploy.cluster.flows.wheels import importable
+from driftline.deploy.cluster.records import AgentRecord, Submission
+from driftline.deploy.cluster.submissions import agents, ended_by, submission_of, without_registry
 from driftline.deploy.cluster.tree.tree import FLOWS, Tree
+from driftline.deploy.cluster.wheels import importable
 from driftline.deploy.host.claims import wait_for_others
 from driftline.deploy.run.comparing import difference
 from driftline.deploy.run.directories.looking import look
