@@ -155,14 +155,13 @@ def _found(
 ) -> Iterator[DirectoryReport]:
     """A report on each directory that this host has, or should have. Raises InUse, Unavailable."""
     live = [number for number, text in enumerate(_inputs(run)) if "://" in text]
-    offsets = run.snapshots[0].offsets if run.snapshots else ()
     output = Path(submission.output)
     reports = () if submission.consumer else look(None, output)
     outputs = {report.role: report for report in reports}
     for part in here:
         folder = Path(alive[part.agent].state) / FLOWS / submission.name
         wait_for_others(folder)
-        stored = {report.role: report for report in look(folder, None, offsets)}
+        stored = {report.role: report for report in look(folder, None)}
         for role in part.roles:
             kind, _, number = role.partition("-")
             if kind == OUTPUT:

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from driftline.coordinator.draining import IN_GOOD_ORDER
 from driftline.coordinator.registry import ClusterState, FileRegistry, RunOutcome, SnapshotRecord
-from driftline.deploy.run.directories.survey import LOG, OUTPUT, DirectoryReport, Problem
+from driftline.deploy.run.directories.survey import OUTPUT, DirectoryReport, Problem
 from driftline.deploy.run.inputs.receivers import LOGGED
 from driftline.engine.counted import counted
 from driftline.engine.errors import DriftlineError
@@ -155,8 +155,7 @@ def ending_of(
     how = how_ended(run)
     error = f"{run.outcome.error}: {run.outcome.text}" if how is How.FAILED and run.outcome else ""
     goes_on = _goes_on(how, policy, snapshot, inputs)
-    waiting = sum(report.waiting for report in reports if report.kind == LOG)
-    text = _told(how, error, policy, delivered, waiting)
+    text = _told(how, error, policy, delivered)
     if refused:
         text += " So says its registry, which does not fit what was found."
         goes_on = "The same command is refused until that is mended, see above"
@@ -172,7 +171,7 @@ def ending_of(
     return Ending(how, text, error, None if found else snapshot, delivered, set_aside, refused)
 
 
-def _told(how: How, error: str, policy: Policy, delivered: int | None, waiting: int) -> str:
+def _told(how: How, error: str, policy: Policy, delivered: int | None) -> str:
     # Not "the last one is of": a bundle has its time, and outputs may have ended before it.
     until = "" if delivered is None else f"; no output is later than {time_in_words(delivered)}"
     missing = "Outputs may be missing"
@@ -183,12 +182,10 @@ def _told(how: How, error: str, policy: Policy, delivered: int | None, waiting: 
     missing += "."
     match how:
         case How.ASKED:
-            what, rest = "what it had taken is delivered", ""
-            if waiting:  # a file was beside its live input
-                what = "what it had read is delivered"
-                verb = "waits" if waiting == 1 else "wait"
-                rest = f"; {counted(waiting, 'record')} {verb} in its input log"
-            return f"ended on request, before the end of its input: {what}{until}{rest}."
+            return (
+                "ended on request, before the end of its input: what it had read is delivered"
+                f"{until}."
+            )
         case How.COMPLETE:
             return f"complete: the run has come to the end of its input, and {_all(policy)}{until}."
         case How.FAILED:

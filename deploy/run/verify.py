@@ -9,10 +9,9 @@ from pathlib import Path
 
 from driftline.coordinator.registry import ClusterState, FileRegistry
 from driftline.deploy.host.claims import claim, wait_for_others
-from driftline.deploy.run.directories.looking import look
+from driftline.deploy.run.directories.looking import look, outputs_elsewhere
 from driftline.deploy.run.directories.opening import with_missing
 from driftline.deploy.run.directories.survey import JOURNAL, DirectoryReport, Problem, problems
-from driftline.deploy.run.directories.whereabouts import outputs_elsewhere
 from driftline.deploy.run.ending import Ending, ending_of
 from driftline.deploy.run.inputs.receivers import LOGGED
 from driftline.engine.durable import reported

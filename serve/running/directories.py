@@ -50,8 +50,7 @@ def check_directories(
     of_flow = of_flow or state
     if run is None and not ((of_flow / FRONT).exists() or (state / FOLDER).exists()):
         return
-    offsets = run.snapshots[0].offsets if run is not None and run.snapshots else ()
-    found = look(of_flow, None, offsets)
+    found = look(of_flow, None)
     if not layout:  # the stores of nodes are on their hosts
         found = [report for report in found if report.kind != STORE]
     reports = with_missing(found, of_flow, None, layout, LOGS)

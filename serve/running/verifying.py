@@ -60,7 +60,7 @@ def look_beside(
     kept = [journal]
     if is_alone := (state / NOTE).exists() and run is None:
         for folder in sorted((state / FLOWS).glob("*/")):
-            kept += look(folder, None, ())
+            kept += look(folder, None)
         notes.append(
             "The registry is with the cluster: whether these parts belong together is checked at "
             "the next start. `driftline verify NAME` checks what agents have"

@@ -175,7 +175,6 @@ CASES: list[tuple[Mutation, Callable[[Path], None]]] = [
         refused(test_survey.report_on("node-0", mark=Mark("x", "node-0", 2))),
     ),
     (_without("_of_age"), refused(test_survey.report_on("output-0", mark=None))),
-    (_without("_of_numbers"), refused(test_survey.report_on("node-0", newest=6))),
 ]
 
 

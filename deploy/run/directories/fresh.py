@@ -19,9 +19,8 @@ from pathlib import Path
 
 from driftline.coordinator.registry import ANEW, ClusterState, FileRegistry
 from driftline.deploy.host.claims import lock_in_time, wait_for_others
-from driftline.deploy.run.directories.looking import look
+from driftline.deploy.run.directories.looking import lineages_in, look, outputs_elsewhere
 from driftline.deploy.run.directories.survey import LOG
-from driftline.deploy.run.directories.whereabouts import lineages_in, outputs_elsewhere
 from driftline.deploy.run.inputs.receivers import PIPED
 from driftline.engine.durable import sync_directory
 from driftline.engine.errors import StateMismatch, Unavailable
@@ -35,7 +34,7 @@ from driftline.engine.sinks.lines import DEAD_LETTERS
 
 _LOCK = r".+\.lock|sockets|\..+\.[0-9]+"
 """Files that stay: locks, the note on sockets (see `leftovers`), drafts of living processes."""
-_OF_STATE = r"registry|at-node-[0-9]+|input-[0-9]+\.(used|reserved)"
+_OF_STATE = r"registry|at-node-[0-9]+|input-[0-9]+\.used"
 _FOLDER = r"(node|input)-[0-9]+"
 _IN_FOLDER = r"data\.mdb|lock\.mdb|claim"
 _HIDDEN = r"identity|barrier-[0-9]+\.(mark|progress)"

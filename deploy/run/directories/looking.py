@@ -1,11 +1,9 @@
 """Reads all directories of a run, checks all checksums, and reports on each directory.
 
-A process of its own does the reading, ``python -m driftline.deploy.run.directories.looking STATE
-OUTPUT [OFFSET ...]``: LMDB has no checksums over its own pages, so damaged pages may end the
-process that reads them. For each directory the process prints a line of JSON before it reads, and
-another one with the report. The last line shows which directory has ended the process. A process
-that others have ended, such as the kernel for want of memory, has shown nothing: another one reads
-everything again.
+A child process reads, ``python -m driftline.deploy.run.directories.looking STATE OUTPUT``: LMDB has
+no checksums over its own pages, so a damaged page may end the process that reads it. For each
+directory the child prints a line of JSON before it reads, and another one with the report. If it
+crashes, the last line shows which directory was the cause.
 """
 
 from __future__ import annotations
@@ -15,13 +13,12 @@ import re
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import asdict, replace
-from functools import partial
 from pathlib import Path
 
-from driftline.coordinator.registry import FileRegistry
+from driftline.coordinator.registry import ClusterState
 from driftline.deploy.host.children import child
 from driftline.deploy.host.children.deaths import MAY_BE_DAMAGE
 from driftline.deploy.run.directories.survey import LOG, OUTPUT, STORE, USED, DirectoryReport
@@ -34,7 +31,6 @@ from driftline.engine.errors import (
     StateMismatch,
     Unavailable,
 )
-from driftline.engine.events import about, log
 from driftline.engine.lmdbs import DATA
 from driftline.engine.sinks import jsonl, lmdb
 from driftline.engine.sinks.commit_record import CommitRecord
@@ -44,21 +40,26 @@ from driftline.engine.snapshots.store import check_parts
 from driftline.engine.sources.logs.inputlog import check_log
 from driftline.engine.wire.marks import Mark
 
-TRIES = 5
-"""How many processes read before a start, if others end them."""
 
-
-def look(
-    state: Path | None, output: Path | None, offsets: Sequence[int] | None = None
-) -> list[DirectoryReport]:
-    """A report on each directory of a run.
+def look(state: Path | None, output: Path | None) -> list[DirectoryReport]:
+    """Report on each directory of a run.
 
     `state`: the state directory, which may be missing; `output`: the output directory; None to
-    leave one out. `offsets`: of the newest snapshot in the logs of inputs, None if the registry in
-    the state directory has them. Raises Unavailable if the process that reads them fails, or is
-    ended by others each time.
+    leave one out. Raises Unavailable if the process that reads them fails, or is killed.
     """
-    done = _read_by_another(state, output, offsets)
+    done = subprocess.run(
+        child.command("driftline.deploy.run.directories.looking", state or "", output or ""),
+        env=child.environment(),
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        check=False,
+    )
+    ended_by = signal.Signals(-done.returncode).name if done.returncode < 0 else ""
+    if ended_by and done.returncode not in MAY_BE_DAMAGE:
+        raise Unavailable(
+            f"{state or output} cannot be read: {ended_by} ended the process that reads it; is "
+            "there too little memory?"
+        )
     reports: dict[str, DirectoryReport] = {}
     role = ""
     for line in done.stdout.splitlines():
@@ -66,83 +67,64 @@ def look(
         role = fields["role"]
         mark = fields.pop("mark")
         reports[role] = DirectoryReport(mark=None if mark is None else Mark(**mark), **fields)
-    if role and done.returncode in MAY_BE_DAMAGE:
-        damage = f"{reports[role]} is damaged: reading it ends in {_signal(done)}"
+    if role and ended_by:
+        damage = f"{reports[role]} is damaged: reading it ends in {ended_by}"
         reports[role] = replace(reports[role], damage=damage, deadly=True)
     elif done.returncode:
         last_line = done.stderr.decode(errors="replace").strip().splitlines()[-1:]
-        why = _ended_by(done) or " ".join(last_line)
-        raise Unavailable(f"{state or output} cannot be looked at: {why}")
+        raise Unavailable(f"{state or output} cannot be read: {ended_by or ' '.join(last_line)}")
     return list(reports.values())
 
 
-def _read_by_another(
-    state: Path | None, output: Path | None, offsets: Sequence[int] | None
-) -> subprocess.CompletedProcess[bytes]:
-    """A process that has read everything, or has failed. Raises Unavailable."""
-    given = state or "", output or "", *(offsets or ())
-    for number in range(1, TRIES + 1):
-        done = subprocess.run(
-            child.command("driftline.deploy.run.directories.looking", *given),
-            env=child.environment(),
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            check=False,
-        )
-        if done.returncode >= 0 or done.returncode in MAY_BE_DAMAGE:
-            return done
-        if number < TRIES:
-            told = about("looking-again", signal=_signal(done), tries=number)
-            log.warning("%s is looked at again: %s", state or output, _ended_by(done), extra=told)
-    raise Unavailable(
-        f"{state or output} cannot be looked at: {_ended_by(done)}, {TRIES} times in a row; is "
-        "there too little memory?"
-    )
+def lineages_in(output: Path) -> set[str]:
+    """Return the runs whose marks are in an output directory. Raises OSError."""
+    found = set()
+    for path in (output / ".driftline").glob("barrier-*.mark"):
+        with suppress(StateMismatch):  # a damaged mark names no run
+            if (mark := read_mark(output, int(path.stem.partition("-")[2]))) is not None:
+                found.add(mark.lineage)
+    return found
 
 
-def _ended_by(done: subprocess.CompletedProcess[bytes]) -> str:
-    by = _signal(done)
-    return by and f"the process that reads it was ended by {by}"
+def outputs_elsewhere(run: ClusterState | None, state: Path, output: Path) -> str:
+    """Return a sentence with the right output directory, if `output` is another one; else "".
 
-
-def _signal(done: subprocess.CompletedProcess[bytes]) -> str:
-    """The name of the signal that has ended a process; empty if there was none."""
-    return signal.Signals(-done.returncode).name if done.returncode < 0 else ""
+    `run`: the contents of the registry in the directory `state`. It remembers where the outputs
+    were; directories may have been moved since, so the marks decide.
+    """
+    if run is None or not run.output or Path(run.output) == output.resolve():
+        return ""
+    with suppress(OSError):  # of a directory that cannot be read nothing is known
+        if run.lineage in lineages_in(Path(run.output)) and run.lineage not in lineages_in(output):
+            return (
+                f"{output} has no outputs of the run in state directory {state}: they are in "
+                f"{run.output}. Give --output {run.output}; or, to begin another run in {output}, "
+                "another --state"
+            )
+    return ""
 
 
 def _store(report: DirectoryReport) -> DirectoryReport:
-    path = Path(report.path)
     try:
-        store = read_store(path)
+        store = read_store(Path(report.path))
+    except SnapshotDamaged as error:
+        return replace(report, damage=str(error), unopenable=True)
+    try:
         newest = check_parts(store)
     except SnapshotDamaged as error:
         return replace(report, damage=str(error))
     size = sum(map(len, store.rows.values()))
     holds = f"parts up to {newest}, {counted(size, 'byte')}"
-    return replace(report, mark=store.mark, newest=newest, holds=holds)
+    return replace(report, mark=store.mark, holds=holds)
 
 
-def _offsets(state: Path | None) -> Sequence[int]:
-    """Of the newest snapshot of the registry in a state directory, if there is one."""
-    if state is None:
-        return ()
-    run = None
-    with suppress(StateMismatch):  # which is told of the registry itself
-        run = FileRegistry(state / "registry").read()
-    return run.snapshots[0].offsets if run is not None and run.snapshots else ()
-
-
-def _log(report: DirectoryReport, offsets: Sequence[int]) -> DirectoryReport:
-    path = Path(report.path)
-    log = check_log(path, offsets[report.index] if report.index < len(offsets) else 0)
+def _log(report: DirectoryReport) -> DirectoryReport:
+    log = check_log(Path(report.path))
     return replace(
         report,
         mark=log.mark,
-        reserved=log.reserved,
-        noted=log.noted,
         entries=log.entries,
         trimmed=log.trimmed,
-        waiting=log.later,
         holds=counted(log.entries, "record"),
     )
 
@@ -190,14 +172,14 @@ Reader = Callable[[DirectoryReport], DirectoryReport]
 
 
 def _everything(
-    state: Path | None, output: Path | None, offsets: Sequence[int]
+    state: Path | None, output: Path | None
 ) -> Iterator[tuple[DirectoryReport, Reader]]:
     """An empty report and a reader for each directory of a run."""
     if state is not None:
         for path in _numbered(state, r"node-(\d+)", DATA):
             yield DirectoryReport(path.name, str(path)), _store
         for path in _numbered(state, r"input-(\d+)", DATA):
-            yield DirectoryReport(path.name, str(path)), partial(_log, offsets=offsets)
+            yield DirectoryReport(path.name, str(path)), _log
         for path in sorted(state.glob("input-*.used")):
             index = path.stem.removeprefix("input-")
             yield DirectoryReport(f"{USED}-{index}", str(path)), _used
@@ -220,11 +202,11 @@ def _numbered(directory: Path, pattern: str, file: str) -> list[Path]:
     return sorted(path for path in paths if (path / file).exists() and (path / file).stat().st_size)
 
 
-def main(state: str, output: str, *given: str) -> None:
+def main(state: str, output: str) -> None:
     """Read every directory, and print a line of JSON before and after each."""
-    where = Path(state) if state else None
-    offsets = list(map(int, given)) or _offsets(where)
-    for empty, read in _everything(where, Path(output) if output else None, offsets):
+    for empty, read in _everything(
+        Path(state) if state else None, Path(output) if output else None
+    ):
         print(json.dumps(asdict(empty)), flush=True)
         try:
             report = read(empty)

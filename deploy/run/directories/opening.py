@@ -18,9 +18,8 @@ from driftline.coordinator.identity import Identity
 from driftline.coordinator.registry import ClusterState, FileRegistry, check_identity
 from driftline.deploy.host.children.outdated import stores_in
 from driftline.deploy.run.directories.fresh import how_to_begin_anew
-from driftline.deploy.run.directories.looking import look
+from driftline.deploy.run.directories.looking import look, outputs_elsewhere
 from driftline.deploy.run.directories.survey import LOG, OUTPUT, STORE, DirectoryReport, problems
-from driftline.deploy.run.directories.whereabouts import outputs_elsewhere
 from driftline.engine.durable import reported
 from driftline.engine.errors import StateMismatch
 from driftline.engine.events import log

@@ -1,17 +1,21 @@
 """Decides whether the directories of a run fit together, before the run goes on.
 
-`problems` takes the contents of the registry and a report on each directory, and gives sentences.
-It does no I/O: `looking` reads the directories, `opening` refuses a run.
+Each directory has a mark: the lineage of its run, its role, and the last session that opened it.
+The registry is the measure, as it names a session only after all directories of that session were
+open and durable. Three rules:
 
-The registry is the measure. It names a session only after all directories of that session were
-open and durable. So a directory that is new, older than that session, or of another run was lost,
-restored or moved afterwards. Copies from within a session are recognised by numbers: a store by its
-newest part, a log by the times reserved in it, outputs by the last delivery to the consumer (the
-nodes compare that, see `barrier`).
+1. A directory has the lineage of the registry and its own role, or the run is refused.
+2. A directory of a later session than the registry's shows that the registry is an old copy; one of
+   an earlier session is an old copy itself.
+3. A directory that was there, and is missing or empty now, is named.
 
-A run goes on without a directory only if its outcome is provably the same. A lost store is computed
-again, provided that the input can be read from its beginning, and that the outputs are the same
-again or may come twice. Under the same conditions a damaged store goes back to the snapshot before.
+Copies from within one session are not recognised here. A run goes on without a directory only if
+its outcome is provably the same: a lost store is computed again if the input can be read from its
+beginning, and the outputs are the same again or may come twice. Under the same conditions a damaged
+store goes back to the snapshot before.
+
+`problems` takes the contents of the registry and a report on each directory. It does no I/O:
+`looking` reads the directories, `opening` refuses a run.
 """
 
 from __future__ import annotations
@@ -20,8 +24,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from driftline.coordinator.registry import ClusterState
-from driftline.engine.moments import time_in_words
-from driftline.engine.policy import Output, Policy, SnapshotCut
+from driftline.engine.policy import Output, Policy
 from driftline.engine.wire.marks import Mark
 
 STORE, LOG, OUTPUT, USED, JOURNAL, VIEW = "node", "input", "output", "used", "journal", "view"
@@ -55,18 +58,12 @@ class DirectoryReport:
     """A sentence on data that is changed or cannot be read; empty if all is right."""
     deadly: bool = False
     """Whether the damage ends a process that reads it."""
-    newest: int = 0
-    """Of a store: the number of its newest part."""
-    reserved: int = 0
-    """Of a log: all times that it has given to records are smaller."""
-    noted: int = 0
-    """Of a log: the same, as it is noted beside the log; 0: it is not known."""
+    unopenable: bool = False
+    """Whether the directory cannot be read at all: no earlier snapshot in it can be tried."""
     entries: int = 0
     """Of a log: how many records it holds."""
     trimmed: int = 0
     """Of a log: its entries with smaller times were removed."""
-    waiting: int = 0
-    """Of a log: how many records it holds that the newest snapshot does not have."""
     t_last: int = -1
     """Of outputs: the consumer has everything up to this time, epoch or production."""
     failures: int = 0
@@ -127,8 +124,7 @@ def problems(
             if report.mark is not None and report.mark.lineage
         ]
         return damaged + strays[:1]
-    times = [report.t_last for report in intact] if policy.output is Output.FRONTIER else []
-    rules = _Rules(policy, registry, state, replayable, begin_anew, max(times, default=-1))
+    rules = _Rules(policy, registry, state, replayable, begin_anew)
     return damaged + [problem for report in intact for problem in rules.check(report)]
 
 
@@ -137,6 +133,8 @@ def _damaged(report: DirectoryReport, policy: Policy, ways_out: str, replayable:
         return Problem(report.damage)
     if report.kind != STORE or policy.output not in (Output.AT_ONCE, Output.FRONTIER):
         return Problem(f"{report.damage}. {ways_out}")
+    if report.unopenable:
+        return Problem(f"{report.damage}. {ways_out}{_or_without(report, replayable)}")
     tried = f"{report.damage}; the snapshot before it is tried"
     if not replayable:
         tried += f", and if that cannot be loaded, either, the start is refused. {ways_out}"
@@ -189,12 +187,10 @@ class _Rules:
     state: ClusterState
     replayable: bool
     begin_anew: str
-    t_last: int
-    """All outputs with times up to here have left; -1 if outputs have no times."""
 
     def check(self, report: DirectoryReport) -> list[Problem]:
         """The gravest problem of one directory, if it has any."""
-        problem = self._of_another(report) or self._of_age(report) or self._of_numbers(report)
+        problem = self._of_another(report) or self._of_age(report)
         return [problem] if problem is not None else []
 
     def _of_another(self, report: DirectoryReport) -> Problem | None:
@@ -236,44 +232,6 @@ class _Rules:
     def _is_of_before(self, report: DirectoryReport) -> bool:
         """Whether these are outputs of a node of an earlier layout: no later session opens them."""
         return bool(self.state.layout) and report.index not in self.state.layout
-
-    def _of_numbers(self, report: DirectoryReport) -> Problem | None:
-        """A copy from within a session, recognised by numbers that are too small or too large."""
-        if report.mark is None:
-            return None
-        if report.kind == LOG and report.reserved < report.noted:
-            old = f"is an old copy: it ends before {time_in_words(report.reserved)}, but beside it "
-            return self._lost(
-                report, f"{old}is noted that it went on to {time_in_words(report.noted)}"
-            )
-        if report.kind == LOG and report.reserved <= self.t_last:
-            old = f"is an old copy: it ends before {time_in_words(report.reserved)}, but there are"
-            return self._lost(report, f"{old} outputs up to {time_in_words(self.t_last)}")
-        if not self.state.snapshots:
-            return None
-        last = self.state.snapshots[0]
-        knows = f"but registry {self.registry} knows"
-        if report.kind == STORE and self.policy.cut is not SnapshotCut.NONE:
-            needed = last.number
-            if self.policy.goes_on:
-                needed = last.parts[report.index] if last.parts else 0
-            if report.newest < needed:
-                old = f"is an old copy: its newest part is {report.newest}, {knows} {needed}"
-                return self._lost(report, old)
-        elif report.kind == LOG and report.index < len(last.offsets):
-            offset = last.offsets[report.index]
-            if report.reserved < offset:
-                old = f"is an old copy: it ends before {time_in_words(report.reserved)}, {knows}"
-                return self._lost(report, f"{old} that all before {time_in_words(offset)} is done")
-        elif report.kind == OUTPUT and self.policy.output is Output.COMMIT:
-            epochs = last.number
-            if report.t_last > epochs:
-                return Problem(
-                    f"registry {self.registry} is an old copy: it knows {epochs} committed epochs, "
-                    f"but {report} has the outputs of epoch {report.t_last}. Restore everything "
-                    f"from copies of the same moment, or {self.begin_anew}"
-                )
-        return None
 
     def _lost(self, report: DirectoryReport, predicate: str) -> Problem:
         if report.kind == STORE and self.replayable:

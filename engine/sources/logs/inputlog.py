@@ -37,7 +37,6 @@ from driftline.engine.errors import (
 from driftline.engine.lmdbs import DAMAGE, every_row, open_environment, reason, reported
 from driftline.engine.locks import Lock
 from driftline.engine.mending import ONCE_MENDED
-from driftline.engine.sources.logs.reserved import ReservedNote, noted
 from driftline.engine.wire.codec import pack, unpack
 from driftline.engine.wire.marks import MARK, NOBODY, Mark
 from driftline.engine.wire.party import Job
@@ -107,7 +106,6 @@ class InputLog:
             try:
                 self._env = open_environment(path, map_size, max_dbs=3)
                 self._open(pack((_FORMAT, identity)), mark)
-                self._note = ReservedNote(path, mark.lineage)
             except BaseException:
                 self._lock.release()
                 raise
@@ -175,9 +173,7 @@ class InputLog:
                 txn.put(key, encode_beside(key, sequence), db=self._producers)
             for key, time in ((_RESERVED, group.reserved), (_TRIMMED, group.trim)):
                 txn.put(key, encode_beside(key, time), db=self._about)
-            left = self._trim(txn, group.trim)
-        self._note.write(group.reserved)
-        return left
+            return self._trim(txn, group.trim)
 
     def trim(self, below: int) -> None:
         """Remove all entries below a time."""
@@ -192,7 +188,6 @@ class InputLog:
 
     def close(self) -> None:
         """Release the directory."""
-        self._note.close()
         self._env.close()
         self._lock.release()
 
@@ -269,41 +264,34 @@ class InputLog:
 
 @dataclass(frozen=True, slots=True)
 class LogContents:
-    """The mark of a log (None: it has none), its two times, and its number of entries; `noted`: the
-    reserved time that is noted beside it."""
+    """The mark of a log (None: it has none), the time that it is trimmed to, and its number of
+    entries."""
 
     mark: Mark | None
-    reserved: int
     trimmed: int
     entries: int
-    later: int
-    """Entries from a given time on."""
-    noted: int = 0
 
 
-def check_log(path: Path, start: int = 0) -> LogContents:
-    """Read and check the whole log; changes nothing. `start`: from which time on `later` counts.
+def check_log(path: Path) -> LogContents:
+    """Read and check the whole log; changes nothing.
 
     Raises StateMismatch if it is damaged, Unavailable.
     """
     name = str(path)
     about: dict[bytes, bytes] = {}
-    entries = later = 0
+    entries = 0
     with reported(f"input log {path}", StateMismatch):
         for db, key, value in every_row(path, b"about", b"producers", b"entries"):
             if db == b"entries":
                 entries += 1
-                later += decode_entry(key, value, name).time >= start
+                decode_entry(key, value, name)
             elif db == b"producers":
                 decode_beside(key, value, name)
             else:
                 about[key] = value
         mark = Mark.decode(about[MARK], name) if MARK in about else None
-        beside = noted(path, mark.lineage) if mark is not None else 0
-    reserved, trimmed = (
-        decode_beside(key, about[key], name) if key in about else 0 for key in (_RESERVED, _TRIMMED)
-    )
-    return LogContents(mark, reserved, trimmed, entries, later, beside)
+    trimmed = decode_beside(_TRIMMED, about[_TRIMMED], name) if _TRIMMED in about else 0
+    return LogContents(mark, trimmed, entries)
 
 
 def encode_number(number: int) -> bytes:

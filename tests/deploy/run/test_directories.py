@@ -86,7 +86,7 @@ CASES: list[tuple[str, Deed]] = [
 ]
 
 LOG_CASES: list[tuple[str, Deed]] = [
-    *(("state/input-0", deed) for deed in (deleted, restored, truncated, flipped)),
+    *(("state/input-0", deed) for deed in (deleted, truncated, flipped)),
     ("state", deleted),
     ("out", restored),
 ]
@@ -124,7 +124,9 @@ def check(copies: tuple[Place, Place], tmp_path: Path, directory: str, deed: Dee
     if status == 0:
         assert place.problem() == "", said
     else:
-        assert str(path) in said, f"it does not say where: {said}"
+        # A copy from within the session: what is named may be the directory that it does not fit.
+        where = place.root if deed is restored else path
+        assert str(where) in said, f"it does not say where: {said}"
         assert " error   run " in said
 
 

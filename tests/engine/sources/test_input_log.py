@@ -15,10 +15,8 @@ from driftline.engine.sources.logs.inputlog import (
     Entry,
     InputLog,
     WriteGroup,
-    check_log,
 )
 from driftline.engine.sources.logs.received import ReceivedSource
-from driftline.engine.sources.logs.reserved import note_of, noted
 from driftline.engine.wire.codec import pack
 from driftline.engine.wire.marks import Mark
 from tests.engine.sources.memory_disk import memory_disk
@@ -186,14 +184,3 @@ def test_with_a_mark_another_name_of_the_flow_does_not_matter(path: Path) -> Non
         InputLog(path, "there/flow.py:flow 0")
     with pytest.raises(StateMismatch, match="it was moved or copied here"):
         InputLog(path, "here/flow.py:flow 0", Mark("other", "input-0", 1))
-
-
-def test_an_old_copy_ends_before_what_is_noted_beside_it(path: Path) -> None:
-    log = InputLog(path, "flow", MINE)
-    log.write(WriteGroup((), 7, 0))
-    log.write(WriteGroup((), 9, 0))
-    log.close()
-    assert (check_log(path).reserved, check_log(path).noted) == (9, 9)
-    note_of(path).write_bytes(note_of(path).read_bytes()[:-1] + b"\xff")
-    assert check_log(path).noted == 0, "what is torn says nothing"
-    assert noted(path, "other") == 0

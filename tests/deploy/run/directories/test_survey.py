@@ -26,7 +26,7 @@ RUN = ClusterState(
 
 def report_on(role: str, **changes: object) -> DirectoryReport:
     path = "/r/out" if role.startswith("output") else f"/r/state/{role}"
-    report = DirectoryReport(role, path, Mark("mine", role, 2), newest=20, reserved=99, t_last=7)
+    report = DirectoryReport(role, path, Mark("mine", role, 2), t_last=7)
     return replace(report, **changes)  # type: ignore[arg-type]
 
 
@@ -53,7 +53,7 @@ def test_a_first_start_that_was_interrupted_anywhere_goes_on(
     """Nothing of it, or some of it, was made; no incarnation was ever decided."""
     begun = ClusterState("me", 1, lineage="mine")
     mark = None if session is None else Mark("mine", "node-0", session)
-    fresh = [replace(report, mark=None, newest=0, reserved=0, t_last=-1) for report in ALL]
+    fresh = [replace(report, mark=None, t_last=-1) for report in ALL]
     assert problems_of(policy, *fresh, replace(fresh[0], mark=mark), state=begun) == []
 
 
@@ -98,28 +98,6 @@ def test_without_the_registry_whatever_is_a_runs_is_refused(policy: str) -> None
     assert problems_of(policy, *(replace(report, mark=None) for report in ALL), state=None) == []
 
 
-@pytest.mark.parametrize(
-    ("policy", "changed", "said"),
-    [
-        ("two-phase", {"role": "node-0", "newest": 6}, "its newest part is 6"),
-        ("strong-productions", {"role": "node-0", "newest": 16}, "its newest part is 16"),
-        ("strong-productions", {"role": "node-1", "newest": 4}, "its newest part is 4"),
-        ("two-phase", {"role": "output-1", "t_last": 8}, "has the outputs of epoch 8"),
-        ("two-phase", {"role": "input-0", "reserved": 39}, "it ends before record 39"),
-        ("exactly-once", {"role": "input-0", "reserved": 7}, "it ends before record 7"),
-        ("none", {"role": "input-0", "noted": 100}, "it ends before record 99, but beside it"),
-    ],
-)
-def test_copies_from_within_a_session_are_told_by_their_numbers(
-    policy: str, changed: dict[str, object], said: str
-) -> None:
-    role = str(changed.pop("role"))
-    [problem] = problems_of(policy, report_on(role, **changed))
-    assert problem.fatal
-    assert said in problem.text
-    assert report_on(role).path in problem.text
-
-
 def test_damage_is_refused_where_the_snapshot_before_does_not_help() -> None:
     for policy in POLICIES:
         again = policy not in ("two-phase", "strong-productions")
@@ -131,11 +109,20 @@ def test_damage_is_refused_where_the_snapshot_before_does_not_help() -> None:
         assert problem.fatal
 
 
-def test_damaged_store_whose_input_was_trimmed_may_be_refused_later() -> None:
+def test_damaged_store_is_refused_or_goes_back_to_the_snapshot_before() -> None:
     trimmed = report_on("input-0", trimmed=5)
     [problem] = problems_of("exactly-once", report_on("node-0", damage="d"), trimmed)
     assert not problem.fatal
     assert "if that cannot be loaded, either, the start is refused. Restore it" in problem.text
+    shut = report_on("node-0", damage="/r/state/node-0 is damaged", unopenable=True)
+    [problem] = problems_of("exactly-once", shut, trimmed)
+    assert problem.fatal
+    assert "computed again" not in problem.text
+    [problem] = problems_of("exactly-once", shut)
+    assert problem.fatal
+    assert problem.text.endswith(
+        "remove /r/state/node-0 alone: it is computed again from the input"
+    )
 
 
 @pytest.mark.parametrize("policy", POLICIES)
