@@ -1,67 +1,49 @@
 """Writing segments: a tail is sealed, or neighbouring parts become one.
 
 Both are the same: the words of all parts come in order, some at a time, each with its postings of
-one part after the other. So there is in memory a run of words of each part, the new dictionary, one
-column at a time, and the postings of common words. Versions that nobody can ask for any more may be
-left out (`index.postings.remaining`).
+one part after the other. So there is in memory a run of words of each part, the words of a field,
+one column at a time, and the postings of common words. Versions that nobody can ask for any more
+may be left out.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Generator, Iterable, Iterator, Sequence
-from itertools import chain, pairwise
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain, compress, islice, pairwise
 from pathlib import Path
 from tempfile import TemporaryFile
 
 import numpy as np
 from numpy.typing import NDArray
 
-from driftline.index.postings.dictionary import DictionaryWriter
+from driftline.index.documents.values import ValueKind
 from driftline.index.postings.packing import (
-    BLOCK,
+    Bytes,
     Numbers,
     Places,
-    block_lasts,
-    block_maxima,
     edges,
     gaps,
+    narrow_edges,
     pack_lists,
     ranges,
 )
 from driftline.index.postings.pairs import CommonWords
-from driftline.index.postings.parts import Keywords, Merged, Part, Run
-from driftline.index.postings.remaining import Remaining
+from driftline.index.postings.parts import Column, Keywords, Merged, Part, Run
 from driftline.index.postings.sections import SectionWriter
 from driftline.index.postings.segment import Segment
-from driftline.index.postings.stored import joined
+from driftline.index.postings.stored import Block, blocks, documents_of, joined
 
 _COPIED = 1 << 20
 """Bytes that are copied in one step."""
 
-_TEXTS = 1 << 12
-"""Texts that are written in one step."""
-
 
 def write(parts: Sequence[Part], path: Path, kept: NDArray[np.bool_] | None = None) -> Segment:
-    """`merge` in one go."""
-    steps = merge(parts, path, kept)
-    while True:
-        try:
-            next(steps)
-        except StopIteration as end:
-            segment: Segment = end.value
-            return segment
-
-
-def merge(
-    parts: Sequence[Part], path: Path, kept: NDArray[np.bool_] | None = None
-) -> Generator[None, None, Segment]:
-    """Write parts that follow each other to a file, durably, in steps of some milliseconds.
+    """Write parts that follow each other to a file, durably.
 
     `kept`: of each of their versions, whether it is in the file; None: all are. Nothing is there
-    under that name before the last step. A tail must not grow meanwhile. Raises DamagedSegment if
-    one of the parts is; OSError.
+    under that name before the end. A tail must not grow meanwhile. Raises DamagedSegment if one of
+    the parts is; OSError.
     """
     if any(part.first + part.count != after.first for part, after in pairwise(parts)):
         raise ValueError("the parts do not follow each other")
@@ -70,13 +52,13 @@ def merge(
     one = parts[0]
     merged: Sequence[Merged] = parts if kept is None else _remaining(parts, kept)
     with SectionWriter(path) as writer:
-        yield from _write_versions(writer, merged)
+        _write_versions(writer, merged)
         for field in range(one.text_fields):
             lengths = [part.lengths(field) for part in merged]
             writer.add(f"lengths {field}", np.concatenate(lengths))
-            yield from _write_text(writer, merged, field, path.parent)
+            _write_text(writer, merged, field, path.parent)
         for number in range(len(one.value_fields)):
-            yield from _write_values(writer, merged, number)
+            _write_values(writer, merged, number)
         count, size = sum(part.count for part in merged), sum(part.size for part in merged)
         writer.publish((one.first, count, size, one.text_fields, tuple(one.value_fields)))
     return Segment(path)
@@ -84,40 +66,105 @@ def merge(
 
 def _remaining(parts: Sequence[Part], kept: NDArray[np.bool_]) -> list[Merged]:
     pieces = np.split(kept, edges(np.array([part.count for part in parts]))[1:-1])
-    return [Remaining(part, piece) for part, piece in zip(parts, pieces, strict=True)]
+    return [_Remaining(part, piece) for part, piece in zip(parts, pieces, strict=True)]
 
 
-def _write_versions(writer: SectionWriter, parts: Sequence[Merged]) -> Iterator[None]:
+class _Remaining:
+    """A part without some of its versions; `kept`: of each of them, whether it remains.
+
+    Those that remain get new ordinals, without gaps, in the order that they had. Words and keywords
+    that none of them has are gone.
+    """
+
+    def __init__(self, part: Merged, kept: NDArray[np.bool_]) -> None:
+        self.count = int(np.count_nonzero(kept))
+        self.size = 0
+        """Of the runs that have been read."""
+        self._part = part
+        self._kept = kept
+        self._rows = np.flatnonzero(kept)
+        self._numbers = edges(kept.view(np.uint8))[:-1].astype(np.uint32)
+        """The new ordinals of those that remain."""
+
+    @property
+    def text_fields(self) -> int:
+        return self._part.text_fields
+
+    @property
+    def value_fields(self) -> Sequence[ValueKind]:
+        return self._part.value_fields
+
+    @property
+    def times(self) -> NDArray[np.int64]:
+        return self._part.times[self._rows]
+
+    def lengths(self, field: int) -> Numbers:
+        return self._part.lengths(field)[self._rows]
+
+    def values(self, number: int) -> Column:
+        column = self._part.values(number)
+        if not isinstance(column, Keywords):
+            return column[self._rows]
+        counts = np.diff(column.offsets)[self._rows]
+        numbers = column.numbers[ranges(column.offsets[self._rows], counts)]
+        used, renumbered = np.unique(numbers, return_inverse=True)
+        words = [column.words[number] for number in used.tolist()]
+        return Keywords(edges(counts), renumbered.astype(np.uint32), words)
+
+    def id(self, ordinal: int) -> str:
+        return self._part.id(int(self._rows[ordinal]))
+
+    def runs(self, field: int) -> Iterator[Run]:
+        for run in self._part.runs(field):
+            kept = self._kept[run.ordinals]
+            counts = np.add.reduceat(kept, edges(run.counts)[:-1], dtype=np.intp)
+            ordinals = self._numbers[run.ordinals[kept]]
+            self.size += len(ordinals)
+            if len(ordinals):
+                yield Run(
+                    list(compress(run.words, counts > 0)),
+                    counts[counts > 0],
+                    ordinals,
+                    run.frequencies[kept],
+                    run.positions[np.repeat(kept, run.frequencies)],
+                )
+
+    def documents(self) -> Iterator[Block]:
+        kept = iter(self._kept.tolist())
+        for sizes, data in self._part.documents():
+            stay = list(islice(kept, len(sizes)))
+            if all(stay):
+                yield sizes, data
+            elif any(stay):
+                yield from blocks(compress(documents_of(sizes, data), stay))
+
+
+def _write_versions(writer: SectionWriter, parts: Sequence[Merged]) -> None:
     writer.add("times", np.concatenate([part.times for part in parts]))
-    writer.add("deleted", np.concatenate([part.deleted for part in parts]))
     ids = (part.id(ordinal) for part in parts for ordinal in range(part.count))
-    yield from _write_texts(writer, "ids", ids)
+    _write_texts(writer, "ids", ids)
     writer.begin("stored")
     sizes: list[int] = []
-    blocks = [(0, 0)]
+    places = [(0, 0)]
     for block, data in joined(chain.from_iterable(part.documents() for part in parts)):
         writer.append(data)
         sizes += block
-        blocks.append((len(sizes), blocks[-1][1] + len(data)))
-        yield
-    writer.add("stored at", edges(np.array(sizes, np.intp)))
-    writer.add("blocks", np.array(blocks))
+        places.append((len(sizes), places[-1][1] + len(data)))
+    writer.add("stored at", narrow_edges(np.array(sizes, np.intp)))
+    writer.add("blocks", np.array(places))
 
 
-def _write_texts(writer: SectionWriter, name: str, texts: Iterable[str]) -> Iterator[None]:
+def _write_texts(writer: SectionWriter, name: str, texts: Iterable[str]) -> None:
     writer.begin(name)
     sizes: list[int] = []
     for text in texts:
         data = text.encode()
         writer.append(data)
         sizes.append(len(data))
-        if len(sizes) % _TEXTS == 0:
-            yield
-    writer.add(f"{name} at", edges(np.array(sizes, np.intp)))
-    yield
+    writer.add(f"{name} at", narrow_edges(np.array(sizes, np.intp)))
 
 
-def _write_values(writer: SectionWriter, parts: Sequence[Merged], number: int) -> Iterator[None]:
+def _write_values(writer: SectionWriter, parts: Sequence[Merged], number: int) -> None:
     """Write the column of a value field."""
     columns = [part.values(number) for part in parts]
     keywords = [column for column in columns if isinstance(column, Keywords)]
@@ -129,7 +176,6 @@ def _write_values(writer: SectionWriter, parts: Sequence[Merged], number: int) -
         return
     words = sorted(set().union(*(column.words for column in keywords)))
     number_of = {word: i for i, word in enumerate(words)}
-    yield
     numbers = []
     for column in keywords:
         renumbered = np.array([number_of[word] for word in column.words], np.uint32)
@@ -137,12 +183,10 @@ def _write_values(writer: SectionWriter, parts: Sequence[Merged], number: int) -
     writer.add(f"values {number}", np.concatenate(numbers))
     counts = np.concatenate([np.diff(column.offsets) for column in keywords])
     writer.add(f"offsets {number}", edges(counts))
-    yield from _write_texts(writer, f"keywords {number}", words)
+    _write_texts(writer, f"keywords {number}", words)
 
 
-def _write_text(
-    writer: SectionWriter, parts: Sequence[Merged], field: int, folder: Path
-) -> Iterator[None]:
+def _write_text(writer: SectionWriter, parts: Sequence[Merged], field: int, folder: Path) -> None:
     """Write the words of a text field, and the pairs of its common ones."""
     common = CommonWords()
 
@@ -151,86 +195,59 @@ def _write_text(
             common.add(run)
             yield run
 
-    yield from _write_words(writer, f"{field}", runs(), folder)
+    _write_words(writer, f"{field}", runs(), folder)
     if words := common.words():
-        yield from _write_texts(writer, f"common {field}", words)
+        _write_texts(writer, f"common {field}", words)
         pairs = common.runs(sum(part.count for part in parts))
-        yield from _write_words(writer, f"{field} pairs", pairs, folder)
+        _write_words(writer, f"{field} pairs", pairs, folder)
 
 
-def _write_words(
-    writer: SectionWriter, which: str, runs: Iterable[Run | None], folder: Path
-) -> Iterator[None]:
-    """Write a dictionary of words or pairs, and the postings of all."""
-    dictionary = DictionaryWriter()
-    skips = bytearray()
+def _write_words(writer: SectionWriter, which: str, runs: Iterable[Run], folder: Path) -> None:
+    """Write words or pairs, in order, and the postings of all."""
+    texts = bytearray()
+    nothing = np.zeros(0, np.intp)
+    counts, texts_sizes, postings_sizes, positions_sizes = ([nothing] for _ in range(4))
     writer.begin(f"postings {which}")
     with TemporaryFile(dir=folder) as aside:
         for run in runs:
-            if run is None:
-                yield
-                continue
-            postings, sizes = _pack_pairs(
-                gaps(run.ordinals, run.counts), run.frequencies - np.uint32(1), run.counts
-            )
-            writer.append(postings.data)
-            positions, positions_sizes = _pack_positions(run)
-            aside.write(positions.data)
-            some_skips, skips_sizes = _pack_skips(run)
-            skips += some_skips
-            for row in zip(
-                run.words,
-                run.counts.tolist(),
-                sizes.tolist(),
-                positions_sizes.tolist(),
-                skips_sizes.tolist(),
-                strict=True,
-            ):
-                dictionary.add(*row)
-            yield
+            words = [word.encode() for word in run.words]
+            texts += b"".join(words)
+            texts_sizes.append(np.array(list(map(len, words))))
+            counts.append(run.counts)
+            data, sizes = _pack_postings(run)
+            writer.append(data.data)
+            postings_sizes.append(sizes)
+            data, sizes = _pack_positions(run)
+            aside.write(data.data)
+            positions_sizes.append(sizes)
         writer.begin(f"positions {which}")
         aside.seek(0)
-        while data := aside.read(_COPIED):
-            writer.append(data)
-            yield
-    for name, content in (("skips", skips), ("words", dictionary.data)):
-        writer.begin(f"{name} {which}")
-        writer.append(content)
-    writer.add(f"groups {which}", dictionary.groups())
-    yield
+        while copied := aside.read(_COPIED):
+            writer.append(copied)
+    writer.add(f"postings {which} at", narrow_edges(np.concatenate(postings_sizes)))
+    writer.add(f"positions {which} at", narrow_edges(np.concatenate(positions_sizes)))
+    writer.add(f"counts {which}", np.concatenate(counts).astype(np.uint32))
+    writer.begin(f"words {which}")
+    writer.append(texts)
+    writer.add(f"words {which} at", narrow_edges(np.concatenate(texts_sizes)))
 
 
-def _pack_pairs(
-    first: Numbers, second: Numbers, counts: Places
-) -> tuple[NDArray[np.uint8], Places]:
-    """Pack two lists for each word, one behind the other. Returns also the size of both."""
-    begins = edges(np.repeat(counts, 2))
-    both = np.empty(len(first) + len(second), np.uint32)
-    both[ranges(begins[:-1:2], counts)] = first
-    both[ranges(begins[1::2], counts)] = second
-    data, places = pack_lists(both, np.repeat(counts, 2))
+def _pack_postings(run: Run) -> tuple[Bytes, Places]:
+    """Pack the ordinals and the frequencies of each word. Returns also the size of both."""
+    twice = np.repeat(run.counts, 2)
+    begins = edges(twice)
+    both = np.empty(begins[-1], np.uint32)
+    both[ranges(begins[:-1:2], run.counts)] = gaps(run.ordinals, run.counts)
+    both[ranges(begins[1::2], run.counts)] = run.frequencies - np.uint32(1)
+    data, places = pack_lists(both, twice)
     return data, np.diff(places[::2])
 
 
-def _pack_positions(run: Run) -> tuple[NDArray[np.uint8], Places]:
+def _pack_positions(run: Run) -> tuple[Bytes, Places]:
     per_posting = run.frequencies.astype(np.intp)
     per_word = np.diff(edges(per_posting)[edges(run.counts)])
     data, places = pack_lists(gaps(run.positions, per_posting), per_word)
     return data, np.diff(places)
-
-
-def _pack_skips(run: Run) -> tuple[bytes, Places]:
-    """The last ordinals and largest frequencies of blocks, of words that have several."""
-    sizes = np.zeros(len(run.words), np.intp)
-    long = np.flatnonzero(run.counts > BLOCK)
-    if not len(long):
-        return b"", sizes
-    counts = run.counts[long]
-    rows = ranges(edges(run.counts)[long], counts)
-    blocks = -(-counts // BLOCK)
-    lasts = gaps(block_lasts(run.ordinals[rows], counts), blocks)
-    data, sizes[long] = _pack_pairs(lasts, block_maxima(run.frequencies[rows], counts), blocks)
-    return data.tobytes(), sizes
 
 
 def _runs(parts: Sequence[Merged], field: int) -> Iterator[Run]:

@@ -90,11 +90,8 @@ class CommonWords:
         """The common words, in order."""
         return sorted(found.word for found in self._found)
 
-    def runs(self, versions: int) -> Iterator[Run | None]:
-        """All pairs of common words that follow each other in so many versions, in order.
-
-        None: a step of some milliseconds that gives none.
-        """
+    def runs(self, versions: int) -> Iterator[Run]:
+        """All pairs of common words that follow each other in so many versions, in order."""
         words = sorted(self._found, key=lambda found: found.word)
         pairs = [np.zeros(0, np.int16)]
         places = [np.zeros(0, np.int64)]
@@ -106,7 +103,6 @@ class CommonWords:
             follow = np.flatnonzero(np.diff(keys) == 1)
             pairs.append(numbers[follow] * COMMON_MAX + numbers[follow + 1])
             places.append(keys[follow])
-            yield None
         found = np.concatenate(pairs)
         order = found.argsort(kind="stable")
         counts = np.bincount(found, minlength=COMMON_MAX * COMMON_MAX)

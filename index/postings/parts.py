@@ -106,10 +106,6 @@ class Merged(Protocol):
     def times(self) -> NDArray[np.int64]:
         """The time of each version's label."""
 
-    @property
-    def deleted(self) -> NDArray[np.bool_]:
-        """Of each version: whether it is a deletion."""
-
     def lengths(self, field: int) -> Numbers:
         """Of each version: how many words a text field has."""
 

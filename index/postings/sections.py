@@ -1,8 +1,9 @@
 """A file of named sections, written once, then mapped into memory; each page has a checksum.
 
     header    magic, format, where the table begins, its size and checksum; the header's checksum
-    sections  each at a multiple of 64 bytes, and with at least 16 bytes behind it
-    table     what the writer has to say; of each section name, offset, size, a CRC32 per page
+    sections  each at a multiple of 64 bytes, with zeros up to the next one
+    table     what the writer has to say; of each section name, offset, size, the kind of its
+              numbers ("": it is bytes), a CRC32 per page
 
 A page is checked when it is read for the first time. So damage is found before it is believed, and
 opening a file does not read all of it.
@@ -15,7 +16,7 @@ import os
 import struct
 from pathlib import Path
 from types import TracebackType
-from typing import BinaryIO
+from typing import Any, BinaryIO
 from zlib import crc32
 
 import numpy as np
@@ -25,7 +26,7 @@ from driftline.engine.durable import sync_directory
 from driftline.engine.errors import DriftlineError, MalformedMessage
 from driftline.engine.wire.codec import pack, unpack
 
-FORMAT = 1
+FORMAT = 2
 
 PAGE = 1 << 16
 """Bytes under one checksum: to check them takes some 30 microseconds."""
@@ -34,7 +35,6 @@ _MAGIC = b"drift-ix"
 _HEADER = struct.Struct("<8sI4xQQI")
 _CHECKSUM = struct.Struct("<I")
 _ALIGNED = 64
-_SLACK = 16
 
 
 class DamagedSegment(DriftlineError):
@@ -66,14 +66,22 @@ class Section:
     """A section of a file that is mapped into memory."""
 
     def __init__(
-        self, path: Path, name: str, data: memoryview, offset: int, size: int, sums: bytes
+        self,
+        path: Path,
+        name: str,
+        data: memoryview,
+        offset: int,
+        size: int,
+        kind: str,
+        sums: bytes,
     ) -> None:
         self.size = size
-        self.words: NDArray[np.uint64] = np.frombuffer(data, "<u8", (size + _SLACK) // 8, offset)
-        """The section as 64-bit words, and some bytes more. `check` what is read of them."""
+        self.bytes: NDArray[np.uint8] = np.frombuffer(data, np.uint8, size, offset)
+        """The section as an array. `check` what is read of it."""
         self._path = path
         self._name = name
-        self._data = data[offset : offset + size]
+        self._kind = kind
+        self._data = data[offset : offset + _aligned(size)]
         self._sums: list[int] = np.frombuffer(sums, "<u4").tolist()
         self._unchecked = bytearray(b"\1" * len(self._sums))
 
@@ -101,7 +109,11 @@ class Section:
     def whole(self) -> memoryview:
         """All bytes. Raises DamagedSegment."""
         self.check(0, self.size)
-        return self._data
+        return self._data[: self.size]
+
+    def array(self) -> NDArray[Any]:
+        """The array that was written. Raises DamagedSegment."""
+        return np.frombuffer(self.whole(), self._kind)
 
 
 class Sections:
@@ -151,8 +163,8 @@ def _read_table(path: Path, data: memoryview, at: int) -> tuple[object, dict[str
             sections: dict[str, Section] = {}
             for row in table:
                 match row:
-                    case (str(name), int(offset), int(size), bytes(sums)):
-                        sections[name] = Section(path, name, data, offset, size, sums)
+                    case (str(name), int(offset), int(size), str(kind), bytes(sums)):
+                        sections[name] = Section(path, name, data, offset, size, kind, sums)
                     case _:
                         raise MalformedMessage("not a section")
             return about, sections
@@ -172,9 +184,10 @@ class SectionWriter:
         self._file: BinaryIO = self._draft.open("wb")
         self._file.write(bytes(_ALIGNED))  # here comes the header
         self._offset = _ALIGNED
-        self._sections: list[tuple[str, int, int, bytes]] = []
+        self._sections: list[tuple[str, int, int, str, bytes]] = []
         self._name = ""
         self._size = 0
+        self._kind = ""
         self._sums: list[int] = []
 
     def __enter__(self) -> SectionWriter:
@@ -192,7 +205,7 @@ class SectionWriter:
     def begin(self, name: str) -> None:
         """Begin a section; the one before it ends."""
         self._end()
-        self._name, self._size, self._sums = name, 0, []
+        self._name, self._size, self._kind, self._sums = name, 0, "", []
 
     def append(self, data: bytes | bytearray | memoryview) -> None:
         """Add bytes to the section."""
@@ -211,6 +224,7 @@ class SectionWriter:
     def add(self, name: str, array: np.ndarray[tuple[int, ...], np.dtype[np.generic]]) -> None:
         """Write a section that is an array."""
         self.begin(name)
+        self._kind = array.dtype.str
         self.append(array.tobytes())
 
     def publish(self, about: object) -> None:
@@ -227,10 +241,15 @@ class SectionWriter:
         sync_directory(self._path.parent)
 
     def _end(self) -> None:
-        """Note the section that was written, and leave space behind it."""
+        """Note the section that was written, and fill up the space behind it."""
         if self._name:
+            size = self._size
+            self.append(bytes(_aligned(size) - size))
             sums = np.array(self._sums, "<u4").tobytes()
-            self._sections.append((self._name, self._offset, self._size, sums))
-            end = self._offset + self._size
-            self._offset = -(-(end + _SLACK) // _ALIGNED) * _ALIGNED
-            self._file.write(bytes(self._offset - end))
+            self._sections.append((self._name, self._offset, size, self._kind, sums))
+            self._offset += self._size
+
+
+def _aligned(size: int) -> int:
+    """The bytes that a section takes."""
+    return -(-size // _ALIGNED) * _ALIGNED

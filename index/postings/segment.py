@@ -2,77 +2,64 @@
 
 Its sections, for text field F and value field V (`index.postings.merging` writes them):
 
-    times, deleted        of each version
+    times                 of each version
     ids, ids at           texts, one after the other; where each begins, and the last one ends
     stored, stored at, blocks
                           blocks of `index.postings.stored`; where in the uncompressed whole each
                           version begins; the first version and the place of each block
     lengths F             of each version
-    words F, groups F     `index.postings.dictionary`
-    postings F            of each word two packed lists: ordinals (as gaps), frequencies - 1
-    positions F           of each word one packed list: the positions (as gaps) of each posting
-    skips F               of each word with several blocks two packed lists: their last ordinals
-                          (as gaps), and their largest frequencies
+    words F, words F at   texts, sorted
+    counts F              of each word the number of its postings
+    postings F, postings F at
+                          of each word two packed lists: ordinals (as gaps), frequencies - 1
+    positions F, positions F at
+                          of each word one packed list: the positions (as gaps) of each posting
     common F, common F at the common words of the field (`index.postings.pairs`), if it has any:
                           then there is "words F pairs", and so on, for their pairs, as for words
     values V              of each version the number or date; or the numbers of all keywords
     offsets V, keywords V, keywords V at
                           for keywords only: where each version begins in `values`; their texts
 
-What is packed, and what is stored, is checked when it is first read; all else at the beginning.
+Postings, positions, and what is stored are checked when they are first read; all else when the file
+is opened.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
-from functools import cached_property, lru_cache
+from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
-from typing import TypeVar, get_args, overload
+from typing import get_args, overload
 
 import numpy as np
 from numpy.typing import NDArray
 
 from driftline.index.documents.values import Kind, ValueKind
-from driftline.index.postings.dictionary import Dictionary, Entry
 from driftline.index.postings.packing import (
-    BLOCK,
     Numbers,
-    Packed,
     Places,
     edges,
     ranges,
     sums,
-    unpack_at,
     unpack_list,
     unpack_lists,
 )
 from driftline.index.postings.pairs import pair_of
 from driftline.index.postings.parts import RUN, WORD, Column, Keywords, Often, Run
-from driftline.index.postings.sections import Section, Sections
+from driftline.index.postings.sections import Sections
 from driftline.index.postings.stored import Block, document
 
-Scalar = TypeVar("Scalar", bound=np.generic)
-
-UNPACKED = 2
-"""Of this share of the packed bytes of a field, postings stay unpacked: they take four times as
-much then."""
+UNPACKED = 1
+"""Unpacked postings of a field take at most so many times the bytes of the packed ones."""
 
 BY_VERSION = 8
 """What one in so many versions has is kept by version: in a byte or two of each of them, in place
 of eight of each posting."""
 
-OBJECTS = 128
-"""A quarter of the bytes of the objects that hold the postings of a word."""
-
-ENTRIES_KEPT = 1 << 12
-"""Of so many words that were looked for it is remembered where they are, or that they are not
-there."""
-
-MANY = 8
-"""If the positions of one in so many versions are wanted, those of all are unpacked, and stay so.
-"""
+OBJECTS = 512
+"""Bytes of the objects that hold the postings of a word."""
 
 
 class Segment:
@@ -85,12 +72,11 @@ class Segment:
         self.first, self.count, self.size, self.text_fields, self.value_fields = about
         self.file_size, self.checksum = file.size, file.checksum
         self.verify = file.verify
-        self.times: NDArray[np.int64] = _array(file["times"], np.int64)
-        self.deleted: NDArray[np.bool_] = _array(file["deleted"], np.bool_)
+        self.times: NDArray[np.int64] = file["times"].array()
         self._ids = _Texts(file, "ids")
         self._stored = file["stored"]
-        self._stored_at = _array(file["stored at"], np.int64)
-        self._blocks = _array(file["blocks"], np.int64).reshape(-1, 2)
+        self._stored_at = file["stored at"].array()
+        self._blocks = file["blocks"].array().reshape(-1, 2)
         self._texts = [_TextField(file, number) for number in range(self.text_fields)]
         self._columns = [_column(file, i, kind) for i, kind in enumerate(self.value_fields)]
 
@@ -120,7 +106,8 @@ class Segment:
         return pairs.find(pair_of(first, second))
 
     def words(self, field: int, start: str) -> Iterator[str]:
-        return (entry.word for entry in self._texts[field].words.dictionary.entries(start))
+        texts = self._texts[field].words.texts
+        return map(texts.__getitem__, range(bisect_left(texts, start), len(texts)))
 
     def values(self, number: int) -> Column:
         return self._columns[number]
@@ -150,17 +137,13 @@ class Segment:
 class SegmentPostings:
     """The postings of a word, which are unpacked when they are asked for."""
 
-    def __init__(self, kept: _Words, entry: Entry) -> None:
-        self.count = entry.number
-        self._kept = kept
-        self._entry = entry
-
-    @property
-    def size(self) -> int:
-        """A quarter of what they take unpacked: their bytes in the file, and those by version."""
-        (begin, end), (first, last) = self._entry.postings, self._entry.positions
-        by_version = self._is_by_version * self._kept.versions // 4
-        return OBJECTS + end - begin + last - first + by_version
+    def __init__(self, words: _Words, number: int) -> None:
+        self.count = int(words.counts[number])
+        self._words = words
+        self._number = number
+        self._is_by_version = self.count * BY_VERSION >= words.versions
+        self.size = OBJECTS + 16 * self.count + self._is_by_version * words.versions
+        """About how many bytes they take unpacked."""
 
     @property
     def ordinals(self) -> Numbers:
@@ -176,34 +159,18 @@ class SegmentPostings:
             return None
         ordinals, middle = self._unpacked_ordinals()
         frequencies = self._unpacked_frequencies(middle)
-        often = np.zeros(self._kept.versions, np.min_scalar_type(frequencies.max()))
+        often = np.zeros(self._words.versions, np.min_scalar_type(frequencies.max()))
         often[ordinals] = frequencies
         return often
-
-    @property
-    def _is_by_version(self) -> bool:
-        return self.count * BY_VERSION >= self._kept.versions
 
     def positions(self, rows: Places) -> tuple[Numbers, Places]:
         begins = self._begins
         counts = begins[rows + 1] - begins[rows]
-        places = ranges(begins[rows], counts)
-        if len(rows) * MANY > self.count > BLOCK:
-            left_out = self._left_out.take(places)
-        else:
-            left_out = unpack_at(*self._packed_positions(), places)
-        return sums(left_out, counts), edges(counts)
-
-    def blocks(self) -> tuple[Numbers, Numbers]:
-        """Of each block of 128 postings the last ordinal, and the largest frequency."""
-        if self.count <= BLOCK:
-            return self.ordinals[-1:], self.frequencies.max(keepdims=True)
-        section, (begin, end) = self._kept.skips, self._entry.skips
+        section, at = self._words.positions, self._words.positions_at
+        begin, end = at[self._number : self._number + 2].tolist()
         section.check(begin, end)
-        number = -(-self.count // BLOCK)
-        lasts, middle = unpack_list(section.words, begin, number)
-        maxima, _ = unpack_list(section.words, middle, number)
-        return sums(lasts, np.array([number])), maxima
+        left_out, _ = unpack_list(section.bytes, begin, int(begins[-1]))
+        return sums(left_out[ranges(begins[rows], counts)], counts), edges(counts)
 
     @cached_property
     def _ordinals(self) -> tuple[Numbers, int]:
@@ -211,27 +178,17 @@ class SegmentPostings:
 
     def _unpacked_ordinals(self) -> tuple[Numbers, int]:
         """And where the frequencies begin."""
-        section, (begin, end) = self._kept.postings, self._entry.postings
+        section, at = self._words.postings, self._words.postings_at
+        begin, end = at[self._number : self._number + 2].tolist()
         section.check(begin, end)
-        left_out, middle = unpack_list(section.words, begin, self.count)
+        left_out, middle = unpack_list(section.bytes, begin, self.count)
         return sums(left_out, np.array([self.count])), middle
 
     def _unpacked_frequencies(self, begin: int) -> Numbers:
-        found, _ = unpack_list(self._kept.postings.words, begin, self.count)
-        found += np.uint32(1)
-        return found
-
-    @cached_property
-    def _left_out(self) -> Numbers:
-        """The gaps between all positions."""
-        found, _ = unpack_list(*self._packed_positions())
-        return found
-
-    def _packed_positions(self) -> tuple[Packed, int, int]:
-        """Where they are, from which byte on, and how many."""
-        section, (begin, end) = self._kept.positions, self._entry.positions
-        section.check(begin, end)
-        return section.words, begin, int(self._begins[-1])
+        less_one, _ = unpack_list(self._words.postings.bytes, begin, self.count)
+        frequencies: Numbers = less_one.astype(np.uint32)
+        frequencies += np.uint32(1)
+        return frequencies
 
     @cached_property
     def _begins(self) -> Places:
@@ -243,7 +200,7 @@ class _TextField:
     """The sections of a text field."""
 
     def __init__(self, file: Sections, number: int) -> None:
-        self.lengths: Numbers = _array(file[f"lengths {number}"], np.uint32)
+        self.lengths: Numbers = file[f"lengths {number}"].array()
         self.words = _Words(file, f"{number}", len(self.lengths))
         self.common: frozenset[str] = frozenset()
         self.pairs: _Words | None = None
@@ -262,60 +219,55 @@ class _Words:
 
     def __init__(self, file: Sections, which: str, versions: int) -> None:
         self.versions = versions
-        groups = _array(file[f"groups {which}"], np.int64).reshape(-1, 4)
-        words = file[f"words {which}"].whole()
-        self.dictionary = Dictionary(words, groups)
+        self.texts = _Texts(file, f"words {which}")
+        self.counts = file[f"counts {which}"].array()
         self.postings = file[f"postings {which}"]
+        self.postings_at = file[f"postings {which} at"].array()
         self.positions = file[f"positions {which}"]
-        self.skips = file[f"skips {which}"]
-        self.postings_bytes = len(words) + groups.nbytes + self.skips.size + self.postings.size
-        self._asked: dict[str, SegmentPostings] = {}
+        self.positions_at = file[f"positions {which} at"].array()
+        columns = self.counts, self.postings_at, self.positions_at
+        of_words = self.texts.size + sum(column.nbytes for column in columns)
+        self.postings_bytes = of_words + self.postings.size
+        self._asked: dict[str, SegmentPostings | None] = {}
         """The words that were asked for last, the last one at the end: words that are asked for are
-        asked for again, and then they are unpacked."""
-        self._entry = lru_cache(ENTRIES_KEPT)(self.dictionary.find)
-        self._room = (self.postings.size + self.positions.size) // UNPACKED
+        asked for again, and then they are unpacked. None: a word that is not there."""
+        self._room = (self.postings.size + self.positions.size) * UNPACKED
 
     def find(self, word: str) -> SegmentPostings | None:
         """The postings of a word, or pair."""
-        found = self._asked.pop(word, None)
-        if found is None:
-            entry = self._entry(word)
-            if entry is None:
-                return None
-            found = SegmentPostings(self, entry)
-            self._room -= found.size
+        if word in self._asked:
+            found = self._asked.pop(word)
+        else:
+            at = bisect_left(self.texts, word)
+            is_there = at < len(self.texts) and self.texts[at] == word
+            found = SegmentPostings(self, at) if is_there else None
+            self._room -= _size(found)
         self._asked[word] = found
         while self._room < 0:
-            self._room += self._asked.pop(next(iter(self._asked))).size
+            self._room += _size(self._asked.pop(next(iter(self._asked))))
         return found
 
     def runs(self) -> Iterator[Run]:
-        entries: list[Entry] = []
-        size = 0
-        for entry in self.dictionary.entries(""):
-            entries.append(entry)
-            size += WORD + entry.number + entry.positions[1] - entry.positions[0]
-            if size >= RUN:
-                yield self._run(entries)
-                entries, size = [], 0
-        if entries:
-            yield self._run(entries)
+        ends = edges(self.counts + np.diff(self.positions_at) + WORD)
+        begin, number = 0, len(self.texts)
+        while begin < number:
+            end = min(int(np.searchsorted(ends, ends[begin] + RUN)), number)
+            yield self._run(slice(begin, end))
+            begin = end
 
-    def _run(self, entries: Sequence[Entry]) -> Run:
-        first, last = entries[0], entries[-1]
-        self.postings.check(first.postings[0], last.postings[1])
-        self.positions.check(first.positions[0], last.positions[1])
-        counts = np.array([entry.number for entry in entries])
-        begins = np.array([entry.postings[0] for entry in entries])
-        left_out, middles = unpack_lists(self.postings.words, begins, counts)
-        frequencies, _ = unpack_lists(self.postings.words, middles, counts)
+    def _run(self, some: slice) -> Run:
+        first, last = some.start, some.stop
+        self.postings.check(*self.postings_at[[first, last]].tolist())
+        self.positions.check(*self.positions_at[[first, last]].tolist())
+        counts = self.counts[some].astype(np.intp)
+        left_out, middles = unpack_lists(self.postings.bytes, self.postings_at[some], counts)
+        frequencies, _ = unpack_lists(self.postings.bytes, middles, counts)
         frequencies += np.uint32(1)
         before = edges(frequencies)
-        ends = edges(counts)
-        begins = np.array([entry.positions[0] for entry in entries])
-        gaps, _ = unpack_lists(self.positions.words, begins, np.diff(before[ends]))
+        per_word = np.diff(before[edges(counts)])
+        gaps, _ = unpack_lists(self.positions.bytes, self.positions_at[some], per_word)
         return Run(
-            [entry.word for entry in entries],
+            self.texts[some],
             counts,
             sums(left_out, counts),
             frequencies,
@@ -323,12 +275,18 @@ class _Words:
         )
 
 
+def _size(found: SegmentPostings | None) -> int:
+    """The bytes of what is remembered of a word that was asked for."""
+    return OBJECTS if found is None else found.size
+
+
 class _Texts(Sequence[str]):
-    """Texts in a file."""
+    """Texts in a file; `size`: how many bytes they take."""
 
     def __init__(self, file: Sections, name: str) -> None:
         self._data = file[name].whole()
-        self._at = _array(file[f"{name} at"], np.int64)
+        self._at = file[f"{name} at"].array().data
+        self.size = len(self._data) + self._at.nbytes
 
     def __len__(self) -> int:
         return len(self._at) - 1
@@ -342,23 +300,14 @@ class _Texts(Sequence[str]):
     def __getitem__(self, index: int | slice) -> str | list[str]:
         if isinstance(index, slice):
             return [self[i] for i in range(len(self))[index]]
-        number = range(len(self))[index]
-        return str(self._data[self._at[number] : self._at[number + 1]], "utf-8")
+        return str(self._data[self._at[index] : self._at[index + 1]], "utf-8")
 
 
 def _column(file: Sections, number: int, kind: ValueKind) -> Column:
-    section = file[f"values {number}"]
-    if kind is Kind.NUMBER:
-        return _array(section, np.float64)
-    if kind is Kind.DATE:
-        return _array(section, np.int64)
-    offsets: Places = _array(file[f"offsets {number}"], np.int64)
-    return Keywords(offsets, _array(section, np.uint32), _Texts(file, f"keywords {number}"))
-
-
-def _array(section: Section, kind: type[Scalar]) -> NDArray[Scalar]:
-    """A section that is an array of numbers."""
-    return np.frombuffer(section.whole(), kind)
+    values = file[f"values {number}"].array()
+    if kind is not Kind.KEYWORD:
+        return values
+    return Keywords(file[f"offsets {number}"].array(), values, _Texts(file, f"keywords {number}"))
 
 
 def _about(about: object) -> tuple[int, int, int, int, tuple[ValueKind, ...]]:

@@ -26,7 +26,7 @@ from driftline.index.postings.packing import Numbers, Places, edges, ranges
 from driftline.index.postings.parts import RUN, WORD, Column, Keywords, Run
 from driftline.index.postings.stored import blocks
 
-Scalar = TypeVar("Scalar", np.uint32, np.int64, np.float64, np.bool_)
+Scalar = TypeVar("Scalar", np.uint32, np.int64, np.float64)
 Number = TypeVar("Number", np.float64, np.int64)
 
 RECENT = 1 << 10
@@ -42,7 +42,6 @@ class Tail:
         self.text_fields = text_fields
         self.value_fields = tuple(value_fields)
         self._times = _Growing(np.dtype(np.int64))
-        self._deleted = _Growing(np.dtype(np.bool_))
         self._texts = [_Texts() for _ in range(text_fields)]
         self._values = [_values(kind) for kind in value_fields]
         self._ids: list[str] = []
@@ -56,7 +55,6 @@ class Tail:
         for column, value in zip(self._values, version.values, strict=True):
             column.add(value)
         self._times.append(time)
-        self._deleted.append(version.deleted)
         self._ids.append(version.id)
         self._stored.append(version.stored)
         self.count = ordinal + 1
@@ -68,10 +66,6 @@ class Tail:
     @property
     def times(self) -> NDArray[np.int64]:
         return self._times.view()
-
-    @property
-    def deleted(self) -> NDArray[np.bool_]:
-        return self._deleted.view()
 
     def lengths(self, field: int) -> Numbers:
         return self._texts[field].lengths.view()

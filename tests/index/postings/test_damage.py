@@ -22,15 +22,13 @@ def data(tmp_path: Path) -> bytes:
 
 
 @pytest.mark.parametrize("page", [64, 1 << 16])
-def test_a_flipped_bit_is_found_or_changes_nothing(
-    page: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_flipped_bit_is_found(page: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sections, "PAGE", page)
     monkeypatch.setattr(pairs, "COMMON", 20)
     write([tail_of(5, ROWS)], tmp_path / "good")
     data = (tmp_path / "good").read_bytes()
     errors: list[str] = []
-    places = range(0, len(data), 31)
+    places = [at for at in range(0, len(data), 31) if not 40 <= at < 64]  # nothing is there
     for number, at in enumerate(places):
         path = tmp_path / f"{number % 2}"
         path.write_bytes(data[:at] + bytes([data[at] ^ 1 << number % 8]) + data[at + 1 :])
@@ -38,7 +36,7 @@ def test_a_flipped_bit_is_found_or_changes_nothing(
             check(Segment(path), 5, ROWS)
         except DamagedSegment as error:
             errors.append(str(error))
-    assert len(errors) > 0.9 * len(places)
+    assert len(errors) == len(places)
     assert all("is damaged" in error and "made anew" in error for error in errors)
 
 
@@ -58,7 +56,7 @@ def test_a_damaged_part_is_not_merged(tmp_path: Path, data: bytes) -> None:
     good = Segment(tmp_path / "good")
     postings = good.postings(0, next(good.words(0, "")))
     assert postings is not None
-    at = data.index(postings._kept.postings.read(0, 64))
+    at = data.index(postings._words.postings.read(0, 64))
     path = tmp_path / "bad"
     path.write_bytes(data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :])
     bad = Segment(path)
@@ -70,8 +68,8 @@ def test_a_damaged_part_is_not_merged(tmp_path: Path, data: bytes) -> None:
 def test_a_file_of_another_version_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sections, "FORMAT", 2)
+    monkeypatch.setattr(sections, "FORMAT", 3)
     write([tail_of(0, ROWS)], tmp_path / "new")
     monkeypatch.undo()
-    with pytest.raises(OtherFormat, match="format 2, not 1"):
+    with pytest.raises(OtherFormat, match="format 3, not 2"):
         Segment(tmp_path / "new")

@@ -1,4 +1,4 @@
-"""Lists come back as they were packed: one, many, whole, or some blocks of them."""
+"""Lists come back as they were packed: one or many, from anywhere in a file."""
 
 import numpy as np
 import pytest
@@ -7,82 +7,48 @@ from hypothesis import strategies as st
 
 from driftline.index.postings import packing
 from driftline.index.postings.packing import (
-    BLOCK,
-    SLACK,
     Numbers,
-    Packed,
-    block_lasts,
-    block_maxima,
     edges,
     gaps,
-    pack,
+    narrow_edges,
     pack_lists,
     sums,
-    unpack,
-    unpack_at,
+    unpack_list,
     unpack_lists,
 )
 
-numbers = st.integers(0, 32).flatmap(lambda width: st.integers(0, (1 << width) - 1))
-short = st.lists(numbers, max_size=6)
-long = st.builds(
-    lambda pattern, times: (pattern * times)[:600], st.lists(numbers, min_size=1), st.just(600)
-)
-lists = st.lists(short | long, max_size=5)
+numbers = st.sampled_from([0, 8, 16, 32]).flatmap(lambda width: st.integers(0, (1 << width) - 1))
+lists = st.lists(st.lists(numbers, max_size=6), max_size=5)
 
 
-@pytest.fixture(params=[1, 1 << 14], autouse=True)
-def _portions(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The same however much is worked off at once; at least a block is."""
-    monkeypatch.setattr(packing, "_AT_ONCE", max(request.param, BLOCK))
+@pytest.fixture(params=[0, 3, 256], autouse=True)
+def _long(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same whether lists are copied one by one or together."""
+    monkeypatch.setattr(packing, "_LONG", request.param)
 
 
 def array(values: list[int]) -> Numbers:
     return np.array(values, np.uint32)
 
 
-def in_words(data: bytes, begin: int) -> Packed:
-    """Packed lists somewhere in memory, with anything before and behind them."""
-    size = begin + len(data)
-    return np.frombuffer(bytes([165]) * begin + data + b"\xff" * (SLACK + -size % 8), "<u8")
-
-
-@given(short | long)
-def test_a_list_comes_back(values: list[int]) -> None:
-    data = pack(array(values), ascending=False)
-    assert unpack(data, len(values), ascending=False).tolist() == values
-
-
-@given(short | long)
-def test_an_ascending_list_comes_back(values: list[int]) -> None:
-    ascending = sorted(set(values))
-    data = pack(array(ascending), ascending=True)
-    assert unpack(data, len(ascending), ascending=True).tolist() == ascending
-
-
-def test_neighbours_take_no_bits() -> None:
-    assert pack(np.arange(1000, dtype=np.uint32), ascending=True) == bytes(8)
-    assert pack(np.ones(1000, np.uint32), ascending=False) == (b"\1" * 8) + b"\xff" * 125
-
-
 @given(lists, st.integers(0, 20))
-def test_many_lists_come_back_from_anywhere(values: list[list[int]], begin: int) -> None:
+def test_lists_come_back_from_anywhere(values: list[list[int]], begin: int) -> None:
     counts = np.array([len(some) for some in values], np.intp)
-    flat = array([value for some in values for value in some])
-    data, places = pack_lists(flat, counts)
-    assert data.tobytes() == b"".join(pack(array(some), ascending=False) for some in values)
-    assert places[-1] == len(data)
-    found, ends = unpack_lists(in_words(data.tobytes(), begin), begin + places[:-1], counts)
-    assert found.tolist() == flat.tolist()
+    packed, places = pack_lists(array([value for some in values for value in some]), counts)
+    assert places[-1] == len(packed)
+    data = np.concatenate([np.full(begin, 165, np.uint8), packed, np.full(9, 255, np.uint8)])
+    found, ends = unpack_lists(data, begin + places[:-1], counts)
+    assert found.tolist() == [value for some in values for value in some]
     assert ends.tolist() == (begin + places[1:]).tolist()
+    for some, at, after in zip(values, places, places[1:], strict=False):
+        one, end = unpack_list(data, begin + int(at), len(some))
+        assert (one.tolist(), end) == (some, begin + after)
 
 
-@given((short | long).filter(len), st.integers(0, 20), st.lists(st.integers(0, 599), max_size=9))
-def test_some_values_come_back(values: list[int], begin: int, some: list[int]) -> None:
-    places = [place % len(values) for place in some]
-    data = in_words(pack(array(values), ascending=False), begin)
-    found = unpack_at(data, begin, len(values), np.array(places, np.intp))
-    assert found.tolist() == [values[place] for place in places]
+def test_a_list_takes_the_bytes_of_its_largest_value() -> None:
+    for largest, size in ((0, 1), (1, 1001), (255, 1001), (256, 2001), (65_536, 4001)):
+        data, _ = pack_lists(array([largest] + [0] * 999), np.array([1000]))
+        assert len(data) == size
 
 
 @given(lists)
@@ -100,11 +66,9 @@ def test_gaps_of_several_lists_say_what_each_leaves_out(values: list[list[int]])
     assert sums(gaps(flat, counts), counts).tolist() == flat.tolist()
 
 
-@given(lists)
-def test_the_last_and_the_largest_value_of_each_block(values: list[list[int]]) -> None:
-    blocks = [some[at : at + BLOCK] for some in values for at in range(0, len(some), BLOCK)]
-    counts = np.array([len(some) for some in values], np.intp)
-    flat = array([value for some in values for value in some])
-    assert block_lasts(flat, counts).tolist() == [block[-1] for block in blocks]
-    assert block_maxima(flat, counts).tolist() == [max(block) for block in blocks]
-    assert edges(counts)[-1] == len(flat)
+def test_where_lists_begin_takes_64_bits_only_if_it_has_to() -> None:
+    for last, kind in ((2**32 - 1, np.uint32), (2**32, np.intp)):
+        found = narrow_edges(np.array([7, last - 7]))
+        assert found.dtype == np.dtype(kind)
+        assert found.tolist() == [0, 7, last]
+        assert edges(np.array([7, last - 7])).tolist() == [0, 7, last]

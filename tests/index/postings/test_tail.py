@@ -35,13 +35,12 @@ def test_a_tail_with_many_versions() -> None:
     check(tail_of(0, some), 0, some)
 
 
-Array = NDArray[np.uint32] | NDArray[np.int64] | NDArray[np.float64] | NDArray[np.bool_]
+Array = NDArray[np.uint32] | NDArray[np.int64] | NDArray[np.float64]
 
 
 def arrays_of(tail: Tail) -> Iterator[Array]:
     """The arrays that one can get of a tail now."""
     yield tail.times
-    yield tail.deleted
     for field in range(TEXT_FIELDS):
         yield tail.lengths(field)
         for word in list(tail.words(field, ""))[:9]:
@@ -85,7 +84,7 @@ def test_what_was_read_does_not_change(recent: int, monkeypatch: pytest.MonkeyPa
 
 def test_nobody_can_write_into_what_was_given_out() -> None:
     tail = tail_of(0, many_rows(3, seed=3))
-    for array in (tail.times, tail.deleted, tail.lengths(0), tail.values(1), tail.values(2)):
+    for array in (tail.times, tail.lengths(0), tail.values(1), tail.values(2)):
         assert not isinstance(array, Keywords)
         with pytest.raises(ValueError, match="read-only"):
             array[0] = 1
