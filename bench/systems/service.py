@@ -1,7 +1,7 @@
 """A service under measurement: a real `driftline serve`, as a user starts it.
 
 It has a process group of its own, a free port, and a state directory that is removed. What its
-processes take is read from outside, and what it tells of itself from `GET /figures`.
+processes take is read from outside, and what it tells of itself from `GET /metrics`.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import select
 import signal
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -23,6 +23,7 @@ import psutil
 
 from driftline.bench.systems.running import Running
 from driftline.engine.errors import Unavailable
+from driftline.serve.http.metrics import figures_in
 
 STARTS_WITHIN_S = 60.0
 ENDS_WITHIN_S = 20.0
@@ -67,9 +68,8 @@ class ServedIndex(Running):
 
     def figures(self) -> dict[str, dict[str, float]]:
         """What it tells of itself, by part."""
-        with urlopen(f"{self.url}/figures", timeout=10) as answer:
-            found: Mapping[str, dict[str, dict[str, float]]] = json.load(answer)
-        return found["figures"]
+        with urlopen(f"{self.url}/metrics", timeout=10) as answer:
+            return figures_in(answer.read().decode())
 
     def processes(self) -> dict[str, psutil.Process]:
         """Its processes by their roles. Copies that write a checkpoint do not count."""

@@ -32,8 +32,8 @@ from driftline.serve.gateway.server import Listening, bound
 from driftline.serve.hosting import keyvalues
 from driftline.serve.hosting.config import ViewSpec
 from driftline.serve.http.access import Access, check_exposure
-from driftline.serve.http.flows import flow_application
-from driftline.serve.http.settings import Settings
+from driftline.serve.http.flow_application import flow_application
+from driftline.serve.http.operations import Settings
 from driftline.serve.running.deployment import Deploy, Serving, on_this_machine
 from driftline.serve.running.in_cluster import InCluster
 from driftline.serve.running.run import run_service

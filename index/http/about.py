@@ -8,10 +8,9 @@ from driftline.engine.ui.near import did_you_mean
 from driftline.index.documents.schema import ID_BYTES_MAX, Collection, Schema
 from driftline.serve.errors import Refused
 from driftline.serve.gateway.backend import Backend
-from driftline.serve.http.content.jsons import Json
-from driftline.serve.http.content.parameters import Parameter, within
-from driftline.serve.http.operations import Call
-from driftline.serve.http.settings import Settings
+from driftline.serve.http.content import Json
+from driftline.serve.http.operations import Call, Settings
+from driftline.serve.http.parameters import Parameter, within
 from driftline.serve.views.hosted import Answer, Question
 
 VIEW = "documents"

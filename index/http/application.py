@@ -10,18 +10,15 @@ from starlette.types import ASGIApp
 
 from driftline.index.documents.schema import Collection, Schema, StoredField, TextField
 from driftline.index.http.about import COLLECTION, Index
-from driftline.index.http.bulk import bulk_operation
-from driftline.index.http.changes import change_operation
+from driftline.index.http.events import change_operation, watch_operations
 from driftline.index.http.reading import read_operations
 from driftline.index.http.shapes import COLLECTIONS
-from driftline.index.http.watching import watch_operations
-from driftline.index.http.writing import write_operations
+from driftline.index.http.writing import bulk_operation, write_operations
 from driftline.serve.gateway.backend import Backend
 from driftline.serve.http.application import build
-from driftline.serve.http.content.jsons import Json, dumps
-from driftline.serve.http.operations import Call, Operation, json_answer
-from driftline.serve.http.reads.times import now
-from driftline.serve.http.settings import Settings
+from driftline.serve.http.content import Json, dumps, json_answer
+from driftline.serve.http.operations import Call, Operation, Settings
+from driftline.serve.http.reads import now
 
 TEXT = (
     "A search index whose answers are as of a T. A write answers with a label; `after=LABEL` reads "

@@ -1,24 +1,37 @@
-"""Reads of an index: search, count, explain, more like this, and documents, each as of a T."""
+"""Reads of an index: search, count, explain, more like this, and documents, each as of a T.
+
+The hits of several shards are merged into one list, which goes on by a cursor, as of the same T.
+
+>>> cursor = Cursor(7, 3, 0.5, 2, None)
+>>> text = encode(cursor, b"documents cat")
+>>> decode(text, b"documents cat") == cursor
+True
+"""
 
 from __future__ import annotations
 
 import json
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from html import escape
+from math import isfinite
+from typing import NamedTuple
 
 from starlette.responses import Response
 
 from driftline.engine.errors import MalformedMessage
+from driftline.engine.labels import INFINITY
 from driftline.engine.ui.near import did_you_mean
 from driftline.engine.wire.codec import pack
 from driftline.index.documents.schema import Collection
 from driftline.index.http import shapes
 from driftline.index.http.about import ID, Index
-from driftline.index.http.cursors import LENGTH_MAX, Cursor, decode, encode
-from driftline.index.http.hits import Found, shown, together, total
 from driftline.index.query.parsing import LENGTH_MAX as QUERY_LENGTH_MAX
-from driftline.index.search.places import Sort
+from driftline.index.search.places import Place, Sort, order
 from driftline.serve.errors import Refused
-from driftline.serve.http.content.jsons import Json, dumps
-from driftline.serve.http.content.parameters import (
+from driftline.serve.http.content import Json, dumps, json_answer, plain
+from driftline.serve.http.operations import Call, Operation
+from driftline.serve.http.parameters import (
     AFTER,
     AT,
     Parameter,
@@ -27,14 +40,19 @@ from driftline.serve.http.content.parameters import (
     whole,
     within,
 )
-from driftline.serve.http.operations import Call, Operation, json_answer
-from driftline.serve.http.reads.changes import plain
-from driftline.serve.http.reads.times import as_of
+from driftline.serve.http.reads import as_of, opened, refusal, sealed
 from driftline.serve.views.hosted import Answer
 from driftline.serve.views.tokens import token_of
 
 LIMIT_MAX, SNIPPETS_MAX = 1000, 100
 """Hits of one answer; and of one with snippets."""
+FACET_VALUES_MAX = 100
+"""Values of a facet that are shown: those that are most frequent."""
+
+CURSOR_LENGTH_MAX = 4096
+"""Characters of a cursor: a keyword by which results are sorted has 1024 bytes at most."""
+
+_SAME = "q, sort and collection"
 
 Q = Parameter[str](
     "q",
@@ -54,10 +72,10 @@ LIMIT = Parameter[int](
 )
 CURSOR = Parameter[str](
     "cursor",
-    within(LENGTH_MAX),
+    within(CURSOR_LENGTH_MAX),
     "",
     "Go on where an answer to the same query ended, as of the same T.",
-    {"type": "string", "maxLength": LENGTH_MAX},
+    {"type": "string", "maxLength": CURSOR_LENGTH_MAX},
 )
 SORT = Parameter[str](
     "sort",
@@ -263,3 +281,153 @@ def _sort(text: str) -> tuple[Sort | None, str]:
         return None, ""
     descending = text.startswith("-")
     return Sort(0, descending), text[descending:]
+
+
+class Piece(NamedTuple):
+    """A piece of a text, as `index.search.results.snippets.Snippet`."""
+
+    text: str
+    start: int
+    more: bool
+    marks: Sequence[tuple[int, int]]
+
+
+class Hit(NamedTuple):
+    """A document that was found."""
+
+    id: str
+    place: Place
+    stored: bytes
+    pieces: Mapping[str, Piece]
+
+
+class Found(NamedTuple):
+    """What all shards have found."""
+
+    total: int
+    hits: list[Hit]
+    facets: dict[str, list[tuple[str, int]]]
+
+
+def together(answers: Iterable[Answer], limit: int, sort: Sort | None = None) -> Found:
+    """The answers of shards as one. Raises MalformedMessage."""
+    total = 0
+    hits: list[Hit] = []
+    counts: dict[str, Counter[str]] = {}
+    for answer in answers:
+        match answer:
+            case {"total": int(number), "hits": (*ranked,), "facets": {**facets}}:
+                total += number
+                hits += map(_hit, ranked)
+                for name, found in facets.items():
+                    counts.setdefault(str(name), Counter()).update(_counts(found))
+            case _:
+                raise MalformedMessage("a searcher has answered something else")
+    hits.sort(key=lambda hit: order(hit.place, sort))  # of lists that are sorted: a merge
+    return Found(total, hits[:limit], {name: _most(found) for name, found in counts.items()})
+
+
+def total(answers: Iterable[Answer]) -> int:
+    """How many documents all shards have found. Raises MalformedMessage."""
+    found = 0
+    for answer in answers:
+        number = answer.get("total")
+        if not isinstance(number, int):
+            raise MalformedMessage("a searcher has answered something else")
+        found += number
+    return found
+
+
+def shown(hit: Hit, fields: Sequence[str], with_snippet: bool) -> dict[str, Json]:
+    """A hit as JSON."""
+    found: dict[str, Json] = {
+        "id": hit.id,
+        "score": hit.place.score,
+        "label": token_of(hit.place.time + 1),
+    }
+    if with_snippet:
+        found["snippet"] = marked(hit.pieces)
+    if fields:
+        document = json.loads(hit.stored)
+        found["fields"] = {name: document[name] for name in fields if name in document}
+    return found
+
+
+def marked(pieces: Mapping[str, Piece]) -> str:
+    """One text of the pieces of a document's fields: HTML, in which `<mark>` is all markup.
+
+    That with the most marks; of several such the longest; of several such the first.
+    """
+    if not pieces:
+        return ""
+    piece = max(pieces.values(), key=lambda each: (len(each.marks), len(each.text)))
+    text: list[str] = ["…"] if piece.start else []
+    at = 0
+    for start, end in piece.marks:
+        text += (escape(piece.text[at:start]), "<mark>", escape(piece.text[start:end]), "</mark>")
+        at = end
+    text.append(escape(piece.text[at:]))
+    return "".join((*text, "…" if piece.more else ""))
+
+
+def _most(counts: Counter[str]) -> list[tuple[str, int]]:
+    ordered = sorted(counts.items(), key=lambda each: (-each[1], each[0]))
+    return ordered[:FACET_VALUES_MAX]
+
+
+def _counts(found: object) -> dict[str, int]:
+    if not isinstance(found, dict):
+        raise MalformedMessage("a searcher has answered something else")
+    return {str(value): int(count) for value, count in found.items()}
+
+
+def _hit(found: object) -> Hit:
+    match found:
+        case {
+            "id": str(id),
+            "score": float(score),
+            "time": int(time),
+            "value": (None | str() | int() | float()) as value,
+            "stored": bytes(stored),
+            "snippets": {**pieces},
+        }:
+            place = Place(score, time, value)
+            return Hit(id, place, stored, {str(name): _piece(p) for name, p in pieces.items()})
+    raise MalformedMessage("a searcher has answered something else")
+
+
+def _piece(found: object) -> Piece:
+    match found:
+        case {"text": str(text), "start": int(start), "more": bool(more), "marks": (*marks,)}:
+            return Piece(text, start, more, [(int(begin), int(end)) for begin, end in marks])
+    raise MalformedMessage("a searcher has answered something else")
+
+
+class Cursor(NamedTuple):
+    """`time`: the T of the results; `seen`: how many of them the client has; the score, the label
+    time and the value of the last one."""
+
+    time: int
+    seen: int
+    score: float
+    label_time: int
+    value: str | int | float | None
+
+
+def encode(cursor: Cursor, query: bytes) -> str:
+    """The text of a cursor. `query`: differs where results or their order do."""
+    return sealed(tuple(cursor), query)
+
+
+def decode(text: str, query: bytes) -> Cursor:
+    """Decode `encode`. Raises Refused."""
+    match opened(text, query, _SAME):
+        case (
+            int(time),
+            int(seen),
+            float(score),
+            int(label_time),
+            (None | str() | int() | float()) as value,
+        ) if 0 <= time <= INFINITY and isfinite(score):
+            return Cursor(time, seen, score, label_time, value)
+    raise refusal(_SAME)

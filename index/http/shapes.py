@@ -7,10 +7,10 @@ from collections.abc import Mapping
 from driftline.index.documents.schema import Collection, StoredField, TextField
 from driftline.index.documents.values import Kind
 from driftline.index.http.about import ID_SCHEMA
-from driftline.serve.http.content.jsons import Json
-from driftline.serve.http.content.parameters import TOKEN
+from driftline.serve.http.content import Json
 from driftline.serve.http.openapi import event_stream
 from driftline.serve.http.operations import Body, Item
+from driftline.serve.http.parameters import TOKEN
 
 DOCUMENT: dict[str, Json] = {"type": "object", "not": {"required": ["id"]}}
 """A document of a collection that is not known here."""

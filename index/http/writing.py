@@ -1,15 +1,24 @@
-"""Writes of documents, one by one: checked before they are handed over, so the log has none that
-the flow cannot take.
+"""Writes of documents, one by one and in bulks.
+
+A write is checked before it is handed over: the log has none that the flow cannot take.
 
 A write is answered when it is durable. Only one with a condition or a key has to wait for what
 becomes of it.
+
+`POST /documents:bulk` has many writes in one request, each a line, with a line for each in answer.
+Lines come in, writes are under way and answers go out at the same time; all three are bounded, so
+that a client which does not read is held back, and nothing else is. Writes of one document are done
+one after the other, in the order of their lines. A bad line is reported, and the others are taken.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Mapping
+from contextlib import suppress
 
 from starlette.responses import Response
+from starlette.types import Message, Receive, Scope, Send
 
 from driftline.index.documents.schema import Collection, DocumentRefused, DocumentTooLarge
 from driftline.index.documents.versions import Told, told
@@ -22,12 +31,29 @@ from driftline.index.documents.writes import (
     outcome_of,
 )
 from driftline.index.http.about import ID, Index
-from driftline.index.http.shapes import DOCUMENT, WRITTEN, document_schema
+from driftline.index.http.shapes import (
+    BULK,
+    BULK_ANSWER,
+    DOCUMENT,
+    NDJSON,
+    WRITTEN,
+    document_schema,
+)
 from driftline.serve.errors import Refused
-from driftline.serve.http.content.jsons import Json, dumps, loads
-from driftline.serve.http.content.parameters import TOKEN, Parameter, choice, within
-from driftline.serve.http.operations import Body, Call, Operation, json_answer
+from driftline.serve.http.content import Json, described, dumps, json_answer, loads, received
+from driftline.serve.http.operations import Body, Call, Operation
+from driftline.serve.http.parameters import TOKEN, Parameter, choice, within
 from driftline.serve.views.tokens import time_of, token_of
+
+ANSWERS_BYTES_MAX = 8 << 20
+"""Answers that wait for a client that sends all before it reads: some 100,000."""
+
+SERVICE_ENDS = Refused(
+    "unavailable",
+    "the service ends: this line and later ones may have been stored, or not; send them again",
+)
+
+_FIRST_PAUSE_S, _PAUSE_MAX_S = 0.005, 0.25
 
 NO_LABEL = "none"
 
@@ -169,3 +195,233 @@ def write_operations(index: Index) -> list[Operation]:
             tag="documents",
         ),
     ]
+
+
+class Bulk:
+    """The answer to a bulk."""
+
+    def __init__(self, index: Index, collection: Collection, key: str, visible: bool) -> None:
+        self._index = index
+        self._collection = collection
+        self._key = key
+        self._visible = visible
+        self._settings = index.settings
+        self._under_way: asyncio.Queue[tuple[int, asyncio.Task[bytes] | bytes] | None] = (
+            asyncio.Queue(index.settings.window)
+        )
+        """(number of a line, its answer), in the order of lines; None: there are no more."""
+        self._answered = 0
+        """The number of the last line whose answer is there."""
+        self._of_id: dict[str, asyncio.Task[bytes]] = {}
+        """The last write of each document that has one under way."""
+        self._last = 0
+        """The largest T of an answer."""
+        self._answers = bytearray()
+        self._all = False
+        self._changed = asyncio.Event()
+        """There are answers to be sent."""
+        self._sent = asyncio.Event()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        headers = {"content-type": NDJSON, "cache-control": "no-store", "x-accel-buffering": "no"}
+        pairs = [(name.encode(), value.encode()) for name, value in headers.items()]
+        await send({"type": "http.response.start", "status": 200, "headers": pairs})
+        tasks = [
+            asyncio.ensure_future(work)
+            for work in (self._read(receive), self._collect(), self._send(send))
+        ]
+        ends = False
+        try:
+            for task in asyncio.as_completed(tasks):
+                await task
+        except asyncio.CancelledError:  # nobody else cancels it: the service ends
+            ends = True
+        finally:
+            under_way = [*tasks, *self._of_id.values()]
+            for each in under_way:
+                each.cancel()
+            await asyncio.gather(*under_way, return_exceptions=True)
+        if ends and tasks[-1].cancelled():
+            last = bytes(self._answers) + _problem(self._answered + 1, "", SERVICE_ENDS)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(0):  # if there is room at once
+                    await send(_part(last, more=False))
+
+    async def _read(self, receive: Receive) -> None:
+        """Begin the writes of the lines."""
+        number = 0
+        settings = self._settings
+        try:
+            async for line in lines(receive, settings.body_bytes_max, settings.idle_s):
+                number += 1
+                if line is None:
+                    text = f"the line has more than {settings.body_bytes_max} bytes"
+                    problem = _problem(number, "", Refused("large", text))
+                    await self._under_way.put((number, problem))
+                elif line.strip():
+                    await self._under_way.put((number, self._begin(number, line)))
+                    await asyncio.sleep(0)  # others have their turn
+        except Refused as error:
+            await self._under_way.put((number + 1, _problem(number + 1, "", error)))
+        await self._under_way.put(None)
+
+    def _begin(self, number: int, line: bytes) -> asyncio.Task[bytes] | bytes:
+        id = ""
+        try:
+            id, document = _taken(loads(line))
+            content = checked(self._collection, id, document)
+        except Refused as error:
+            return _problem(number, id, error)
+        key = f"{self._key}/{number}" if self._key else ""
+        write = Write(self._collection.name, id, content, None, key)
+        task = asyncio.ensure_future(self._write(number, write, self._of_id.get(id)))
+        self._of_id[id] = task
+        task.add_done_callback(lambda done: self._done(id, done))
+        return task
+
+    def _done(self, id: str, task: asyncio.Task[bytes]) -> None:
+        if self._of_id.get(id) is task:
+            del self._of_id[id]
+
+    async def _write(self, number: int, write: Write, before: Awaitable[bytes] | None) -> bytes:
+        if before is not None:
+            await before
+        loop = asyncio.get_running_loop()
+        pause, until = _FIRST_PAUSE_S, loop.time() + self._settings.idle_s
+        while True:
+            try:
+                answer = await written(self._index, write)
+            except Refused as error:
+                if error.code != "busy" or loop.time() > until:
+                    return _problem(number, write.id, error)
+                await asyncio.sleep(pause)  # the flow is held back, and so is the client
+                pause = min(2 * pause, _PAUSE_MAX_S)
+            else:
+                label = answer["label"]
+                assert isinstance(label, str)
+                self._last = max(self._last, time_of(label))
+                return dumps(answer) + b"\n"
+
+    async def _collect(self) -> None:
+        """Put the answers together, in the order of lines."""
+        while (next_one := await self._under_way.get()) is not None:
+            number, answer = next_one
+            self._answers += answer if isinstance(answer, bytes) else await answer
+            self._answered = number
+            self._changed.set()
+            while len(self._answers) > ANSWERS_BYTES_MAX:
+                self._sent.clear()
+                await self._sent.wait()
+        if self._visible and self._last:
+            try:
+                await self._index.visible(self._collection, self._last, self._settings.within_s)
+            except Refused as error:
+                self._answers += dumps(described(error)) + b"\n"
+        self._all = True
+        self._changed.set()
+
+    async def _send(self, send: Send) -> None:
+        while not self._all or self._answers:
+            await self._changed.wait()
+            self._changed.clear()
+            if data := bytes(self._answers):
+                await send(_part(data))
+                del self._answers[: len(data)]  # not before: what has no room yet may be the end
+            self._sent.set()
+        await send(_part(b"", more=False))
+
+
+def _part(data: bytes, more: bool = True) -> Message:
+    return {"type": "http.response.body", "body": data, "more_body": more}
+
+
+async def lines(receive: Receive, most: int, idle_s: float) -> AsyncIterator[bytes | None]:
+    """The lines of a body, as they come; None for one that is too long.
+
+    Raises Refused if nothing comes for too long, and ClientLeft.
+    """
+    rest = bytearray()
+    skips = False
+    more = True
+    while more:
+        message = await received(receive, idle_s, f"nothing has come for {idle_s:g} s")
+        more = message.get("more_body", False)
+        *whole, last = bytes(message.get("body", b"")).split(b"\n")
+        for piece in whole:
+            rest += piece
+            if skips:
+                skips = False
+            elif len(rest) > most:
+                yield None
+            else:
+                yield bytes(rest)
+            rest.clear()
+        if not skips:
+            rest += last
+            if len(rest) > most:
+                skips = True
+                rest.clear()
+                yield None
+    if rest:
+        yield bytes(rest)
+
+
+_LINE = '{"id": ..., and the fields}, or {"delete": id}'
+
+
+def _lacks(line: object) -> str:
+    """Why a line is no write."""
+    match line:
+        case {"delete": _}:
+            return 'beside "delete" there is nothing else'
+        case {**_fields}:
+            return 'this has neither "id" nor "delete"'
+        case [*_]:
+            return "a list of documents is sent as several lines, without [ and ]"
+    return "this is no object"
+
+
+def _taken(line: object) -> tuple[str, object]:
+    """The id and the document of a line; None: it is to be deleted. Raises Refused."""
+    document: object = None
+    match line:
+        case {"delete": id, **rest} if not rest:
+            pass
+        case {"id": id, **fields}:
+            document = fields
+        case _:
+            raise Refused("invalid", f"a line is {_LINE}: {_lacks(line)}")
+    if not isinstance(id, str):
+        raise Refused("invalid", "the id is no text", {"field": "id"})
+    try:
+        id.encode()
+    except UnicodeEncodeError:  # no answer could name it
+        raise Refused("invalid", "the id has half a character", {"field": "id"}) from None
+    return id, document
+
+
+def _problem(number: int, id: str, error: Refused) -> bytes:
+    told: Mapping[str, Json] = {"line": number, **({"id": id} if id else {}), **described(error)}
+    return dumps(told) + b"\n"
+
+
+def bulk_operation(index: Index) -> Operation:
+    """`POST /documents:bulk`."""
+
+    async def bulk(call: Call) -> Bulk:
+        return Bulk(index, index.collection(call), call[KEY], call[WAIT] == "visible")
+
+    return Operation(
+        "POST",
+        "/documents:bulk",
+        bulk,
+        "bulk",
+        "Put and delete many documents; a line in answer to each line, in order.",
+        (KEY, WAIT),
+        "write",
+        BULK,
+        BULK_ANSWER,
+        (404, 408),
+        streams=True,
+        tag="documents",
+    )

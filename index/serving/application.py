@@ -12,7 +12,7 @@ from driftline.index.http.page.routes import page_routes
 from driftline.index.serving.definition import VIEW, schema_in
 from driftline.serve.gateway.backend import Backend
 from driftline.serve.hosting.config import ViewSpec
-from driftline.serve.http.settings import Settings
+from driftline.serve.http.operations import Settings
 
 _MAKE = "driftline.index.serving.shards:make"
 """By name: the process of the gateway has no need of it."""

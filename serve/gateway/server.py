@@ -14,13 +14,18 @@ from starlette.types import ASGIApp
 
 from driftline.engine.errors import Unavailable
 from driftline.engine.events import about, log
-from driftline.serve.gateway.heads import BoundedHttp
 from driftline.serve.gateway.service import Service
 
 BACKLOG = 1024
 
 GRACE_S = 5
 """How long requests may take that are under way when the server ends."""
+
+CONNECTIONS_MAX = 4096
+"""Further requests are answered 503 while there are so many connections."""
+
+UNREAD_S = 60.0
+"""A client that reads nothing for so long, though it is sent something, is cut off."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +53,7 @@ def bound(listening: Listening) -> tuple[socket.socket, Listening]:
     found = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     try:
         found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        cut_off_unread(found, UNREAD_S)
         found.bind((listening.host, listening.port))
         found.listen(BACKLOG)
     except OSError as error:
@@ -59,6 +65,13 @@ def bound(listening: Listening) -> tuple[socket.socket, Listening]:
     port = found.getsockname()[1]
     where = Listening(listening.host, port, listening.certificate, listening.key)
     return found, where
+
+
+def cut_off_unread(listening: socket.socket, seconds: float) -> None:
+    """Let the kernel end connections of this socket whose client reads nothing for so long."""
+    if hasattr(socket, "TCP_USER_TIMEOUT"):  # Linux; connections inherit it
+        milliseconds = round(seconds * 1000)
+        listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, milliseconds)
 
 
 def _check_certificate(listening: Listening) -> None:
@@ -103,7 +116,9 @@ class HttpServer:
             timeout_keep_alive=60,
             ssl_certfile=listening.certificate or None,
             ssl_keyfile=listening.key or None,
-            http=BoundedHttp,
+            http="httptools",
+            limit_concurrency=CONNECTIONS_MAX,
+            log_level="error",  # a warning for each thing that strangers send would fill the log
             ws="none",
             lifespan="off",
         )

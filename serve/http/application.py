@@ -14,23 +14,20 @@ from starlette.types import ASGIApp
 
 from driftline.serve.errors import Refused
 from driftline.serve.gateway.backend import Backend
-from driftline.serve.http.content.jsons import Json, dumps
-from driftline.serve.http.content.parameters import TOKEN
-from driftline.serve.http.content.problems import INTERNAL, STATUS, problem
-from driftline.serve.http.figures import Figures
-from driftline.serve.http.measured import Measured
+from driftline.serve.http.content import INTERNAL, STATUS, dumps, json_answer, problem
+from driftline.serve.http.metrics import Figures, MeasuredApp
 from driftline.serve.http.openapi import description
 from driftline.serve.http.operations import (
     TOLD,
+    AppState,
     Body,
     Call,
-    Ground,
     Operation,
+    Settings,
     Told,
-    json_answer,
     routes,
 )
-from driftline.serve.http.settings import Settings
+from driftline.serve.http.parameters import TOKEN
 from driftline.serve.views.tokens import token_of
 
 VERSION = "1"
@@ -43,12 +40,6 @@ Ready = Callable[[], Awaitable[None]]
 """Returns if the views have caught up. Raises Refused."""
 
 _OK = Body({"type": "object", "properties": {"at": TOKEN}, "required": ["at"]})
-
-_FIGURES: dict[str, Json] = {
-    "type": "object",
-    "description": "By part (`flow`, `gateway`, `journal`, each shard of a view), then by name.",
-    "additionalProperties": {"type": "object", "additionalProperties": {"type": "number"}},
-}
 
 
 def build(
@@ -88,9 +79,9 @@ def build(
         exception_handlers={HTTPException: _no_route, Exception: _failed},  # type: ignore[dict-item]
     )
     # Operations answer whatever becomes of them: they need nothing around them.
-    own = routes([*all_of_it, served], Ground(settings))
+    own = routes([*all_of_it, served], AppState(settings))
     others.router.redirect_slashes = False
-    return Measured(Router(own, redirect_slashes=False, default=others), registry)
+    return MeasuredApp(Router(own, redirect_slashes=False, default=others), registry)
 
 
 def _common(backend: Backend, ready: Ready, registry: CollectorRegistry) -> list[Operation]:
@@ -106,10 +97,6 @@ def _common(backend: Backend, ready: Ready, registry: CollectorRegistry) -> list
 
     async def metrics(call: Call) -> Response:
         return Response(generate_latest(registry), media_type="text/plain; version=0.0.4")
-
-    async def figures(call: Call) -> Response:
-        told: dict[str, Json] = {name: dict(each) for name, each in backend.figures().items()}
-        return json_answer(dumps({"at": token_of(backend.time), "figures": told}))
 
     return [
         Operation("GET", "/healthz", health, "health", "The server runs.", right=None, answer=_OK),
@@ -129,20 +116,6 @@ def _common(backend: Backend, ready: Ready, registry: CollectorRegistry) -> list
             "metrics",
             "Metrics, for Prometheus.",
             answer=Body({"type": "string"}, "text/plain; version=0.0.4"),
-        ),
-        Operation(
-            "GET",
-            "/figures",
-            figures,
-            "figures",
-            "Figures of the flow, the journal and the views.",
-            answer=Body(
-                {
-                    "type": "object",
-                    "required": ["at", "figures"],
-                    "properties": {"at": TOKEN, "figures": _FIGURES},
-                }
-            ),
         ),
     ]
 

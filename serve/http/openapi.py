@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from http import HTTPStatus
 
-from driftline.serve.http.content.jsons import Json
-from driftline.serve.http.content.parameters import LABEL, TOKEN, Parameter, Several
-from driftline.serve.http.content.problems import STATUS
+from driftline.serve.http.content import STATUS, Json
 from driftline.serve.http.operations import Body, Item, Operation
+from driftline.serve.http.parameters import LABEL, TOKEN, Parameter, Several
 
 PROBLEM: dict[str, Json] = {
     "type": "object",

@@ -1,51 +1,63 @@
 """Operations: what a route takes, does and gives; how a request gets to it, and what it meets.
 
-A request is for one operation. It needs the operation's right, a place among those at work, and
-parameters that can be read. Whatever is refused on the way is answered as a problem.
+A request is for one operation. It needs the operation's right, room among the requests at work,
+and parameters that can be read. Whatever is refused on the way is answered as a problem.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from functools import partial
-from time import monotonic
-from typing import Any, NamedTuple, TypeVar
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
 from urllib.parse import unquote
 
-from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from driftline.engine.errors import DriftlineError
 from driftline.engine.events import log
 from driftline.serve.errors import Refused
-from driftline.serve.http.access import Right, check_host, check_origin
-from driftline.serve.http.content.jsons import Json
-from driftline.serve.http.content.parameters import Given, Parameter, path_of, query_of
-from driftline.serve.http.content.problems import ENDS, INTERNAL, problem, refusal_of
-from driftline.serve.http.content.streams import (
-    PART_BYTES,
+from driftline.serve.http.access import Access, Right, check_host, check_origin
+from driftline.serve.http.content import (
+    ENDS,
+    INTERNAL,
     ClientLeft,
-    InParts,
-    Sender,
-    connection_of,
-    while_there,
+    Json,
+    problem,
+    received,
+    refusal_of,
+    while_connected,
 )
-from driftline.serve.http.limits import Places, Rates
-from driftline.serve.http.settings import Settings
-
-T = TypeVar("T")
-
-BYTES_PER_S = 1 << 14
-"""A body may take as much longer as it would at this speed: a byte now and then is too slow."""
+from driftline.serve.http.parameters import Given, Parameter, path_of, query_of
 
 SERVICE = "service"
 """The tag of operations that are about the service itself."""
 
 TOLD = "driftline.told"
 """In the scope of a request: what is told of it, a `Told`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """Limits of what clients can do; `access`: who may do what, None: everybody may do all."""
+
+    access: Access | None = None
+    body_bytes_max: int = 8 << 20
+    """Of the body of a request, and of a line of a bulk. A text takes more bytes in JSON."""
+    within_s: float = 10.0
+    """So long a read waits for its T and for its answer."""
+    idle_s: float = 60.0
+    """So long a client may take for the next bytes of a body."""
+    heartbeat_s: float = 5.0
+    """So often a stream without events says how far it is."""
+    requests_max: int = 512
+    """At work at one time, without streams and bulks."""
+    streams_max: int = 192
+    """Streams of events, and bulks, at one time."""
+    window: int = 256
+    """Writes of one bulk that are under way."""
 
 
 @dataclass(slots=True)
@@ -77,12 +89,11 @@ class Call(Given):
 
     async def body(self) -> bytes:
         """The body. Raises Refused if it is too large, or does not come."""
-        most, until = self.settings.body_bytes_max, monotonic() + self.settings.idle_s
+        most, idle_s = self.settings.body_bytes_max, self.settings.idle_s
         data = bytearray()
         while True:
-            within_s = until + len(data) / BYTES_PER_S - monotonic()
-            late = f"the body has not come in time, though {len(data)} bytes of it have"
-            message = await received(self._receive, within_s, late)
+            late = f"nothing of the body has come for {idle_s:g} s, after {len(data)} bytes"
+            message = await received(self._receive, idle_s, late)
             data += message.get("body", b"")
             if len(data) > most:
                 raise Refused("large", f"the body has more than {most} bytes")
@@ -145,55 +156,46 @@ class Operation:
         )  # fmt: skip
 
 
-@dataclass(slots=True)
-class Ground:
-    """What all operations of a service share."""
+class AppState:
+    """What all operations of a service share: settings, and how many requests are at work."""
 
-    settings: Settings
-    requests: Places = field(init=False)
-    bodies: Places = field(init=False)
-    own: Places = field(init=False)
-    streams: Places = field(init=False)
-    bulks: Places = field(init=False)
-    unread: Places = field(init=False)
-    rates: Rates = field(init=False)
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        self._at_work = {False: 0, True: 0}
+        """Whether they are streams -> how many."""
 
-    def __post_init__(self) -> None:
-        most = self.settings.requests_max
-        self.requests = Places(most, "requests at work")
-        self.bodies = Places(most, "requests with a body at work")
-        self.own = Places(most, "requests about the service at work")
-        self.streams = Places(self.settings.streams_max, "streams")
-        self.bulks = Places(self.settings.bulks_max, "bulks")
-        self.unread = Places(
-            self.settings.unread_bytes_max, "bytes of answers that clients have not read"
-        )
-        self.rates = Rates(self.settings.requests_per_s)
+    @contextmanager
+    def room(self, operation: Operation) -> Iterator[None]:
+        """Count a request while it is at work. Raises Refused if there are too many already.
 
-    def places(self, operation: Operation) -> Places:
-        """Where a request for an operation has its place: whoever sends slowly, or asks much, keeps
-        no others out, and nobody who asks whether the service is well."""
-        if operation.streams:
-            return self.streams if operation.follows else self.bulks
-        if operation.tag == SERVICE:
-            return self.own
-        return self.requests if operation.body is None else self.bodies
+        Questions about the service itself are always answered.
+        """
+        streams, settings = operation.streams, self.settings
+        most = settings.streams_max if streams else settings.requests_max
+        if self._at_work[streams] >= most and operation.tag != SERVICE:
+            what = "streams and bulks" if streams else "requests"
+            raise Refused("busy", f"there are {most} {what} at work already: try again later")
+        self._at_work[streams] += 1
+        try:
+            yield
+        finally:
+            self._at_work[streams] -= 1
 
 
-def routes(operations: Sequence[Operation], ground: Ground) -> list[Route]:
+def routes(operations: Sequence[Operation], state: AppState) -> list[Route]:
     """The routes of operations, in their order."""
     by_path: dict[str, dict[str, Operation]] = {}
     for operation in operations:
         by_path.setdefault(operation.path, {})[operation.method] = operation
-    return [Route(path, _Methods(methods, ground)) for path, methods in by_path.items()]
+    return [Route(path, _Methods(methods, state)) for path, methods in by_path.items()]
 
 
 class _Methods:
     """What is at a path."""
 
-    def __init__(self, methods: Mapping[str, Operation], ground: Ground) -> None:
+    def __init__(self, methods: Mapping[str, Operation], state: AppState) -> None:
         self._methods = dict(methods)
-        self._ground = ground
+        self._state = state
         get = methods.get("GET")
         if get is not None and not get.streams:
             self._methods.setdefault("HEAD", get)
@@ -214,16 +216,10 @@ class _Methods:
             told.operation = operation.name
             told.follows = operation.follows
             headers = _headers_of(scope)
-            _admit(scope, headers, operation, self._ground.settings, told)
-            self._ground.rates.ask(told.client, monotonic())
-            with self._ground.places(operation).take():
+            _admit(scope, headers, operation, self._state.settings, told)
+            with self._state.room(operation):
                 answer = await self._answer(operation, scope, headers, receive)
-                if not isinstance(answer, Response) or len(answer.body) <= PART_BYTES:
-                    await answer(scope, receive, told_send)
-                    return
-                with self._ground.unread.take(len(answer.body)):
-                    in_parts = InParts(answer, self._ground.settings.idle_s)
-                    await in_parts(scope, receive, told_send)
+                await answer(scope, receive, told_send)
                 return
         except ClientLeft:
             told.code = "left"
@@ -236,11 +232,10 @@ class _Methods:
             log.exception("a request has failed: %s %s", scope["method"], scope["path"])
             refused = INTERNAL
         told.code = refused.code
-        if has_begun:  # the client must not take what it has for the whole answer
-            await Sender(scope, send, 0).cut_off()
-            return
+        if has_begun:
+            return  # the server cuts the connection: the client must not take this for all of it
         allow = {"Allow": ", ".join(self._methods)} if refused.code == "method" else {}
-        await problem(refused, allow, self._ground.settings.retry_s)(scope, receive, send)
+        await problem(refused, allow)(scope, receive, send)
 
     async def _answer(
         self, operation: Operation, scope: Scope, headers: Mapping[str, str], receive: Receive
@@ -248,11 +243,10 @@ class _Methods:
         in_path = [(name, unquote(text)) for name, text in scope["path_params"].items()]
         given = path_of(in_path, operation.parameters)
         asked = query_of(scope["query_string"], operation.parameters)
-        settings = self._ground.settings
-        call = Call({**given.values, **asked.values}, headers, receive, settings)
+        call = Call({**given.values, **asked.values}, headers, receive, self._state.settings)
         if operation.method != "GET" or operation.streams:
             return await operation.does(call)
-        return await while_there(connection_of(scope), partial(operation.does, call))
+        return await while_connected(receive, operation.does(call))
 
 
 def _headers_of(scope: Scope) -> Mapping[str, str]:
@@ -285,24 +279,3 @@ def _admit(
         raise Refused(
             "right", f"this token may {holder.right}, and this needs the right {operation.right}"
         )
-
-
-async def received(receive: Receive, within_s: float, late: str) -> Mapping[str, Any]:
-    """The next message of a request's body; `late`: what is said if it does not come.
-
-    Raises Refused, and ClientLeft.
-    """
-    try:
-        async with asyncio.timeout(within_s):
-            message = await receive()
-    except TimeoutError:
-        raise Refused("slow", late) from None
-    if message["type"] == "http.disconnect":
-        raise ClientLeft
-    return message
-
-
-def json_answer(data: bytes, headers: Mapping[str, str] | None = None) -> Response:
-    """An answer of JSON, which is not to be kept: the next one may be as of a later time."""
-    more = {"Cache-Control": "no-store", **(headers or {})}
-    return Response(data, 200, more, "application/json")

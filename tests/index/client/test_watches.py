@@ -11,7 +11,7 @@ from driftline import AsyncIndexClient, IndexClient
 from driftline.index.client import NotFound, QueryRefused, WatchEvent
 from tests.index.client.serving import Cut, Proxy, Serving
 
-pytest.importorskip("driftline.index.http.watching")
+pytest.importorskip("driftline.index.http.events")
 
 
 def test_a_watch_tells_of_each_document_that_begins_or_ceases_to_match(

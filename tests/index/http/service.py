@@ -12,7 +12,7 @@ from driftline.index.documents.schema import DEFAULT, Schema
 from driftline.index.documents.writes import document_flow
 from driftline.index.http.application import application
 from driftline.index.searcher.searcher import Searcher
-from driftline.serve.http.settings import Settings
+from driftline.serve.http.operations import Settings
 from tests.serve.http.backends import FlowBackend
 
 

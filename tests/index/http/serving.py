@@ -11,19 +11,20 @@ import httpx
 import uvicorn
 
 from driftline.index.http.application import application
-from driftline.serve.gateway.heads import BoundedHttp
-from driftline.serve.http.settings import Settings
+from driftline.serve.gateway.server import cut_off_unread
+from driftline.serve.http.operations import Settings
 from tests.index.http.service import Service
 
 
 @asynccontextmanager
 async def served(
-    service: Service, settings: Settings | None = None
+    service: Service, settings: Settings | None = None, unread_s: float = 60.0
 ) -> AsyncIterator[httpx.AsyncClient]:
     """A client of the service, over a socket."""
     with socket.create_server(("127.0.0.1", 0)) as listening:
         app = application(service, service.schema, settings)
-        config = uvicorn.Config(app, http=BoundedHttp, log_config=None, timeout_graceful_shutdown=1)
+        cut_off_unread(listening, unread_s)
+        config = uvicorn.Config(app, log_config=None, timeout_graceful_shutdown=1)
         server = uvicorn.Server(config)
         server.capture_signals = _nothing  # type: ignore[method-assign]  # those of pytest
         running = asyncio.ensure_future(server.serve([listening]))

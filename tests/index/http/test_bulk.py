@@ -10,7 +10,7 @@ from pathlib import Path
 from time import monotonic
 
 from driftline.serve.errors import Refused
-from driftline.serve.http.settings import Settings
+from driftline.serve.http.operations import Settings
 from tests.index.http.service import Service, client_of
 from tests.index.http.serving import served
 

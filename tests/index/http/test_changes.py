@@ -11,7 +11,7 @@ from typing import Any
 import httpx
 import pytest
 
-from driftline.serve.http.settings import Settings
+from driftline.serve.http.operations import Settings
 from tests.index.http.service import Service
 from tests.index.http.serving import served
 
@@ -96,42 +96,12 @@ def test_what_comes_later_is_told_and_silence_says_how_far_it_is(tmp_path: Path)
     asyncio.run(drive())
 
 
-def test_who_does_not_read_a_large_answer_is_cut_off_and_takes_a_bounded_part(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    async def drive() -> list[int]:
-        service = Service(tmp_path)
-        async with served(service, Settings(idle_s=0.5, unread_bytes_max=8 << 20)) as client:
-            for n in range(6):
-                await client.put(f"/documents/{n}", json={"text": "a " * 450_000})
-            path = "/search?q=a&limit=6&snippets=0&field=text"
-            reader, writer = await asyncio.open_connection(
-                client.base_url.host, client.base_url.port, limit=1000
-            )
-            writer.write(f"GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
-            head = await reader.readuntil(b"\r\n\r\n")
-            assert head.startswith(b"HTTP/1.1 200")
-            found = [(await client.get(path)).status_code]
-            while found[-1] == 429:
-                await asyncio.sleep(0.01)
-                found.append((await client.get(path)).status_code)
-            with pytest.raises(asyncio.IncompleteReadError) as read:
-                await reader.readexactly(6 * 900_000)
-            assert len(read.value.partial) < 1_500_000, "what the kernel has kept of it"
-            writer.close()
-            return found
-
-    found = asyncio.run(drive())
-    assert (found[0], found[-1]) == (429, 200)
-    assert "ASGI" not in caplog.text
-
-
 def test_who_does_not_read_is_cut_off_and_nobody_else_notices(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def drive() -> None:
         service = Service(tmp_path)
-        async with served(service, Settings(idle_s=0.3)) as client:
+        async with served(service, unread_s=0.5) as client:
             url = client.base_url
             reader, writer = await asyncio.open_connection(url.host, url.port, limit=1000)
             writer.write(b"GET /changes?from=00000000000000 HTTP/1.1\r\nHost: localhost\r\n\r\n")

@@ -15,16 +15,16 @@ from jsonschema import Draft202012Validator
 
 from driftline.serve.errors import NoLongerRetained, Refused
 from driftline.serve.hosting.keyvalues import HostedKeyValues
-from driftline.serve.http.flows import flow_application
-from driftline.serve.http.reads.changes import changes, told_of
-from driftline.serve.http.settings import Settings
+from driftline.serve.http.flow_application import flow_application, told_of
+from driftline.serve.http.operations import Settings
+from driftline.serve.http.reads import changes
 from driftline.serve.journal import Span
 from tests.index.http.service import Service, client_of
 from tests.index.http.serving import served
 from tests.index.http.test_changes import BEGINNING, Event, events
 from tests.index.http.test_reading import filled, schema_of
 from tests.serve.http.backends import FlowBackend
-from tests.serve.http.reads.test_values import counting
+from tests.serve.http.test_flow_application import counting
 
 
 class Described:
@@ -108,7 +108,8 @@ def test_all_fields_of_answers_and_problems_are_described(tmp_path: Path) -> Non
             described = await described_by(client)
             await filled(client)
             for name, path in (
-                *(("health", "/healthz"), ("ready", "/readyz"), ("figures", "/figures")),
+                ("health", "/healthz"),
+                ("ready", "/readyz"),
                 ("collections", "/collections"),
             ):
                 described.check_answer(name, await client.get(path))

@@ -9,7 +9,7 @@ from urllib.parse import quote
 import pytest
 
 from driftline.serve.errors import Refused
-from driftline.serve.http.settings import Settings
+from driftline.serve.http.operations import Settings
 from tests.index.http.service import Service, client_of
 
 TEA = {"title": "Tea", "text": "Tea is made of leaves.", "shelf": 7}

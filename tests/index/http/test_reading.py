@@ -11,7 +11,7 @@ import httpx
 import pytest
 
 from driftline.index.documents.schema import Schema, load_schema
-from driftline.index.http.hits import Piece, marked
+from driftline.index.http.reading import Piece, marked
 from tests.index.http.service import Service, client_of
 
 SCHEMA = """

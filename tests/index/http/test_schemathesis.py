@@ -16,7 +16,7 @@ from hypothesis import HealthCheck, given, settings
 from schemathesis.core.result import Ok
 from schemathesis.specs.openapi.checks import positive_data_acceptance
 
-from driftline.serve.http.settings import Settings
+from driftline.serve.http.operations import Settings
 from tests.index.http.service import Service
 from tests.index.http.serving import served
 from tests.index.http.test_reading import schema_of

@@ -9,8 +9,8 @@ from pathlib import Path
 import httpx
 import pytest
 
-from driftline.index.http import watching
-from driftline.serve.http.settings import Settings
+from driftline.index.http import events as watching
+from driftline.serve.http.operations import Settings
 from driftline.serve.journal import Span
 from tests.index.http.service import Service, client_of
 from tests.index.http.serving import served

@@ -22,7 +22,7 @@ from driftline.serve.http.access import (
     check_host,
     new_token,
 )
-from driftline.serve.http.settings import Settings
+from driftline.serve.http.operations import Settings
 from tests.index.http.service import Service, client_of
 
 

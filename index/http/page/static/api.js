@@ -47,6 +47,16 @@ export async function request(path, options) {
   return { data, ms: performance.now() - began, serverMs: inside ? Number(inside[1]) : null };
 }
 
+/** The service's own figures among its metrics: by part, then by name. */
+export async function figures() {
+  const found = {};
+  for (const line of (await (await ask("metrics")).text()).split("\n")) {
+    const [, name, part, value] = /^driftline_service_(\w+)\{part="(.*)"\} (.*)/.exec(line) ?? [];
+    if (name) (found[part] ??= {})[name] = Number(value);
+  }
+  return found;
+}
+
 /** The path of an operation of a collection. */
 export const within = (collection, rest) => `collections/${encodeURIComponent(collection)}/${rest}`;
 

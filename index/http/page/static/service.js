@@ -1,6 +1,6 @@
 // What the service says of itself: its figures every two seconds, as tiles, charts, and part by part.
 
-import { request } from "./api.js";
+import { figures } from "./api.js";
 import { Chart, linear, logarithmic } from "./charts.js";
 import { byId, make } from "./dom.js";
 import { clock, count, duration, figure, several, words } from "./format.js";
@@ -39,8 +39,7 @@ export class Service {
 
   async look() {
     try {
-      const { data } = await request("figures");
-      this.show(data.figures);
+      this.show(await figures());
       this.state(true);
     } catch (error) {
       this.state(error.status !== 0, error);

@@ -10,6 +10,7 @@ import httpx
 import pytest
 
 from driftline.serve.http.access import new_token
+from driftline.serve.http.metrics import figures_in
 from tests.index.http.page.browser import CHROMIUM, Chromium, chromium
 from tests.index.http.page.served import served
 
@@ -172,7 +173,7 @@ def test_it_fits_and_can_be_looked_at(
     assert page.value("document.documentElement.scrollWidth") == width
     page.picture(tmp_path / f"page-{width}{'-dark' * dark}.png")
     assert (tmp_path / f"page-{width}{'-dark' * dark}.png").stat().st_size > 20_000
-    figures = httpx.get(f"{service}/figures").json()["figures"]
+    figures = figures_in(httpx.get(f"{service}/metrics").text)
     parts = page.value("[...document.querySelectorAll('#parts details')].map(e => e.dataset.part)")
     assert parts == list(figures)
 

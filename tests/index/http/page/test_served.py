@@ -7,6 +7,7 @@ from pathlib import Path
 import httpx
 
 from driftline.index.http.page.routes import FILES
+from driftline.serve.http.metrics import figures_in
 from tests.index.http.page.served import served
 
 
@@ -22,7 +23,7 @@ def test_a_service_has_the_page_and_what_that_shows(tmp_path: Path) -> None:
         assert client.get("/documents/none").status_code == 404
         found = client.get("/search", params={"q": "d1"})
         assert float(found.headers["server-timing"].removeprefix("app;dur=")) > 0
-        figures = client.get("/figures").json()["figures"]
+        figures = figures_in(client.get("/metrics").text)
         assert figures["flow"]["nodes"] == 1
         assert figures["gateway"]["outputs"] >= len(ids)
         for name in "delay_p50_s", "delay_p99_s", "answer_p50_s", "answer_p99_s":
@@ -30,5 +31,5 @@ def test_a_service_has_the_page_and_what_that_shows(tmp_path: Path) -> None:
     with served(
         tmp_path, "--searchers", "2"
     ) as url:  # what was written before is not taken for late
-        figures = httpx.get(f"{url}/figures").json()["figures"]
+        figures = figures_in(httpx.get(f"{url}/metrics").text)
         assert "delay_p50_s" not in figures["gateway"]

@@ -1,4 +1,4 @@
-"""Watches over HTTP: stored queries, and the events of each as a stream.
+"""Streams of an index: what becomes of its documents, and watches, which are stored queries.
 
 A watch is a write like any other, so "from its label on" has an exact meaning. Its query is checked
 before it gets into the log.
@@ -6,6 +6,7 @@ before it gets into the log.
 
 from __future__ import annotations
 
+import json
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from heapq import merge
@@ -14,20 +15,32 @@ from operator import itemgetter
 from starlette.responses import Response
 
 from driftline.engine.errors import DriftlineError, MalformedMessage
+from driftline.engine.wire.bundles import Item
 from driftline.index.documents.schema import Collection
 from driftline.index.documents.values import shown
+from driftline.index.documents.versions import Told
 from driftline.index.documents.writes import WatchWrite
 from driftline.index.http import shapes
 from driftline.index.http.about import ID_SCHEMA, Index
-from driftline.index.http.writing import WAIT, checked
+from driftline.index.http.writing import WAIT, checked, outcome
 from driftline.index.query.binding import bind
 from driftline.index.query.errors import QueryError
 from driftline.index.query.parsing import LENGTH_MAX as QUERY_LENGTH_MAX
 from driftline.index.query.parsing import parse
 from driftline.index.watches.costs import WatchTooCostly, check
 from driftline.serve.errors import Refused
-from driftline.serve.http.content.jsons import Json, dumps, loads
-from driftline.serve.http.content.parameters import (
+from driftline.serve.http.content import (
+    EventStream,
+    Json,
+    described,
+    dumps,
+    event,
+    json_answer,
+    loads,
+    refusal_of,
+)
+from driftline.serve.http.operations import Body, Call, Operation
+from driftline.serve.http.parameters import (
     AFTER,
     FROM,
     LAST_EVENT_ID,
@@ -35,10 +48,7 @@ from driftline.serve.http.content.parameters import (
     whole,
     within,
 )
-from driftline.serve.http.content.problems import described, refusal_of
-from driftline.serve.http.content.streams import Streamed, event
-from driftline.serve.http.operations import Body, Call, Operation, json_answer
-from driftline.serve.http.reads.changes import moment, since_of, streamed, with_pauses
+from driftline.serve.http.reads import changes, moment, since_of, with_pauses
 from driftline.serve.views.tokens import token_of
 
 AT_ONCE = 1_000
@@ -70,8 +80,48 @@ _BODY = Body(
     example={"q": "tea -black"},
 )
 
-Told = tuple[int, str, str]
+Event = tuple[int, str, str]
 """Label time of a version, id of its document, "begins" or "ceases"."""
+
+
+def change_operation(index: Index) -> Operation:
+    """`GET /changes`."""
+
+    async def does(call: Call) -> EventStream:
+        collection = index.collection(call)
+        since = since_of(call, index.backend)
+
+        def told(items: Sequence[Item]) -> dict[str, Json] | None:
+            return change(collection, items)
+
+        parts = changes(index.backend, since, told, call.settings.heartbeat_s)
+        return EventStream(parts)
+
+    return Operation(
+        "GET",
+        "/changes",
+        does,
+        "changes",
+        "Each new version of a document, in order, as server-sent events.",
+        (FROM, LAST_EVENT_ID),
+        answer=shapes.CHANGES,
+        refusals=(404, 410),
+        streams=True,
+        tag="changes",
+    )
+
+
+def change(collection: Collection, items: Sequence[Item]) -> dict[str, Json] | None:
+    """What is told of the outputs of one time; there is one, as the flow has one source."""
+    for item in items:
+        if item.sink < 0:
+            continue  # a dead letter: a producer has sent something that is no write
+        found = outcome(item.value)
+        if isinstance(found, Told) and found.collection == collection.name:
+            if found.deleted:
+                return {"id": found.id, "deleted": True}
+            return {"id": found.id, "document": json.loads(found.stored)}
+    return None
 
 
 def watch_operations(index: Index) -> list[Operation]:
@@ -155,14 +205,14 @@ class _Watching:
         question = {"what": "watch", "collection": collection.name, "watch": call[ID]}
         return _shown(await self._index.ask_one(question, after, call.settings.within_s))
 
-    async def events(self, call: Call) -> Streamed:
+    async def events(self, call: Call) -> EventStream:
         collection, since = self._index.collection(call), since_of(call, self._index.backend)
         await self._watch(call, collection, max(since, self._index.backend.time))
         first = await self._found(call, collection, since, since)
-        return streamed(self._events(call, collection, *first), call)
+        return EventStream(self._events(call, collection, *first))
 
     async def _events(
-        self, call: Call, collection: Collection, events: Sequence[Told], reached: int
+        self, call: Call, collection: Collection, events: Sequence[Event], reached: int
     ) -> AsyncGenerator[bytes, None]:
         watch = call[ID]
         try:
@@ -190,7 +240,7 @@ class _Watching:
 
     async def _found(
         self, call: Call, collection: Collection, since: int, after: int
-    ) -> tuple[list[Told], int]:
+    ) -> tuple[list[Event], int]:
         """Events from a T on, and up to which T they are all, of all shards.
 
         It may be that there are more; `after`: the shards have applied all outputs below it.
@@ -226,7 +276,7 @@ def _check_query(query: str, collection: Collection) -> None:
         raise Refused("query", text, details) from None
 
 
-def _as_events(watch: str, events: Sequence[Told]) -> bytes:
+def _as_events(watch: str, events: Sequence[Event]) -> bytes:
     parts = []
     for time, id, change in events:
         label = token_of(time + 1)
@@ -234,7 +284,7 @@ def _as_events(watch: str, events: Sequence[Told]) -> bytes:
     return b"".join(parts)
 
 
-def _told(found: object) -> Told:
+def _told(found: object) -> Event:
     match found:
         case {"time": int(time), "id": str(id), "event": str(change)}:
             return time, id, change

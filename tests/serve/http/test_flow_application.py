@@ -13,9 +13,9 @@ import httpx
 from driftline import Flow, ReducingState
 from driftline.serve.hosting.keyvalues import HostedKeyValues
 from driftline.serve.http.application import build
-from driftline.serve.http.reads.changes import changes, journal_operation, told_of
-from driftline.serve.http.reads.values import value_operations
-from driftline.serve.http.settings import Settings
+from driftline.serve.http.flow_application import journal_operation, told_of, value_operations
+from driftline.serve.http.operations import Settings
+from driftline.serve.http.reads import changes
 from tests.serve.http.backends import FlowBackend
 
 
@@ -202,7 +202,7 @@ def test_a_description_names_every_operation() -> None:
         async with client_of(backend_of()) as client:
             described = (await client.get("/openapi.json")).json()
             assert set(described["paths"]) == {
-                *("/healthz", "/readyz", "/metrics", "/figures", "/changes"),
+                *("/healthz", "/readyz", "/metrics", "/changes"),
                 *("/views/{name}", "/views/{name}/{key}"),
             }
             names = [

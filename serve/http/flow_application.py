@@ -1,7 +1,8 @@
-"""Key-value views over HTTP: the value of a key, and keys in order, as of a T.
+"""The application of any flow: records come in, its outputs and their latest values are read.
 
-`GET /views/{name}/{key}?at=&after=` and `GET /views/{name}?prefix=&limit=&behind=&cursor=`. What is
-asked of a view is what `serve.hosting.keyvalues` answers.
+`POST /records` hands a record to the flow. `GET /views/{name}/{key}?at=&after=` and
+`GET /views/{name}?prefix=&limit=&behind=&cursor=` read the value of a key, and keys in order, as of
+a T; `serve.hosting.keyvalues` answers. `GET /changes` are all outputs, as server-sent events.
 
 A list goes on by its cursor, as of the same T. Keys may be more than a text of JSON can say, as
 bytes or infinity: a cursor has any.
@@ -12,34 +13,57 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from starlette.responses import Response
+from starlette.types import ASGIApp
 
 from driftline.engine.errors import MalformedMessage
+from driftline.engine.flow.context import letter_of
+from driftline.engine.operators.steps import FAILURES
 from driftline.engine.ui.near import did_you_mean
+from driftline.engine.wire.bundles import Item
 from driftline.engine.wire.codec import pack
 from driftline.serve.errors import Refused
 from driftline.serve.gateway.backend import Backend
-from driftline.serve.http.content.jsons import Json, dumps, loads
-from driftline.serve.http.content.parameters import (
+from driftline.serve.http.application import build
+from driftline.serve.http.content import EventStream, Json, dumps, json_answer, loads, plain
+from driftline.serve.http.openapi import event_stream
+from driftline.serve.http.operations import Body, Call, Operation, Settings
+from driftline.serve.http.parameters import (
     AFTER,
     AT,
+    FROM,
+    LAST_EVENT_ID,
     TOKEN,
     Parameter,
     choice,
     whole,
     within,
 )
-from driftline.serve.http.operations import Body, Call, Operation, json_answer
-from driftline.serve.http.reads.changes import plain
-from driftline.serve.http.reads.cursors import opened, refusal, sealed
-from driftline.serve.http.reads.times import as_of
+from driftline.serve.http.reads import (
+    Told,
+    as_of,
+    changes,
+    now,
+    opened,
+    refusal,
+    sealed,
+    since_of,
+)
 from driftline.serve.views.hosted import Answer
 from driftline.serve.views.tokens import token_of
 
+READY_S = 2.0
+"""So long the views may take to have caught up."""
+
+TEXT = (
+    "A flow whose outputs are in one order. A record answers with a label; `after=LABEL` reads "
+    "what came of it, `at=T` repeats a read exactly, `from=T` resumes a stream."
+)
+
+_TEXT: dict[str, Json] = {"type": "string"}
 LIMIT_MAX = 1_000
 
 _SAME = "view and prefix"
 
-_TEXT: dict[str, Json] = {"type": "string"}
 NAME = Parameter[str]("name", within(200), "", "The view: a sink's name.", _TEXT, True, "path")
 KEY = Parameter[str]("key", within(4096), "", "The key.", _TEXT, True, "path")
 KIND = Parameter[str](
@@ -91,6 +115,80 @@ _VALUES = Body(
         },
     }
 )
+
+_OUTPUT: Json = {
+    "type": "object",
+    "required": ["sink", "value"],
+    "properties": {"sink": _TEXT, "value": {}},
+}
+_LETTER: Json = {
+    "type": "object",
+    "description": "An element that failed: the `record`, the wrong `output`, or a `text` of it.",
+    "required": ["operator", "key", "error", "line"],
+    "properties": {
+        **dict.fromkeys(("operator", "key", "error", "line", "text"), _TEXT),
+        "record": {},
+        "output": {},
+    },
+}
+_DEAD: Json = {
+    "type": "object",
+    "required": ["dead_letter"],
+    "properties": {"dead_letter": _LETTER},
+}
+_OUTPUTS: dict[str, Json] = {
+    "type": "object",
+    "required": ["label", "outputs"],
+    "properties": {
+        "label": TOKEN,
+        "outputs": {"type": "array", "items": {"oneOf": [_OUTPUT, _DEAD]}},
+    },
+}
+
+
+def flow_application(
+    backend: Backend, sinks: Sequence[str], settings: Settings | None = None
+) -> ASGIApp:
+    """The application; there is a key-value view of each of these sinks."""
+    settings = settings or Settings()
+
+    async def ready() -> None:
+        for sink in sinks:
+            question = {"what": "items", "prefix": "", "limit": 0}
+            await backend.ask(sink, question, after=now(backend), within_s=READY_S)
+
+    operations = [
+        record_operation(backend),
+        *value_operations(backend, sinks),
+        journal_operation(backend, sinks),
+    ]
+    return build("Driftline flow", TEXT, operations, backend, ready, settings)
+
+
+def record_operation(backend: Backend) -> Operation:
+    """`POST /records`: one record for the flow's source."""
+
+    async def does(call: Call) -> Response:
+        record = loads(await call.body())
+        if record is None:
+            raise Refused("invalid", "null is no record")
+        time = await backend.write(record)
+        return json_answer(dumps({"label": token_of(time + 1)}))
+
+    return Operation(
+        "POST",
+        "/records",
+        does,
+        "record",
+        "Hand a record to the flow; the answer comes when it is durable.",
+        right="write",
+        body=Body({}, example={"text": "a record"}),
+        answer=Body(
+            {"type": "object", "required": ["label"], "properties": {"label": TOKEN}},
+        ),
+        refusals=(408, 413, 507),
+        tag="records",
+    )
 
 
 def value_operations(backend: Backend, views: Sequence[str]) -> list[Operation]:
@@ -187,3 +285,36 @@ def _place(call: Call, query: bytes) -> tuple[int, object]:
 
 def _key(call: Call, text: str) -> object:
     return text if call[KIND] == "text" else loads(text.encode())
+
+
+def journal_operation(backend: Backend, sinks: Sequence[str]) -> Operation:
+    """`GET /changes` of any flow: its outputs, and its dead letters among them."""
+    told = told_of(sinks)
+
+    async def does(call: Call) -> EventStream:
+        since = since_of(call, backend)
+        return EventStream(changes(backend, since, told, call.settings.heartbeat_s))
+
+    return Operation(
+        "GET",
+        "/changes",
+        does,
+        "changes",
+        "The outputs of the flow, as server-sent events.",
+        (FROM, LAST_EVENT_ID),
+        answer=event_stream("OutputsEvent", _OUTPUTS),
+        refusals=(410,),
+        streams=True,
+        tag="changes",
+    )
+
+
+def told_of(sinks: Sequence[str]) -> Told:
+    """Of each output the name of its sink and its payload, of each dead letter all that it has."""
+
+    def output(item: Item) -> dict[str, Json]:
+        if item.sink == FAILURES:
+            return {"dead_letter": plain(letter_of(item.value))}
+        return {"sink": sinks[item.sink], "value": plain(item.value)}
+
+    return lambda items: {"outputs": list(map(output, items))}

@@ -24,7 +24,7 @@ from urllib.parse import unquote_plus
 
 from driftline.engine.ui.near import did_you_mean
 from driftline.serve.errors import BadToken, Refused
-from driftline.serve.http.content.jsons import Json
+from driftline.serve.http.content import Json
 from driftline.serve.views.tokens import time_of
 
 T = TypeVar("T")

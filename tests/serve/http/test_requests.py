@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator
-from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,39 +16,15 @@ from driftline.index.documents.writes import Write
 from driftline.index.http.application import application
 from driftline.serve.errors import Refused
 from driftline.serve.http.access import Access, new_token
-from driftline.serve.http.flows import flow_application
-from driftline.serve.http.limits import Rates
-from driftline.serve.http.operations import SERVICE, Body, Call, Ground, Operation
-from driftline.serve.http.settings import Settings
+from driftline.serve.http.flow_application import flow_application
+from driftline.serve.http.metrics import figures_in
+from driftline.serve.http.operations import SERVICE, AppState, Call, Operation, Settings
 from driftline.serve.views.tokens import token_of
 from tests.index.http.service import Service, client_of
 from tests.index.http.serving import served
 
 LATER = token_of(21)
 """It is reached with the second write."""
-
-
-def test_rates_are_kept_for_each_client() -> None:
-    rates = Rates(2.0)
-
-    def asked(client: str, now: float) -> bool:
-        with suppress(Refused):
-            rates.ask(client, now)
-            return True
-        return False
-
-    assert [asked("a", 10.0) for _ in range(3)] == [True, True, False]
-    assert asked("b", 10.0)
-    assert [asked("a", 10.6) for _ in range(2)] == [True, False]
-    assert [asked("a", 99.0) for _ in range(3)] == [True, True, False]
-    for n in range(20_000):
-        rates.ask(str(n), 100.0)
-    Rates(0.0).ask("a", 0.0)
-    slow = Rates(0.1)
-    slow.ask("a", 0.0)
-    with pytest.raises(Refused):
-        slow.ask("a", 9.0)
-    slow.ask("a", 10.0)
 
 
 def test_too_many_requests_at_one_time_are_refused_and_places_are_given_back(
@@ -76,20 +50,10 @@ def test_too_many_requests_at_one_time_are_refused_and_places_are_given_back(
     asyncio.run(drive())
 
 
-WAITS = f"GET /count?q=a&after={LATER} HTTP/1.1\r\nHost: localhost\r\n"
-
-
 @pytest.mark.parametrize(
-    ("asked", "questions"),
-    [
-        (f"{WAITS}\r\n", 1),
-        (f"{WAITS}\r\n" * 3, 1),  # all of which the server reads at once, and answers in turn
-        (f"GET /changes HTTP/1.1\r\nHost: localhost\r\n\r\n{WAITS}\r\n", 0),
-        (f"{WAITS}Content-Length: 200000\r\n\r\n{'a' * 200_000}", 1),  # that nobody wants
-    ],
-    ids=["one", "several", "a stream and one", "one with a body"],
+    ("asked", "questions"), [(f"/count?q=a&after={LATER}", 1), ("/changes", 0)]
 )
-def test_who_leaves_is_noticed_at_once_and_the_log_is_silent(
+def test_a_client_that_leaves_is_noticed_and_the_log_is_silent(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, asked: str, questions: int
 ) -> None:
     async def drive() -> None:
@@ -97,7 +61,7 @@ def test_who_leaves_is_noticed_at_once_and_the_log_is_silent(
         async with served(service, Settings(within_s=600)) as client:
             url = client.base_url
             _, writer = await asyncio.open_connection(url.host, url.port)
-            writer.write(asked.encode())
+            writer.write(f"GET {asked} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
             while service.asking < questions or not await at_work(client):
                 await asyncio.sleep(0.005)
             assert service.cancelled == 0
@@ -210,7 +174,7 @@ def test_requests_are_counted_and_figures_shown(tmp_path: Path) -> None:
                 'driftline_service_documents{part="documents-0"}',
             ):
                 assert line in metrics
-            figures = (await client.get("/figures")).json()["figures"]
+            figures = figures_in(metrics)
             assert sum(figures[f"documents-{n}"]["documents"] for n in (0, 1)) == 1
             assert (await client.get("/readyz")).status_code == 200
 
@@ -261,69 +225,41 @@ def test_who_is_not_answered_before_the_service_ends_is_told_to_ask_again(tmp_pa
     asyncio.run(drive())
 
 
-def test_bulks_and_streams_do_not_take_each_others_places() -> None:
+def test_streams_take_no_room_of_other_requests_and_the_service_itself_always_answers() -> None:
     async def does(call: Call) -> Response:
         raise AssertionError
 
-    ground = Ground(Settings(requests_max=1, streams_max=2, bulks_max=3))
+    state = AppState(Settings(requests_max=1, streams_max=2))
     plain = Operation("GET", "/x", does, "x", "", tag="search")
-    places = [
-        ground.places(each)
-        for each in (
-            plain,
-            replace(plain, method="DELETE"),
-            replace(plain, method="PUT", body=Body({})),
-            replace(plain, streams=True),
-            replace(plain, method="POST", body=Body({}), streams=True),
-            Operation("GET", "/healthz", does, "health", ""),
-        )
-    ]
-    assert [id(each) for each in places] == [
-        id(each)
-        for each in (
-            *(ground.requests, ground.requests, ground.bodies),
-            *(ground.streams, ground.bulks, ground.own),
-        )
-    ]
+    stream, health = replace(plain, streams=True), replace(plain, tag=SERVICE)
+    with state.room(plain), state.room(stream), state.room(stream), state.room(health):
+        for full in (plain, stream):
+            with pytest.raises(Refused, match="try again later"), state.room(full):
+                pass
+        with state.room(health):
+            pass
+    with state.room(plain), state.room(stream):
+        pass
 
 
-def test_who_sends_slowly_keeps_no_others_out(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    """Bodies of which a byte comes now and then have places of their own, for a while."""
-
+def test_bodies_that_do_not_come_are_refused_and_leave_their_room(tmp_path: Path) -> None:
     async def drive() -> None:
-        async with served(Service(tmp_path), Settings(idle_s=0.6, requests_max=2)) as client:
-            begun = asyncio.Semaphore(0)
-
-            async def a_byte_now_and_then() -> AsyncIterator[bytes]:
-                for _ in range(60):  # for much longer than it may take
-                    begun.release()
-                    yield b" "
-                    await asyncio.sleep(0.05)
-
-            sending = [
-                asyncio.create_task(client.put(f"/documents/{i}", content=a_byte_now_and_then()))
-                for i in range(2)
-            ]
-            for _ in range(8):
-                await begun.acquire()
-            refused = await client.put("/documents/3", json={"title": "Tea"})
-            assert refused.status_code == 429
-            for path in ("/healthz", "/metrics", "/count?q=*"):
+        async with served(Service(tmp_path), Settings(idle_s=0.5, requests_max=2)) as client:
+            url = client.base_url
+            head = b"PUT /documents/1 HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9\r\n\r\n{"
+            connections = [await asyncio.open_connection(url.host, url.port) for _ in range(2)]
+            for _, writer in connections:
+                writer.write(head)
+            while (await client.get("/count?q=*")).status_code != 429:
+                pass
+            for path in ("/healthz", "/metrics"):
                 assert (await client.get(path)).status_code == 200, path
-            with suppress(httpx.TransportError):  # it is told while it still sends
-                for answer in await asyncio.gather(*sending):
-                    assert answer.json()["error"]["code"] == "slow"
-            await asyncio.gather(*sending, return_exceptions=True)
+            for reader, writer in connections:
+                assert (await reader.readline()).startswith(b"HTTP/1.1 408")
+                writer.close()
             assert (await client.put("/documents/3", json={"title": "Tea"})).status_code == 200
 
-    with caplog.at_level(logging.WARNING):
-        asyncio.run(drive())
-    told = [record.getMessage() for record in caplog.records]
-    there = "there are 2 requests with a body at work already: more are refused"
-    assert there in told
-    assert any("there is room for requests with a body at work again" in text for text in told)
+    asyncio.run(drive())
 
 
 def test_the_trouble_of_one_operation_is_not_over_as_others_are_answered(
@@ -365,5 +301,5 @@ def test_only_questions_about_the_service_have_the_places_of_these(tmp_path: Pat
             for path, methods in asyncio.run(described()).items()
             if any(SERVICE in each["tags"] for each in methods.values())
         }
-        asked = {"/healthz", "/readyz", "/metrics", "/figures"}
+        asked = {"/healthz", "/readyz", "/metrics"}
         assert asked <= about <= asked | {"/collections"}

@@ -1,0 +1,257 @@
+"""What requests and answers contain: JSON from strangers and for them, problems, and streams.
+
+>>> loads(b'{"a": 1, "a": 2}')
+Traceback (most recent call last):
+...
+driftline.serve.errors.Refused: this is no JSON: the name 'a' is there twice
+
+A problem is answered as `{"error": {"code": ..., "message": ..., ...}}`.
+
+>>> answer = problem(Refused("absent", "there is no such document"))
+>>> answer.status_code, bytes(answer.body)
+(404, b'{"error":{"code":"absent","message":"there is no such document"}}')
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from codecs import BOM_UTF8
+from collections.abc import AsyncGenerator, Awaitable, Mapping, Sequence
+from contextlib import aclosing
+from itertools import repeat
+from typing import Any, NoReturn, TypeVar
+
+from starlette.responses import Response, StreamingResponse
+from starlette.types import Receive, Scope, Send
+
+from driftline.engine.errors import DriftlineError
+from driftline.engine.sinks.lines import LEVELS_MAX
+from driftline.serve.errors import BadToken, NoLongerRetained, Refused
+from driftline.serve.views.tokens import token_of
+
+T = TypeVar("T")
+
+Json = None | bool | int | float | str | Sequence["Json"] | Mapping[str, "Json"]
+
+
+def loads(data: bytes) -> object:
+    """The value of a text of JSON. Raises Refused, also where programs read it differently."""
+    try:
+        return _decoder.decode(data.decode())
+    except UnicodeDecodeError as error:
+        raise Refused("invalid", f"byte {error.start} is not UTF-8") from None
+    except RecursionError:
+        raise _no_json("it is nested too deep") from None
+    except json.JSONDecodeError as error:
+        if not data.strip():
+            raise _no_json("it is empty") from None
+        why = str(error)
+        if data.startswith(BOM_UTF8):
+            why = "it begins with a byte-order mark; send UTF-8 without one"
+        elif error.msg == "Extra data":
+            why += ": behind a value there is another one, which in a bulk has a line of its own"
+        raise _no_json(why) from None
+    except ValueError:
+        text = "an integer has thousands of digits, which is more than can be read: make it a text"
+        raise Refused("invalid", text) from None
+
+
+def dumps(value: object) -> bytes:
+    """A value as JSON, in UTF-8, on one line."""
+    return _encoder.encode(value).encode()
+
+
+def plain(value: object, levels: int = LEVELS_MAX) -> Json:
+    """A payload as JSON: bytes are texts of hexadecimal digits, keys are texts; what is nested too
+    deep for readers of JSON is replaced by a text that says so."""
+    match value:
+        case None | bool() | int() | str():
+            return value
+        case float():
+            return value if value - value == 0 else str(value)  # JSON has no NaN
+        case bytes():
+            return value.hex()
+        case tuple() | list() | dict() if not levels:
+            return f"(nested more than {LEVELS_MAX} deep)"
+        case tuple() | list():
+            return list(map(plain, value, repeat(levels - 1)))
+        case dict():
+            values = map(plain, value.values(), repeat(levels - 1))
+            return dict(zip(map(str, value), values, strict=True))
+    return str(value)
+
+
+def _once(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        names = [name for name, _ in pairs]
+        twice = next(name for name in names if names.count(name) > 1)
+        raise _no_json(f"the name {twice[:64]!r} is there twice")
+    return found
+
+
+def _no_number(text: str) -> NoReturn:
+    raise _no_json(f"{text} is no number of JSON")
+
+
+def _no_json(why: str) -> Refused:
+    return Refused("invalid", f"this is no JSON: {why}")
+
+
+_decoder = json.JSONDecoder(object_pairs_hook=_once, parse_constant=_no_number)
+_encoder = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+
+
+STATUS = {
+    "invalid": 400,
+    "query": 400,
+    "token": 401,
+    "right": 403,
+    "absent": 404,
+    "path": 404,
+    "method": 405,
+    "slow": 408,
+    "changed": 409,
+    "retained": 410,
+    "large": 413,
+    "costly": 422,
+    "busy": 429,
+    "internal": 500,
+    "unavailable": 503,
+    "full": 507,
+}
+"""The status of each code."""
+
+INTERNAL = Refused("internal", "the server has failed; its log says why")
+
+ENDS = Refused("unavailable", "the service has ended before there was an answer: ask again")
+
+
+def refusal_of(error: DriftlineError) -> Refused:
+    """What a client is told of an error that it has caused or met."""
+    match error:
+        case Refused():
+            return error
+        case NoLongerRetained():
+            return Refused("retained", str(error), {"oldest": error.oldest})
+        case BadToken():
+            return Refused("invalid", str(error))
+    return Refused("unavailable", str(error))
+
+
+def described(refused: Refused) -> dict[str, Json]:
+    """A refusal as JSON."""
+    details = {name: _detail(name, value) for name, value in refused.details.items()}
+    return {"error": {"code": refused.code, "message": str(refused), **details}}
+
+
+def problem(refused: Refused, headers: Mapping[str, str] | None = None) -> Response:
+    """The answer to a request that is refused."""
+    status = STATUS.get(refused.code, 500)
+    more = dict(headers or {})
+    if status in (429, 503):
+        more["Retry-After"] = "1"
+    if status == 401:
+        more["WWW-Authenticate"] = "Bearer"
+    return Response(dumps(described(refused)), status, more, "application/json")
+
+
+def _detail(name: str, value: object) -> Json:
+    if name == "oldest" and isinstance(value, int):
+        return token_of(value)
+    match value:
+        case None | bool() | int() | float():
+            return value
+        case str():
+            return value.encode("utf-8", "replace").decode()  # half a character cannot be told
+        case list() | tuple():
+            return [_detail("", each) for each in value]
+        case Mapping():
+            return {str(key): _detail("", each) for key, each in value.items()}
+    return str(value)
+
+
+WATCH_AFTER_S = 0.1
+"""An answer that takes longer is cancelled if its client leaves; a shorter one is not worth it."""
+
+
+class ClientLeft(Exception):
+    """The client does not wait for the answer any more."""
+
+
+async def received(receive: Receive, within_s: float, late: str) -> Mapping[str, Any]:
+    """Return the next message of a request's body; `late`: the refusal if none comes in time.
+
+    Raises Refused, and ClientLeft.
+    """
+    try:
+        async with asyncio.timeout(within_s):
+            message = await receive()
+    except TimeoutError:
+        raise Refused("slow", late) from None
+    if message["type"] == "http.disconnect":
+        raise ClientLeft
+    return message
+
+
+async def while_connected(receive: Receive, answer: Awaitable[T]) -> T:
+    """Await an answer, and cancel it if the client disconnects. Raises ClientLeft.
+
+    Precondition: nobody else reads the request, and it has no body that matters.
+    """
+    task = asyncio.current_task()
+    assert task is not None
+    watching: list[asyncio.Task[None]] = []
+    has_left = False
+
+    async def watch() -> None:
+        nonlocal has_left
+        while (await receive())["type"] != "http.disconnect":
+            pass
+        has_left = True
+        task.cancel()
+
+    loop = asyncio.get_running_loop()
+    timer = loop.call_later(WATCH_AFTER_S, lambda: watching.append(loop.create_task(watch())))
+    try:
+        return await answer
+    except asyncio.CancelledError:
+        if not has_left:
+            raise
+        task.uncancel()
+        raise ClientLeft from None
+    finally:
+        timer.cancel()
+        for each in watching:
+            each.cancel()
+
+
+class EventStream(StreamingResponse):
+    """Server-sent events that a generator makes until the client leaves."""
+
+    def __init__(self, events: AsyncGenerator[bytes, None]) -> None:
+        headers = {
+            "Cache-Control": "no-store",
+            "X-Accel-Buffering": "no",  # a proxy must not collect them
+        }
+        super().__init__(events, headers=headers, media_type="text/event-stream")
+        self._events = events
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        async with aclosing(self._events):
+            await super().__call__(scope, receive, send)
+
+
+def json_answer(data: bytes, headers: Mapping[str, str] | None = None) -> Response:
+    """Return an answer of JSON that no cache may keep: the next one may be as of a later time."""
+    more = {"Cache-Control": "no-store", **(headers or {})}
+    return Response(data, 200, more, "application/json")
+
+
+def event(data: Mapping[str, Json], id: str = "", name: str = "") -> bytes:
+    """A server-sent event."""
+    lines = [b"event: " + name.encode() + b"\n"] if name else []
+    if id:
+        lines.append(b"id: " + id.encode() + b"\n")
+    return b"".join((*lines, b"data: ", dumps(data), b"\n\n"))

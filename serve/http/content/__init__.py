@@ -1,1 +1,0 @@
-"""What requests and answers contain: their parameters, JSON, problems and streams."""

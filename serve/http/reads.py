@@ -1,0 +1,166 @@
+"""Reads as of a time: which T that is, lists that go on by cursors, and streams of changes.
+
+A cursor is an opaque text by which a client goes on with a list, as of the same T. It is bound to
+its query by a checksum over both: one that is damaged, or is sent with another query, is refused.
+
+>>> text = sealed((7, "place"), b"documents cat")
+>>> opened(text, b"documents cat", "q")
+(7, 'place')
+>>> opened(text, b"documents dog", "q")  # doctest: +ELLIPSIS
+Traceback (most recent call last):
+...
+driftline.serve.errors.Refused: this is no cursor of this query: give it as it was received, ...
+
+A stream has an event for all outputs of one time, whose id is the token of the T behind them: so a
+client that comes again with the last id that it has misses nothing and gets nothing twice. While
+there are none, `time` events say how far the stream is.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from base64 import b64decode, urlsafe_b64encode
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
+from contextlib import aclosing
+from hashlib import blake2b
+from itertools import groupby
+from typing import TypeVar
+
+from driftline.engine.errors import MalformedMessage
+from driftline.engine.wire.bundles import Item, item_time
+from driftline.engine.wire.codec import pack, unpack
+from driftline.serve.errors import NoLongerRetained, Refused
+from driftline.serve.gateway.backend import Backend
+from driftline.serve.http.content import Json, described, event, refusal_of
+from driftline.serve.http.operations import Call
+from driftline.serve.http.parameters import AFTER, AT, FROM
+from driftline.serve.views.tokens import time_of, token_of
+
+T = TypeVar("T")
+
+Told = Callable[[Sequence[Item]], "dict[str, Json] | None"]
+"""What is told of the outputs of one time; None: nothing."""
+
+_CHECK_BYTES = 8
+
+
+def as_of(backend: Backend, call: Call) -> int:
+    """The T that a read asks for; by default the newest that the service has.
+
+    So all shards answer as of one T, and each waits until it has that. Raises Refused.
+    """
+    at, after = call[AT], call[AFTER]
+    if at is None:
+        return max(now(backend), after)
+    if at < after:
+        raise Refused("invalid", "at is before after: as of at, that write cannot be seen")
+    return at
+
+
+def now(backend: Backend) -> int:
+    """The newest T that the service has. Raises Refused while it starts: it may have later ones."""
+    if not backend.started:
+        raise Refused("unavailable", "the service is starting: ask again a little later")
+    return backend.time
+
+
+def sealed(place: object, query: bytes) -> str:
+    """A cursor for a place in a list. `query`: differs where lists or their order do."""
+    data = pack(place)
+    return urlsafe_b64encode(_check(data, query) + data).rstrip(b"=").decode()
+
+
+def opened(text: str, query: bytes, same: str) -> object:
+    """The place of a cursor. `same`: the parameters that have to be the same. Raises Refused."""
+    try:
+        found = b64decode(text + "=" * (-len(text) % 4), b"-_", validate=True)
+        check, data = found[:_CHECK_BYTES], found[_CHECK_BYTES:]
+        if check == _check(data, query):
+            return unpack(data)
+    except (ValueError, MalformedMessage):
+        pass
+    raise refusal(same)
+
+
+def refusal(same: str) -> Refused:
+    """Why a text is no cursor."""
+    text = f"this is no cursor of this query: give it as it was received, with the same {same}"
+    return Refused("invalid", text, {"parameter": "cursor"})
+
+
+def _check(place: bytes, query: bytes) -> bytes:
+    key = blake2b(query, digest_size=32).digest()
+    return blake2b(place, digest_size=_CHECK_BYTES, key=key).digest()
+
+
+def since_of(call: Call, backend: Backend) -> int:
+    """The T from which on a client wants events. Raises Refused, BadToken, NoLongerRetained."""
+    last = call.headers.get("last-event-id")
+    since = call[FROM]
+    if last:  # sent by a browser that comes again, to the same address
+        since = time_of(last)
+    if since is None:
+        return now(backend)
+    if since < backend.oldest:
+        raise NoLongerRetained.by("the journal", backend.oldest)
+    return since
+
+
+async def changes(
+    backend: Backend, since: int, told: Told, heartbeat_s: float
+) -> AsyncGenerator[bytes, None]:
+    """The events from a T on."""
+    reached = since
+    try:
+        async with aclosing(with_pauses(backend.spans(since), heartbeat_s)) as spans:
+            async for span in spans:
+                parts = []
+                for time, items in groupby(span.items if span else (), item_time):
+                    if time >= reached and (data := told(list(items))) is not None:
+                        label = token_of(time + 1)
+                        parts.append(event({**data, "label": label}, label))
+                if span:
+                    reached = max(reached, span.time)
+                if parts:
+                    yield b"".join(parts)
+                elif span is None:
+                    yield moment(reached)
+    except (NoLongerRetained, Refused) as error:
+        yield event(described(refusal_of(error)), name="error")
+
+
+def moment(time: int) -> bytes:
+    """The event that says how far a stream is."""
+    return event({"at": token_of(time)}, token_of(time), "time")
+
+
+async def with_pauses(source: AsyncIterator[T], pause_s: float) -> AsyncGenerator[T | None, None]:
+    """What there is, and None at least after each pause; what is there is not lost by it."""
+    coming: asyncio.Task[T] | None = None
+    try:
+        last = asyncio.get_running_loop().time()
+        while True:
+            if coming is None:
+                coming = asyncio.ensure_future(_next(source))
+            rest = last + pause_s - asyncio.get_running_loop().time()
+            done, _ = await asyncio.wait((coming,), timeout=max(0.0, rest))
+            if done:
+                found, coming = coming, None
+                try:
+                    yield found.result()
+                except StopAsyncIteration:
+                    return
+            if asyncio.get_running_loop().time() >= last + pause_s:
+                last = asyncio.get_running_loop().time()
+                yield None
+    finally:
+        if coming is not None:
+            coming.cancel()
+            await asyncio.gather(coming, return_exceptions=True)
+        close = getattr(source, "aclose", None)
+        if close is not None:
+            await close()
+
+
+async def _next(source: AsyncIterator[T]) -> T:
+    return await anext(source)
