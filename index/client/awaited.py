@@ -1,12 +1,13 @@
-"""The client that is awaited: `IndexClient` for programs with asyncio."""
+"""The client that is awaited: `IndexClient` for programs with asyncio, on which that one stands."""
 
 from __future__ import annotations
 
-from asyncio import sleep
+import re
 from collections.abc import (
     AsyncGenerator,
     AsyncIterable,
     AsyncIterator,
+    Callable,
     Iterable,
     Mapping,
     Sequence,
@@ -14,17 +15,28 @@ from collections.abc import (
 from contextlib import asynccontextmanager
 from copy import copy
 from ssl import SSLContext
+from threading import Lock
 from time import monotonic
 from types import TracebackType
-from typing import Generic, Self, TypeVar
+from typing import Generic, Literal, Self, TypeVar
+from urllib.parse import quote
+from uuid import uuid4
 
 import httpx
 
-from driftline.index.client.batches import Batch, Line
-from driftline.index.client.connection import URL, Reach, answer, closed, refusal
-from driftline.index.client.errors import ServiceError, Unavailable
+import driftline.index.client.results as results
+from driftline.index.client.batches import Batch, Gathering, Line, encoded
+from driftline.index.client.connection import (
+    URL,
+    AsyncConnection,
+    Attempts,
+    Connection,
+    Params,
+    Reach,
+    answer,
+)
+from driftline.index.client.errors import Invalid, ServiceError, Unavailable
 from driftline.index.client.events import Followed
-from driftline.index.client.requests import Request, Requests, Session, Wait
 from driftline.index.client.results import (
     Change,
     Count,
@@ -36,9 +48,16 @@ from driftline.index.client.results import (
     WatchEvent,
     Written,
 )
-from driftline.index.client.retrying import Attempts
 
 T = TypeVar("T")
+
+Wait = Literal["durable", "visible"]
+"""When a write is answered: when it is durable, or when it can be found, too."""
+
+NONE = "none"
+"""As `if_label`: only if there is no such document."""
+
+_LABEL = re.compile(r"[0-9a-hjkmnp-tv-z]{14}")
 
 
 class AsyncEvents(Generic[T]):
@@ -73,18 +92,33 @@ class AsyncEvents(Generic[T]):
         await self.close()
 
 
+class Session:
+    """The largest label that was written; all clients of a session read what it has written."""
+
+    def __init__(self, reads_own: bool) -> None:
+        self.label = ""
+        self._reads_own = reads_own
+        self._lock = Lock()
+
+    def written(self, told: object) -> Written:
+        """Read and note the answer to a write."""
+        done = results.written(told)
+        with self._lock:
+            self.label = max(self.label, done.label)
+        return done
+
+    def times(self, at: str | None, after: str | None) -> dict[str, str]:
+        """Return the parameters of a read as of a time."""
+        given = _given(at=at, after=after or None)
+        if at is None and self._reads_own and self.label:
+            given["after"] = max(given.get("after", ""), self.label)
+        return given
+
+
 class AsyncIndexClient:
     """A client of an index service. A context manager, for one event loop.
 
-    `url`: where the service is; `token`: an access token, if it wants one; `session`: reads wait
-    for what this client has written; `timeout_s`: how long the service may be silent in one
-    attempt; `retry_s`: how long a request is tried again, if the service cannot be reached or is
-    busy, 0: not at all; `verify`: as in httpx, for a certificate of one's own authority. Raises
-    Invalid for what is no token or no time, Unavailable for what is no address.
-
-    Every method raises ServiceError, each kind of which has a class in `driftline.index.client`.
-
-    A write has a key, from its first attempt on: so it is done once, however often it is sent.
+    The arguments of it and of its methods, and what they raise, are those of `IndexClient`.
     """
 
     def __init__(
@@ -97,11 +131,21 @@ class AsyncIndexClient:
         retry_s: float = 30.0,
         verify: SSLContext | bool = True,
     ) -> None:
-        self._reach = Reach(url, token, timeout_s, retry_s, verify)
-        self._requests = Requests(Session(session))
-        self._http = httpx.AsyncClient(
-            base_url=url, headers=self._reach.headers, timeout=self._reach.timeout, verify=verify
-        )
+        reach = Reach(url, token, timeout_s, retry_s, verify)
+        self._begin(AsyncConnection(reach), Session(session))
+
+    @classmethod
+    def _over(cls, connection: Connection, session: Session) -> Self:
+        """Return a client over another connection."""
+        client = cls.__new__(cls)
+        client._begin(connection, session)
+        return client
+
+    def _begin(self, connection: Connection, session: Session) -> None:
+        self._connection = connection
+        self._session = session
+        self._prefix = ""
+        """Of the paths of the collection."""
 
     async def __aenter__(self) -> Self:
         return self
@@ -116,18 +160,18 @@ class AsyncIndexClient:
 
     async def close(self) -> None:
         """Close all connections."""
-        await self._http.aclose()
+        await self._connection.close()
 
     def collection(self, name: str) -> Self:
-        """A client of another collection, with the same connections and the same session."""
+        """Return a client of another collection, with the same connections and session."""
         other = copy(self)
-        other._requests = self._requests.collection(name)
+        other._prefix = f"/collections/{_quoted(name)}"
         return other
 
     @property
     def label(self) -> str:
         """The largest label of what this client has written; "": it has written nothing."""
-        return self._requests.session.label
+        return self._session.label
 
     # Writes.
 
@@ -140,13 +184,8 @@ class AsyncIndexClient:
         key: str | None = None,
         wait: Wait = "durable",
     ) -> Written:
-        """Put a document in place of what is there.
-
-        `if_label`: only if the document that is there has this label, "none": only if there is
-        none; raises Conflict. `key`: a name for this write, by default a new one; "": none: then it
-        is sent once only. `wait`: until it is durable, or until it can be found, too.
-        """
-        return await self._do(self._requests.put(id, document, if_label, key, wait))
+        """Put a document in place of what is there."""
+        return await self._write("PUT", id, encoded(document), if_label, key, wait)
 
     async def delete(
         self,
@@ -156,8 +195,8 @@ class AsyncIndexClient:
         key: str | None = None,
         wait: Wait = "durable",
     ) -> Written:
-        """Delete a document. The arguments are those of `put`."""
-        return await self._do(self._requests.delete(id, if_label, key, wait))
+        """Delete a document."""
+        return await self._write("DELETE", id, None, if_label, key, wait)
 
     async def bulk(
         self, lines: Iterable[Line] | AsyncIterable[Line], *, wait: Wait = "durable"
@@ -167,7 +206,7 @@ class AsyncIndexClient:
         An iterator: it has what became of each line, in their order, and takes as many of them as
         are in one request before it waits for the answers. Nothing is done unless it is read.
         """
-        path = self._requests.bulk_path
+        path = f"{self._prefix}/documents:bulk"
         async for batch in self._batches(lines, wait):
             attempts = self._attempts()
             while True:
@@ -181,17 +220,13 @@ class AsyncIndexClient:
                     batch.end()
                     break
                 except ServiceError as error:
-                    await sleep(attempts.pause_s(error, monotonic()))
+                    await self._connection.sleep(attempts.pause_s(error, monotonic()))
 
     # Reads.
 
     async def get(self, id: str, *, at: str | None = None, after: str | None = None) -> Document:
-        """A document. Raises NotFound.
-
-        `at`: as of this token, which an answer has given; `after`: as of a T that shows the write
-        with this label.
-        """
-        return await self._do(self._requests.get(id, at, after))
+        """Return a document."""
+        return await self._read(self._document(id), results.document, {}, at, after)
 
     async def search(
         self,
@@ -206,15 +241,16 @@ class AsyncIndexClient:
         fields: Sequence[str] = (),
         snippets: bool = True,
     ) -> Found:
-        """Search documents. Raises QueryRefused, which says where.
-
-        `cursor`: go on where an answer to the same query ended; `sort`: a field, "-field":
-        descending; `facets`: fields whose values are counted; `fields`: those of the documents that
-        are wanted in the answer.
-        """
-        return await self._do(
-            self._requests.search(q, limit, cursor, at, after, sort, facets, fields, snippets)
-        )
+        """Search documents."""
+        path = f"{self._prefix}/search"
+        params = {
+            **_given(q=q, cursor=cursor, sort=sort),
+            **_page(limit, fields, snippets),
+            **_several(facet=facets),
+        }
+        if cursor is not None:  # it says as of which T
+            return await self._do("GET", path, results.found, params)
+        return await self._read(path, results.found, params, at, after)
 
     async def search_all(
         self,
@@ -228,7 +264,7 @@ class AsyncIndexClient:
         fields: Sequence[str] = (),
         snippets: bool = True,
     ) -> AsyncGenerator[Found, None]:
-        """All that is found, as pages of `limit` documents, all as of the same T."""
+        """Search, and return all that is found, as pages."""
         cursor: str | None = None
         while True:
             page = await self.search(
@@ -241,14 +277,15 @@ class AsyncIndexClient:
                 return
 
     async def count(self, q: str, *, at: str | None = None, after: str | None = None) -> Count:
-        """How many documents a query finds."""
-        return await self._do(self._requests.count(q, at, after))
+        """Count the documents that a query finds."""
+        return await self._read(f"{self._prefix}/count", results.count, _given(q=q), at, after)
 
     async def explain(
         self, q: str, id: str, *, at: str | None = None, after: str | None = None
     ) -> Explained:
-        """Why a document has its score."""
-        return await self._do(self._requests.explain(q, id, at, after))
+        """Return why a document has its score."""
+        params = _given(q=q, id=id)
+        return await self._read(f"{self._prefix}/explain", results.explained, params, at, after)
 
     async def like(
         self,
@@ -260,83 +297,122 @@ class AsyncIndexClient:
         fields: Sequence[str] = (),
         snippets: bool = True,
     ) -> Found:
-        """Documents that are like this one."""
-        return await self._do(self._requests.like(id, limit, at, after, fields, snippets))
+        """Search documents that are like this one."""
+        params = _page(limit, fields, snippets)
+        return await self._read(f"{self._document(id)}/like", results.found, params, at, after)
 
     # Streams and watches.
 
     def changes(self, from_: str | None = None, *, until: str | None = None) -> AsyncEvents[Change]:
         """Each new version of a document, from a label on; without it, from when it is
         first read. `until`: as in `IndexClient`."""
-        return self._follow(self._requests.changes(from_ or "", until or ""))
+        at, until = _text("from_", from_ or ""), _text("until", until or "")
+        if until and not _LABEL.fullmatch(until):  # no event would ever come after it
+            what = {"parameter": "until"}
+            raise Invalid("invalid", f"until: {until!r:.100} is no label, as an answer has", what)
+        return self._follow(Followed(f"{self._prefix}/changes", results.change, at, until))
 
     async def put_watch(self, id: str, q: str, *, wait: Wait = "durable") -> Written:
         """Store a query: from its label on, documents that begin to match it make events."""
-        return await self._do(self._requests.put_watch(id, q, wait))
+        # Sent again, it stores the same query again: that changes nothing.
+        written, content = self._session.written, encoded({"q": q})
+        return await self._do("PUT", self._watch(id), written, _waiting(wait), content)
 
     async def remove_watch(self, id: str, *, wait: Wait = "durable") -> Written:
         """Remove a stored query."""
-        return await self._do(self._requests.remove_watch(id, wait))
+        return await self._do("DELETE", self._watch(id), self._session.written, _waiting(wait))
 
     async def get_watch(self, id: str, *, after: str | None = None) -> Watch:
-        """A stored query. Raises NotFound."""
-        return await self._do(self._requests.get_watch(id, after))
+        """Return a stored query."""
+        return await self._read(self._watch(id), results.watch, {}, None, after)
 
     def watch_events(self, id: str, from_: str | None = None) -> AsyncEvents[WatchEvent]:
         """The events of a watch, from a label on; without it, from when it is
         first read."""
-        return self._follow(self._requests.watch_events(id, from_ or ""))
+        at = _text("from_", from_ or "")
+        return self._follow(Followed(f"{self._watch(id)}/events", results.watch_event, at))
 
-    # How it is done.
+    # Requests.
 
-    @property
-    def _sender(self) -> httpx.AsyncClient:
-        if self._http.is_closed:
-            raise closed()
-        return self._http
+    def _document(self, id: str) -> str:
+        return f"{self._prefix}/documents/{_quoted(id)}"
+
+    def _watch(self, id: str) -> str:
+        return f"{self._prefix}/watches/{_quoted(id)}"
+
+    async def _write(
+        self,
+        method: str,
+        id: str,
+        content: bytes | None,
+        if_label: str | None,
+        key: str | None,
+        wait: Wait,
+    ) -> Written:
+        # Without a key from the first attempt on, a second one would be another write: of the same
+        # content, but perhaps over that of somebody else, and with a change of its own.
+        key = uuid4().hex if key is None else key
+        params = {**_given(if_label=if_label, key=key or None), **_waiting(wait)}
+        path, written = self._document(id), self._session.written
+        return await self._do(method, path, written, params, content, again=bool(key))
+
+    async def _read(
+        self,
+        path: str,
+        read: Callable[[object], T],
+        params: Params,
+        at: str | None,
+        after: str | None,
+    ) -> T:
+        return await self._do("GET", path, read, {**params, **self._session.times(at, after)})
+
+    async def _now(self) -> str:
+        """Return as of which T the service is."""
+        return await self._do("GET", "/healthz", results.at, {})
+
+    async def _do(
+        self,
+        method: str,
+        path: str,
+        read: Callable[[object], T],
+        params: Params,
+        content: bytes | None = None,
+        again: bool = True,
+    ) -> T:
+        """Send a request; `read`: reads its answer; `again`: it may be sent a second time."""
+        attempts, connection = self._attempts(), self._connection
+        while True:
+            try:
+                try:
+                    response = await connection.send(method, path, params, content)
+                except httpx.TransportError as error:
+                    raise connection.broken(error) from None
+                return read(answer(response))
+            except ServiceError as error:
+                if not again:
+                    raise
+                await connection.sleep(attempts.pause_s(error, monotonic()))
+
+    def _attempts(self) -> Attempts:
+        return Attempts(self._connection.reach.retry_s, monotonic())
 
     async def _batches(
         self, lines: Iterable[Line] | AsyncIterable[Line], wait: Wait
     ) -> AsyncIterator[Batch]:
-        if not isinstance(lines, AsyncIterable):
-            for batch in self._requests.bulk(lines, wait):
-                yield batch
-            return
-        gathering = self._requests.gathering(wait)
-        async for line in lines:
+        """The requests for these lines, which are taken as they are needed."""
+        gathering = Gathering(wait == "visible", self._session.written)
+        async for line in lines if isinstance(lines, AsyncIterable) else _each(lines):
             if (full := gathering.add(line)) is not None:
                 yield full
         if (rest := gathering.rest()) is not None:
             yield rest
-
-    def _attempts(self) -> Attempts:
-        return Attempts(self._reach.retry_s, monotonic())
-
-    async def _do(self, request: Request[T]) -> T:
-        attempts = self._attempts()
-        while True:
-            try:
-                return request.read(await self._answer(request))
-            except ServiceError as error:
-                if not request.again:
-                    raise
-                await sleep(attempts.pause_s(error, monotonic()))
-
-    async def _answer(self, request: Request[T]) -> object:
-        try:
-            response = await self._sender.request(
-                request.method, request.path, params=request.params, content=request.content
-            )
-        except httpx.TransportError as error:
-            raise self._reach.broken(error, self._http.is_closed) from None
-        return answer(response)
 
     def _follow(self, followed: Followed[T]) -> AsyncEvents[T]:
         return AsyncEvents(followed, self._events(followed))
 
     async def _events(self, followed: Followed[T]) -> AsyncGenerator[T, None]:
         # Without it, a connection that breaks before the first event would leave a gap.
-        followed.at = followed.at or await self._do(self._requests.now())
+        followed.at = followed.at or await self._now()
         attempts = self._attempts()
         while not followed.is_over():
             try:
@@ -347,23 +423,70 @@ class AsyncIndexClient:
                             yield event
                         if followed.is_over():
                             return
-                raise Unavailable("unavailable", f"{self._reach.url} has ended the stream")
+                url = self._connection.reach.url
+                raise Unavailable("unavailable", f"{url} has ended the stream")
             except ServiceError as error:
-                await sleep(attempts.pause_s(error, monotonic()))
+                await self._connection.sleep(attempts.pause_s(error, monotonic()))
 
     @asynccontextmanager
     async def _opened(
         self, method: str, path: str, params: Mapping[str, str], content: bytes | None = None
     ) -> AsyncIterator[AsyncIterator[bytes]]:
         """The parts of an answer, as they come."""
-        timeout = self._reach.timeout_of_streams
         try:
-            async with self._sender.stream(
-                method, path, params=params, content=content, timeout=timeout
-            ) as response:
-                if response.status_code != httpx.codes.OK:
-                    await response.aread()
-                    raise refusal(response)
-                yield response.aiter_bytes()
+            async with self._connection.stream(method, path, params, content) as parts:
+                yield parts
         except httpx.TransportError as error:
-            raise self._reach.broken(error, self._http.is_closed) from None
+            raise self._connection.broken(error) from None
+
+
+async def _each(lines: Iterable[Line]) -> AsyncIterator[Line]:
+    for line in lines:
+        yield line
+
+
+def _quoted(name: str) -> str:
+    """A name as one part of a path. Raises Invalid."""
+    if not _text("an id or a name", name):
+        raise Invalid("invalid", "an id or a name is empty")
+    if name in (".", ".."):
+        return name.replace(".", "%2E")
+    return quote(name, safe="")
+
+
+def _page(limit: int, fields: Sequence[str], snippets: bool) -> dict[str, str | Sequence[str]]:
+    return {
+        "limit": str(limit),
+        **({} if snippets else {"snippets": "0"}),
+        **_several(field=fields),
+    }
+
+
+def _waiting(wait: Wait) -> dict[str, str]:
+    return {} if wait == "durable" else {"wait": wait}
+
+
+def _given(**params: str | None) -> dict[str, str]:
+    """The parameters that there are. Raises Invalid for what is no text."""
+    return {name: _text(name, value) for name, value in params.items() if value is not None}
+
+
+def _several(**params: Sequence[str]) -> dict[str, Sequence[str]]:
+    """Parameters that take several texts; a text alone is one. Raises Invalid."""
+    return {
+        name: [_text(name, value) for value in ([values] if isinstance(values, str) else values)]
+        for name, values in params.items()
+        if values
+    }
+
+
+def _text(what: str, value: object) -> str:
+    """Raises Invalid for what is no text, or has halves of characters."""
+    if not isinstance(value, str):
+        raise Invalid("invalid", f"{what}: {value!r:.100} is no text", {"parameter": what})
+    try:
+        value.encode()
+    except UnicodeEncodeError as error:
+        text = f"{what}: {value!r:.100} has half of a character at {error.start}"
+        raise Invalid("invalid", text, {"parameter": what}) from None
+    return value

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import date
 from uuid import uuid4
@@ -130,15 +130,6 @@ class Gathering:
         self._lines, self._bytes, self._bad = [], 0, {}
         self._ids.clear()
         return batch
-
-
-def batches(lines: Iterable[Line], gathering: Gathering) -> Iterator[Batch]:
-    """The requests for these lines, which are taken as they are needed."""
-    for line in lines:
-        if (full := gathering.add(line)) is not None:
-            yield full
-    if (rest := gathering.rest()) is not None:
-        yield rest
 
 
 def _encoded(line: Line) -> tuple[str, bytes, Failed | None]:

@@ -1,22 +1,16 @@
-"""The client that blocks: each method returns what the service has answered."""
+"""The client that blocks: each method runs that of `AsyncIndexClient` over a connection that blocks."""
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import AsyncGenerator, Generator, Iterable, Iterator, Mapping, Sequence
 from copy import copy
 from ssl import SSLContext
-from time import monotonic, sleep
 from types import TracebackType
 from typing import Generic, Self, TypeVar
 
-import httpx
-
+from driftline.index.client.awaited import AsyncEvents, AsyncIndexClient, Session, Wait
 from driftline.index.client.batches import Line
-from driftline.index.client.connection import URL, Reach, answer, closed, refusal
-from driftline.index.client.errors import ServiceError, Unavailable
-from driftline.index.client.events import Followed
-from driftline.index.client.requests import Request, Requests, Session, Wait
+from driftline.index.client.connection import URL, BlockingConnection, Reach, run
 from driftline.index.client.results import (
     Change,
     Count,
@@ -28,7 +22,6 @@ from driftline.index.client.results import (
     WatchEvent,
     Written,
 )
-from driftline.index.client.retrying import Attempts
 
 T = TypeVar("T")
 
@@ -39,24 +32,26 @@ class Events(Generic[T]):
     An iterator, and a context manager, which closes the connection.
     """
 
-    def __init__(self, followed: Followed[T], events: Generator[T, None, None]) -> None:
-        self._followed = followed
-        self._events = events
+    def __init__(self, events: AsyncEvents[T]) -> None:
+        self._awaited = events
 
     @property
     def at(self) -> str:
         """All events before this T were given: `from_=` for those that follow."""
-        return self._followed.at
+        return self._awaited.at
 
     def __iter__(self) -> Self:
         return self
 
     def __next__(self) -> T:
-        return next(self._events)
+        try:
+            return run(self._awaited.__anext__())
+        except StopAsyncIteration:
+            raise StopIteration from None
 
     def close(self) -> None:
         """Close the connection."""
-        self._events.close()
+        run(self._awaited.close())
 
     def __enter__(self) -> Self:
         return self
@@ -89,11 +84,8 @@ class IndexClient:
         retry_s: float = 30.0,
         verify: SSLContext | bool = True,
     ) -> None:
-        self._reach = Reach(url, token, timeout_s, retry_s, verify)
-        self._requests = Requests(Session(session))
-        self._http = httpx.Client(
-            base_url=url, headers=self._reach.headers, timeout=self._reach.timeout, verify=verify
-        )
+        connection = BlockingConnection(Reach(url, token, timeout_s, retry_s, verify))
+        self._awaited = AsyncIndexClient._over(connection, Session(session))
 
     def __enter__(self) -> Self:
         return self
@@ -108,18 +100,18 @@ class IndexClient:
 
     def close(self) -> None:
         """Close all connections."""
-        self._http.close()
+        run(self._awaited.close())
 
     def collection(self, name: str) -> Self:
         """A client of another collection, with the same connections and the same session."""
         other = copy(self)
-        other._requests = self._requests.collection(name)
+        other._awaited = self._awaited.collection(name)
         return other
 
     @property
     def label(self) -> str:
         """The largest label of what this client has written; "": it has written nothing."""
-        return self._requests.session.label
+        return self._awaited.label
 
     # Writes.
 
@@ -138,7 +130,7 @@ class IndexClient:
         none; raises Conflict. `key`: a name for this write, by default a new one; "": none: then it
         is sent once only. `wait`: until it is durable, or until it can be found, too.
         """
-        return self._do(self._requests.put(id, document, if_label, key, wait))
+        return run(self._awaited.put(id, document, if_label=if_label, key=key, wait=wait))
 
     def delete(
         self,
@@ -149,7 +141,7 @@ class IndexClient:
         wait: Wait = "durable",
     ) -> Written:
         """Delete a document. The arguments are those of `put`."""
-        return self._do(self._requests.delete(id, if_label, key, wait))
+        return run(self._awaited.delete(id, if_label=if_label, key=key, wait=wait))
 
     def bulk(self, lines: Iterable[Line], *, wait: Wait = "durable") -> Iterator[Written | Failed]:
         """Put documents, each with its "id" among its fields, and delete others (`Delete`).
@@ -157,21 +149,7 @@ class IndexClient:
         An iterator: it has what became of each line, in their order, and takes as many of them as
         are in one request before it waits for the answers. Nothing is done unless it is read.
         """
-        path = self._requests.bulk_path
-        for batch in self._requests.bulk(lines, wait):
-            attempts = self._attempts()
-            while True:
-                try:
-                    batch.begin()
-                    with self._opened("POST", path, batch.params, batch.content) as parts:
-                        for data in parts:
-                            for result in batch.take(data):
-                                attempts.worked(monotonic())
-                                yield result
-                    batch.end()
-                    break
-                except ServiceError as error:
-                    sleep(attempts.pause_s(error, monotonic()))
+        return _iterated(self._awaited.bulk(lines, wait=wait))
 
     # Reads.
 
@@ -181,7 +159,7 @@ class IndexClient:
         `at`: as of this token, which an answer has given; `after`: as of a T that shows the write
         with this label.
         """
-        return self._do(self._requests.get(id, at, after))
+        return run(self._awaited.get(id, at=at, after=after))
 
     def search(
         self,
@@ -202,9 +180,12 @@ class IndexClient:
         descending; `facets`: fields whose values are counted; `fields`: those of the documents that
         are wanted in the answer.
         """
-        return self._do(
-            self._requests.search(q, limit, cursor, at, after, sort, facets, fields, snippets)
-        )
+        return run(
+            self._awaited.search(
+                q, limit=limit, cursor=cursor, at=at, after=after, sort=sort, facets=facets,
+                fields=fields, snippets=snippets,
+            )
+        )  # fmt: skip
 
     def search_all(
         self,
@@ -219,26 +200,22 @@ class IndexClient:
         snippets: bool = True,
     ) -> Iterator[Found]:
         """All that is found, as pages of `limit` documents, all as of the same T."""
-        cursor: str | None = None
-        while True:
-            page = self.search(
-                q, limit=limit, cursor=cursor, at=at, after=after, sort=sort, facets=facets,
-                fields=fields, snippets=snippets,
-            )  # fmt: skip
-            yield page
-            cursor = page.cursor
-            if cursor is None:
-                return
+        return _iterated(
+            self._awaited.search_all(
+                q, limit=limit, at=at, after=after, sort=sort, facets=facets, fields=fields,
+                snippets=snippets,
+            )
+        )  # fmt: skip
 
     def count(self, q: str, *, at: str | None = None, after: str | None = None) -> Count:
         """How many documents a query finds."""
-        return self._do(self._requests.count(q, at, after))
+        return run(self._awaited.count(q, at=at, after=after))
 
     def explain(
         self, q: str, id: str, *, at: str | None = None, after: str | None = None
     ) -> Explained:
         """Why a document has its score."""
-        return self._do(self._requests.explain(q, id, at, after))
+        return run(self._awaited.explain(q, id, at=at, after=after))
 
     def like(
         self,
@@ -251,7 +228,11 @@ class IndexClient:
         snippets: bool = True,
     ) -> Found:
         """Documents that are like this one."""
-        return self._do(self._requests.like(id, limit, at, after, fields, snippets))
+        return run(
+            self._awaited.like(
+                id, limit=limit, at=at, after=after, fields=fields, snippets=snippets
+            )
+        )
 
     # Streams and watches.
 
@@ -261,89 +242,41 @@ class IndexClient:
         `until`: end with the last one before this T, as soon as the service is there (an `at`
         of an answer is one where it is).
         """
-        return self._follow(self._requests.changes(self._from(from_), until or ""))
+        return Events(self._awaited.changes(self._from(from_), until=until))
 
     def put_watch(self, id: str, q: str, *, wait: Wait = "durable") -> Written:
         """Store a query: from its label on, documents that begin to match it make events."""
-        return self._do(self._requests.put_watch(id, q, wait))
+        return run(self._awaited.put_watch(id, q, wait=wait))
 
     def remove_watch(self, id: str, *, wait: Wait = "durable") -> Written:
         """Remove a stored query."""
-        return self._do(self._requests.remove_watch(id, wait))
+        return run(self._awaited.remove_watch(id, wait=wait))
 
     def get_watch(self, id: str, *, after: str | None = None) -> Watch:
         """A stored query. Raises NotFound."""
-        return self._do(self._requests.get_watch(id, after))
+        return run(self._awaited.get_watch(id, after=after))
 
     def watch_events(self, id: str, from_: str | None = None) -> Events[WatchEvent]:
         """The events of a watch, from a label on; without it, from now on."""
-        return self._follow(self._requests.watch_events(id, self._from(from_)))
-
-    # How it is done.
-
-    @property
-    def _sender(self) -> httpx.Client:
-        if self._http.is_closed:
-            raise closed()
-        return self._http
-
-    def _attempts(self) -> Attempts:
-        return Attempts(self._reach.retry_s, monotonic())
-
-    def _do(self, request: Request[T]) -> T:
-        attempts = self._attempts()
-        while True:
-            try:
-                return request.read(self._answer(request))
-            except ServiceError as error:
-                if not request.again:
-                    raise
-                sleep(attempts.pause_s(error, monotonic()))
-
-    def _answer(self, request: Request[T]) -> object:
-        try:
-            response = self._sender.request(
-                request.method, request.path, params=request.params, content=request.content
-            )
-        except httpx.TransportError as error:
-            raise self._reach.broken(error, self._http.is_closed) from None
-        return answer(response)
+        return Events(self._awaited.watch_events(id, self._from(from_)))
 
     def _from(self, label: str | None) -> str:
-        """Where a stream begins; if that is now, it is asked for: else a connection that breaks at
-        once would leave a gap."""
-        return self._do(self._requests.now()) if label is None else label
+        """Return where a stream begins; if that is now, ask for it: else a connection that breaks
+        at once would leave a gap."""
+        return run(self._awaited._now()) if label is None else label
 
-    def _follow(self, followed: Followed[T]) -> Events[T]:
-        return Events(followed, self._events(followed))
 
-    def _events(self, followed: Followed[T]) -> Generator[T, None, None]:
-        attempts = self._attempts()
-        while not followed.is_over():
+def _iterated(items: AsyncGenerator[T, None]) -> Generator[T, None, None]:
+    try:
+        while True:
             try:
-                with self._opened("GET", followed.path, followed.begin()) as parts:
-                    for data in parts:
-                        attempts.worked(monotonic())
-                        yield from followed.take(data)
-                        if followed.is_over():
-                            return
-                raise Unavailable("unavailable", f"{self._reach.url} has ended the stream")
-            except ServiceError as error:
-                sleep(attempts.pause_s(error, monotonic()))
+                item = run(_next(items))
+            except StopAsyncIteration:
+                return
+            yield item
+    finally:
+        run(items.aclose())
 
-    @contextmanager
-    def _opened(
-        self, method: str, path: str, params: Mapping[str, str], content: bytes | None = None
-    ) -> Iterator[Iterator[bytes]]:
-        """The parts of an answer, as they come."""
-        timeout = self._reach.timeout_of_streams
-        try:
-            with self._sender.stream(
-                method, path, params=params, content=content, timeout=timeout
-            ) as response:
-                if response.status_code != httpx.codes.OK:
-                    response.read()
-                    raise refusal(response)
-                yield response.iter_bytes()
-        except httpx.TransportError as error:
-            raise self._reach.broken(error, self._http.is_closed) from None
+
+async def _next(items: AsyncGenerator[T, None]) -> T:
+    return await anext(items)

@@ -1,16 +1,22 @@
-"""How a service is reached: what both clients are made with, and what is said of a connection that
-fails."""
+"""Connections to a service: one that is awaited and one that blocks, what is said of one that fails,
+and when something is tried again."""
 
 from __future__ import annotations
 
+import asyncio
 import re
+import time
+from collections.abc import AsyncIterator, Coroutine, Iterator, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field
 from math import inf
+from random import uniform
 from ssl import SSLCertVerificationError, SSLContext, SSLError
+from typing import Protocol, TypeVar
 
 import httpx
 
-from driftline.index.client.errors import Invalid, ServiceError, Unavailable, error_of
+from driftline.index.client.errors import Busy, Invalid, ServiceError, Unavailable, error_of
 from driftline.index.client.results import loads
 
 URL = "http://127.0.0.1:8080"
@@ -18,6 +24,15 @@ URL = "http://127.0.0.1:8080"
 CONNECT_S, SILENCE_S = 5.0, 30.0
 """So long a connection may take to be made; and so long a stream may be silent: the service gives a
 sign of life every few seconds."""
+
+FOR_GOOD = "address", "answer", "certificate"
+"""The codes of what stays as it is, however often it is tried."""
+
+FIRST_PAUSE_S, PAUSE_S_MAX = 0.05, 2.0
+
+Params = Mapping[str, str | Sequence[str]]
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,6 +145,129 @@ def closed() -> ServiceError:
     return ServiceError("closed", "this client was closed: make another one")
 
 
+class Connection(Protocol):
+    """What a client needs of HTTP; `send` and `stream` raise httpx.TransportError, too."""
+
+    reach: Reach
+
+    async def send(
+        self, method: str, path: str, params: Params, content: bytes | None
+    ) -> httpx.Response:
+        """Send a request and return its answer."""
+
+    def stream(
+        self, method: str, path: str, params: Params, content: bytes | None
+    ) -> AbstractAsyncContextManager[AsyncIterator[bytes]]:
+        """Send a request and return the parts of its answer, as they come."""
+
+    async def sleep(self, seconds: float) -> None:
+        """Wait."""
+
+    async def close(self) -> None:
+        """Close all connections."""
+
+    def broken(self, error: httpx.TransportError) -> ServiceError:
+        """Return what is said of a connection that fails."""
+
+
+class AsyncConnection:
+    """A connection that is awaited."""
+
+    def __init__(self, reach: Reach) -> None:
+        self.reach = reach
+        self._http = httpx.AsyncClient(
+            base_url=reach.url, headers=reach.headers, timeout=reach.timeout, verify=reach.verify
+        )
+
+    async def send(
+        self, method: str, path: str, params: Params, content: bytes | None
+    ) -> httpx.Response:
+        _check_open(self._http)
+        return await self._http.request(method, path, params=params, content=content)
+
+    @asynccontextmanager
+    async def stream(
+        self, method: str, path: str, params: Params, content: bytes | None
+    ) -> AsyncIterator[AsyncIterator[bytes]]:
+        _check_open(self._http)
+        timeout = self.reach.timeout_of_streams
+        async with self._http.stream(
+            method, path, params=params, content=content, timeout=timeout
+        ) as response:
+            if response.status_code != httpx.codes.OK:
+                await response.aread()
+                raise refusal(response)
+            yield response.aiter_bytes()
+
+    async def sleep(self, seconds: float) -> None:
+        await asyncio.sleep(seconds)
+
+    async def close(self) -> None:
+        await self._http.aclose()
+
+    def broken(self, error: httpx.TransportError) -> ServiceError:
+        return self.reach.broken(error, self._http.is_closed)
+
+
+class BlockingConnection:
+    """A connection that blocks: its coroutines never suspend, so that `run` can run them."""
+
+    def __init__(self, reach: Reach) -> None:
+        self.reach = reach
+        self._http = httpx.Client(
+            base_url=reach.url, headers=reach.headers, timeout=reach.timeout, verify=reach.verify
+        )
+
+    async def send(
+        self, method: str, path: str, params: Params, content: bytes | None
+    ) -> httpx.Response:
+        _check_open(self._http)
+        return self._http.request(method, path, params=params, content=content)
+
+    @asynccontextmanager
+    async def stream(
+        self, method: str, path: str, params: Params, content: bytes | None
+    ) -> AsyncIterator[AsyncIterator[bytes]]:
+        _check_open(self._http)
+        timeout = self.reach.timeout_of_streams
+        with self._http.stream(
+            method, path, params=params, content=content, timeout=timeout
+        ) as response:
+            if response.status_code != httpx.codes.OK:
+                response.read()
+                raise refusal(response)
+            yield _each(response.iter_bytes())
+
+    async def sleep(self, seconds: float) -> None:
+        time.sleep(seconds)
+
+    async def close(self) -> None:
+        self._http.close()
+
+    def broken(self, error: httpx.TransportError) -> ServiceError:
+        return self.reach.broken(error, self._http.is_closed)
+
+
+def run(coroutine: Coroutine[object, None, T]) -> T:
+    """Run a coroutine that never suspends, as one over a `BlockingConnection`."""
+    try:
+        coroutine.send(None)
+    except StopIteration as end:
+        result: T = end.value
+        return result
+    raise RuntimeError("a coroutine over a blocking connection has suspended")
+
+
+async def _each(parts: Iterator[bytes]) -> AsyncIterator[bytes]:
+    for part in parts:
+        yield part
+
+
+def _check_open(http: httpx.AsyncClient | httpx.Client) -> None:
+    if http.is_closed:
+        raise closed()
+
+
 def answer(response: httpx.Response) -> object:
     """The JSON of an answer. Raises ServiceError if it is a refusal."""
     if response.status_code != httpx.codes.OK:
@@ -141,3 +279,33 @@ def refusal(response: httpx.Response) -> ServiceError:
     """The error that an answer is. Precondition: it was read."""
     retry_after = response.headers.get("retry-after")
     return error_of(response.status_code, response.content, retry_after)
+
+
+class Attempts:
+    """The attempts of one request.
+
+    `within_s`: none begins later than this after the first, 0: there is only one.
+    """
+
+    def __init__(self, within_s: float, now: float) -> None:
+        self._within_s = within_s
+        self._until = now + within_s
+        self._pause_s = FIRST_PAUSE_S
+
+    def worked(self, now: float) -> None:
+        """Something has come: a failure after it is a new one."""
+        self._until = now + self._within_s
+        self._pause_s = FIRST_PAUSE_S
+
+    def pause_s(self, error: ServiceError, now: float) -> float:
+        """How long to wait before the next attempt. Raises the error if there is to be none.
+
+        Pauses differ, so that many clients do not come back at the same moment.
+        """
+        if not isinstance(error, Busy | Unavailable) or error.code in FOR_GOOD:
+            raise error
+        pause = max(uniform(0.5, 1.0) * self._pause_s, error.retry_after_s)
+        self._pause_s = min(2 * self._pause_s, PAUSE_S_MAX)
+        if now + pause > self._until:
+            raise error
+        return pause

@@ -17,7 +17,7 @@ from types import TracebackType
 from typing import Self
 
 from driftline.deploy.producer import TIMEOUT_S, WINDOW, WINDOW_BYTES, Producer
-from driftline.index.client.requests import NONE
+from driftline.index.client.awaited import NONE
 from driftline.index.documents.records import WatchWrite, Write
 from driftline.serve.views.tokens import time_of, token_of
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from time import monotonic, sleep
 from uuid import uuid4
 
+import httpx
 import pytest
 
 from driftline import IndexClient, IndexProducer, Producer
@@ -81,7 +82,8 @@ def test_wrong_records_are_dead_letters_and_nothing_else(
     service: Serving, client: IndexClient, times: bool
 ) -> None:
     def dead_letters() -> int:
-        text = client._http.get("/metrics").text
+        bearer = {"Authorization": f"Bearer {service.token}"}
+        text = httpx.get(f"{service.url}/metrics", headers=bearer).text
         (found,) = (x for x in text.splitlines() if x.startswith("driftline_service_dead_letters{"))
         return int(float(found.split()[-1]))
 
