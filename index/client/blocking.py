@@ -1,4 +1,4 @@
-"""The client that blocks: each method runs that of `AsyncIndexClient` over a connection that blocks."""
+"""The client that blocks: it runs the methods of `AsyncIndexClient` over a blocking connection."""
 
 from __future__ import annotations
 

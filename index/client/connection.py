@@ -1,5 +1,4 @@
-"""Connections to a service: one that is awaited and one that blocks, what is said of one that fails,
-and when something is tried again."""
+"""Connections to a service, one that is awaited and one that blocks, and when to try again."""
 
 from __future__ import annotations
 

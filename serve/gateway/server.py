@@ -132,7 +132,7 @@ class HttpServer:
 
     def silent_s(self, name: str, started: float) -> float:
         """For how long nothing was heard of a process that was started at a time."""
-        return self._service.hearing.silent_s(name, started)
+        return self._service.liveness.silent_s(name, started)
 
     @property
     def ended(self) -> bool:

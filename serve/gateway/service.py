@@ -8,30 +8,28 @@ Gives: what `Backend` promises.
 from __future__ import annotations
 
 import asyncio
+from bisect import bisect_left
+from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping, Sequence
 from contextlib import suppress
 from heapq import heappop, heappush
-from itertools import count
+from itertools import count, islice, takewhile
 from time import monotonic, time_ns
 
 from driftline.deploy.parties.letters import DeadLetters
 from driftline.engine.errors import DriftlineError
 from driftline.engine.events import Trouble, about, log
-from driftline.engine.wire.bundles import Item
+from driftline.engine.wire.bundles import Item, item_time
 from driftline.serve.errors import Refused
-from driftline.serve.gateway import hearing
-from driftline.serve.gateway.asker import Asker
+from driftline.serve.gateway import monitors
 from driftline.serve.gateway.backend import WITHIN_S
-from driftline.serve.gateway.following import follow
-from driftline.serve.gateway.hearing import Hearing
 from driftline.serve.gateway.intake import Outcome
-from driftline.serve.gateway.lately import Lately
-from driftline.serve.gateway.recent import Recent
-from driftline.serve.gateway.standing import Standing
-from driftline.serve.gateway.turns import Turns
+from driftline.serve.gateway.monitors import LatencyWindow, LivenessMonitor, StallDetector
+from driftline.serve.gateway.subscriptions import FairScheduler, subscribe
 from driftline.serve.hosting.config import JOURNAL, ServiceConfig, name_of
 from driftline.serve.hosting.feeds import STREAM_BYTES
 from driftline.serve.hosting.host import STATUS
+from driftline.serve.hosting.view_client import ViewClient
 from driftline.serve.journal import Span
 from driftline.serve.views.hosted import Answer, Question
 
@@ -44,6 +42,10 @@ it would find it gone."""
 
 LOOK_EVERY_S = 2.0
 """How often the views are asked for their figures."""
+
+RECENT_MAX = 1_000
+RECENT_BYTES_MAX = 64 << 20
+"""Outputs that are kept, and bytes of them."""
 
 Waiting = asyncio.Future[int]
 """Who waits for the label time of a record."""
@@ -63,7 +65,7 @@ class Service:
         figures: Callable[[], Mapping[str, float]],
         taken: int = 0,
     ) -> None:
-        self.hearing = Hearing()
+        self.liveness = LivenessMonitor()
         self._time = 0
         self._taken = taken
         self.started = False
@@ -71,25 +73,25 @@ class Service:
         self._submit = submit
         self._figures = figures
         self._loop = asyncio.get_running_loop()
-        self._askers = {
+        self._clients = {
             view.name: [
-                Asker(name, config.line(name), self._heard)
+                ViewClient(name, config.line(name), self._heard)
                 for name in (name_of(view.name, shard) for shard in range(view.shards))
             ]
             for view in config.views
         }
         self._records: list[tuple[Waiting, object]] = []
         """Records that are handed over at the end of this turn of the loop."""
-        self._recent = Recent(0)
+        self._recent = RecentOutputs(0)
         self._passing: list[tuple[int, int, asyncio.Future[None]]] = []
         """A heap of those who wait for a T."""
         self._numbers = count()
         self._seen: dict[str, dict[str, float]] = {}
         self._began_us = time_ns() // 1000
         self._outputs = 0
-        self._delays = Lately("delay")
+        self._delays = LatencyWindow("delay")
         """From the time that a record is given to the output of it here."""
-        self._answers = Lately("answer")
+        self._answers = LatencyWindow("answer")
         """Of questions that need not wait for a T."""
         self._trouble = Trouble("gateway-not-following")
         self._letters = DeadLetters(f"{config.directory}/journal")
@@ -98,16 +100,16 @@ class Service:
         self._following = asyncio.Event()
         self._tasks: list[asyncio.Task[None]] = []
         self._over = asyncio.Event()
-        self._turns = Turns()
-        self._standing = Standing()
-        self._standing.taken(taken - 1, monotonic())
+        self._scheduler = FairScheduler()
+        self._stall = StallDetector()
+        self._stall.taken(taken - 1, monotonic())
 
     async def start(self) -> None:
         """Wait until all views have what there was when the session before ended."""
         self._tasks = [asyncio.create_task(self._listen())]
         now = max([0, *await self._views_at()])
-        self._time, self._recent = now, Recent(now)
-        looking = (self._look(asker) for askers in self._askers.values() for asker in askers)
+        self._time, self._recent = now, RecentOutputs(now)
+        looking = (self._look(client) for clients in self._clients.values() for client in clients)
         doing = self._follow(), self._tell_letters(), *looking
         self._tasks += [asyncio.create_task(each) for each in doing]
         await self._following.wait()
@@ -132,9 +134,9 @@ class Service:
             task.cancel()
             with suppress(asyncio.CancelledError):
                 await task
-        for askers in self._askers.values():
-            for asker in askers:
-                asker.close()
+        for clients in self._clients.values():
+            for client in clients:
+                client.close()
 
     # Records.
 
@@ -152,7 +154,7 @@ class Service:
                 "has one; without one it may be done twice"
             )
             raise Refused("unavailable", text) from None
-        self._standing.taken(time, monotonic())
+        self._stall.taken(time, monotonic())
         return time
 
     def told(self, outcomes: Sequence[tuple[Waiting, Outcome]]) -> None:
@@ -177,7 +179,7 @@ class Service:
 
     @property
     def waits_s(self) -> float:
-        return self._standing.seconds(monotonic())
+        return self._stall.seconds(monotonic())
 
     @property
     def oldest(self) -> int:
@@ -198,7 +200,7 @@ class Service:
 
     def spans(self, since: int) -> AsyncIterator[Span]:
         feeds, over = self._config.feeds, self._over
-        return follow(feeds, since, "subscriber", over, STREAM_BYTES, self._turns)
+        return subscribe(feeds, since, "subscriber", over, STREAM_BYTES, self._scheduler)
 
     async def _wait_for(self, time: int) -> None:
         if self._time < time:
@@ -209,7 +211,7 @@ class Service:
     async def _follow(self) -> None:
         while True:
             try:
-                async for span in follow(self._config.feeds, self._time):
+                async for span in subscribe(self._config.feeds, self._time):
                     self._heard(JOURNAL)
                     self._take(span)
             except DriftlineError as error:
@@ -230,7 +232,7 @@ class Service:
         self._failed += len(failures)
         self._letters.failed(monotonic(), failures)
         self._time = span.time
-        self._standing.passed(span.time, monotonic())
+        self._stall.passed(span.time, monotonic())
         self._following.set()
         while self._passing and self._passing[0][0] <= span.time:
             _, _, waiting = heappop(self._passing)
@@ -244,7 +246,7 @@ class Service:
     ) -> Sequence[Answer]:
         began, waits = monotonic(), after > self.time
         asking = [
-            _unless_absent(each.ask(question, after, within_s)) for each in self._askers[view]
+            _unless_absent(each.ask(question, after, within_s)) for each in self._clients[view]
         ]
         found = [await asking[0]] if len(asking) == 1 else await _all(asking)
         if not waits:
@@ -269,22 +271,22 @@ class Service:
     async def _views_at(self, after: int = 0) -> list[int]:
         """The T of each shard of each view, once it is at least some T."""
         times: list[int] = []
-        for askers in self._askers.values():
-            for asker in askers:
-                answer = await self._status(asker, after)
+        for clients in self._clients.values():
+            for client in clients:
+                answer = await self._status(client, after)
                 times.append(int(answer["time"]))
         return times
 
-    async def _status(self, asker: Asker, after: int = 0) -> dict[str, float]:
+    async def _status(self, client: ViewClient, after: int = 0) -> dict[str, float]:
         while True:
             with suppress(Refused):
-                answer = await asker.ask({"what": STATUS}, after, WITHIN_S)
+                answer = await client.ask({"what": STATUS}, after, WITHIN_S)
                 return {key: x for key, x in answer.items() if isinstance(x, int | float)}
             await asyncio.sleep(0.1)
 
-    async def _look(self, asker: Asker) -> None:
+    async def _look(self, client: ViewClient) -> None:
         while True:
-            self._seen[asker.name] = await self._status(asker)
+            self._seen[client.name] = await self._status(client)
             await asyncio.sleep(LOOK_EVERY_S)
 
     async def _tell_letters(self) -> None:
@@ -294,11 +296,53 @@ class Service:
 
     async def _listen(self) -> None:
         while True:
-            self.hearing.look(monotonic())
-            await asyncio.sleep(hearing.LOOK_EVERY_S)
+            self.liveness.look(monotonic())
+            await asyncio.sleep(monitors.LOOK_EVERY_S)
 
     def _heard(self, name: str) -> None:
-        self.hearing.heard(name, monotonic())
+        self.liveness.heard(name, monotonic())
+
+
+class RecentOutputs:
+    """The last outputs of a flow, for those who ask what came of a record soon after it was taken.
+
+    A bounded number, and bytes, of them are kept.
+
+    >>> recent = RecentOutputs(5)
+    >>> recent.add([Item((6, 0), 0, "a"), Item((6, 1), 0, "b"), Item((8, 0), 0, "c")])
+    >>> [item.value for item in recent.at(6) or ()], recent.at(7), recent.at(4)
+    (['a', 'b'], [], None)
+    """
+
+    def __init__(self, since: int) -> None:
+        self._items: deque[Item] = deque()
+        self._bytes = 0
+        self._since = since
+        """All outputs from this time on are here."""
+
+    def add(self, items: Sequence[Item]) -> None:
+        """The next outputs, in label order."""
+        for item in items:
+            self._items.append(item)
+            self._bytes += _size(item.value)
+        while len(self._items) > RECENT_MAX or self._bytes > RECENT_BYTES_MAX:
+            item = self._items.popleft()
+            self._bytes -= _size(item.value)
+            self._since = item.label[0] + 1
+
+    def at(self, time: int) -> Sequence[Item] | None:
+        """The outputs of a time that has passed; None: they are not known here."""
+        if time < self._since:
+            return None
+        first = bisect_left(self._items, time, key=item_time)
+        rest = islice(self._items, first, None)
+        return list(takewhile(lambda item: item.label[0] == time, rest))
+
+
+def _size(value: object) -> int:
+    """About the bytes of a payload: large ones are texts or bytes, or tuples of them."""
+    parts = value if isinstance(value, tuple | list) else (value,)
+    return sum(len(part) for part in parts if isinstance(part, str | bytes))
 
 
 async def _all(asking: Sequence[Coroutine[None, None, Answer | Refused]]) -> list[Answer | Refused]:

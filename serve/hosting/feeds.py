@@ -205,20 +205,20 @@ class Feeds:
         return len(data)
 
 
-class Stored(NamedTuple):
+class DurableUpTo(NamedTuple):
     """All spans up to this time are durable."""
 
     time: int
 
 
-class Lost(NamedTuple):
+class Truncated(NamedTuple):
     """The journal cannot give what was asked for. `oldest`: what it has; -1: that is not why."""
 
     oldest: int
     reason: str
 
 
-class Following:
+class Subscription:
     """The other end: what a follower says to the journal, and what it hears.
 
     `name`: of the follower, for ever; `session`: of this connection; `since`: where it begins;
@@ -240,7 +240,7 @@ class Following:
         anew from this time."""
         return pack((_FOLLOW, self._session, self._name, self.time, kept, self._room))
 
-    def hear(self, data: bytes) -> Span | Stored | Lost:
+    def hear(self, data: bytes) -> Span | DurableUpTo | Truncated:
         """A message of the journal."""
         match unpack(data):
             case (code, int(since), int(time), items, int(stored)) if code == _SPAN:
@@ -249,9 +249,9 @@ class Following:
                 return Span(since, time, [Item(*item) for item in items])  # type: ignore[attr-defined]
             case (code, int(time)) if code == _STORED:
                 self.stored = max(self.stored, time)
-                return Stored(time)
+                return DurableUpTo(time)
             case (code, int(oldest), str(reason)) if code == _GONE:
-                return Lost(oldest, reason)
+                return Truncated(oldest, reason)
         raise MalformedMessage("not a message of the journal")
 
     def credit(self) -> bytes | None:

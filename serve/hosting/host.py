@@ -24,9 +24,9 @@ from driftline.engine.moments import time_in_words
 from driftline.engine.wire.bundles import item_time
 from driftline.engine.wire.party import Party
 from driftline.serve.errors import Refused
-from driftline.serve.hosting.asking import Asked, TakenBack, decode_asked, encode_answer
-from driftline.serve.hosting.feeds import FOLLOW_EVERY_S, Following, Lost, Stored
+from driftline.serve.hosting.feeds import FOLLOW_EVERY_S, DurableUpTo, Subscription, Truncated
 from driftline.serve.hosting.retained import Retained
+from driftline.serve.hosting.view_client import Cancel, Request, decode_request, encode_answer
 from driftline.serve.journal import Span
 from driftline.serve.views.hosted import HostedView, Question, Work
 from driftline.serve.views.view import Follower
@@ -79,7 +79,7 @@ class ViewHost(Party):
         self,
         name: str,
         view: HostedView,
-        following: Following,
+        following: Subscription,
         kept: int,
         pace: Pace,
         retained: Retained,
@@ -95,7 +95,7 @@ class ViewHost(Party):
         self.to_journal: list[bytes] = []
         self.work: Work | None = None
         """What a copy is to do, or does; `worked` says how it ended."""
-        self.lost: Lost | None = None
+        self.lost: Truncated | None = None
         """The journal has no longer what the view needs."""
         self.answered = 0
         self.applied = 0
@@ -111,7 +111,7 @@ class ViewHost(Party):
         self._publish = publish
         self._clock = clock
         self._ready: deque[tuple[bytes, int]] = deque()
-        self._asked: dict[tuple[bytes, int], Asked] = {}
+        self._asked: dict[tuple[bytes, int], Request] = {}
         self._waits: dict[tuple[bytes, int], int] = {}
         self._deadlines: list[tuple[float, bytes, int]] = []
         self._pieces: deque[Span] = deque()
@@ -135,12 +135,12 @@ class ViewHost(Party):
     def hear(self, data: bytes) -> None:
         """A message of the journal."""
         heard = self.following.hear(data)
-        if isinstance(heard, Lost) and heard.oldest < 0:  # the next `follow` tries again
+        if isinstance(heard, Truncated) and heard.oldest < 0:  # the next `follow` tries again
             text = f"{self.name} cannot follow the journal: {heard.reason}; trying again"
             self._unread.failed(self.now, text, view=self.name)
-        elif isinstance(heard, Lost):
-            self.lost = Lost(heard.oldest, _ways_out(self.name, self.view.time, heard.oldest))
-        elif not isinstance(heard, Stored):
+        elif isinstance(heard, Truncated):
+            self.lost = Truncated(heard.oldest, _ways_out(self.name, self.view.time, heard.oldest))
+        elif not isinstance(heard, DurableUpTo):
             self._unread.over(self.now, f"{self.name} can follow the journal again")
             self._pieces.extend(_pieces(heard))
             if not self._holds:
@@ -184,11 +184,11 @@ class ViewHost(Party):
     def take(self, route: bytes, data: bytes) -> None:
         """A message of an asker; a malformed one is dropped."""
         try:
-            asked = decode_asked(data)
+            asked = decode_request(data)
         except MalformedMessage:
             self.malformed += 1
             return
-        if isinstance(asked, TakenBack):
+        if isinstance(asked, Cancel):
             self._forget(route, asked.number)
             return
         key = route, asked.number
@@ -273,7 +273,7 @@ class ViewHost(Party):
             )
             self._answer(route, number, Refused("unavailable", text))
 
-    def _forget(self, route: bytes, number: int) -> Asked | None:
+    def _forget(self, route: bytes, number: int) -> Request | None:
         asked = self._asked.pop((route, number), None)
         if asked is not None:
             self._follower.cancel(self._waits.pop((route, number)))

@@ -19,8 +19,8 @@ from driftline.engine.wire.marks import Mark
 from driftline.engine.wire.senders import CONSUMER
 from driftline.serve.hosting.config import JOURNAL, ServiceConfig
 from driftline.serve.hosting.feeds import Feeds
+from driftline.serve.hosting.ipc import IpcParty
 from driftline.serve.hosting.journal_server import JournalServer
-from driftline.serve.hosting.lines import LinesParty
 from driftline.serve.hosting.processes import run_process
 from driftline.serve.journal import Journal, Span
 
@@ -31,8 +31,8 @@ DRAIN = 64
 """Messages of followers that a turn takes at most."""
 
 
-class FeedLines(LinesParty):
-    """The lines of the feeds, over which spans leave as soon as the journal has them."""
+class FeedLines(IpcParty):
+    """The connections of the feeds, over which spans leave as soon as the journal has them."""
 
     def __init__(self, server: JournalServer, config: ServiceConfig) -> None:
         self._feeds = Feeds(server.journal.steps)
@@ -42,7 +42,7 @@ class FeedLines(LinesParty):
         self._stored = -1
         self._drop_at = 0.0
         self._trouble = Trouble("journal-not-dropped")
-        self.lines.listen(config.feeds)
+        self.ipc.listen(config.feeds)
         server.journal.followers.append(self.forward)
 
     @property
@@ -57,7 +57,7 @@ class FeedLines(LinesParty):
 
     def drain(self) -> None:
         for _ in range(DRAIN):
-            if (came := self.lines.next()) is None:
+            if (came := self.ipc.next()) is None:
                 break
             try:
                 self._feeds.take(*came, monotonic())
@@ -76,12 +76,12 @@ class FeedLines(LinesParty):
         return more
 
     def close(self) -> None:
-        """End all lines."""
-        self.lines.close()
+        """End all connections."""
+        self.ipc.close()
 
     def _send(self) -> None:
         for route, data in self._feeds.outbox:
-            self.lines.send(route, data)
+            self.ipc.send(route, data)
         self._feeds.outbox.clear()
 
     def _drop(self) -> None:
@@ -107,7 +107,7 @@ def run_journal(config: ServiceConfig) -> None:
     runtime = Runtime(transport=transport, cores=Cores(process.cores))
     runtime.add(server, config.network.inbox(CONSUMER, process.sockets))
     feeds = FeedLines(server, config)
-    runtime.watch(feeds, feeds.lines.fileno(), feeds.drain, lambda: True)
+    runtime.watch(feeds, feeds.ipc.fileno(), feeds.drain, lambda: True)
     runtime.run(lambda: False)
 
 

@@ -27,9 +27,9 @@ from driftline.engine.flow.loading import load_flow
 from driftline.engine.moments import time_in_words
 from driftline.engine.wire.party import Party
 from driftline.serve.hosting.config import Place, ServiceConfig
-from driftline.serve.hosting.feeds import ROOM_BYTES, Following
+from driftline.serve.hosting.feeds import ROOM_BYTES, Subscription
 from driftline.serve.hosting.host import APPLY_S, Pace, ViewHost
-from driftline.serve.hosting.lines import Lines, LinesParty, Route
+from driftline.serve.hosting.ipc import IpcParty, IpcServer, Route
 from driftline.serve.hosting.processes import run_process
 from driftline.serve.hosting.retained import Retained, noted
 from driftline.serve.views.checkpoint import restored, writing
@@ -50,7 +50,7 @@ DRAIN = 32
 _COPY_FAILED = 1
 
 
-class JournalLine(LinesParty):
+class JournalLine(IpcParty):
     """The way to the journal; it is called again whenever there is something to say."""
 
     def __init__(self, host: ViewHost, path: str) -> None:
@@ -61,7 +61,7 @@ class JournalLine(LinesParty):
 
     def drain(self) -> None:
         host, until = self._host, perf_counter() + APPLY_S
-        while not host.busy and perf_counter() < until and (came := self.lines.next()):
+        while not host.busy and perf_counter() < until and (came := self.ipc.next()):
             host.hear(came[1])
             if host.answers_wait:
                 break  # they have waited for this message, and need not wait for the next one
@@ -69,10 +69,10 @@ class JournalLine(LinesParty):
     def work(self) -> bool:
         host = self._host
         if host.to_journal and self._line is None:
-            self._line = self.lines.call(self._path)
+            self._line = self.ipc.connect(self._path)
         for data in host.to_journal:
             if self._line is not None:
-                self.lines.send(self._line, data)
+                self.ipc.send(self._line, data)
         host.to_journal.clear()
         return False
 
@@ -80,24 +80,24 @@ class JournalLine(LinesParty):
         self._line = None
 
 
-class AskLines(LinesParty):
+class AskLines(IpcParty):
     """Where questions come in."""
 
     def __init__(self, host: ViewHost, path: str) -> None:
         super().__init__("asks", host.left)
         self._host = host
-        host.has_room = lambda: self.lines.unsent < ANSWERS_BYTES
-        self.lines.listen(path)
+        host.has_room = lambda: self.ipc.unsent < ANSWERS_BYTES
+        self.ipc.listen(path)
 
     def drain(self) -> None:
         for _ in range(DRAIN):
-            if (came := self.lines.next()) is None:
+            if (came := self.ipc.next()) is None:
                 break
             self._host.take(*came)
 
     def work(self) -> bool:
         for route, data in self._host.answers:
-            self.lines.send(route, data)
+            self.ipc.send(route, data)
         self._host.answers.clear()
         return False
 
@@ -105,15 +105,17 @@ class AskLines(LinesParty):
 class Copies(Party):
     """Has the work of a host done by copies of this process, one after the other.
 
-    A copy ends with this process, as the next one would find it writing the same files. `lines`:
-    those of this process, which copies leave alone; `cores`: of this process.
+    A copy ends with this process, as the next one would find it writing the same files. `servers`:
+    the connections of this process, which copies leave alone; `cores`: of this process.
     """
 
-    def __init__(self, host: ViewHost, exits: Exits, lines: Sequence[Lines], cores: Cores) -> None:
+    def __init__(
+        self, host: ViewHost, exits: Exits, servers: Sequence[IpcServer], cores: Cores
+    ) -> None:
         super().__init__("copies")
         self._host = host
         self._exits = exits
-        self._lines = lines
+        self._servers = servers
         self._cores = cores
         self._copy: _Copy | None = None
 
@@ -139,7 +141,7 @@ class Copies(Party):
         lifeline.cut()
         hold_on(lifeline.fd)
         self._cores.leave()
-        for each in self._lines:
+        for each in self._servers:
             each.close()
         do()
 
@@ -199,16 +201,16 @@ def run_view(config: ServiceConfig) -> None:
         retained.write(notes)
 
     pace = Pace(config.checkpoint_s, config.checkpoint_items)
-    following = Following(config.name, secrets.token_hex(8), kept, ROOM_BYTES)
+    following = Subscription(config.name, secrets.token_hex(8), kept, ROOM_BYTES)
     host = ViewHost(config.name, view, following, kept, pace, retained, publish, perf_counter)
     cores = Cores(process.cores, (config.shard + 1) % 2)
     runtime = Runtime(cores=cores)
     runtime.add(host, f"inproc://{config.name}")
     journal, asks = JournalLine(host, config.feeds), AskLines(host, config.line(config.name))
     for each in (journal, asks):
-        runtime.watch(each, each.lines.fileno(), each.drain, lambda: True)
+        runtime.watch(each, each.ipc.fileno(), each.drain, lambda: True)
     exits = Exits()
-    runtime.add(Copies(host, exits, (journal.lines, asks.lines), cores), "inproc://copies")
+    runtime.add(Copies(host, exits, (journal.ipc, asks.ipc), cores), "inproc://copies")
     if (file := exits.fileno()) is not None:
         runtime.listen(file, exits.take)
 

@@ -12,10 +12,10 @@ from driftline.deploy.host.config import ProcessConfig
 from driftline.engine.wire.bundles import Item
 from driftline.serve.hosting import feeds
 from driftline.serve.hosting.config import ServiceConfig
-from driftline.serve.hosting.feeds import NOBODY, ROOM_BYTES, STREAM_BYTES, Feeds, Following
+from driftline.serve.hosting.feeds import NOBODY, ROOM_BYTES, STREAM_BYTES, Feeds, Subscription
+from driftline.serve.hosting.ipc import IpcServer
 from driftline.serve.hosting.journal_process import FeedLines
 from driftline.serve.hosting.journal_server import JournalServer
-from driftline.serve.hosting.lines import Lines
 from driftline.serve.journal import Span
 from tests.serve.journal.runs import opened
 
@@ -37,10 +37,10 @@ class Crowd:
         self.now = 0.0
         self.given = Counter[bytes]()
         """Route -> bytes."""
-        self.following: dict[bytes, Following] = {}
+        self.following: dict[bytes, Subscription] = {}
 
     def comes(self, route: bytes, room: int, since: int = 0) -> None:
-        self.following[route] = Following(route.decode(), "session", since, room)
+        self.following[route] = Subscription(route.decode(), "session", since, room)
 
     def turn(self, within_s: float = 0.1) -> Counter[bytes]:
         """What it has given."""
@@ -129,7 +129,7 @@ def test_what_was_read_for_a_stream_goes_with_it() -> None:
     try:
         for n in range(5):
             route = b"stream-%d" % n
-            feeds.take(route, Following("s", "session", 0, STREAM_BYTES).follow(NOBODY), 0.0)
+            feeds.take(route, Subscription("s", "session", 0, STREAM_BYTES).follow(NOBODY), 0.0)
             feeds.turn(0.0)
             feeds.gone(route)
     finally:
@@ -143,18 +143,18 @@ def test_a_stream_ends_in_the_journal_when_its_client_closes(tmp_path: Path) -> 
         config = ServiceConfig(process, str(tmp_path), ())
         with (
             closing(FeedLines(JournalServer(journal), config)) as feeds,
-            closing(Lines(lambda route: None)) as client,
+            closing(IpcServer(lambda route: None)) as client,
         ):
-            stream = client.call(config.feeds)
+            stream = client.connect(config.feeds)
             assert stream is not None
-            client.send(stream, Following("stream", "session", 0, STREAM_BYTES).follow(NOBODY))
+            client.send(stream, Subscription("stream", "session", 0, STREAM_BYTES).follow(NOBODY))
             while not feeds.followers:
-                assert select([feeds.lines], [], [], 5.0)[0]
+                assert select([feeds.ipc], [], [], 5.0)[0]
                 feeds.drain()
             feeds.turn()
             assert select([client], [], [], 5.0)[0]
             assert client.next() is not None
             client.close()
-            assert select([feeds.lines], [], [], 5.0)[0]
+            assert select([feeds.ipc], [], [], 5.0)[0]
             feeds.drain()
             assert feeds.followers == 0

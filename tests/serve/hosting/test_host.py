@@ -10,10 +10,10 @@ import pytest
 from driftline.engine.errors import Unavailable
 from driftline.engine.wire.bundles import Item
 from driftline.serve.errors import NoLongerRetained, Refused
-from driftline.serve.hosting.asking import Asked, decode_answer, encode_asked
-from driftline.serve.hosting.feeds import ROOM_BYTES, Feeds, Following
+from driftline.serve.hosting.feeds import ROOM_BYTES, Feeds, Subscription
 from driftline.serve.hosting.host import APPLY_S, CALM_S, FEW, PIECE, PUT_OFF, Pace, ViewHost
 from driftline.serve.hosting.retained import Retained
+from driftline.serve.hosting.view_client import Request, decode_answer, encode_request
 from driftline.serve.journal import Span
 from driftline.serve.views.hosted import Question
 from tests.serve.hosting.world import Recording
@@ -27,7 +27,7 @@ class Follower:
     def __init__(self, error: Exception) -> None:
         self.error: Exception | None = error
         clock = count()
-        following = Following("v-0", "session", 0, ROOM_BYTES)
+        following = Subscription("v-0", "session", 0, ROOM_BYTES)
         retained = Retained(10, lambda: 0.0)
         parts = Recording(), following, 0, Pace(1.0, 5), retained, lambda: None
         self.host = ViewHost("v-0", *parts, lambda: next(clock) / 1e4)
@@ -89,7 +89,7 @@ class Live:
     ) -> None:
         self.feeds = Feeds(lambda since: iter(stored))
         self.view = view or Slow()
-        following = Following("v-0", "session", since, ROOM_BYTES)
+        following = Subscription("v-0", "session", since, ROOM_BYTES)
         parts = self.view, following, 0, Pace(100.0, 1_000), Retained(10, lambda: 0.0)
         self.host = ViewHost("v-0", *parts, lambda: None, lambda: self.view.clock_s)
         self.follow()
@@ -133,7 +133,7 @@ def test_a_question_waits_for_milliseconds_while_a_large_span_is_applied() -> No
     live.deliver()
     answered_at = []
     for number in range(1, 20):
-        live.host.take(b"asker", encode_asked(Asked(number, {"what": "count"}, 0, 1.0)))
+        live.host.take(b"asker", encode_request(Request(number, {"what": "count"}, 0, 1.0)))
         before = live.view.clock_s
         assert live.turn() == (live.view.time < 600)
         assert live.view.clock_s - before <= 2 * APPLY_S + PIECE / 1000
@@ -230,7 +230,7 @@ def test_no_further_answers_are_made_while_there_is_no_room_for_them() -> None:
     room = [True]
     live.host.has_room = lambda: room[0] and not live.host.answers
     for number in (1, 2):
-        live.host.take(b"asker", encode_asked(Asked(number, {"what": "count"}, 0, 1.0)))
+        live.host.take(b"asker", encode_request(Request(number, {"what": "count"}, 0, 1.0)))
     live.turn()
     assert len(live.host.answers) == 1
     live.host.answers.clear()
@@ -246,7 +246,7 @@ def test_no_further_answers_are_made_while_there_is_no_room_for_them() -> None:
 def test_answers_leave_before_the_view_does_what_it_has_put_off() -> None:
     view = Settling()
     live = Live(view=view)
-    live.host.take(b"asker", encode_asked(Asked(1, {"what": "count"}, 5, 1.0)))
+    live.host.take(b"asker", encode_request(Request(1, {"what": "count"}, 5, 1.0)))
     live.feeds.forward(span(0, 5))
     assert live.turn(), "there is more to do"
     assert view.done == ["apply", "ask"]
@@ -260,6 +260,6 @@ def test_the_view_does_what_it_has_put_off_though_there_are_always_questions() -
     view = Settling()
     live = Live(view=view)
     for number in range(1, 3 * (PUT_OFF + 1) + 1):
-        live.host.take(b"asker", encode_asked(Asked(number, {"what": "count"}, 0, 1.0)))
+        live.host.take(b"asker", encode_request(Request(number, {"what": "count"}, 0, 1.0)))
         live.turn()
     assert view.done == [*["ask"] * (PUT_OFF + 1), "settle"] * 3

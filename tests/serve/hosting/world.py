@@ -17,11 +17,11 @@ from driftline.engine.wire.codec import pack, unpack
 from driftline.engine.wire.messages import Bundle, BundleStored, FetchLast, decode
 from driftline.serve.errors import Refused
 from driftline.serve.hosting import feeds
-from driftline.serve.hosting.asking import Asked, TakenBack, decode_answer, encode_asked
-from driftline.serve.hosting.feeds import Feeds, Following, Lost, Stored
+from driftline.serve.hosting.feeds import DurableUpTo, Feeds, Subscription, Truncated
 from driftline.serve.hosting.host import Pace, ViewHost
 from driftline.serve.hosting.journal_server import JournalServer
 from driftline.serve.hosting.retained import Retained
+from driftline.serve.hosting.view_client import Cancel, Request, decode_answer, encode_request
 from driftline.serve.journal import Span
 from driftline.serve.views.hosted import Question, Work
 from tests.serve.journal.runs import Run, after_crash, opened
@@ -230,7 +230,7 @@ class Plain:
         self.heard = 0
         """Messages of the journal."""
         room = max(1, feeds.ROOM_BYTES // 2)  # it is a stream
-        self._following = Following("plain", "session", since, room)
+        self._following = Subscription("plain", "session", since, room)
         self.route, self._channel = world.connected()
 
     def step(self, most: int) -> None:
@@ -241,8 +241,8 @@ class Plain:
                 return
             heard = self._following.hear(self._channel.down.popleft())
             self.heard += 1
-            assert not isinstance(heard, Lost), heard
-            if not isinstance(heard, Stored):
+            assert not isinstance(heard, Truncated), heard
+            if not isinstance(heard, DurableUpTo):
                 assert heard.since <= self.time, "a gap"
                 self.items += [item for item in heard.items if item.label[0] >= self.time]
                 self.time = max(self.time, heard.time)
@@ -257,7 +257,7 @@ class Hosted:
         self.name = name
         self.answers: Counter[int] = Counter()
         """Number of a question -> how often it was answered."""
-        self.asked: dict[int, Asked] = {}
+        self.asked: dict[int, Request] = {}
         """What was asked, and neither answered nor taken back."""
         self.must: set[int] = set()
         """What has to be answered in the end."""
@@ -274,14 +274,14 @@ class Hosted:
             self.view.load([self._checkpoint])
         self._kept = self.view.time
         session = f"{self.name}/{next(self._sessions)}"
-        following = Following(self.name, session, self._kept, feeds.ROOM_BYTES)
+        following = Subscription(self.name, session, self._kept, feeds.ROOM_BYTES)
         clock = count()
         parts = self.view, following, self._kept, Pace(1.0, 5), Retained(10, lambda: 0.0)
         self.host = ViewHost(self.name, *parts, self._publish, lambda: next(clock) / 1e4)
         self.host.now = self._world.now
         self.route, self._channel = self._world.connected()
         for asked in self.asked.values():  # as whoever asked does, as soon as it is there again
-            self.host.take(b"asker", encode_asked(asked))
+            self.host.take(b"asker", encode_request(asked))
 
     def kill(self) -> None:
         """The process is killed, and started again; what a copy does then is not done."""
@@ -335,7 +335,7 @@ class Hosted:
             question["at"] = chance.randint(0, self._world.end)
         patient = chance.random() < 0.7
         within_s = LONG_S if patient else 1.0
-        asked = Asked(number, question, chance.randint(0, self._world.end), within_s)
+        asked = Request(number, question, chance.randint(0, self._world.end), within_s)
         if patient:
             self.must.add(number)
         self.asked[number] = asked
@@ -349,10 +349,10 @@ class Hosted:
             number = self._world.chance.choice(sorted(self.asked))
             del self.asked[number]
             self.must.discard(number)
-            self._take(TakenBack(number))
+            self._take(Cancel(number))
 
-    def _take(self, asked: Asked | TakenBack) -> None:
-        self.host.take(b"asker", encode_asked(asked))
+    def _take(self, asked: Request | Cancel) -> None:
+        self.host.take(b"asker", encode_request(asked))
 
     def _answered(self, number: int, answer: Mapping[str, object] | Refused) -> None:
         self.answers[number] += 1

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from driftline.engine.wire.bundles import Item
-from driftline.serve.gateway.recent import BYTES_MAX, ITEMS_MAX, Recent
+from driftline.serve.gateway.service import RECENT_BYTES_MAX, RECENT_MAX, RecentOutputs
 
 
 def test_of_each_time_all_outputs_are_there_or_it_is_not_known() -> None:
-    for size, kept in ((1, ITEMS_MAX), (BYTES_MAX // 10, 10)):
-        recent = Recent(0)
+    for size, kept in ((1, RECENT_MAX), (RECENT_BYTES_MAX // 10, 10)):
+        recent = RecentOutputs(0)
         value = "key", "a" * (size - 3)
         times = [2 * n for n in range(3 * kept // 2)]
         for time in times:

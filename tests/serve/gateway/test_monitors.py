@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from driftline.serve.gateway.hearing import GAP_S, LOOK_EVERY_S, Hearing
+from driftline.serve.gateway.monitors import GAP_S, LOOK_EVERY_S, LivenessMonitor
 
 
-def looked(hearing: Hearing, begin: float, end: float) -> None:
+def looked(hearing: LivenessMonitor, begin: float, end: float) -> None:
     """The loop goes on from one time to another."""
     now = begin
     while now <= end:
@@ -14,7 +14,7 @@ def looked(hearing: Hearing, begin: float, end: float) -> None:
 
 
 def test_a_process_is_silent_since_it_was_heard_last() -> None:
-    hearing = Hearing()
+    hearing = LivenessMonitor()
     hearing.heard("documents-0", 101.0)
     looked(hearing, 100.0, 110.0)
     assert hearing.silent_s("documents-0", 99.0) == 9.0
@@ -23,7 +23,7 @@ def test_a_process_is_silent_since_it_was_heard_last() -> None:
 
 
 def test_one_that_was_not_heard_since_it_was_started_is_not_silent() -> None:
-    hearing = Hearing()
+    hearing = LivenessMonitor()
     looked(hearing, 100.0, 200.0)
     assert hearing.silent_s("documents-0", 100.0) == 0.0
     hearing.heard("documents-0", 110.0)
@@ -32,7 +32,7 @@ def test_one_that_was_not_heard_since_it_was_started_is_not_silent() -> None:
 
 
 def test_time_in_which_nothing_could_be_heard_does_not_count() -> None:
-    hearing = Hearing()
+    hearing = LivenessMonitor()
     hearing.heard("journal", 100.0)
     looked(hearing, 100.0, 101.0)
     looked(hearing, 101.0 + 2 * GAP_S, 103.0 + 2 * GAP_S)

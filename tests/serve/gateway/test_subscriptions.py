@@ -1,15 +1,15 @@
-"""Turns of those who have much to do in one loop."""
+"""FairScheduler of those who have much to do in one loop."""
 
 import asyncio
 
-from driftline.serve.gateway.turns import Turns
+from driftline.serve.gateway.subscriptions import FairScheduler
 
 PASSES = 20
 
 
 def test_others_in_the_loop_wait_for_one_piece_at_a_time() -> None:
     async def drive() -> tuple[int, set[int]]:
-        turns = Turns()
+        turns = FairScheduler()
         done = [0] * 100
 
         async def stream(number: int) -> None:

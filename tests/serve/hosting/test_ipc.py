@@ -1,12 +1,10 @@
-"""Lines between the processes of a service: what is said comes whole, in order, and once."""
+"""IpcServer between the processes of a service: what is said comes whole, in order, and once."""
 
 from __future__ import annotations
 
 import asyncio
-import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
-from errno import EMFILE
 from pathlib import Path
 from select import select
 from tempfile import TemporaryDirectory
@@ -17,8 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from driftline.engine.errors import MalformedMessage, Unavailable
-from driftline.serve.gateway.line import LoopLine
-from driftline.serve.hosting.lines import BYTES_MAX, Frames, Lines, Route, framed
+from driftline.serve.hosting.ipc import BYTES_MAX, Frames, IpcClient, IpcServer, Route, framed
 
 WITHIN_S = 10.0
 
@@ -54,12 +51,12 @@ class End:
 
     def __init__(self) -> None:
         self.lost: list[Route] = []
-        self.lines = Lines(self.lost.append)
+        self.ipc = IpcServer(self.lost.append)
         self.came: list[tuple[Route, bytes]] = []
 
     def take(self) -> None:
         """Take what has come."""
-        while (came := self.lines.next()) is not None:
+        while (came := self.ipc.next()) is not None:
             self.came.append(came)
 
 
@@ -69,16 +66,16 @@ def ends(count: int) -> Iterator[tuple[str, list[End]]]:
     made = [End() for _ in range(count)]
     with TemporaryDirectory() as directory:
         path = f"{directory}/line"
-        made[0].lines.listen(path)
+        made[0].ipc.listen(path)
         yield path, made
     for each in made:
-        each.lines.close()
+        each.ipc.close()
 
 
 def until(done: bool, *some: End) -> bool:
     """Let all take what comes, unless it is done; whether it is not."""
     if not done:
-        files = [each.lines.fileno() for each in some]
+        files = [each.ipc.fileno() for each in some]
         assert select(files, [], [], WITHIN_S)[0], "nothing comes"
         for each in some:
             each.take()
@@ -86,7 +83,7 @@ def until(done: bool, *some: End) -> bool:
 
 
 def called(end: End, path: str) -> Route:
-    route = end.lines.call(path)
+    route = end.ipc.connect(path)
     assert route is not None
     return route
 
@@ -94,30 +91,30 @@ def called(end: End, path: str) -> Route:
 def test_large_messages_pass_each_other() -> None:
     with ends(2) as (path, (server, client)):
         route = called(client, path)
-        client.lines.send(route, b"first")
+        client.ipc.send(route, b"first")
         while until(bool(server.came), server):
             pass
         back, _ = server.came.pop()
         sent = [LARGE, b"", b"small", LARGE]
         for data in sent:
-            client.lines.send(route, data)
-            server.lines.send(back, data)
+            client.ipc.send(route, data)
+            server.ipc.send(back, data)
         while until(len(server.came) == len(client.came) == len(sent), server, client):
             pass
         assert server.came == [(back, data) for data in sent]
         assert client.came == [(route, data) for data in sent]
-        assert not select([server.lines, client.lines], [], [], 0)[0], "neither waits for anything"
+        assert not select([server.ipc, client.ipc], [], [], 0)[0], "neither waits for anything"
 
 
 def test_what_waits_for_room_is_counted_until_it_leaves_or_its_line_ends() -> None:
     with ends(2) as (path, (server, client)):
         route = called(client, path)
         for gone in (False, True):
-            client.lines.send(route, LARGE)
-            assert 0 < client.lines.unsent < len(LARGE)
+            client.ipc.send(route, LARGE)
+            assert 0 < client.ipc.unsent < len(LARGE)
             if gone:
-                server.lines.close()
-            while until(not client.lines.unsent, client, *([] if gone else [server])):
+                server.ipc.close()
+            while until(not client.ipc.unsent, client, *([] if gone else [server])):
                 pass
         assert client.lost == [route]
 
@@ -127,7 +124,7 @@ def test_lines_do_not_get_mixed_and_those_that_end_are_told_of() -> None:
         routes = [called(each, path) for each in clients]
         for n, (client, route) in enumerate(zip(clients, routes, strict=True)):
             for k in range(20):
-                client.lines.send(route, f"{n} {k}".encode())
+                client.ipc.send(route, f"{n} {k}".encode())
         while until(len(server.came) == 40, server):
             pass
         for n in range(2):
@@ -135,32 +132,32 @@ def test_lines_do_not_get_mixed_and_those_that_end_are_told_of() -> None:
             assert [data for _, data in mine] == [f"{n} {k}".encode() for k in range(20)]
             assert len({route for route, _ in mine}) == 1
         gone = server.came[0][0] if server.came[0][1].startswith(b"0") else server.came[-1][0]
-        clients[0].lines.close()
+        clients[0].ipc.close()
         while until(bool(server.lost), server):
             pass
         assert server.lost == [gone]
-        server.lines.send(gone, b"nobody hears it")
+        server.ipc.send(gone, b"nobody hears it")
 
 
 def test_who_ends_while_much_is_under_way_to_it_is_told_of_once() -> None:
     with ends(2) as (path, (server, client)):
-        client.lines.send(called(client, path), b"first")
+        client.ipc.send(called(client, path), b"first")
         while until(bool(server.came), server):
             pass
         route, _ = server.came[0]
-        server.lines.send(route, LARGE)
-        client.lines.close()
+        server.ipc.send(route, LARGE)
+        client.ipc.close()
         while until(bool(server.lost), server):
             pass
-        server.lines.send(route, LARGE)
+        server.ipc.send(route, LARGE)
         assert server.lost == [route]
 
 
 def test_nonsense_ends_a_line_and_no_other() -> None:
     with ends(3) as (path, (server, bad, good)):
         route = called(bad, path)
-        bad.lines._lines[route].socket.sendall(b"\xff" * 100)
-        good.lines.send(called(good, path), b"sense")
+        bad.ipc._connections[route].socket.sendall(b"\xff" * 100)
+        good.ipc.send(called(good, path), b"sense")
         while until(bool(server.came and server.lost and bad.lost), server, bad):
             pass
         assert [data for _, data in server.came] == [b"sense"]
@@ -168,10 +165,10 @@ def test_nonsense_ends_a_line_and_no_other() -> None:
 
 def test_nobody_is_called_where_nobody_listens(tmp_path: Path) -> None:
     end = End()
-    assert end.lines.call(str(tmp_path / "line")) is None
+    assert end.ipc.connect(str(tmp_path / "line")) is None
     with pytest.raises(Unavailable, match="cannot listen"):
-        end.lines.listen(str(tmp_path / "no" / "line"))
-    end.lines.close()
+        end.ipc.listen(str(tmp_path / "no" / "line"))
+    end.ipc.close()
 
 
 def test_a_loop_has_a_new_line_after_each_that_has_ended() -> None:
@@ -179,10 +176,10 @@ def test_a_loop_has_a_new_line_after_each_that_has_ended() -> None:
 
     async def live(directory: str) -> None:
         path, came = f"{directory}/line", asyncio.Queue[bytes]()
-        line = LoopLine(path, came.put_nowait, lambda: line.send(b"hello"))
+        line = IpcClient(path, came.put_nowait, lambda: line.send(b"hello"))
         for number in range(3):
             server = End()
-            server.lines.listen(path)
+            server.ipc.listen(path)
             async with asyncio.timeout(WITHIN_S):
                 while not server.came:
                     await asyncio.sleep(0.001)
@@ -190,13 +187,13 @@ def test_a_loop_has_a_new_line_after_each_that_has_ended() -> None:
             route, hello = server.came[0]
             assert hello == b"hello"
             data = b"%d" % number * (1 << 20)
-            server.lines.send(route, data)
+            server.ipc.send(route, data)
             async with asyncio.timeout(WITHIN_S):
                 while came.empty():
                     await asyncio.sleep(0.001)
                     server.take()
             assert came.get_nowait() == data
-            server.lines.close()
+            server.ipc.close()
         line.close()
         line.send(b"nobody hears it")
         async with asyncio.timeout(WITHIN_S):
@@ -207,47 +204,16 @@ def test_a_loop_has_a_new_line_after_each_that_has_ended() -> None:
         r.run(live(directory))
 
 
-def test_who_calls_while_there_are_no_files_left_is_let_in_later(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    with ends(3) as (path, (server, first, second)):
-        first.lines.send(called(first, path), b"first")
-        while until(bool(server.came), server):
-            pass
-        listener = server.lines._listener
-        assert listener is not None
-
-        class Full:
-            """A listener for which there is no file left."""
-
-            def __init__(self, listener: socket.socket) -> None:
-                self.fileno, self.close = listener.fileno, listener.close
-
-            def accept(self) -> None:
-                raise OSError(EMFILE, "Too many open files")
-
-        server.lines._listener = Full(listener)  # type: ignore[assignment]
-        second.lines.send(called(second, path), b"second")
-        assert select([server.lines], [], [], WITHIN_S)[0]
-        server.take()
-        assert not select([server.lines], [], [], 0)[0], "it is not asked again and again"
-        server.lines._listener = listener
-        first.lines.close()
-        while until(len(server.came) == 2, server):
-            pass
-        assert [data for _, data in server.came] == [b"first", b"second"]
-
-
 def test_what_is_said_as_a_line_ends_is_lost_and_nothing_else() -> None:
     async def live(directory: str) -> None:
         path, heres = f"{directory}/line", asyncio.Queue[None]()
-        line = LoopLine(path, lambda data: None, lambda: heres.put_nowait(None))
+        line = IpcClient(path, lambda data: None, lambda: heres.put_nowait(None))
         for _ in range(20):
             server = End()
-            server.lines.listen(path)
+            server.ipc.listen(path)
             async with asyncio.timeout(WITHIN_S):
                 await heres.get()
-                server.lines.close()
+                server.ipc.close()
                 while line._transport is not None:  # uvloop has closed it before it tells so
                     line.send(b"lost")
                     await asyncio.sleep(0)

@@ -1,0 +1,133 @@
+"""Subscriptions to the journal from an asyncio loop, and the turns that many of them take."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import suppress
+
+from driftline.engine.errors import Unavailable
+from driftline.serve.errors import NoLongerRetained
+from driftline.serve.hosting.feeds import (
+    FOLLOW_EVERY_S,
+    NOBODY,
+    ROOM_BYTES,
+    DurableUpTo,
+    Subscription,
+    Truncated,
+)
+from driftline.serve.hosting.ipc import IpcClient
+from driftline.serve.journal import Span
+
+PIECE_ITEMS = 64
+"""Outputs of a piece: working them off takes some 2 ms; so many of one time are one piece."""
+
+PIECE_BYTES = 1 << 12
+"""A message that is shorter is read at once."""
+
+
+class FairScheduler:
+    """The turns of one loop, so that any number of streams read long pasts, and others hardly wait.
+
+    Who has much to do takes a turn before each piece of it. There is one turn in a pass of the
+    loop, in the order of asking: so a request waits for one piece at a time, not for one of each
+    stream.
+    """
+
+    def __init__(self) -> None:
+        self._lock = asyncio.Lock()
+
+    async def take(self) -> None:
+        """Wait for a turn, which lasts until the caller waits for something."""
+        async with self._lock:
+            await asyncio.sleep(0)
+
+
+def pieces(span: Span) -> Iterator[Span]:
+    """A span as several that follow each other, none with many more outputs than a piece has.
+
+    >>> from driftline.engine.wire.bundles import Item
+    >>> span = Span(3, 400, [Item((time, 0), 0, "") for time in range(10, 140)])
+    >>> [(piece.since, piece.time, len(piece.items)) for piece in pieces(span)]
+    [(3, 74, 64), (74, 138, 64), (138, 400, 2)]
+    """
+    since, items, begin = span.since, span.items, 0
+    for end in range(1, len(items)):
+        time = items[end].label[0]
+        if end - begin >= PIECE_ITEMS and time > items[end - 1].label[0]:
+            yield Span(since, time, items[begin:end])
+            since, begin = time, end
+    yield Span(since, span.time, items[begin:])
+
+
+async def subscribe(
+    path: str,
+    since: int,
+    name: str = "gateway",
+    over: asyncio.Event | None = None,
+    room: int = ROOM_BYTES,
+    scheduler: FairScheduler | None = None,
+) -> AsyncIterator[Span]:
+    """The spans of a journal from a time on, without an end; those that are empty, too.
+
+    One that ends where it begins says that there is no more for now. Whoever takes them slowly is
+    given them slowly: so many bytes are under way as there is `room`. If the journal's process is
+    started again, they go on. They end with `over`. With a `scheduler` it is one of many: there are
+    small spans, and a turn is taken for each.
+    Raises NoLongerRetained, Unavailable if they cannot be read.
+    """
+    subscription = Subscription(f"{name}-{secrets.token_hex(4)}", secrets.token_hex(8), since, room)
+    messages: asyncio.Queue[bytes | None] = asyncio.Queue()
+    """As many as the journal knows that there is room for; None: nothing more is wanted."""
+
+    def renew() -> None:
+        client.send(subscription.follow(NOBODY))
+
+    client = IpcClient(path, messages.put_nowait, renew)
+    tasks = [asyncio.create_task(_renew_again_and_again(renew))]
+    if over is not None:
+        tasks.append(asyncio.create_task(_end(messages, over)))
+    try:
+        while (data := await messages.get()) is not None and not (over and over.is_set()):
+            if scheduler is not None and len(data) > PIECE_BYTES:
+                await scheduler.take()
+            heard = subscription.hear(data)
+            if isinstance(heard, Truncated):
+                if heard.oldest >= 0:
+                    raise NoLongerRetained(heard.reason, heard.oldest)
+                raise Unavailable(heard.reason)
+            if isinstance(heard, DurableUpTo):
+                yield Span(since, since, [])
+                continue
+            # The same spans may come once more, and overlap, if the journal was started again.
+            if heard.time > since:
+                items = [item for item in heard.items if item.label[0] >= since]
+                span = Span(max(since, heard.since), heard.time, items)
+                since = heard.time
+                if scheduler is None:
+                    yield span
+                else:
+                    for piece in pieces(span):
+                        if len(span.items) > PIECE_ITEMS:
+                            await scheduler.take()
+                        yield piece
+            if credit := subscription.credit():
+                client.send(credit)
+    finally:
+        for task in tasks:
+            task.cancel()
+            with suppress(asyncio.CancelledError):
+                await task
+        client.close()
+
+
+async def _end(messages: asyncio.Queue[bytes | None], over: asyncio.Event) -> None:
+    await over.wait()
+    messages.put_nowait(None)
+
+
+async def _renew_again_and_again(renew: Callable[[], None]) -> None:
+    while True:
+        await asyncio.sleep(FOLLOW_EVERY_S)
+        renew()

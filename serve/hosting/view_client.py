@@ -1,0 +1,129 @@
+"""Questions to views in other processes: as they travel, and their client in an asyncio loop.
+
+A client sends a request (number, question, `after`, how long it waits) or cancels it; it is
+answered once, with an answer or a refusal. A question is never lost with a process: when the
+process of a view is started again, the client sends again what is not answered.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from itertools import count
+from typing import NamedTuple
+
+from driftline.engine.errors import MalformedMessage, PayloadError
+from driftline.engine.wire.codec import pack, unpack
+from driftline.serve.errors import Refused
+from driftline.serve.hosting.ipc import IpcClient
+from driftline.serve.views.hosted import Answer, Question
+
+BEYOND_S = 1.0
+"""How much longer than the view itself the client waits: its process may be dead."""
+
+_REQUEST, _CANCEL, _ANSWER, _REFUSAL = range(4)
+
+
+class Request(NamedTuple):
+    """A question; the view answers once it is as of `after`, within so many seconds."""
+
+    number: int
+    question: Question
+    after: int
+    within_s: float
+
+
+class Cancel(NamedTuple):
+    """Nobody waits for the answer any more."""
+
+    number: int
+
+
+def encode_request(request: Request | Cancel) -> bytes:
+    """A message to a view. Raises PayloadError if the question cannot travel."""
+    if isinstance(request, Cancel):
+        return pack((_CANCEL, request.number))
+    return pack((_REQUEST, request.number, dict(request.question), request.after, request.within_s))
+
+
+def decode_request(data: bytes) -> Request | Cancel:
+    """Decode `encode_request`. Raises MalformedMessage."""
+    match unpack(data):
+        case (code, int(number), dict(question), int(after), int() | float() as within) if (
+            code == _REQUEST
+        ):
+            return Request(number, question, after, within)
+        case (code, int(number)) if code == _CANCEL:
+            return Cancel(number)
+    raise MalformedMessage("not a question")
+
+
+def encode_answer(number: int, answer: Answer | Refused) -> bytes:
+    """A message of a view. Raises PayloadError if the answer cannot travel."""
+    if isinstance(answer, Refused):
+        return pack((_REFUSAL, number, answer.code, str(answer), answer.details))
+    return pack((_ANSWER, number, dict(answer)))
+
+
+def decode_answer(data: bytes) -> tuple[int, Answer | Refused]:
+    """(number of the question, answer). Raises MalformedMessage."""
+    match unpack(data):
+        case (code, int(number), dict(answer)) if code == _ANSWER:
+            return number, answer
+        case (code, int(number), str(kind), str(text), dict(details)) if code == _REFUSAL:
+            return number, Refused(kind, text, details)
+    raise MalformedMessage("not an answer")
+
+
+class ViewClient:
+    """Asks the shard of a view at a path, whatever process it is that listens there."""
+
+    def __init__(self, name: str, path: str, heard: Callable[[str], None]) -> None:
+        """`heard`: is told the name whenever something has come."""
+        self.name = name
+        self._heard = heard
+        self._numbers = count(1)
+        self._waiting: dict[int, tuple[asyncio.Future[Answer], bytes]] = {}
+        """Number of a question -> who waits for the answer, and the message."""
+        self._client = IpcClient(path, self._hear, self._ask_again)
+
+    async def ask(self, question: Question, after: int, within_s: float) -> Answer:
+        """The answer. Raises Refused; "unavailable" if none has come in time."""
+        number = next(self._numbers)
+        try:
+            data = encode_request(Request(number, question, after, within_s))
+        except PayloadError as error:
+            raise Refused("invalid", f"the question {error}") from None
+        answer: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+        self._waiting[number] = answer, data
+        try:
+            self._client.send(data)
+            async with asyncio.timeout(within_s + BEYOND_S):
+                return await answer
+        except TimeoutError:
+            text = f"{self.name} does not answer; it may be starting again"
+            raise Refused("unavailable", text) from None
+        finally:
+            self._waiting.pop(number, None)
+            if not answer.done() or answer.cancelled():
+                self._client.send(encode_request(Cancel(number)))
+
+    def close(self) -> None:
+        """Ask nothing more."""
+        self._client.close()
+
+    def _hear(self, data: bytes) -> None:
+        self._heard(self.name)
+        number, answer = decode_answer(data)
+        waiting, _ = self._waiting.get(number, (None, b""))
+        if waiting is None or waiting.done():
+            return
+        if isinstance(answer, Refused):
+            waiting.set_exception(answer)
+        else:
+            waiting.set_result(answer)
+
+    def _ask_again(self) -> None:
+        """A process of the view can be reached: it may be another one than before."""
+        for _, data in list(self._waiting.values()):
+            self._client.send(data)
