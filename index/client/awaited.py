@@ -7,7 +7,6 @@ from collections.abc import (
     AsyncGenerator,
     AsyncIterable,
     AsyncIterator,
-    Callable,
     Iterable,
     Mapping,
     Sequence,
@@ -24,7 +23,6 @@ from uuid import uuid4
 
 import httpx
 
-import driftline.index.client.results as results
 from driftline.index.client.batches import Batch, Gathering, Line, encoded
 from driftline.index.client.connection import (
     URL,
@@ -44,9 +42,11 @@ from driftline.index.client.results import (
     Explained,
     Failed,
     Found,
+    Now,
     Watch,
     WatchEvent,
     Written,
+    decoded,
 )
 
 T = TypeVar("T")
@@ -100,12 +100,11 @@ class Session:
         self._reads_own = reads_own
         self._lock = Lock()
 
-    def written(self, told: object) -> Written:
-        """Read and note the answer to a write."""
-        done = results.written(told)
+    def note(self, written: Written) -> Written:
+        """Note what was written, and return it."""
         with self._lock:
-            self.label = max(self.label, done.label)
-        return done
+            self.label = max(self.label, written.label)
+        return written
 
     def times(self, at: str | None, after: str | None) -> dict[str, str]:
         """Return the parameters of a read as of a time."""
@@ -226,7 +225,7 @@ class AsyncIndexClient:
 
     async def get(self, id: str, *, at: str | None = None, after: str | None = None) -> Document:
         """Return a document."""
-        return await self._read(self._document(id), results.document, {}, at, after)
+        return await self._read(self._document(id), Document, {}, at, after)
 
     async def search(
         self,
@@ -249,8 +248,8 @@ class AsyncIndexClient:
             **_several(facet=facets),
         }
         if cursor is not None:  # it says as of which T
-            return await self._do("GET", path, results.found, params)
-        return await self._read(path, results.found, params, at, after)
+            return await self._do("GET", path, Found, params)
+        return await self._read(path, Found, params, at, after)
 
     async def search_all(
         self,
@@ -278,14 +277,14 @@ class AsyncIndexClient:
 
     async def count(self, q: str, *, at: str | None = None, after: str | None = None) -> Count:
         """Count the documents that a query finds."""
-        return await self._read(f"{self._prefix}/count", results.count, _given(q=q), at, after)
+        return await self._read(f"{self._prefix}/count", Count, _given(q=q), at, after)
 
     async def explain(
         self, q: str, id: str, *, at: str | None = None, after: str | None = None
     ) -> Explained:
         """Return why a document has its score."""
         params = _given(q=q, id=id)
-        return await self._read(f"{self._prefix}/explain", results.explained, params, at, after)
+        return await self._read(f"{self._prefix}/explain", Explained, params, at, after)
 
     async def like(
         self,
@@ -299,7 +298,7 @@ class AsyncIndexClient:
     ) -> Found:
         """Search documents that are like this one."""
         params = _page(limit, fields, snippets)
-        return await self._read(f"{self._document(id)}/like", results.found, params, at, after)
+        return await self._read(f"{self._document(id)}/like", Found, params, at, after)
 
     # Streams and watches.
 
@@ -310,27 +309,29 @@ class AsyncIndexClient:
         if until and not _LABEL.fullmatch(until):  # no event would ever come after it
             what = {"parameter": "until"}
             raise Invalid("invalid", f"until: {until!r:.100} is no label, as an answer has", what)
-        return self._follow(Followed(f"{self._prefix}/changes", results.change, at, until))
+        return self._follow(Followed(f"{self._prefix}/changes", Change, at, until))
 
     async def put_watch(self, id: str, q: str, *, wait: Wait = "durable") -> Written:
         """Store a query: from its label on, documents that begin to match it make events."""
         # Sent again, it stores the same query again: that changes nothing.
-        written, content = self._session.written, encoded({"q": q})
-        return await self._do("PUT", self._watch(id), written, _waiting(wait), content)
+        params, content = _waiting(wait), encoded({"q": q})
+        done = await self._do("PUT", self._watch(id), Written, params, content)
+        return self._session.note(done)
 
     async def remove_watch(self, id: str, *, wait: Wait = "durable") -> Written:
         """Remove a stored query."""
-        return await self._do("DELETE", self._watch(id), self._session.written, _waiting(wait))
+        done = await self._do("DELETE", self._watch(id), Written, _waiting(wait))
+        return self._session.note(done)
 
     async def get_watch(self, id: str, *, after: str | None = None) -> Watch:
         """Return a stored query."""
-        return await self._read(self._watch(id), results.watch, {}, None, after)
+        return await self._read(self._watch(id), Watch, {}, None, after)
 
     def watch_events(self, id: str, from_: str | None = None) -> AsyncEvents[WatchEvent]:
         """The events of a watch, from a label on; without it, from when it is
         first read."""
         at = _text("from_", from_ or "")
-        return self._follow(Followed(f"{self._watch(id)}/events", results.watch_event, at))
+        return self._follow(Followed(f"{self._watch(id)}/events", WatchEvent, at))
 
     # Requests.
 
@@ -353,33 +354,34 @@ class AsyncIndexClient:
         # content, but perhaps over that of somebody else, and with a change of its own.
         key = uuid4().hex if key is None else key
         params = {**_given(if_label=if_label, key=key or None), **_waiting(wait)}
-        path, written = self._document(id), self._session.written
-        return await self._do(method, path, written, params, content, again=bool(key))
+        path = self._document(id)
+        done = await self._do(method, path, Written, params, content, again=bool(key))
+        return self._session.note(done)
 
     async def _read(
         self,
         path: str,
-        read: Callable[[object], T],
+        kind: type[T],
         params: Params,
         at: str | None,
         after: str | None,
     ) -> T:
-        return await self._do("GET", path, read, {**params, **self._session.times(at, after)})
+        return await self._do("GET", path, kind, {**params, **self._session.times(at, after)})
 
     async def _now(self) -> str:
         """Return as of which T the service is."""
-        return await self._do("GET", "/healthz", results.at, {})
+        return (await self._do("GET", "/healthz", Now, {})).at
 
     async def _do(
         self,
         method: str,
         path: str,
-        read: Callable[[object], T],
+        kind: type[T],
         params: Params,
         content: bytes | None = None,
         again: bool = True,
     ) -> T:
-        """Send a request; `read`: reads its answer; `again`: it may be sent a second time."""
+        """Send a request; `kind`: of its answer; `again`: it may be sent a second time."""
         attempts, connection = self._attempts(), self._connection
         while True:
             try:
@@ -387,7 +389,7 @@ class AsyncIndexClient:
                     response = await connection.send(method, path, params, content)
                 except httpx.TransportError as error:
                     raise connection.broken(error) from None
-                return read(answer(response))
+                return decoded(answer(response), kind)
             except ServiceError as error:
                 if not again:
                     raise
@@ -400,7 +402,7 @@ class AsyncIndexClient:
         self, lines: Iterable[Line] | AsyncIterable[Line], wait: Wait
     ) -> AsyncIterator[Batch]:
         """The requests for these lines, which are taken as they are needed."""
-        gathering = Gathering(wait == "visible", self._session.written)
+        gathering = Gathering(wait == "visible", self._session.note)
         async for line in lines if isinstance(lines, AsyncIterable) else _each(lines):
             if (full := gathering.add(line)) is not None:
                 yield full

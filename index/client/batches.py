@@ -19,7 +19,7 @@ from datetime import date
 from uuid import uuid4
 
 from driftline.index.client.errors import Busy, Invalid, ServiceError, Unavailable, error_in
-from driftline.index.client.results import Failed, Written, loads
+from driftline.index.client.results import Failed, Written, converted, loads
 
 LINES_MAX, BYTES_MAX = 1000, 4 << 20
 """Of one request; a larger line is alone."""
@@ -41,25 +41,25 @@ class Delete:
 Line = Mapping[str, object] | Delete
 """In a bulk: a document, with its "id" among its fields, or a deletion."""
 
-Read = Callable[[object], Written]
+Note = Callable[[Written], Written]
 
 
 class Batch:
-    """One request of a bulk; `read`: reads the answer to a line.
+    """One request of a bulk; `note`: is given each answer.
 
     `bad`: by their numbers, lines that JSON cannot say. In their place there is one that is
     refused, so that each line has its answer.
     """
 
     def __init__(
-        self, lines: list[bytes], visible: bool, read: Read, bad: Mapping[int, Failed]
+        self, lines: list[bytes], visible: bool, note: Note, bad: Mapping[int, Failed]
     ) -> None:
         self.content = b"".join(lines)
         self.params: dict[str, str] = {"key": uuid4().hex}
         if visible:
             self.params["wait"] = "visible"
         self._lines = len(lines)
-        self._read = read
+        self._note = note
         self._bad = bad
         self._given = 0
         """Answers that the program has."""
@@ -85,7 +85,9 @@ class Batch:
             if self._come > self._given:
                 self._given = self._come
                 told_before = self._bad.get(self._come - 1)
-                answer = self._read(told) if error is None else _failed(told, error)
+                answer = (
+                    self._note(converted(told, Written)) if error is None else _failed(told, error)
+                )
                 yield told_before or answer
 
     def end(self) -> None:
@@ -98,9 +100,9 @@ class Batch:
 class Gathering:
     """Gathers the lines of a bulk for its requests."""
 
-    def __init__(self, visible: bool, read: Read) -> None:
+    def __init__(self, visible: bool, note: Note) -> None:
         self._visible = visible
-        self._read = read
+        self._note = note
         self._lines: list[bytes] = []
         self._bytes = 0
         self._ids: Counter[object] = Counter()
@@ -126,7 +128,7 @@ class Gathering:
         """The request of all lines that are here."""
         if not self._lines:
             return None
-        batch = Batch(self._lines, self._visible, self._read, self._bad)
+        batch = Batch(self._lines, self._visible, self._note, self._bad)
         self._lines, self._bytes, self._bad = [], 0, {}
         self._ids.clear()
         return batch

@@ -16,7 +16,6 @@ from typing import Protocol, TypeVar
 import httpx
 
 from driftline.index.client.errors import Busy, Invalid, ServiceError, Unavailable, error_of
-from driftline.index.client.results import loads
 
 URL = "http://127.0.0.1:8080"
 
@@ -267,11 +266,11 @@ def _check_open(http: httpx.AsyncClient | httpx.Client) -> None:
         raise closed()
 
 
-def answer(response: httpx.Response) -> object:
-    """The JSON of an answer. Raises ServiceError if it is a refusal."""
+def answer(response: httpx.Response) -> bytes:
+    """Return the content of an answer. Raises ServiceError if it is a refusal."""
     if response.status_code != httpx.codes.OK:
         raise refusal(response)
-    return loads(response.content)
+    return response.content
 
 
 def refusal(response: httpx.Response) -> ServiceError:

@@ -12,11 +12,11 @@ Takes: bytes, in any pieces. Gives: events. Invariant: everything before `at` wa
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Generic, NamedTuple, TypeVar
 
 from driftline.index.client.errors import Unavailable, error_in
-from driftline.index.client.results import loads
+from driftline.index.client.results import converted, loads
 
 T = TypeVar("T")
 
@@ -63,17 +63,15 @@ def _event(text: str) -> ServerEvent:
 class Followed(Generic[T]):
     """A stream of events that is followed over any number of connections.
 
-    `read`: what the data of an event say; `at`: from this T on, "": from now on; `until`: no
+    `kind`: of what the data of an event say; `at`: from this T on, "": from now on; `until`: no
     events from this T on, "": without an end.
     """
 
-    def __init__(
-        self, path: str, read: Callable[[object], T], at: str = "", until: str = ""
-    ) -> None:
+    def __init__(self, path: str, kind: type[T], at: str = "", until: str = "") -> None:
         self.path = path
         self.at = at
         self._until = until
-        self._read = read
+        self._kind = kind
         self._reader = EventReader()
 
     def is_over(self) -> bool:
@@ -98,4 +96,4 @@ class Followed(Generic[T]):
                 return
             self.at = event.id
             if not event.name:
-                yield self._read(told)
+                yield converted(told, self._kind)

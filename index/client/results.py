@@ -5,15 +5,18 @@ Labels are texts, and so is each T. They are compared as texts: that of a later 
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import TypeVar
+
+import msgspec
 
 from driftline.index.client.errors import ServiceError, Unavailable
 
+T = TypeVar("T")
 
-@dataclass(frozen=True, slots=True)
-class Written:
+
+class Written(msgspec.Struct, frozen=True):
     """A write that is durable; `label`: its place in the order of all writes.
 
     `repeated`: the write with this key was done before, and the label is its; `absent`: there was
@@ -34,8 +37,7 @@ class Failed:
     error: ServiceError
 
 
-@dataclass(frozen=True, slots=True)
-class Document:
+class Document(msgspec.Struct, frozen=True):
     """A document as of `at`; `label`: of the write that has made it."""
 
     id: str
@@ -44,28 +46,25 @@ class Document:
     document: Mapping[str, object]
 
 
-@dataclass(frozen=True, slots=True)
-class Hit:
+class Hit(msgspec.Struct, frozen=True):
     """A document that was found; `snippet`: HTML, in which `<mark>` is the only markup; `fields`:
     those that were asked for."""
 
     id: str
     score: float
     label: str
-    snippet: str
-    fields: Mapping[str, object]
+    snippet: str = ""
+    fields: Mapping[str, object] = {}
 
 
-@dataclass(frozen=True, slots=True)
-class FacetValue:
+class FacetValue(msgspec.Struct, frozen=True):
     """A value of a field, and how many of all documents found have it."""
 
     value: str
     count: int
 
 
-@dataclass(frozen=True, slots=True)
-class Found:
+class Found(msgspec.Struct, frozen=True):
     """What a search has found as of `at`: `total` documents, and the first ones of them.
 
     `cursor`: goes on behind the last one, as of the same `at`; None: there are no more.
@@ -74,20 +73,18 @@ class Found:
     at: str
     total: int
     hits: tuple[Hit, ...]
-    cursor: str | None
-    facets: Mapping[str, tuple[FacetValue, ...]]
+    cursor: str | None = None
+    facets: Mapping[str, tuple[FacetValue, ...]] = {}
 
 
-@dataclass(frozen=True, slots=True)
-class Count:
+class Count(msgspec.Struct, frozen=True):
     """How many documents a query finds as of `at`."""
 
     at: str
     total: int
 
 
-@dataclass(frozen=True, slots=True)
-class Explained:
+class Explained(msgspec.Struct, frozen=True):
     """Why a document has its score as of `at`; `tree`: the parts of the query and their shares."""
 
     at: str
@@ -96,17 +93,15 @@ class Explained:
     tree: Mapping[str, object]
 
 
-@dataclass(frozen=True, slots=True)
-class Change:
+class Change(msgspec.Struct, frozen=True):
     """A new version of a document; `document`: None: it was deleted."""
 
     label: str
     id: str
-    document: Mapping[str, object] | None
+    document: Mapping[str, object] | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Watch:
+class Watch(msgspec.Struct, frozen=True):
     """A stored query; `label`: of the write that has stored it."""
 
     id: str
@@ -114,8 +109,7 @@ class Watch:
     label: str
 
 
-@dataclass(frozen=True, slots=True)
-class WatchEvent:
+class WatchEvent(msgspec.Struct, frozen=True):
     """A document "begins" to match a watch, or "ceases" to, by the write with this label."""
 
     label: str
@@ -123,116 +117,35 @@ class WatchEvent:
     event: str
 
 
+class Now(msgspec.Struct, frozen=True):
+    """As of which T the service is."""
+
+    at: str
+
+
 def loads(data: bytes | str) -> object:
-    """A value of JSON. This and all below raise Unavailable for anything else."""
+    """Return a value of JSON. This and the functions below raise Unavailable for anything else."""
+    return decoded(data, object)
+
+
+def decoded(data: bytes | str, kind: type[T]) -> T:
+    """Return an answer that is of a kind."""
     try:
-        found: object = json.loads(data)
-    except ValueError:
-        raise _no_answer(data) from None
-    return found
+        return msgspec.json.decode(data, type=kind)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise _no_answer(data, error) from None
 
 
-def written(told: object) -> Written:
-    """The answer to a write."""
-    match told:
-        case {"id": str(id), "label": str(label), **more}:
-            return Written(id, label, more.get("repeated") is True, more.get("absent") is True)
-    raise _no_answer(told)
+def converted(told: object, kind: type[T]) -> T:
+    """Return a part of an answer, a value of JSON, that is of a kind."""
+    try:
+        return msgspec.convert(told, kind)
+    except msgspec.ValidationError as error:
+        raise _no_answer(told, error) from None
 
 
-def document(told: object) -> Document:
-    """The answer to a read of a document."""
-    match told:
-        case {"id": str(id), "label": str(label), "at": str(at), "document": {**fields}}:
-            return Document(id, label, at, _named(fields))
-    raise _no_answer(told)
-
-
-def found(told: object) -> Found:
-    """The answer to a search."""
-    match told:
-        case {"at": str(at), "total": int(total), "hits": [*hits], **more}:
-            cursor, facets = more.get("cursor"), more.get("facets", {})
-            if isinstance(cursor, str | None) and isinstance(facets, dict):
-                counted = {str(name): _facet(values) for name, values in facets.items()}
-                return Found(at, total, tuple(map(_hit, hits)), cursor, counted)
-    raise _no_answer(told)
-
-
-def count(told: object) -> Count:
-    """The answer to a count."""
-    match told:
-        case {"at": str(at), "total": int(total)}:
-            return Count(at, total)
-    raise _no_answer(told)
-
-
-def explained(told: object) -> Explained:
-    """The explanation of a score."""
-    match told:
-        case {"at": str(at), "id": str(id), "score": int() | float() as score, "tree": {**tree}}:
-            return Explained(at, id, float(score), _named(tree))
-    raise _no_answer(told)
-
-
-def change(told: object) -> Change:
-    """The data of an event of `/changes`."""
-    match told:
-        case {"label": str(label), "id": str(id), "deleted": True}:
-            return Change(label, id, None)
-        case {"label": str(label), "id": str(id), "document": {**fields}}:
-            return Change(label, id, _named(fields))
-    raise _no_answer(told)
-
-
-def watch(told: object) -> Watch:
-    """A stored query."""
-    match told:
-        case {"id": str(id), "q": str(q), "label": str(label)}:
-            return Watch(id, q, label)
-    raise _no_answer(told)
-
-
-def watch_event(told: object) -> WatchEvent:
-    """The data of an event of a watch."""
-    match told:
-        case {"label": str(label), "id": str(id), "event": str(event)}:
-            return WatchEvent(label, id, event)
-    raise _no_answer(told)
-
-
-def at(told: object) -> str:
-    """The T that an answer says."""
-    match told:
-        case {"at": str(time)}:
-            return time
-    raise _no_answer(told)
-
-
-def _hit(told: object) -> Hit:
-    match told:
-        case {"id": str(id), "score": int() | float() as score, "label": str(label), **more}:
-            snippet, fields = more.get("snippet", ""), more.get("fields", {})
-            if isinstance(snippet, str) and isinstance(fields, dict):
-                return Hit(id, float(score), label, snippet, _named(fields))
-    raise _no_answer(told)
-
-
-def _facet(told: object) -> tuple[FacetValue, ...]:
-    values = []
-    for each in told if isinstance(told, list) else [told]:
-        match each:
-            case {"value": str(value), "count": int(number)}:
-                values.append(FacetValue(value, number))
-            case _:
-                raise _no_answer(told)
-    return tuple(values)
-
-
-def _named(fields: Mapping[object, object]) -> dict[str, object]:
-    return {str(name): value for name, value in fields.items()}
-
-
-def _no_answer(told: object) -> Unavailable:
-    text = f"this is no answer of an index service: {str(told)[:200]}; is the address right?"
+def _no_answer(told: object, why: Exception) -> Unavailable:
+    text = (
+        f"this is no answer of an index service: {str(told)[:200]} ({why}); is the address right?"
+    )
     return Unavailable("answer", text)

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TypeVar
 
+import msgspec
+
+from driftline.engine.errors import MalformedMessage
 from driftline.engine.ui.near import did_you_mean
 from driftline.index.documents.schema import ID_BYTES_MAX, Collection, Schema
 from driftline.serve.errors import Refused
@@ -11,7 +15,9 @@ from driftline.serve.gateway.backend import Backend
 from driftline.serve.http.content import Json
 from driftline.serve.http.operations import Call, Settings
 from driftline.serve.http.parameters import Parameter, within
-from driftline.serve.views.hosted import Answer, Question
+from driftline.serve.views.hosted import Question
+
+T = TypeVar("T")
 
 VIEW = "documents"
 """The view that answers about all collections."""
@@ -33,6 +39,12 @@ ID = Parameter(
     True,
     "path",
 )
+
+
+class Total(msgspec.Struct, frozen=True):
+    """How many documents a shard has found."""
+
+    total: int
 
 
 @dataclass(frozen=True)
@@ -63,20 +75,24 @@ class Index:
             )
         return found
 
-    async def ask(self, question: Question, after: int, within_s: float) -> list[Answer]:
-        """The answers of all shards that have one. Raises Refused."""
-        return list(await self.backend.ask(VIEW, question, after=after, within_s=within_s))
+    async def ask(self, question: Question, after: int, within_s: float, kind: type[T]) -> list[T]:
+        """The answers of all shards that have one, which are of a kind. Raises Refused."""
+        answers = await self.backend.ask(VIEW, question, after=after, within_s=within_s)
+        try:
+            return [msgspec.convert(answer, kind) for answer in answers]
+        except msgspec.ValidationError as error:
+            raise MalformedMessage(f"a searcher has answered something else: {error}") from None
 
-    async def ask_one(self, question: Question, after: int, within_s: float) -> Answer:
+    async def ask_one(self, question: Question, after: int, within_s: float, kind: type[T]) -> T:
         """The answer of the shard that has the document. Raises Refused: "absent"."""
-        for answer in await self.ask(question, after, within_s):
+        for answer in await self.ask(question, after, within_s, kind):
             return answer
         raise Refused("absent", "there is no such document")
 
     async def visible(self, collection: Collection, time: int, within_s: float) -> None:
         """Wait until all shards answer as of a T."""
         question = {"what": "count", "collection": collection.name, "q": NOTHING, "at": time}
-        await self.ask(question, time, within_s)
+        await self.ask(question, time, within_s, Total)
 
 
 NOTHING = "-*"

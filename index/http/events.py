@@ -10,11 +10,12 @@ import json
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from heapq import merge
-from operator import itemgetter
+from operator import attrgetter
 
+import msgspec
 from starlette.responses import Response
 
-from driftline.engine.errors import DriftlineError, MalformedMessage
+from driftline.engine.errors import DriftlineError
 from driftline.engine.wire.bundles import Item
 from driftline.index.documents.schema import Collection
 from driftline.index.documents.values import shown
@@ -80,8 +81,35 @@ _BODY = Body(
     example={"q": "tea -black"},
 )
 
-Event = tuple[int, str, str]
-"""Label time of a version, id of its document, "begins" or "ceases"."""
+
+class Event(msgspec.Struct, frozen=True):
+    """A version of a document that "begins" or "ceases" to match; `time`: its label time."""
+
+    time: int
+    id: str
+    event: str
+
+
+class Events(msgspec.Struct, frozen=True):
+    """The events of a shard up to a T."""
+
+    events: list[Event]
+    upto: int
+
+
+class Watch(msgspec.Struct, frozen=True):
+    """A stored query; `time`: its label time."""
+
+    id: str
+    query: str
+    time: int
+
+
+class Watches(msgspec.Struct, frozen=True):
+    """Some of all stored queries."""
+
+    total: int
+    watches: list[Watch]
 
 
 def change_operation(index: Index) -> Operation:
@@ -195,15 +223,15 @@ class _Watching:
         if call[BEHIND]:
             question["behind"] = call[BEHIND]
         after = max(call[AFTER], self._index.backend.time)
-        answer = await self._index.ask_one(question, after, call.settings.within_s)
-        match answer:  # of any shard: all have all watches
-            case {"total": int(total), "watches": (*found,)}:
-                return json_answer(dumps({"total": total, "watches": list(map(_shown, found))}))
-        raise MalformedMessage("a searcher has answered something else")
+        # Of any shard: all have all watches.
+        found = await self._index.ask_one(question, after, call.settings.within_s, Watches)
+        watches = list(map(_shown, found.watches))
+        return json_answer(dumps({"total": found.total, "watches": watches}))
 
     async def _watch(self, call: Call, collection: Collection, after: int) -> Json:
         question = {"what": "watch", "collection": collection.name, "watch": call[ID]}
-        return _shown(await self._index.ask_one(question, after, call.settings.within_s))
+        within_s = call.settings.within_s
+        return _shown(await self._index.ask_one(question, after, within_s, Watch))
 
     async def events(self, call: Call) -> EventStream:
         collection, since = self._index.collection(call), since_of(call, self._index.backend)
@@ -252,16 +280,10 @@ class _Watching:
             "since": since,
             "limit": AT_ONCE,
         }
-        upto, found = [], []
-        for answer in await self._index.ask(question, after, call.settings.within_s):
-            match answer:
-                case {"events": (*events,), "upto": int(until)}:
-                    upto.append(until)
-                    found.append(list(map(_told, events)))
-                case _:
-                    raise MalformedMessage("a searcher has answered something else")
-        reached = min(upto)
-        return [each for each in merge(*found, key=itemgetter(0)) if each[0] < reached], reached
+        found = await self._index.ask(question, after, call.settings.within_s, Events)
+        reached = min(each.upto for each in found)
+        events = merge(*(each.events for each in found), key=attrgetter("time"))
+        return [each for each in events if each.time < reached], reached
 
 
 def _check_query(query: str, collection: Collection) -> None:
@@ -278,21 +300,12 @@ def _check_query(query: str, collection: Collection) -> None:
 
 def _as_events(watch: str, events: Sequence[Event]) -> bytes:
     parts = []
-    for time, id, change in events:
-        label = token_of(time + 1)
-        parts.append(event({"watch": watch, "id": id, "event": change, "label": label}, label))
+    for each in events:
+        label = token_of(each.time + 1)
+        told = {"watch": watch, "id": each.id, "event": each.event, "label": label}
+        parts.append(event(told, label))
     return b"".join(parts)
 
 
-def _told(found: object) -> Event:
-    match found:
-        case {"time": int(time), "id": str(id), "event": str(change)}:
-            return time, id, change
-    raise MalformedMessage("a searcher has answered something else")
-
-
-def _shown(found: object) -> dict[str, Json]:
-    match found:
-        case {"id": str(id), "query": str(query), "time": int(time)}:
-            return {"id": id, "q": query, "label": token_of(time + 1)}
-    raise MalformedMessage("a searcher has answered something else")
+def _shown(watch: Watch) -> dict[str, Json]:
+    return {"id": watch.id, "q": watch.query, "label": token_of(watch.time + 1)}

@@ -15,17 +15,17 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 from math import isfinite
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
+import msgspec
 from starlette.responses import Response
 
-from driftline.engine.errors import MalformedMessage
 from driftline.engine.labels import INFINITY
 from driftline.engine.ui.near import did_you_mean
 from driftline.engine.wire.codec import pack
 from driftline.index.documents.schema import Collection
 from driftline.index.http import shapes
-from driftline.index.http.about import ID, Index
+from driftline.index.http.about import ID, Index, Total
 from driftline.index.query.parsing import LENGTH_MAX as QUERY_LENGTH_MAX
 from driftline.index.search.places import Place, Sort, order
 from driftline.serve.errors import Refused
@@ -41,8 +41,9 @@ from driftline.serve.http.parameters import (
     within,
 )
 from driftline.serve.http.reads import as_of, opened, refusal, sealed
-from driftline.serve.views.hosted import Answer
 from driftline.serve.views.tokens import token_of
+
+T = TypeVar("T")
 
 LIMIT_MAX, SNIPPETS_MAX = 1000, 100
 """Hits of one answer; and of one with snippets."""
@@ -159,7 +160,7 @@ class _Reads:
             question["sort"] = {"field": field, "descending": sort.descending}
         if cursor is not None:
             question["behind"] = (cursor.score, cursor.label_time, cursor.value)
-        found = together(await self._ask(call, question), call[LIMIT], sort)
+        found = together(await self._ask(call, question, Found), call[LIMIT], sort)
         answer = _found(found, call, time)
         seen = (0 if cursor is None else cursor.seen) + len(found.hits)
         answer["cursor"] = None
@@ -172,7 +173,7 @@ class _Reads:
     async def count(self, call: Call) -> Response:
         collection, time = self._index.collection(call), as_of(self._index.backend, call)
         question = {"what": "count", "collection": collection.name, "q": call[Q], "at": time}
-        found = total(await self._ask(call, question))
+        found = sum(each.total for each in await self._ask(call, question, Total))
         return json_answer(dumps({"at": token_of(time), "total": found}))
 
     async def explain(self, call: Call) -> Response:
@@ -185,50 +186,49 @@ class _Reads:
             "id": id,
             "at": time,
         }
-        answer = await self._ask_one(call, question)
+        answer = await self._ask_one(call, question, Explanation)
         told = {
             "at": token_of(time),
             "id": id,
-            "score": plain(answer["score"]),
-            "tree": plain(answer["tree"]),
+            "score": plain(answer.score),
+            "tree": plain(answer.tree),
         }
         return json_answer(dumps(told))
 
     async def like(self, call: Call) -> Response:
         collection, time = self._index.collection(call), as_of(self._index.backend, call)
         _check_fields(call, collection)
-        _, stored = await self._document(call, collection, time)
+        found = await self._document(call, collection, time)
         question = {
             **_page(call),
             "what": "like",
             "collection": collection.name,
             "id": call[ID],
-            "document": json.loads(stored),
+            "document": json.loads(found.stored),
             "at": time,
         }
-        found = together(await self._ask(call, question), call[LIMIT])
-        return json_answer(dumps(_found(found, call, time)))
+        hits = together(await self._ask(call, question, Found), call[LIMIT])
+        return json_answer(dumps(_found(hits, call, time)))
 
     async def get(self, call: Call) -> Response:
         collection, time = self._index.collection(call), as_of(self._index.backend, call)
-        written, stored = await self._document(call, collection, time)
-        label = token_of(written + 1)
+        found = await self._document(call, collection, time)
+        label = token_of(found.time + 1)
         told = dumps({"id": call[ID], "label": label, "at": token_of(time)})
-        return json_answer(told[:-1] + b',"document":' + stored + b"}", {"ETag": f'"{label}"'})
+        return json_answer(
+            told[:-1] + b',"document":' + found.stored + b"}", {"ETag": f'"{label}"'}
+        )
 
-    async def _document(self, call: Call, collection: Collection, time: int) -> tuple[int, bytes]:
-        """The label time of a document, and its text. Raises Refused."""
+    async def _document(self, call: Call, collection: Collection, time: int) -> StoredDocument:
+        """Return a document. Raises Refused."""
         question = {"what": "get", "collection": collection.name, "id": call[ID], "at": time}
-        match await self._ask_one(call, question):
-            case {"time": int(written), "stored": bytes(stored)}:
-                return written, stored
-        raise MalformedMessage("a searcher has answered something else")
+        return await self._ask_one(call, question, StoredDocument)
 
-    async def _ask(self, call: Call, question: dict[str, object]) -> list[Answer]:
-        return await self._index.ask(question, call[AFTER], call.settings.within_s)
+    async def _ask(self, call: Call, question: dict[str, object], kind: type[T]) -> list[T]:
+        return await self._index.ask(question, call[AFTER], call.settings.within_s, kind)
 
-    async def _ask_one(self, call: Call, question: dict[str, object]) -> Answer:
-        return await self._index.ask_one(question, call[AFTER], call.settings.within_s)
+    async def _ask_one(self, call: Call, question: dict[str, object], kind: type[T]) -> T:
+        return await self._index.ask_one(question, call[AFTER], call.settings.within_s, kind)
 
 
 def _query(call: Call, collection: Collection) -> bytes:
@@ -269,7 +269,7 @@ def _found(found: Found, call: Call, time: int) -> dict[str, Json]:
     }
     if found.facets:
         answer["facets"] = {
-            name: [{"value": value, "count": count} for value, count in values]
+            name: [{"value": value, "count": count} for value, count in values.items()]
             for name, values in found.facets.items()
         }
     return answer
@@ -283,70 +283,76 @@ def _sort(text: str) -> tuple[Sort | None, str]:
     return Sort(0, descending), text[descending:]
 
 
-class Piece(NamedTuple):
+class Piece(msgspec.Struct, frozen=True):
     """A piece of a text, as `index.search.results.snippets.Snippet`."""
 
     text: str
     start: int
     more: bool
-    marks: Sequence[tuple[int, int]]
+    marks: tuple[tuple[int, int], ...]
 
 
-class Hit(NamedTuple):
-    """A document that was found."""
+class Hit(msgspec.Struct, frozen=True):
+    """A document that a shard has found; `time`: its label time."""
 
     id: str
-    place: Place
+    score: float
+    time: int
+    value: str | int | float | None
     stored: bytes
-    pieces: Mapping[str, Piece]
+    snippets: dict[str, Piece]
+
+    @property
+    def place(self) -> Place:
+        """Where it is in the order of results."""
+        return Place(self.score, self.time, self.value)
 
 
-class Found(NamedTuple):
-    """What all shards have found."""
+class Found(msgspec.Struct, frozen=True):
+    """What a shard has found, or all of them; `facets`: how often each value is there."""
 
     total: int
     hits: list[Hit]
-    facets: dict[str, list[tuple[str, int]]]
+    facets: dict[str, dict[str, int]]
 
 
-def together(answers: Iterable[Answer], limit: int, sort: Sort | None = None) -> Found:
-    """The answers of shards as one. Raises MalformedMessage."""
+class Explanation(msgspec.Struct, frozen=True):
+    """Why a document has its score."""
+
+    score: float
+    tree: dict[str, object]
+
+
+class StoredDocument(msgspec.Struct, frozen=True):
+    """A document as it is stored; `time`: its label time."""
+
+    time: int
+    stored: bytes
+
+
+def together(answers: Iterable[Found], limit: int, sort: Sort | None = None) -> Found:
+    """Merge the answers of shards."""
     total = 0
     hits: list[Hit] = []
     counts: dict[str, Counter[str]] = {}
     for answer in answers:
-        match answer:
-            case {"total": int(number), "hits": (*ranked,), "facets": {**facets}}:
-                total += number
-                hits += map(_hit, ranked)
-                for name, found in facets.items():
-                    counts.setdefault(str(name), Counter()).update(_counts(found))
-            case _:
-                raise MalformedMessage("a searcher has answered something else")
+        total += answer.total
+        hits += answer.hits
+        for name, found in answer.facets.items():
+            counts.setdefault(name, Counter()).update(found)
     hits.sort(key=lambda hit: order(hit.place, sort))  # of lists that are sorted: a merge
     return Found(total, hits[:limit], {name: _most(found) for name, found in counts.items()})
-
-
-def total(answers: Iterable[Answer]) -> int:
-    """How many documents all shards have found. Raises MalformedMessage."""
-    found = 0
-    for answer in answers:
-        number = answer.get("total")
-        if not isinstance(number, int):
-            raise MalformedMessage("a searcher has answered something else")
-        found += number
-    return found
 
 
 def shown(hit: Hit, fields: Sequence[str], with_snippet: bool) -> dict[str, Json]:
     """A hit as JSON."""
     found: dict[str, Json] = {
         "id": hit.id,
-        "score": hit.place.score,
-        "label": token_of(hit.place.time + 1),
+        "score": hit.score,
+        "label": token_of(hit.time + 1),
     }
     if with_snippet:
-        found["snippet"] = marked(hit.pieces)
+        found["snippet"] = marked(hit.snippets)
     if fields:
         document = json.loads(hit.stored)
         found["fields"] = {name: document[name] for name in fields if name in document}
@@ -370,37 +376,9 @@ def marked(pieces: Mapping[str, Piece]) -> str:
     return "".join((*text, "…" if piece.more else ""))
 
 
-def _most(counts: Counter[str]) -> list[tuple[str, int]]:
+def _most(counts: Counter[str]) -> dict[str, int]:
     ordered = sorted(counts.items(), key=lambda each: (-each[1], each[0]))
-    return ordered[:FACET_VALUES_MAX]
-
-
-def _counts(found: object) -> dict[str, int]:
-    if not isinstance(found, dict):
-        raise MalformedMessage("a searcher has answered something else")
-    return {str(value): int(count) for value, count in found.items()}
-
-
-def _hit(found: object) -> Hit:
-    match found:
-        case {
-            "id": str(id),
-            "score": float(score),
-            "time": int(time),
-            "value": (None | str() | int() | float()) as value,
-            "stored": bytes(stored),
-            "snippets": {**pieces},
-        }:
-            place = Place(score, time, value)
-            return Hit(id, place, stored, {str(name): _piece(p) for name, p in pieces.items()})
-    raise MalformedMessage("a searcher has answered something else")
-
-
-def _piece(found: object) -> Piece:
-    match found:
-        case {"text": str(text), "start": int(start), "more": bool(more), "marks": (*marks,)}:
-            return Piece(text, start, more, [(int(begin), int(end)) for begin, end in marks])
-    raise MalformedMessage("a searcher has answered something else")
+    return dict(ordered[:FACET_VALUES_MAX])
 
 
 class Cursor(NamedTuple):

@@ -147,7 +147,7 @@ def test_what_json_cannot_say_fails_alone_and_dates_are_texts(client: IndexClien
 
 
 def test_a_deletion_may_be_a_mapping_and_fills_no_request_sooner() -> None:
-    gathering = Gathering(False, read=lambda told: Written("", ""))
+    gathering = Gathering(False, note=lambda written: written)
     assert [gathering.add({"delete": str(n)}) for n in range(20)] == [None] * 20
     again = [gathering.add({"delete": "0"}) for _ in range(SAME_ID_MAX)]
     assert [batch is None for batch in again] == [True] * (SAME_ID_MAX - 1) + [False]
