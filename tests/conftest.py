@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
-from tests.zookeepers import zookeeper
+from tests.zookeepers import empty_tree, zookeeper
 
-__all__ = ["zookeeper"]
+__all__ = ["empty_tree", "zookeeper"]
 
 for profile, examples in (("driftline", 60), ("fast", 20)):
     settings.register_profile(

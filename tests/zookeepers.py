@@ -8,6 +8,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
+from pathlib import Path
 from time import monotonic
 
 import pytest
@@ -15,8 +16,8 @@ from kazoo.client import KazooClient
 from kazoo.protocol.states import KazooState
 
 from driftline.coordinator.zookeeper import close, connect
-from driftline.deploy.cluster.tree.tree import AGENTS
-from driftline.deploy.cluster.tree.znodes import ZNodes
+from driftline.deploy.cluster.records import AgentRecord, Role
+from driftline.deploy.cluster.tree import AGENTS, Tree
 from driftline.deploy.zookeeper.ensemble import Ensemble
 from driftline.deploy.zookeeper.server import command_line
 from driftline.engine.errors import Unavailable
@@ -44,6 +45,18 @@ def needs_zookeeper() -> None:
         pytest.skip(str(error))
 
 
+@pytest.fixture
+def empty_tree(zookeeper: Ensemble, tmp_path: Path) -> Iterator[Tree]:
+    """The tree of a cluster that has nothing yet."""
+    with closing(Tree(f"{zookeeper.addresses}/{tmp_path.name}", SESSION_S)) as tree:
+        yield tree
+
+
+def show(tree: Tree, name: str, *roles: Role, slots: int = 4, host: str = "host") -> None:
+    """Show an agent that does nothing."""
+    tree.hold(f"agents/{name}", AgentRecord(name, roles, host, slots).encode())
+
+
 @contextmanager
 def client_of(ensemble: Ensemble) -> Iterator[KazooClient]:
     """A client with a session of its own."""
@@ -62,7 +75,7 @@ def make_cluster(zookeeper: str) -> None:
     give_up_at = monotonic() + WAIT_S
     while True:
         try:
-            with closing(ZNodes(zookeeper, SESSION_S)) as tree:
+            with closing(Tree(zookeeper, SESSION_S)) as tree:
                 tree.children(AGENTS)
         except Unavailable:
             if monotonic() > give_up_at:

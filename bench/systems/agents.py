@@ -14,16 +14,16 @@ from driftline.deploy.host.children.lifeline import Lifeline, tied
 
 
 class Agent:
-    """An agent of a kind, with its processes. When its parent ends, the kernel ends it."""
+    """An agent with one role, `kind`. When its parent ends, the kernel ends it."""
 
     def __init__(self, kind: str, host: str, directory: Path, zookeeper: str, slots: int) -> None:
         self.kind = kind
         self.name = f"{kind}-{host}"
         self._directory = directory / self.name
-        places = () if kind == "master" else ("--slots", slots)
         self._arguments = (
-            *(kind, "--zookeeper", zookeeper, "--name", self.name, "--state", self._directory),
-            *("--log-json", "--log-level", "debug", *places),  # so that it tells of spares
+            *("agent", "--roles", kind, "--slots", slots, "--zookeeper", zookeeper),
+            *("--name", self.name, "--state", self._directory),
+            *("--log-json", "--log-level", "debug"),  # so that it tells of spares
         )
         self._lifeline: Lifeline | None = None
         self._process: subprocess.Popen[bytes] | None = None

@@ -30,8 +30,7 @@ from driftline.bench.systems.death import Death
 from driftline.bench.systems.running import Running
 from driftline.deploy.cluster.submissions import agents
 from driftline.deploy.cluster.submitting import Order, submit
-from driftline.deploy.cluster.tree.tree import FLOWS
-from driftline.deploy.cluster.tree.znodes import ZNodes
+from driftline.deploy.cluster.tree import FLOWS, Tree
 from driftline.deploy.host.config import SESSION_S, Reading
 from driftline.deploy.producer import Producer
 from driftline.deploy.zookeeper.ensemble import FREE_PORTS, LOOPBACK
@@ -88,7 +87,7 @@ class Hosts(Running):
         for agent in self._agents.values():
             agent.start()
         address = f"tcp://{LOOPBACK}:{_free_port()}"
-        with closing(ZNodes(self._zookeeper, SESSION_S)) as tree:
+        with closing(Tree(self._zookeeper, SESSION_S)) as tree:
             self._until(lambda: len(agents(tree)) == len(self._agents), "all agents")
             order = Order(
                 name="index",

@@ -1,4 +1,4 @@
-"""The agent: runs the processes of one kind that flows have on its host.
+"""The agent: runs the processes that flows have on its host: masters, nodes, fronts.
 
 Takes the submissions of a cluster, as they change. Gives a `Hosting` for each flow that has places
 here, and a record of itself, with what goes wrong. What it starts ends with it: an agent that is
@@ -23,11 +23,18 @@ from time import monotonic
 from driftline.coordinator.registry import ClusterState
 from driftline.deploy.cluster.hosting import FLOW_THREAD, Host, Hosting
 from driftline.deploy.cluster.metrics import Standing, of_processes, serve_agent
-from driftline.deploy.cluster.records import AgentRecord, Kind, Submission, Wish
+from driftline.deploy.cluster.records import AgentRecord, Role, Submission, Wish
 from driftline.deploy.cluster.rescaling import follow_agents, keep_nodes
 from driftline.deploy.cluster.status import strangers
-from driftline.deploy.cluster.submissions import CANCELLED, agents, ended_by, fail, submissions
-from driftline.deploy.cluster.tree.tree import AGENTS, Tree
+from driftline.deploy.cluster.submissions import (
+    CANCELLED,
+    agents,
+    ended_by,
+    fail,
+    registry_of,
+    submissions,
+)
+from driftline.deploy.cluster.tree import AGENTS, LOOK_EVERY_S, Tree
 from driftline.deploy.host.claims import claim
 from driftline.deploy.host.config import SESSION_S
 from driftline.deploy.host.logs import MAIN
@@ -48,7 +55,7 @@ HOLDER = "holder"
 
 
 def record_of(
-    name: str, kind: Kind, slots: int, network: Network, state: Path, sockets: Path
+    name: str, roles: tuple[Role, ...], slots: int, network: Network, state: Path, sockets: Path
 ) -> AgentRecord:
     """What the others are told of an agent of this process, as long as nothing runs on it.
 
@@ -62,7 +69,7 @@ def record_of(
         address, public = host_of(told.endpoint), told.public
     return AgentRecord(
         name,
-        kind,
+        roles,
         socket.gethostname(),
         slots,
         os.getpid(),
@@ -105,7 +112,7 @@ class Registration:
         """The error that another agent has this name. Raises Unavailable."""
         name, where = self._record.name, self._tree.where
         which = [
-            f", for {each.kind} processes (host {each.host}, pid {each.pid})"
+            f" (host {each.host}, pid {each.pid})"
             for each in agents(self._tree)
             if each.name == name
         ]
@@ -172,10 +179,10 @@ WELL_S = 10.0
 
 @dataclass(frozen=True, slots=True)
 class AgentConfig:
-    """An agent: its name, its kind, and what it gives to flows."""
+    """An agent: its name, its roles, and what it gives to flows."""
 
     name: str
-    kind: Kind
+    roles: tuple[Role, ...]
     state: Path
     slots: int
     network: Network = LOCAL
@@ -194,8 +201,6 @@ def run_agent(config: AgentConfig, tree: Tree) -> None:
         sockets = stack.enter_context(socket_folder(config.state))
         if config.metrics:
             check_all(config.metrics, 1)
-        if config.kind is Kind.MASTER and not tree.zookeeper:
-            _check_alone(config, tree)
         tree.succeed(holder_before(config.state))  # it has ended: the claim is ours
         log.addFilter(_name_flow)
         stack.callback(log.removeFilter, _name_flow)
@@ -206,21 +211,12 @@ def run_agent(config: AgentConfig, tree: Tree) -> None:
             agent.run(signals)
 
 
-def _check_alone(config: AgentConfig, tree: Tree) -> None:
-    """On one machine there is one agent for masters. Raises InUse."""
-    for agent in agents(tree):
-        if agent.kind is Kind.MASTER and agent.name != config.name:
-            raise InUse(
-                f"{agent.name} (pid {agent.pid}) runs the masters of {tree.where}, and there can "
-                "be one such agent only: standby masters need --zookeeper"
-            )
-
-
 def _name_flow(record: logging.LogRecord) -> bool:
-    """Filter of log lines: those of the thread of a flow name it in place of the agent."""
+    """Filter of log lines: those of the thread of a flow name it, others the agent."""
     thread = record.threadName or ""
-    if thread.startswith(FLOW_THREAD) and record.processName == MAIN:
-        record.processName = thread.removeprefix(FLOW_THREAD)
+    if record.processName == MAIN:
+        of_flow = thread.startswith(FLOW_THREAD)
+        record.processName = thread.removeprefix(FLOW_THREAD) if of_flow else AGENT
     return True
 
 
@@ -232,11 +228,11 @@ class Agent:
         self._config = config
         self._tree = tree
         about_host = config.slots, config.network, config.state, sockets
-        self._registration = Registration(tree, record_of(config.name, config.kind, *about_host))
+        self._registration = Registration(tree, record_of(config.name, config.roles, *about_host))
         level = log.getEffectiveLevel()
         given = config.state, sockets, config.network, config.session_s, level
         self._host = Host(config.name, *given, of_processes(config.metrics))
-        self.standing = Standing(config.name, config.kind, config.slots)
+        self.standing = Standing(config.name, config.roles, config.slots)
         self._hosted = self.standing.hosted
         self._over: set[str] = set()
         """The runs that have ended here."""
@@ -263,17 +259,18 @@ class Agent:
         self._show()
         with suppress(Unavailable):  # the cluster is out of reach again: that is told later
             self._check_keys()
+        roles = ",".join(config.roles)
         log.info(
-            "agent %s for %s processes is at work, with %s",
-            *(config.name, config.kind, tree.where),
-            extra=about("agent", name=config.name, kind=str(config.kind), slots=config.slots),
+            "agent %s with roles %s is at work, with %s",
+            *(config.name, roles, tree.where),
+            extra=about("agent", name=config.name, roles=roles, slots=config.slots),
         )
         look_at = 0.0
         while signals.asked is None:
             now = self.standing.turned_at = monotonic()
             if self._woken.is_set() or now >= look_at:
                 self._woken.clear()
-                look_at = now + tree.look_every_s
+                look_at = now + LOOK_EVERY_S
                 self._look(now)
             self._look_after(now)
             self._woken.wait(LOOK_S)
@@ -299,7 +296,7 @@ class Agent:
             known = submissions(self._tree, damaged)
             states = self._states(known, damaged)
             known = [each for each in known if each.name in states]
-            if config.kind is Kind.NODE:
+            if Role.NODE in config.roles:
                 self._following.note(follow_agents(self._tree, known, states), now)
         except InUse:
             raise  # another agent has come with this name while the session was over
@@ -315,7 +312,7 @@ class Agent:
         wanted = [
             each
             for each in known
-            if each.concerns(config.name, config.kind, each.layout_in(states[each.name]))
+            if each.concerns(config.name, config.roles, each.layout_in(states[each.name]))
         ]
         for each in wanted:
             self._carry_out(each, states[each.name], now)
@@ -327,14 +324,14 @@ class Agent:
 
     def _states(
         self, known: Sequence[Submission], damaged: dict[str, str]
-    ) -> dict[str, ClusterState | None]:
+    ) -> dict[str, ClusterState]:
         """What the registries of flows hold, without those that are damaged; `damaged`: flows whose
         submission is. Raises Unavailable."""
-        states: dict[str, ClusterState | None] = {}
+        states: dict[str, ClusterState] = {}
         before, self._unreadable = self._unreadable, damaged
         for each in known:
             try:
-                states[each.name] = self._tree.registry(each.name).read()
+                states[each.name] = registry_of(self._tree, each.name)
             except StateMismatch as error:
                 damaged[each.name] = str(error)
         for name in damaged.keys() - before.keys():
@@ -342,10 +339,10 @@ class Agent:
             log.error("flow %s: %s", name, damaged[name], extra=told)
         return states
 
-    def _carry_out(self, wanted: Submission, state: ClusterState | None, now: float) -> None:
+    def _carry_out(self, wanted: Submission, state: ClusterState, now: float) -> None:
         """Let a flow run here, or end."""
         hosting = self._hosted.get(wanted.name)
-        ended = state is not None and ended_by(state, wanted)
+        ended = ended_by(state, wanted)
         if hosting is not None and hosting.submission.run != wanted.run:
             hosting.leaving.set()  # it is started again once it has ended
         elif hosting is not None:
@@ -360,10 +357,10 @@ class Agent:
     def _may_run(self, wanted: Submission, now: float) -> bool:
         return wanted.run not in self._over and now >= self._again_at.get(wanted.name, 0.0)
 
-    def _start(self, wanted: Submission, state: ClusterState | None) -> None:
+    def _start(self, wanted: Submission, state: ClusterState) -> None:
         self._made += 1
         layout = wanted.layout_in(state)
-        names = wanted.processes_of(self._config.name, self._config.kind, layout)
+        names = wanted.processes_of(self._config.name, self._config.roles, layout)
         parts = wanted, names, layout, self._host, self._tree, self._made, self._woken.set
         hosting = self._hosted[wanted.name] = Hosting(*parts)
         hosting.draining = wanted.wish is Wish.STOP
@@ -387,7 +384,7 @@ class Agent:
                 log.info("flow %s is over here", name, extra=about("hosting-over", flow=name))
             if hosting.failed:
                 self._fail(hosting.submission, hosting.failed)
-            if self._config.kind is Kind.MASTER and not hosting.trouble:
+            if Role.MASTER in self._config.roles and not hosting.trouble:
                 self._tell_end(hosting.submission)
             trouble = hosting.trouble or hosting.failed
             self._again_at[name] = now + TRY_AGAIN_S if trouble else 0.0
@@ -419,12 +416,12 @@ class Agent:
     def _tell_end(self, submission: Submission) -> None:
         """Tell how a flow has ended, if it has: its processes have said nothing of that."""
         try:
-            state = self._tree.registry(submission.name).read()
+            outcome = registry_of(self._tree, submission.name).outcome
         except DriftlineError:
             return  # `driftline status` tells it
-        if state is None or state.outcome is None or not ended_by(state, submission):
+        if outcome is None or outcome.run != submission.run:
             return
-        outcome, name = state.outcome, submission.name
+        name = submission.name
         told = about("flow-over", flow=name, error=outcome.error, reason=outcome.text)
         if outcome.error and outcome.error != CANCELLED:
             log.error("flow %s has failed: %s: %s", name, outcome.error, outcome.text, extra=told)

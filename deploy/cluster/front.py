@@ -12,7 +12,8 @@ import sys
 from contextlib import ExitStack
 from pathlib import Path
 
-from driftline.coordinator.registry import ClusterState, FileRegistry
+from driftline.coordinator.registry import ClusterState
+from driftline.coordinator.zookeeper import ZooKeeperRegistry, close, connect
 from driftline.deploy.host.children.statuses import STOPPED
 from driftline.deploy.host.claims import claim, opened
 from driftline.deploy.host.config import ProcessConfig
@@ -119,16 +120,11 @@ def _check_beginning(
 
 def _registered(config: ProcessConfig) -> ClusterState:
     """What the registry holds. Raises Unavailable, StateMismatch."""
-    if not config.zookeeper:
-        found = FileRegistry(config.registry_file).read()
-    else:
-        from driftline.coordinator.zookeeper import ZooKeeperRegistry, close, connect
-
-        client = connect(config.zookeeper, config.session_s)
-        try:
-            found = ZooKeeperRegistry(client, REGISTRY).read()
-        finally:
-            close(client)
+    client = connect(config.zookeeper, config.session_s)
+    try:
+        found = ZooKeeperRegistry(client, REGISTRY).read()
+    finally:
+        close(client)
     if found is None:
         raise Unavailable(f"the registry of {config.flow} is empty")
     return found

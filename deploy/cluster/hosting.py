@@ -12,13 +12,11 @@ import threading
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
-from math import inf
 from pathlib import Path
 from time import monotonic
 
 from driftline.deploy.cluster.records import Submission
-from driftline.deploy.cluster.tree.folder import Folder
-from driftline.deploy.cluster.tree.tree import FLOWS, Tree
+from driftline.deploy.cluster.tree import FLOWS, Tree
 from driftline.deploy.cluster.wheels import fetch
 from driftline.deploy.host.children.supervisor import CannotStart, LocalCluster
 from driftline.deploy.host.config import SESSION_S, ProcessConfig
@@ -83,32 +81,20 @@ def process_config(
         metrics=host.metrics,
         submitted_as=given.name,
         network=network,
-        zookeeper=f"{tree.zookeeper}/{FLOWS}/{given.name}" if tree.zookeeper else "",
+        zookeeper=f"{tree.zookeeper}/{FLOWS}/{given.name}",
         session_s=host.session_s,
-        registry=str(tree.registry_file(given.name)) if isinstance(tree, Folder) else "",
         reading=given.reading,
         beginning=given.beginning,
     )
 
 
-ASK_EVERY_S = 0.5
-"""How often the master is looked for where nobody tells of changes."""
-
-
 class Guiding:
-    """The guide of a flow, in a runtime of this process. Raises Unavailable."""
+    """The guide of a flow in a runtime of this process, and the queue of masters that it asks."""
 
     def __init__(self, tree: Tree, flow: str, runtime: Runtime, inbox: str) -> None:
         self.guide = Guide()
         self.address = runtime.add(self.guide, inbox, self._carry_out)
         self.masters = tree.masters(flow, lambda: runtime.soon(self.guide.noticed))
-        self._ask_at = inf if tree.zookeeper else 0.0
-
-    def look(self, now: float) -> None:
-        """Look for the master again, if that is due."""
-        if now >= self._ask_at:
-            self._ask_at = now + ASK_EVERY_S
-            self.guide.noticed()
 
     def close(self) -> None:
         """Ask no more."""
@@ -208,7 +194,6 @@ class Hosting(threading.Thread):
         guiding.guide.addresses[watch.name] = watch.address
         at = guiding.address, watch.address, watch.name
         config = replace(config, guide=at[0], watch=at[1], watch_name=at[2])
-        self._show_master(config, stack)
         cluster = stack.enter_context(
             LocalCluster(
                 config,
@@ -244,7 +229,6 @@ class Hosting(threading.Thread):
             more = runtime.step(more, wait_s=SUPERVISE_EVERY_S)
             now = monotonic()
             guide.draining = self.draining
-            guiding.look(now)
             if now < supervise_at and not cluster.has_lost_one:
                 continue
             supervise_at = now + SUPERVISE_EVERY_S
@@ -269,10 +253,3 @@ class Hosting(threading.Thread):
     def _takes(self, node: str) -> bool:
         """Whether a node is to run here."""
         return self.submission.place_of(int(node.removeprefix("node-"))) == self._host.agent
-
-    def _show_master(self, config: ProcessConfig, stack: ExitStack) -> None:
-        """Without ZooKeeper: show where the master is, as long as this agent lives."""
-        if "master" in self._names and not config.zookeeper:
-            path = f"{FLOWS}/{self.submission.name}/masters/{self._host.agent}"
-            self._tree.hold(path, config.address("master").encode())
-            stack.callback(self._tree.let_go, path)

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from time import monotonic
 
 from driftline.deploy.cluster.hosting import Hosting
-from driftline.deploy.cluster.records import Kind
+from driftline.deploy.cluster.records import Role
 from driftline.deploy.host.metrics.endpoint import Endpoint
 from driftline.deploy.host.metrics.ports import noted_port, port_note
 from driftline.deploy.host.metrics.samples import Sample, our_version
@@ -30,7 +30,7 @@ class Standing:
     """How an agent is. Its loop sets the fields, and others read them."""
 
     name: str
-    kind: Kind
+    roles: tuple[Role, ...]
     slots: int
     turned_at: float = field(default_factory=monotonic)
     """When its loop has turned last."""
@@ -53,9 +53,9 @@ class Standing:
     def samples(self) -> Iterator[tuple[str, Sample]]:
         """The samples of the agent, with the flow that each is of; "" for none."""
         yield "", ("driftline_process_info", (AGENT, our_version()), 1)
-        yield "", ("driftline_agent_info", (self.name, str(self.kind)), 1)
+        yield "", ("driftline_agent_info", (self.name, ",".join(self.roles)), 1)
         yield "", ("driftline_agent_reaches_cluster", (), not self.unreached)
-        if self.kind is not Kind.MASTER:  # a master takes no place
+        if set(self.roles) != {Role.MASTER}:  # a master takes no place
             yield "", ("driftline_agent_slots", (), self.slots)
         hosted, troubles = self.hosted.copy(), self.troubles.copy()
         for flow in {**hosted, **troubles}:

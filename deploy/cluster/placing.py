@@ -6,9 +6,9 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from driftline.deploy.cluster.records import AgentRecord, Kind
+from driftline.deploy.cluster.records import AgentRecord, Role
 from driftline.deploy.cluster.submissions import going_on
-from driftline.deploy.cluster.tree.tree import Tree
+from driftline.deploy.cluster.tree import Tree
 from driftline.deploy.host.guarding.listening import collide
 from driftline.deploy.run.inputs.reach import check_form, check_open
 from driftline.engine.counted import counted
@@ -18,7 +18,7 @@ Taken = Mapping[str, Counter[str]]
 """Flow -> how many slots of each agent it takes."""
 
 
-def taken_slots(tree: Tree, but: str = "") -> Taken:
+def taken_slots(tree: Tree, but: str = "") -> dict[str, Counter[str]]:
     """The slots that are taken by flows that go on, `but` one. Raises Unavailable."""
     taken: dict[str, Counter[str]] = {}
     for each, state in going_on(tree, but):
@@ -30,14 +30,12 @@ def taken_slots(tree: Tree, but: str = "") -> Taken:
     return taken
 
 
-def spread(alive: Sequence[AgentRecord], kind: Kind, count: int, taken: Taken) -> list[str]:
+def spread(alive: Sequence[AgentRecord], role: Role, count: int, taken: Taken) -> list[str]:
     """The agents of so many processes: those with the fewest first. `taken`: slots that are.
 
     Raises Unavailable if there are too few slots.
     """
-    fitting = [agent for agent in alive if agent.kind is kind]
-    if kind is Kind.FRONT:
-        fitting = [agent for agent in fitting if agent.slots]  # others are services
+    fitting = [agent for agent in alive if role in agent.roles and agent.slots]
     used = sum(taken.values(), Counter[str]())
     free = {agent.name: agent.slots - used[agent.name] for agent in fitting}
     chosen: list[str] = []
@@ -45,12 +43,12 @@ def spread(alive: Sequence[AgentRecord], kind: Kind, count: int, taken: Taken) -
         left = [name for name in free if free[name] > 0]
         if not left:
             if not fitting:
-                raise Unavailable(f"there is no agent for {kind}s: start `driftline {kind}`")
+                raise Unavailable(f"there is no agent for {role}s: start `driftline agent`")
             have = sum(agent.slots for agent in fitting)
             raise Unavailable(
-                f"{count} {kind} process{'es' * (count > 1)} needed, and there are "
+                f"{count} {role} process{'es' * (count > 1)} needed, and there are "
                 f"{counted(have, 'slot')} at {counted(len(fitting), 'agent')}, of which "
-                f"{_by_flow(taken, fitting)}: start another `driftline {kind}`, or one with more "
+                f"{_by_flow(taken, fitting)}: start another `driftline agent`, or one with more "
                 "--slots"
             )
         name = min(left, key=lambda name: (chosen.count(name), -free[name], name))

@@ -1,15 +1,15 @@
 """What a cluster's tree holds: agents, and the flows that are submitted. JSON, for people to read.
 
-An agent runs processes of one kind on its host. A flow has places: the agents of its nodes and of
+An agent runs processes of its roles on its host. A flow has places: the agents of its nodes and of
 its fronts, by their numbers. A place never moves, as its state is on the agent's disk; another
 number of nodes means other nodes, with higher numbers. A master has nothing on its disk: every
-agent for masters runs one for each flow.
+agent with that role runs one for each flow.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import asdict, dataclass, field
 from dataclasses import fields as dataclass_fields
 from enum import StrEnum
@@ -24,8 +24,8 @@ from driftline.engine.policy import POLICIES
 from driftline.engine.snapshots.beginning import NOTHING, Beginning
 
 
-class Kind(StrEnum):
-    """What an agent runs."""
+class Role(StrEnum):
+    """A role of an agent: what it runs."""
 
     MASTER = "master"
     NODE = "node"
@@ -45,10 +45,10 @@ class AgentRecord:
     """An agent that lives."""
 
     name: str
-    kind: Kind
+    roles: tuple[Role, ...]
     host: str
     slots: int
-    """How many processes it takes; those for masters take any number."""
+    """How many nodes and fronts it takes; masters take none."""
     pid: int = 0
     trouble: tuple[tuple[str, str], ...] = ()
     """(flow, what keeps it from running here)"""
@@ -73,10 +73,9 @@ class AgentRecord:
 
         def make(fields: dict[str, Any]) -> AgentRecord:
             trouble = tuple((str(flow), str(text)) for flow, text in fields.pop("trouble"))
-            told = fields.pop("members", ())  # which the record of an earlier version lacks
+            told, roles = fields.pop("members"), tuple(map(Role, fields.pop("roles")))
             members = tuple((str(flow), str(name), str(at)) for flow, name, at in told)
-            fields["kind"] = Kind(fields["kind"])
-            return AgentRecord(**fields, trouble=trouble, members=members)
+            return AgentRecord(**fields, roles=roles, trouble=trouble, members=members)
 
         return _decoded(data, "an agent", make)
 
@@ -155,20 +154,17 @@ class Submission:
         """The agent of a node; "" if it has none."""
         return self.nodes[node] if node < len(self.nodes) else ""
 
-    def processes_of(self, agent: str, kind: Kind, layout: Layout) -> list[str]:
-        """The processes that an agent of this kind runs for the flow in a layout."""
-        match kind:
-            case Kind.MASTER:
-                return ["master"]
-            case Kind.NODE:
-                return names_of(number for number in layout if self.place_of(number) == agent)
-        return [f"front-{i}" for i, place in enumerate(self.fronts) if place == agent]
+    def processes_of(self, agent: str, roles: Collection[Role], layout: Layout) -> list[str]:
+        """The processes that an agent with these roles runs for the flow in a layout."""
+        masters = ["master"] if Role.MASTER in roles else []
+        nodes = names_of(number for number in layout if self.place_of(number) == agent)
+        fronts = [f"front-{i}" for i, place in enumerate(self.fronts) if place == agent]
+        return masters + nodes + fronts
 
-    def concerns(self, agent: str, kind: Kind, layout: Layout) -> bool:
+    def concerns(self, agent: str, roles: Collection[Role], layout: Layout) -> bool:
         """Whether an agent has processes of the flow, or is to have some."""
-        if kind is Kind.NODE:
-            return agent in map(self.place_of, (*layout, *self.next_in(layout)))
-        return bool(self.processes_of(agent, kind, layout))
+        to_have = agent in map(self.place_of, self.next_in(layout))
+        return to_have or bool(self.processes_of(agent, roles, layout))
 
 
 _Record = TypeVar("_Record", AgentRecord, Submission)

@@ -9,14 +9,21 @@ knows which one is later.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from driftline.coordinator.registry import ClusterState
 from driftline.deploy.cluster.placing import spread, taken_slots
-from driftline.deploy.cluster.records import Kind, Submission, Wish
-from driftline.deploy.cluster.submissions import agents, change, ended_by, submission_of
-from driftline.deploy.cluster.tree.tree import Conflict, Tree
+from driftline.deploy.cluster.records import Role, Submission, Wish
+from driftline.deploy.cluster.submissions import (
+    agents,
+    change,
+    ended_by,
+    registry_of,
+    submission_of,
+)
+from driftline.deploy.cluster.tree import Conflict, Tree
 from driftline.engine.counted import counted
 from driftline.engine.errors import FlowError, StateMismatch, Unavailable
 from driftline.engine.events import about, log
@@ -35,8 +42,8 @@ def rescale(tree: Tree, name: str, nodes: int) -> Submission:
         raise FlowError(f"flow {name!r} has {submission.groups} key groups: so many nodes at most")
 
     def asked(before: Submission) -> Submission:
-        state = tree.registry(name).read()
-        if state is None or ended_by(state, before):
+        state = registry_of(tree, name)
+        if ended_by(state, before):
             raise StateMismatch(f"flow {name!r} is over: submit it again, with --nodes {nodes}")
         now = len(before.layout_in(state))
         if nodes == (before.wanted or now):
@@ -60,15 +67,13 @@ def keep_nodes(tree: Tree, submission: Submission) -> Submission:
     def kept(before: Submission) -> Submission:
         if before.wanted_from != submission.wanted_from:
             return before
-        state = tree.registry(before.name).read()
+        state = registry_of(tree, before.name)
         return wishing(tree, before, state, len(before.layout_in(state)))
 
     return change(tree, submission.name, kept, submission.run)
 
 
-def wishing(
-    tree: Tree, submission: Submission, state: ClusterState | None, nodes: int
-) -> Submission:
+def wishing(tree: Tree, submission: Submission, state: ClusterState, nodes: int) -> Submission:
     """A submission with the wish for so many nodes, and their places. Raises Unavailable.
 
     If these are as many as now, they have places, too: the master may come to other nodes before
@@ -79,8 +84,9 @@ def wishing(
         places = [submission.place_of(number) for number in layout]
     else:
         # These nodes end as soon as the next ones run: their slots count as free.
-        others = taken_slots(tree, but=submission.name)
-        places = spread(agents(tree), Kind.NODE, nodes, others)
+        taken = taken_slots(tree, but=submission.name)
+        taken[submission.name] = Counter(submission.fronts)
+        places = spread(agents(tree), Role.NODE, nodes, taken)
     after = submission.nodes + tuple(places)
     return replace(submission, nodes=after, wanted=nodes, wanted_from=len(submission.nodes))
 
@@ -96,7 +102,7 @@ def check_rescalable(name: str, policy: Policy) -> None:
 
 
 def follow_agents(
-    tree: Tree, known: Sequence[Submission], states: Mapping[str, ClusterState | None]
+    tree: Tree, known: Sequence[Submission], states: Mapping[str, ClusterState]
 ) -> dict[str, str]:
     """Let elastic flows have a node at each agent for nodes, also at those that have come.
 
@@ -107,10 +113,10 @@ def follow_agents(
     elastic = [each for each in known if each.elastic and each.wish is Wish.RUN]
     if not elastic:
         return refused
-    count = sum(agent.kind is Kind.NODE for agent in agents(tree))
+    count = sum(Role.NODE in agent.roles for agent in agents(tree))
     for each in elastic:
         state = states[each.name]
-        if state is None or not state.incarnation or ended_by(state, each):
+        if not state.incarnation or ended_by(state, each):
             continue
         if max(len(each.layout_in(state)), each.wanted) < min(count, each.groups):
             try:

@@ -21,8 +21,8 @@ from time import monotonic
 from driftline.coordinator.registry import ClusterState, SnapshotRecord
 from driftline.deploy.cluster.records import Submission
 from driftline.deploy.cluster.status import keyless
-from driftline.deploy.cluster.submissions import agents, ended_by, submission_of
-from driftline.deploy.cluster.tree.tree import Tree
+from driftline.deploy.cluster.submissions import agents, ended_by, registry_of, submission_of
+from driftline.deploy.cluster.tree import Tree
 from driftline.deploy.host.loop.runtime import Runtime
 from driftline.deploy.host.sockets.transport import Network
 from driftline.deploy.node.pulling import Pull
@@ -220,8 +220,8 @@ def _check_there(submission: Submission, state: ClusterState, alive: set[str]) -
 
 def _running(tree: Tree, submission: Submission) -> ClusterState:
     """What the registry holds of a flow that has a snapshot and runs. Raises Unavailable."""
-    state = tree.registry(submission.name).read()
-    if state is None or ended_by(state, submission):
+    state = registry_of(tree, submission.name)
+    if ended_by(state, submission):
         raise Unavailable(
             f"flow {submission.name!r} does not run, and its nodes read its state: submit it again "
             "first"

@@ -14,18 +14,16 @@ from pathlib import Path
 from time import monotonic
 
 from driftline.coordinator.registry import ClusterState
-from driftline.deploy.cluster.records import AgentRecord, Kind, Submission, Wish
+from driftline.deploy.cluster.records import AgentRecord, Role, Submission, Wish
 from driftline.deploy.cluster.submissions import (
     CANCELLED,
     agents,
     ended_by,
-    in_part,
     registry_of,
     submission_of,
     submissions,
-    without_registry,
 )
-from driftline.deploy.cluster.tree.tree import Tree
+from driftline.deploy.cluster.tree import Tree
 from driftline.deploy.host.loop.runtime import Runtime
 from driftline.deploy.host.sockets.transport import LOCAL, Network
 from driftline.deploy.parties.watch import Watch
@@ -145,9 +143,7 @@ def status_of(
     unasked = keyless(network, alive)
     flows = []
     damaged: dict[str, str] = {}
-    known = submissions(tree, damaged)
-    damaged |= in_part(tree)
-    for submission in known:
+    for submission in submissions(tree, damaged):
         if only in ("", submission.name):
             state, damage = _state_of(tree, submission)
             over = state is not None and ended_by(state, submission)
@@ -166,10 +162,9 @@ def status_of(
 def _state_of(tree: Tree, submission: Submission) -> tuple[ClusterState | None, str]:
     """What the registry of a flow holds, or what is wrong with it. Raises Unavailable."""
     try:
-        state = registry_of(tree, submission.name)
+        return registry_of(tree, submission.name), ""
     except StateMismatch as error:
         return None, str(error)
-    return state, "" if state is not None else without_registry(tree, submission.name)
 
 
 def flow_status(
@@ -256,8 +251,6 @@ def _in_words(
     match submission.wish:
         case Wish.STOP:
             return f"stopping: {doing}"
-        case Wish.CANCEL:  # its outcome is written first: this run was begun by an earlier version
-            return f"cancelled, but not over: `driftline cancel {submission.name}` ends it"
     return doing
 
 
@@ -367,7 +360,7 @@ def troubles(submission: Submission, layout: Layout, alive: Sequence[AgentRecord
     names = {agent.name for agent in alive}
     places = dict.fromkeys((*(submission.place_of(n) for n in layout), *submission.fronts))
     found += [f"agent {place} is away" for place in places if place not in names]
-    if not any(agent.kind is Kind.MASTER for agent in alive):
+    if not any(Role.MASTER in agent.roles for agent in alive):
         found.append("there is no agent for masters")
     return found
 

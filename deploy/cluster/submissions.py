@@ -1,4 +1,14 @@
-"""The submissions and the agents that a cluster's tree holds, and how a submission is changed."""
+"""The submissions and the agents that a cluster's tree holds; how a submission is changed, how a
+flow ends, and how it is removed.
+
+How a flow has ended its registry says. A command that ends one without its master replaces the
+version of the registry that it has read, with the next epoch. So the master's next write is
+refused: it ends, and a later one finds the outcome.
+
+Removal forgets a flow that is over. Everything of it leaves the tree in one step, and only as it
+was when the flow was found to be over: so of two commands at once, one that submits and one that
+removes, one is refused. Its files stay on the hosts.
+"""
 
 from __future__ import annotations
 
@@ -7,9 +17,10 @@ from contextlib import suppress
 
 from driftline.coordinator.registry import ClusterState, RunOutcome
 from driftline.deploy.cluster.records import AgentRecord, Submission
-from driftline.deploy.cluster.tree.tree import (
+from driftline.deploy.cluster.tree import (
     AGENTS,
     FLOWS,
+    REGISTRY,
     SUBMISSION,
     Conflict,
     Entry,
@@ -20,10 +31,11 @@ from driftline.engine.errors import StateMismatch, Unavailable
 from driftline.engine.events import about, log
 from driftline.engine.ui.near import did_you_mean
 
-TRIES = 5
+TRIES = 20
+"""How often a write is tried: a master may write at the same moment, once for each snapshot."""
 
-_RECORDS = {SUBMISSION, "registry", "wheels"}
-"""What `driftline submit` writes of a flow; a queue of masters alone is nothing."""
+CANCELLED = "Cancelled"
+"""The kind of error of a flow that was cancelled."""
 
 
 class Replaced(StateMismatch):
@@ -39,6 +51,27 @@ class Replaced(StateMismatch):
 def path_of(flow: str) -> str:
     """Where the submission of a flow is."""
     return f"{FLOWS}/{flow}/{SUBMISSION}"
+
+
+def registry_path(flow: str) -> str:
+    """Where the registry of a flow is."""
+    return f"{FLOWS}/{flow}/{REGISTRY}"
+
+
+def agents(tree: Tree) -> list[AgentRecord]:
+    """All agents that live, without those whose record cannot be read. Raises Unavailable."""
+    found = []
+    for name in tree.children(AGENTS):
+        try:
+            entry = tree.read(f"{AGENTS}/{name}")
+            if entry is not None:
+                found.append(AgentRecord.decode(entry.data))
+        except StateMismatch as error:
+            log.warning("agent %s: %s", name, error, extra=about("agent-unreadable", name=name))
+    return found
+
+
+# Submissions ----------------------------------------------------------------------------------
 
 
 def submissions(tree: Tree, damaged: dict[str, str] | None = None) -> list[Submission]:
@@ -58,52 +91,10 @@ def submissions(tree: Tree, damaged: dict[str, str] | None = None) -> list[Submi
     return found
 
 
-def in_part(tree: Tree) -> dict[str, str]:
-    """The flows of which the tree has something, but no submission: flow -> what helps.
-
-    A `driftline submit` is cut short, or is at work just now. Raises Unavailable.
-    """
-    return {
-        name: f"it was submitted in part only: give `driftline submit` again, or `driftline "
-        f"remove {name}`, which takes the rest away"
-        for name in tree.children(FLOWS)
-        if tree.read(path_of(name)) is None and has_records(tree, name)
-    }
-
-
-def has_records(tree: Tree, flow: str) -> bool:
-    """Whether the tree has anything of a flow. Raises Unavailable."""
-    return flow in tree.children(FLOWS) and not _RECORDS.isdisjoint(
-        tree.children(f"{FLOWS}/{flow}")
-    )
-
-
-def _decoded(flow: str, entry: Entry) -> Submission:
-    try:
-        return Submission.decode(entry.data)
-    except StateMismatch as error:
-        raise StateMismatch(f"{error}. `driftline remove {flow}` takes the flow away") from None
-
-
-def agents(tree: Tree) -> list[AgentRecord]:
-    """All agents that live, without those whose record cannot be read. Raises Unavailable."""
-    found = []
-    for name in tree.children(AGENTS):
-        try:
-            entry = tree.read(f"{AGENTS}/{name}")
-            if entry is not None:
-                found.append(AgentRecord.decode(entry.data))
-        except StateMismatch as error:
-            log.warning("agent %s: %s", name, error, extra=about("agent-unreadable", name=name))
-    return found
-
-
 def submission_of(tree: Tree, flow: str) -> Submission:
     """The submission of a flow. Raises Unavailable if there is none, StateMismatch."""
     found = find(tree, flow)
     if found is None:
-        if (left := in_part(tree).get(flow)) is not None:
-            raise StateMismatch(f"flow {flow!r}: {left}")
         names = [each.name for each in submissions(tree)]
         known = ", ".join(names) or "no flow at all"
         near = did_you_mean(flow, names)
@@ -149,27 +140,34 @@ def change(
     raise AssertionError("the last try returns or raises")
 
 
-TRIES = 20
-"""A master may write at the same moment, once for each snapshot."""
-
-CANCELLED = "Cancelled"
-"""The kind of error of a flow that was cancelled."""
-
-
-def without_registry(tree: Tree, flow: str) -> str:
-    """What to tell of a flow whose registry somebody has removed."""
-    return (
-        f"{tree.where} has lost what flow {flow!r} has decided, its registry: `driftline remove "
-        f"{flow}` takes the flow away, and says what to remove then"
-    )
-
-
-def registry_of(tree: Tree, flow: str) -> ClusterState | None:
-    """What the registry of a flow holds. Raises Unavailable, and StateMismatch with what helps."""
+def _decoded(flow: str, entry: Entry) -> Submission:
     try:
-        return tree.registry(flow).read()
+        return Submission.decode(entry.data)
     except StateMismatch as error:
-        raise StateMismatch(f"{error}. `driftline remove {flow}` takes the flow away") from None
+        raise StateMismatch(f"{error}. {takes_away(flow)}") from None
+
+
+def takes_away(flow: str) -> str:
+    """The advice for a flow whose records cannot be used."""
+    return f"`driftline remove {flow}` takes the flow away"
+
+
+# Ends -----------------------------------------------------------------------------------------
+
+
+def registry_of(tree: Tree, flow: str) -> ClusterState:
+    """What the registry of a flow holds that was submitted.
+
+    Raises Unavailable, and StateMismatch if the registry is damaged, or somebody has removed it.
+    """
+    try:
+        state = tree.registry(flow).read()
+    except StateMismatch as error:
+        raise StateMismatch(f"{error}. {takes_away(flow)}") from None
+    if state is None:
+        lost = f"{tree.where} has lost the registry of flow {flow!r}"
+        raise StateMismatch(f"{lost}. {takes_away(flow)}")
+    return state
 
 
 def ended_by(state: ClusterState, submission: Submission) -> bool:
@@ -183,10 +181,9 @@ def going_on(tree: Tree, but: str = "") -> Iterator[tuple[Submission, ClusterSta
     for each in submissions(tree):
         if each.name == but:
             continue
-        try:
-            state = tree.registry(each.name).read()
-        except StateMismatch:
-            state = None
+        state = None
+        with suppress(StateMismatch):
+            state = registry_of(tree, each.name)
         if state is None or not ended_by(state, each):
             yield each, state
 
@@ -199,12 +196,13 @@ def fail(tree: Tree, submission: Submission, error: str, text: str) -> bool:
     """
     registry = tree.registry(submission.name)
     for left in reversed(range(TRIES)):
-        state = registry_of(tree, submission.name)
-        if not is_current(tree, submission):
+        try:
+            state = registry_of(tree, submission.name)
+        except StateMismatch:
+            if is_current(tree, submission):
+                raise
             return False
-        if state is None:
-            raise StateMismatch(without_registry(tree, submission.name))
-        if ended_by(state, submission):
+        if not is_current(tree, submission) or ended_by(state, submission):
             return False
         outcome = RunOutcome(submission.run, error, text)
         try:
@@ -222,18 +220,18 @@ def remove(tree: Tree, name: str) -> Submission | None:
 
     Raises Unavailable if there is nothing of it, StateMismatch if it runs, Conflict.
     """
-    if not has_records(tree, name):
+    if name not in tree.children(FLOWS):
         return submission_of(tree, name)  # raises
     submission: Submission | None = None
 
     def check() -> None:
         nonlocal submission
-        submission, state = None, None
+        submission, over = None, True
         with suppress(StateMismatch):  # it is damaged: there is no other way to end the flow
-            found = find(tree, name)
-            submission = None if found is None else found[0]
-            state = tree.registry(name).read()
-        if submission is not None and state is not None and not ended_by(state, submission):
+            if (found := find(tree, name)) is not None:
+                submission = found[0]
+                over = ended_by(registry_of(tree, name), submission)
+        if not over:
             raise StateMismatch(f"flow {name!r} runs: `driftline stop {name}` ends it first")
 
     for left in reversed(range(TRIES)):

@@ -11,13 +11,19 @@ import os
 import re
 import secrets
 import socket
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from glob import glob
 from pathlib import Path
 
 from driftline.coordinator.identity import Identity
-from driftline.coordinator.registry import ClusterState, SnapshotRecord, check_identity
+from driftline.coordinator.registry import (
+    ClusterState,
+    SnapshotRecord,
+    check_identity,
+    encode_state,
+)
 from driftline.deploy.cluster.placing import (
     SERVED,
     check_forms,
@@ -26,20 +32,19 @@ from driftline.deploy.cluster.placing import (
     spread,
     taken_slots,
 )
-from driftline.deploy.cluster.records import AgentRecord, Kind, Submission
+from driftline.deploy.cluster.records import AgentRecord, Role, Submission
 from driftline.deploy.cluster.rescaling import check_rescalable, wishing
 from driftline.deploy.cluster.submissions import (
-    Replaced,
     agents,
     ended_by,
     find,
-    is_current,
     path_of,
     registry_of,
+    registry_path,
     submissions,
-    without_registry,
+    takes_away,
 )
-from driftline.deploy.cluster.tree.tree import FLOWS, NAMES, NEW, Conflict, Tree, is_name
+from driftline.deploy.cluster.tree import NAMES, NEW, Conflict, Entry, Tree, is_name
 from driftline.deploy.cluster.wheels import send
 from driftline.deploy.host.config import Reading
 from driftline.deploy.host.limits import LIMITS, Limits
@@ -139,14 +144,13 @@ def submit(tree: Tree, flow: Flow, order: Order) -> Submission:
     if service is None:
         check_forms(inputs)
     for other in submissions(tree):
-        if other.name != order.name and order.outputs and _same(tree, other.output, order.outputs):
+        if other.name != order.name and order.outputs and _same(other.output, order.outputs):
             raise StateMismatch(
                 f"flow {other.name!r} has its outputs in {other.output}: give another --output"
             )
-    before, version, found = _before(tree, order.name)
-    if service is not None and found is not None:
-        fronts = (service.name,) if before is None else before.fronts
-        service.check_same(tree, order.name, found.lineage, fronts)
+    before, version, found, registry_version = _before(tree, order.name)
+    if service is not None and before is not None:
+        service.check_same(tree, order.name, before.lineage, before.fronts)
     beginning, fitted = order.beginning, None
     if beginning.savepoint:
         fitted = _fitted(order, flow)
@@ -206,36 +210,23 @@ def submit(tree: Tree, flow: Flow, order: Order) -> Submission:
     if order.wheel is not None:
         submission = replace(submission, wheel=send(tree, order.name, order.wheel))
     try:
-        tree.registry(order.name).write(state)
-    except StateMismatch:
+        tree.write_together(
+            {
+                registry_path(order.name): Entry(encode_state(state), registry_version),
+                path_of(order.name): Entry(submission.encode(), version),
+            }
+        )
+    except Conflict:
         raise Conflict(
             f"flow {order.name!r}: another command submits or removes it at this moment"
         ) from None
-    tree.write(path_of(order.name), submission.encode(), version)
-    _check_whole(tree, submission)
     return submission
 
 
-def _check_whole(tree: Tree, submission: Submission) -> None:
-    """Raises Conflict if the registry was removed before the submission was there to show it, which
-    is then taken back."""
-
-    def check() -> None:
-        if not is_current(tree, submission):
-            raise Replaced(submission.name)
-
-    if tree.registry(submission.name).read() is None:
-        tree.remove(f"{FLOWS}/{submission.name}", check)
-        raise Conflict(f"flow {submission.name!r} was removed by another command: submit it again")
-
-
-def _same(tree: Tree, one: str, other: str) -> bool:
+def _same(one: str, other: str) -> bool:
     """Whether two paths name one directory, as far as that can be known: links of other hosts
     cannot. Without a path there is none."""
-    if not (one and other):
-        return one == other
-    plain = os.path.normpath if tree.zookeeper else os.path.realpath
-    return plain(one) == plain(other)
+    return os.path.normpath(one) == os.path.normpath(other) if one and other else one == other
 
 
 def _fitted(order: Order, flow: Flow) -> Fitted:
@@ -247,22 +238,24 @@ def _fitted(order: Order, flow: Flow) -> Fitted:
     return order.beginning.fitted(flow)
 
 
-def _before(tree: Tree, name: str) -> tuple[Submission | None, int, ClusterState | None]:
-    """The submission of this name that is over, its version, so that nobody submits it meanwhile,
-    and what its registry holds. Raises StateMismatch if it goes on."""
-    found = find(tree, name)
+def _before(tree: Tree, name: str) -> tuple[Submission | None, int, ClusterState | None, int]:
+    """The submission of this name that is over and what its registry holds, each with its version,
+    so that nobody submits it meanwhile. Raises StateMismatch if it goes on."""
+    entry, found = tree.read(registry_path(name)), find(tree, name)
+    if entry is None and found is None:
+        return None, NEW, None, NEW
     state = registry_of(tree, name)
-    if found is None:
-        return None, NEW, state
+    if entry is None or found is None:
+        raise StateMismatch(
+            f"{tree.where} has only a part of the records of flow {name!r}. {takes_away(name)}"
+        )
     before, version = found
-    if state is None:
-        raise StateMismatch(without_registry(tree, name))
     if not ended_by(state, before):
         raise StateMismatch(
             f"flow {name!r} runs already: `driftline stop {name}` ends it in good order, or give "
             "another --name"
         )
-    return before, version, state
+    return before, version, state, entry.version
 
 
 def _opened(
@@ -278,11 +271,6 @@ def _opened(
     the savepoint that the flow begins with. Raises StateMismatch if what is submitted does not fit.
     """
     where = f"flow {order.name!r} in {tree.where}"
-    if before is None and found is not None and (found.epoch or found.incarnation):
-        raise StateMismatch(
-            f"{where} has lost its submission, which says at which agents its state is: `driftline "
-            f"remove {order.name}` takes the flow away; then remove its files, and submit it again"
-        )
     other = "give another --name, and another --output"
     anew = f"begin anew with `driftline remove {order.name}`, which says what to remove then"
     state = check_identity(found, identity.text, where, identity, anew, other)
@@ -294,7 +282,7 @@ def _opened(
             snapshot = SnapshotRecord(FIRST, first, fronts)
             state = replace(state, snapshots=(snapshot,), base=FIRST)
         return state
-    if before is not None and not _same(tree, before.output, order.outputs):
+    if before is not None and not _same(before.output, order.outputs):
         raise StateMismatch(
             f"{where} has its outputs in {before.output}, not in {order.outputs}: give that one, "
             "or another --name"
@@ -320,15 +308,17 @@ def _places(
     alive: Sequence[AgentRecord],
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """The agents of the nodes and of the fronts. Raises Unavailable if there are too few."""
-    if not any(agent.kind is Kind.MASTER for agent in alive):
-        raise Unavailable(f"{tree.where} has no agent for masters: start `driftline master`")
+    if not any(Role.MASTER in agent.roles for agent in alive):
+        raise Unavailable(f"{tree.where} has no agent for masters: start `driftline agent`")
     if before is not None:
         return before.nodes, before.fronts
     taken = taken_slots(tree)
-    nodes = spread(alive, Kind.NODE, order.nodes, taken)
+    nodes = spread(alive, Role.NODE, order.nodes, taken)
     if order.service is not None:
         return tuple(nodes), (order.service.name,)
-    return tuple(nodes), tuple(spread(alive, Kind.FRONT, fronts, taken))
+    return tuple(nodes), tuple(
+        spread(alive, Role.FRONT, fronts, taken | {order.name: Counter(nodes)})
+    )
 
 
 def _named(inputs: Mapping[str, Sequence[str]]) -> tuple[str, ...]:

@@ -13,8 +13,8 @@ from pathlib import Path
 
 from driftline.coordinator.registry import ClusterState
 from driftline.deploy.cluster.records import AgentRecord, Submission
-from driftline.deploy.cluster.submissions import agents, ended_by, submission_of, without_registry
-from driftline.deploy.cluster.tree.tree import FLOWS, Tree
+from driftline.deploy.cluster.submissions import agents, ended_by, registry_of, submission_of
+from driftline.deploy.cluster.tree import FLOWS, Tree
 from driftline.deploy.cluster.wheels import importable
 from driftline.deploy.host.claims import wait_for_others
 from driftline.deploy.run.comparing import difference
@@ -29,7 +29,7 @@ from driftline.deploy.run.directories.survey import (
 )
 from driftline.deploy.run.ending import How, ending_of, how_ended
 from driftline.deploy.run.verify import Verdict
-from driftline.engine.errors import InUse, StateMismatch, Unavailable
+from driftline.engine.errors import InUse, Unavailable
 from driftline.engine.flow.code import code_of
 from driftline.engine.flow.loading import load_flow
 from driftline.engine.policy import POLICIES, Output
@@ -51,9 +51,7 @@ def verify_flow(tree: Tree, name: str) -> Verdict:
     reached, StateMismatch.
     """
     submission = submission_of(tree, name)
-    run = tree.registry(name).read()
-    if run is None:
-        raise StateMismatch(without_registry(tree, name))
+    run = registry_of(tree, name)
     if not ended_by(run, submission):
         raise InUse(
             f"flow {name!r} is going on: nothing was checked. Verify it once it is over; "
@@ -85,9 +83,9 @@ def compare_flow(tree: Tree, name: str, folder: Path) -> tuple[str, int]:
     of inputs and functions.
     """
     submission = submission_of(tree, name)
-    run = tree.registry(name).read()
+    run = registry_of(tree, name)
     alive = {agent.name: agent for agent in agents(tree)}
-    if run is None or not ended_by(run, submission):
+    if not ended_by(run, submission):
         raise Unavailable("the flow is going on")
     if POLICIES[submission.policy].output is not Output.FRONTIER:
         raise Unavailable(f"with {submission.policy} the order is that of arrival")

@@ -11,8 +11,7 @@ import click
 from rich.console import Console
 
 from driftline.coordinator.coordinator import MISSING_AFTER_S
-from driftline.deploy.commands.logged import LOGGED, logged
-from driftline.deploy.commands.metrics import metrics_option
+from driftline.deploy.commands.options import LOGGED, logged, metrics_option
 from driftline.deploy.host.children.deaths import DEATHS_MAX
 from driftline.deploy.host.limits import Limits
 from driftline.deploy.host.logs import insist

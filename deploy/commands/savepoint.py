@@ -10,7 +10,7 @@ import click
 from driftline.deploy.cluster.saving import save
 from driftline.deploy.cluster.submissions import submission_of
 from driftline.deploy.cluster.wheels import importable
-from driftline.deploy.commands.cluster.places import (
+from driftline.deploy.commands.places import (
     Place,
     perhaps_in_cluster,
     reached,
@@ -51,21 +51,19 @@ def savepoint(
     good order, has all its records in it. After a crash or an error, let the run go on and end in
     good order first.
 
-    Of a flow that runs in a cluster, which --zookeeper or --registry names: FLOW is its name there.
-    It goes on meanwhile.
+    Of a flow that runs in a cluster, which --zookeeper names: FLOW is its name there. It goes on
+    meanwhile.
 
     `driftline run --from-snapshot` and `driftline restore` begin from a savepoint, also of a
     changed flow; `driftline spark state` queries it.
     """
     if state is None and place is None:
         raise click.UsageError(
-            "give --state DIR for a run that is over, or --zookeeper or --registry for a flow that "
-            "runs in a cluster"
+            "give --state DIR for a run that is over, or --zookeeper for a flow that runs in a "
+            "cluster"
         )
     if state is not None:
-        refuse_options(
-            ["--zookeeper", "--registry"], "with --state, which is of a run that is over"
-        )
+        refuse_options(["--zookeeper"], "with --state, which is of a run that is over")
         saved, how = save_run(state, load_flow(flow), output)
         _tell(saved, output, (), json_file)
         if how not in (How.COMPLETE, How.ASKED):

@@ -5,10 +5,10 @@ DRIFTLINE_CONFIG names. A key is the flag of an option without its dashes:
 
     zookeeper = "zk1:2181,zk2:2181,zk3:2181/driftline"  # for all commands of a cluster
 
-    [node]                                              # for `driftline node`
+    [agent]                                             # for `driftline agent`
     slots = 8
 
-The same as variables: DRIFTLINE_ZOOKEEPER, DRIFTLINE_NODE_SLOTS. The command line counts first,
+The same as variables: DRIFTLINE_ZOOKEEPER, DRIFTLINE_AGENT_SLOTS. The command line counts first,
 then the environment, then the file, then the default of the option. A value in the file is read as
 the text after the flag would be, so it means the same.
 """
@@ -30,7 +30,7 @@ from driftline.engine.visible import complain
 
 FILE = "driftline.toml"
 
-SHARED = "zookeeper", "registry", "session", "bind", "advertise", "keys"
+SHARED = "zookeeper", "session", "bind", "advertise", "keys"
 """The keys outside tables: options that all commands of a cluster have."""
 
 PREFIX = "DRIFTLINE"
@@ -146,7 +146,7 @@ def set_up(context: click.Context, command: click.Command, name: str) -> None:
 
 
 def variable(*names: str) -> str:
-    """The variable of an option: ("node", "slots") -> DRIFTLINE_NODE_SLOTS."""
+    """The variable of an option: ("agent", "slots") -> DRIFTLINE_AGENT_SLOTS."""
     return "_".join((PREFIX, *names)).upper().replace("-", "_").replace(".", "_")
 
 

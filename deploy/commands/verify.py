@@ -8,9 +8,9 @@ from pathlib import Path
 import click
 from click.core import ParameterSource
 
-from driftline.deploy.cluster.tree.tree import Tree
+from driftline.deploy.cluster.tree import Tree
 from driftline.deploy.cluster.verifying import compare_flow, verify_flow
-from driftline.deploy.commands.cluster.places import Place, perhaps_in_cluster
+from driftline.deploy.commands.places import Place, perhaps_in_cluster
 from driftline.deploy.run.directories.leftovers import short_folder
 from driftline.deploy.run.verify import LookBeside, Verdict, verify_run
 from driftline.engine.counted import counted
@@ -44,8 +44,8 @@ def verify_command(look_beside: LookBeside) -> click.Command:
         json_file: Path | None,
     ) -> None:
         """Check the outputs of a run in DIRECTORY, and its state; or the state directory of a
-        service; or what is of the flow NAME of a cluster, which --zookeeper or --registry names, as
-        far as it is on this host.
+        service; or what is of the flow NAME of a cluster, which --zookeeper names, as far as it is
+        on this host.
 
         All checksums are checked, and whether the directories belong together. The last line says
         how far the run has come: to the end of its input, or ended by a signal, by an error, or
@@ -102,7 +102,7 @@ def _verdict(
         if not path.is_dir():
             raise click.BadParameter(
                 f"{given} is no directory; for a flow of a cluster say which cluster: --zookeeper "
-                "HOSTS, or --registry DIR",
+                "HOSTS",
                 param_hint="DIRECTORY|NAME",
             )
         refuse_options(
@@ -134,5 +134,4 @@ def _compared(tree: Tree, name: str, verdict: Verdict) -> Verdict:
 def _named_here() -> bool:
     """Whether the command line names a cluster."""
     context = click.get_current_context()
-    found = map(context.get_parameter_source, ("zookeeper", "folder"))
-    return ParameterSource.COMMANDLINE in found
+    return context.get_parameter_source("zookeeper") is ParameterSource.COMMANDLINE

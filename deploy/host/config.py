@@ -114,8 +114,6 @@ class ProcessConfig:
     guide: str = ""
     """The address of the guide, which knows where the master is; if empty, that is always the same.
     """
-    registry: str = ""
-    """The file of the registry, if that is not in `state`."""
     reading: Reading = NOT_READING
     """What fronts read that are processes of their own."""
     beginning: Beginning = NOTHING
@@ -150,7 +148,7 @@ class ProcessConfig:
     @property
     def registry_file(self) -> Path:
         """The file of the registry, if it is not in ZooKeeper."""
-        return Path(self.registry or f"{self.state}/registry")
+        return Path(self.state) / "registry"
 
     def mark(self, kind: str) -> Mark:
         """The mark of a directory of this process; `kind`: node or output."""

@@ -191,8 +191,10 @@ def main(argument: str, front: Role | None = None) -> int:
             config = ProcessConfig.from_json(argument)
             rename(config.name)
         chosen = policy(config.policy, config.ordering)
-        role = front or (run_master if config.role == "master" else run_node)
-        return role(config, flow_plan, chosen)
+        roles: dict[str, Role] = {"master": run_master, "node": run_node}
+        if front is not None:
+            roles["front"] = front
+        return roles[config.role](config, flow_plan, chosen)
     except DriftlineError as error:
         log.error("%s", error, extra=about("cannot-start", error=type(error).__name__))
         return CANNOT_START

@@ -109,7 +109,7 @@ def verify_run(directory: Path, state: Path | None, look_beside: LookBeside) -> 
     if not state.is_dir():
         note = (
             f"no state was checked: {state} is not there; if it is elsewhere, give --state DIR. "
-            "For a flow of a cluster give its name, and --zookeeper or --registry"
+            "For a flow of a cluster give its name, and --zookeeper"
         )
     texts = [problem.text for problem in found]
     ending = ending_of(run, checked, output, found)

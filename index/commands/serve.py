@@ -14,8 +14,8 @@ from rich.console import Console
 from starlette.types import ASGIApp
 
 from driftline.deploy.cluster.wheels import imported
-from driftline.deploy.commands.cluster.places import Place, perhaps_in_cluster, reached_by
-from driftline.deploy.commands.logged import logged
+from driftline.deploy.commands.options import logged
+from driftline.deploy.commands.places import Place, perhaps_in_cluster, reached_by
 from driftline.deploy.host.guarding.listening import listen, release
 from driftline.deploy.host.logs import insist
 from driftline.deploy.host.sockets.transport import Network
@@ -151,15 +151,15 @@ def serve(
     \b
     The same command goes on after any interruption. SIGTERM ends it in good order.
 
-    With --zookeeper or --registry agents of that cluster run the master and the nodes; `driftline
-    stop NAME`, `rescale` and `status` are about it, too. It needs the same --state at each start.
+    With --zookeeper agents of that cluster run the master and the nodes; `driftline stop NAME`,
+    `rescale` and `status` are about it, too. It needs the same --state at each start.
     """
     if bool(certificate) != bool(key):
         raise click.UsageError("--certificate and --key come together")
     if flow is not None and (schema is not None or searchers is not None):
         raise click.UsageError("--schema and --searchers are for the index, which has its own flow")
     if place is None:
-        refuse_options(IN_CLUSTER, "without a cluster: say which, --zookeeper or --registry")
+        refuse_options(IN_CLUSTER, "without a cluster: say which, --zookeeper HOSTS")
     elif flow is None and wheel is not None:
         raise click.UsageError("--wheel is for FLOW: that of the index is made by its schema")
     access = None if tokens is None else Access(tokens)

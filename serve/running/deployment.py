@@ -114,8 +114,7 @@ def on_this_machine(
                 "there. Remove it, unless it is the registry that does not belong there"
             )
         raise StateMismatch(
-            f"{serving.state} is of a service on a cluster: say on which, with --zookeeper or "
-            "--registry, or give another --state"
+            f"{serving.state} is of a service on a cluster: give --zookeeper, or another --state"
         )
     nodes = serving.nodes or 1
     given = serving.state, flow, flow_plan, nodes

@@ -18,10 +18,10 @@ from time import monotonic
 from driftline.coordinator.registry import ClusterState, RunOutcome
 from driftline.deploy.cluster.agent import Registration, holder_before, record_of
 from driftline.deploy.cluster.hosting import Guiding, Host, process_config
-from driftline.deploy.cluster.records import Kind, Submission, Wish
+from driftline.deploy.cluster.records import Role, Submission, Wish
 from driftline.deploy.cluster.status import keyless, troubles
 from driftline.deploy.cluster.submissions import CANCELLED, Replaced, agents, ended_by, find
-from driftline.deploy.cluster.tree.tree import NAMES, Tree, is_name
+from driftline.deploy.cluster.tree import LOOK_EVERY_S, NAMES, Tree, is_name
 from driftline.deploy.host.config import SESSION_S, ProcessConfig
 from driftline.deploy.host.loop.runtime import Runtime
 from driftline.deploy.host.sockets.transport import Network
@@ -73,7 +73,7 @@ class InCluster:
         tree, state = self.tree, serving.state
         sinks = tuple(sink.name for sink in flow.sinks)
         journal = journal_network(self.network, self.journal_key, sinks)
-        record = record_of(self.name, Kind.FRONT, 0, self.network, state, sockets)
+        record = record_of(self.name, (Role.FRONT,), 0, self.network, state, sockets)
         registration = Registration(tree, record)
         tree.succeed(holder_before(state))  # it has ended: the directory is ours
         try:
@@ -220,9 +220,8 @@ class _Beside(threading.Thread):
             now = monotonic()
             if self._woken.is_set() or now >= look_at:
                 self._woken.clear()
-                look_at = now + self._tree.look_every_s
+                look_at = now + LOOK_EVERY_S
                 self._look(now)
-            self._guiding.look(now)
             more = self._runtime.step(more, wait_s=LOOK_S)
 
     def _look(self, now: float) -> None:

@@ -22,10 +22,9 @@ from driftline.deploy.cluster.submissions import (
     fail,
     find,
     registry_of,
-    without_registry,
 )
 from driftline.deploy.cluster.submitting import Order, Service, submit
-from driftline.deploy.cluster.tree.tree import FLOWS, Tree
+from driftline.deploy.cluster.tree import FLOWS, Tree
 from driftline.deploy.host.config import Reading
 from driftline.deploy.host.sockets.transport import Network
 from driftline.deploy.keys.key import own_key
@@ -68,7 +67,7 @@ class Note:
             if (state / "registry").exists():
                 raise StateMismatch(
                     f"{state} is of a service on this machine alone: give another --state, or go "
-                    "on with it without --zookeeper and --registry"
+                    "on with it without --zookeeper"
                 )
             if not (state / NOTE).exists():
                 return Note(name, secrets.token_hex(8))
@@ -130,10 +129,10 @@ class Beginning:
         """
         tree, name, state = self.tree, self.name, serving.state
         note = Note.read(state, name)
-        found, registered = find(tree, name), registry_of(tree, name)
-        before = None if found is None else found[0]
-        if (note.begun or before is not None) and registered is None:
-            raise StateMismatch(f"{without_registry(tree, name)}; then {ANEW}")
+        before = None if (found := find(tree, name)) is None else found[0]
+        if note.begun and before is None:
+            raise StateMismatch(f"{tree.where} has lost flow {name!r} of this service: {ANEW}")
+        registered = None if before is None else registry_of(tree, name)
         runs = before is not None and registered is not None and not ended_by(registered, before)
         if self.journal.scheme == "tcp":
             note = replace(note, port=_free_port(self.journal, note.port))
@@ -158,7 +157,7 @@ class Beginning:
             fail(tree, before, CANCELLED, "its service begins anew, with other code or address")
         made = submit(tree, flow, self._order(serving, service, before, registered))
         replace(note, begun=True).write(state)
-        places = ", ".join(map(made.place_of, made.layout_in(tree.registry(name).read())))
+        places = ", ".join(map(made.place_of, made.layout_in(registry_of(tree, name))))
         told = about("service-submitted", flow=name, run=made.run, nodes=places)
         log.info("flow %s is submitted: nodes at %s", name, places, extra=told)
         return made

@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from driftline.coordinator.registry import ClusterState
-from driftline.deploy.cluster.tree.tree import FLOWS
+from driftline.deploy.cluster.tree import FLOWS
 from driftline.deploy.run.directories.looking import look
 from driftline.deploy.run.directories.survey import VIEW, DirectoryReport, Problem
 from driftline.deploy.run.ending import How, how_ended

@@ -92,7 +92,7 @@ class LocalCluster:
         self._names = here if names is None else list(names)
         self._masters = [name for name in self._names if name.startswith("master")]
         self._modules = {"front": front_module}
-        if all(name.startswith("front-") for name in self._names):
+        if any(name.startswith("front-") for name in self._names):
             self._modules[SPARE] = front_module
         self._exits = Exits()
         self.spares = Spares(spares, self._launch_spare)

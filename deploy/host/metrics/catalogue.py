@@ -148,7 +148,7 @@ FAMILIES = (
     Family("driftline_process_restarts_total", COUNTER, _PROCESS,
            "How often the process has died, or was killed, and is started again."),
     # An agent of a cluster.
-    Family("driftline_agent_info", GAUGE, ("agent", "kind"), "Always 1."),
+    Family("driftline_agent_info", GAUGE, ("agent", "roles"), "Always 1."),
     Family("driftline_agent_slots", GAUGE, (), "Processes of all flows that the agent takes."),
     Family("driftline_agent_reaches_cluster", GAUGE, (),
            "1 if the agent could read what the cluster holds, when it looked last."),

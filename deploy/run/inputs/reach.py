@@ -65,6 +65,6 @@ def check_open(address: str, *, let_anyone_send: bool) -> None:
         raise FlowError(
             f"{address} can be reached from other machines: anybody who reaches this port can send "
             "records, and claim to be any producer. Make keys with `driftline keys` and give "
-            "--keys (in a cluster to `driftline front`), listen at tcp://127.0.0.1:PORT, or give "
+            "--keys (in a cluster to `driftline agent`), listen at tcp://127.0.0.1:PORT, or give "
             "--let-anyone-send, behind a firewall"
         )

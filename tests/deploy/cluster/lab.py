@@ -72,14 +72,15 @@ class Host:
     # Agents.
 
     def start(self, kind: str) -> None:
-        """Start an agent, which is named by its host and kind."""
+        """Start an agent with one role, which is named by its host and that role."""
         name, lab = f"{self.name}-{kind}", self.lab
         self.folder.mkdir(exist_ok=True)
-        options = ["--zookeeper", lab.zookeeper, "--name", name, "--state", self.folder / kind]
+        options = ["--zookeeper", lab.zookeeper, "--roles", kind, "--name", name]
+        options += ["--state", str(self.folder / kind)]
         network = ["--bind", self.address, "--keys", lab.keys / f"{self.name}.key"]
         log = (self.folder / f"{kind}.log").open("ab")
         self.agents[kind] = subprocess.Popen(
-            ["ip", "netns", "exec", self.namespace, COMMAND, kind, *map(str, options + network)],
+            ["ip", "netns", "exec", self.namespace, COMMAND, "agent", *map(str, options + network)],
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=subprocess.STDOUT,

@@ -1,50 +1,68 @@
-"""A cluster on this machine: real agents, with the registry in a directory."""
+"""A cluster on this machine: real agents, and a real ZooKeeper server."""
 
 from __future__ import annotations
 
 import json
 import re
+import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack, closing
 from pathlib import Path
 from time import monotonic, sleep
 from types import TracebackType
 from typing import Any, Self
 
-from tests.zookeepers import make_cluster
+from driftline.deploy.cluster.status import status_of
+from driftline.deploy.cluster.tree import Tree
+from driftline.deploy.host.sockets.transport import LOCAL, Network
+from driftline.deploy.zookeeper.ensemble import Ensemble
+from tests.zookeepers import SESSION_S, make_cluster
 
 COMMAND = str(Path(sys.executable).with_name("driftline"))
 
 LIMIT_S = 90.0
 
 KINDS = "master", "node", "front"
+"""Agents with one role each, of the same name, so that a test can kill what has that role."""
+
+ALL = ("all",)
+"""One agent with all roles."""
 
 
 class Machine:
-    """One agent of each kind. A context manager: on leaving it everything ends."""
+    """Some agents. A context manager: on leaving it everything ends."""
 
     def __init__(
         self,
         folder: Path,
+        ensemble: Ensemble,
         kinds: Sequence[str] = KINDS,
         options: Sequence[str] = (),
-        place: Sequence[str] = (),
+        *,
+        network: Network = LOCAL,
+        session_s: float = SESSION_S,
     ) -> None:
-        """`options`: of each agent; `place`: those that name the cluster, if that is not in a
-        directory."""
+        """`kinds`: each an agent, see `start`; `options`: of each agent; `network`: by which their
+        processes are asked how they are."""
         self.folder = folder
-        self._options = options
+        self.zookeeper = f"{ensemble.addresses}/{folder.name}"
+        self.place: Sequence[str] = ("--zookeeper", self.zookeeper, "--session", str(session_s))
         self.output = folder / "out"
         self._kinds = kinds
-        self.place = place or ("--registry", str(folder / "reg"))
+        self._options = options
+        self._network = network
         self._agents: dict[str, subprocess.Popen[bytes]] = {}
+        self._stack = ExitStack()
 
     def __enter__(self) -> Self:
-        (self.folder / "reg").mkdir()  # which commands do not make
-        if self.place[0] == "--zookeeper":
-            make_cluster(self.place[1])
+        make_cluster(self.zookeeper)
+        self._tree = self._stack.enter_context(closing(Tree(self.zookeeper, LIMIT_S)))
+        self._sockets = Path(tempfile.mkdtemp())  # with a short path
+        self._stack.callback(shutil.rmtree, self._sockets)
         for kind in self._kinds:
             self.start(kind)
         self.until(lambda: len(self.status()["agents"]) == len(self._kinds), "all agents")
@@ -60,14 +78,17 @@ class Machine:
             agent.terminate()
         for agent in self._agents.values():
             agent.wait(LIMIT_S)
+        self._stack.close()
 
     def start(self, kind: str, name: str = "", *more: str) -> None:
-        """Start an agent; its name is the kind, if it is given no other one; `more`: options."""
+        """Start an agent with a role, or "all"; its name is that, if it is given no other one;
+        `more`: options."""
         name = name or kind
         log = (self.folder / f"{name}.log").open("ab")
-        options = *self.place, *more, "--name", name, "--state", self.folder / name
+        roles = () if kind in ALL else ("--roles", kind)
+        options = *self.place, *roles, *more, "--name", name, "--state", self.folder / name
         self._agents[name] = subprocess.Popen(
-            [COMMAND, kind, *map(str, options), *self._options],
+            [COMMAND, "agent", *map(str, options), *self._options],
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=subprocess.STDOUT,
@@ -96,12 +117,10 @@ class Machine:
         assert done.returncode == status, f"{name}: {done.stdout}{done.stderr}\n{self.logs()}"
         return done.stdout + done.stderr
 
-    def status(self, *options: str) -> dict[str, Any]:
-        """What `driftline status` says."""
-        file = self.folder / "status.json"
-        self.command("status", "--json", file, *options)
-        found: dict[str, Any] = json.loads(file.read_text())
-        return found
+    def status(self) -> dict[str, Any]:
+        """What `driftline status --json` says."""
+        found = status_of(self._tree, self._sockets, self._network)
+        return dict(json.loads(json.dumps(found.as_json())))
 
     def flow(self, name: str) -> dict[str, Any]:
         """What `driftline status` says of a flow."""

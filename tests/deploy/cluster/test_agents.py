@@ -12,8 +12,8 @@ from typing import cast
 import pytest
 
 from driftline.deploy.cluster.agent import Agent, AgentConfig
-from driftline.deploy.cluster.records import Kind
-from driftline.deploy.cluster.tree.znodes import ZNodes
+from driftline.deploy.cluster.records import Role
+from driftline.deploy.cluster.tree import Tree
 from driftline.deploy.host.signals import Signals
 from driftline.deploy.zookeeper.ensemble import Ensemble
 from driftline.engine.errors import InUse
@@ -27,8 +27,8 @@ class Running(threading.Thread):
 
     def __init__(self, ensemble: Ensemble, folder: Path) -> None:
         super().__init__(daemon=True)
-        self.tree = ZNodes(f"{ensemble.addresses}/{folder.name}", SESSION_S)
-        config = AgentConfig("n", Kind.NODE, folder, 4)
+        self.tree = Tree(f"{ensemble.addresses}/{folder.name}", SESSION_S)
+        config = AgentConfig("n", (Role.NODE,), folder, 4)
         self.agent = Agent(config, self.tree, folder)
         self.error: Exception | None = None
         self.shown = threading.Event()
@@ -53,7 +53,7 @@ def running(zookeeper: Ensemble, tmp_path: Path) -> Iterator[Running]:
     running.end()
 
 
-def until_there(tree: ZNodes, *, there: bool = True) -> None:
+def until_there(tree: Tree, *, there: bool = True) -> None:
     changed = threading.Event()
     tree.on_change(changed.set)
     while (tree.children("agents") == ["n"]) != there:
@@ -62,7 +62,7 @@ def until_there(tree: ZNodes, *, there: bool = True) -> None:
 
 
 def test_an_agent_whose_session_ended_is_there_again(running: Running) -> None:
-    with closing(ZNodes(running.tree.zookeeper, SESSION_S)) as other:
+    with closing(Tree(running.tree.zookeeper, SESSION_S)) as other:
         until_there(other)
         before = other._client.get("/agents/n")[1].owner_session_id
         expire(running.tree._client)
@@ -79,7 +79,7 @@ def test_an_agent_whose_session_ended_is_there_again(running: Running) -> None:
 
 
 def test_an_agent_whose_record_somebody_removed_is_there_again(running: Running) -> None:
-    with closing(ZNodes(running.tree.zookeeper, SESSION_S)) as other:
+    with closing(Tree(running.tree.zookeeper, SESSION_S)) as other:
         until_there(other)
         other.remove("agents/n")
         until_there(other)
@@ -87,7 +87,7 @@ def test_an_agent_whose_record_somebody_removed_is_there_again(running: Running)
 
 def test_an_agent_whose_name_another_one_has_taken_meanwhile_ends(running: Running) -> None:
     """Two agents with one name would run the same nodes."""
-    with closing(ZNodes(running.tree.zookeeper, SESSION_S)) as other:
+    with closing(Tree(running.tree.zookeeper, SESSION_S)) as other:
         until_there(other)
         renew = running.tree.renew
 
@@ -106,7 +106,7 @@ def test_an_agent_whose_name_another_one_has_taken_meanwhile_ends(running: Runni
 def test_an_outage_of_zookeeper_is_two_lines(
     running: Running, zookeeper: Ensemble, caplog: pytest.LogCaptureFixture
 ) -> None:
-    with closing(ZNodes(running.tree.zookeeper, SESSION_S)) as other:
+    with closing(Tree(running.tree.zookeeper, SESSION_S)) as other:
         until_there(other)
     caplog.clear()
     zookeeper.servers[0].kill()

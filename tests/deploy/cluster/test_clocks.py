@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from driftline import run_reference
+from driftline.deploy.zookeeper.ensemble import Ensemble
 from driftline.engine.flow.loading import load_flow
 from tests.deploy.cluster.machine import KINDS, Machine
 
@@ -52,12 +53,14 @@ class Clocks:
         new.rename(self._folder / f"{kind}.clock")
 
 
-def test_clocks_that_are_set(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_clocks_that_are_set(
+    tmp_path: Path, zookeeper: Ensemble, monkeypatch: pytest.MonkeyPatch
+) -> None:
     flow, file = tmp_path / "flow.py", tmp_path / "records.jsonl"
     flow.write_text(FLOW)
     file.write_text("".join(json.dumps(record) + "\n" for record in RECORDS))
     clocks = Clocks(tmp_path, monkeypatch)
-    with Machine(tmp_path, (), ("--log-json",)) as machine:
+    with Machine(tmp_path, zookeeper, (), ("--log-json",)) as machine:
         for kind in KINDS:
             clocks.start(machine, kind)
         machine.until(lambda: len(machine.status()["agents"]) == len(KINDS), "all agents")

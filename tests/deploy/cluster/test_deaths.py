@@ -9,7 +9,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from driftline.deploy.cluster.tree.znodes import ZNodes
+from driftline.deploy.cluster.tree import Tree
 from driftline.deploy.zookeeper.ensemble import Ensemble
 from tests.deploy.cluster.machine import Machine
 
@@ -22,22 +22,21 @@ def machine(
     tmp_path: Path,
     zookeeper: Ensemble,
     monkeypatch: pytest.MonkeyPatch,
-    request: pytest.FixtureRequest,
 ) -> Machine:
     monkeypatch.setattr("tests.deploy.cluster.machine.LIMIT_S", 0.7 * SESSION_S)
-    path = f"{zookeeper.addresses}/deaths/{request.node.name}"
-    return Machine(tmp_path, place=("--zookeeper", path, "--session", str(SESSION_S)))
+    return Machine(tmp_path, zookeeper, session_s=SESSION_S)
 
 
 def test_an_agent_that_was_killed_comes_back_at_once(machine: Machine) -> None:
     with machine:
+        machine.until(lambda: machine.log("node").count("is at work") == 1, "the agent")
         machine.kill("node")
         machine.start("node")
-        machine.until(lambda: machine.logs().count("agent node for node") == 2, "the next agent")
+        machine.until(lambda: machine.log("node").count("is at work") == 2, "the next agent")
 
 
 def test_a_spare_becomes_the_front_and_a_standby_leads(machine: Machine) -> None:
-    with machine, closing(ZNodes(machine.place[1], SESSION_S)) as tree:
+    with machine, closing(Tree(machine.zookeeper, SESSION_S)) as tree:
         machine.start("master", "standby")
         machine.kill("front")
         machine.start("front", "", "--log-level", "debug")  # so that it tells of its spare

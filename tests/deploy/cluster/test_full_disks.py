@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from driftline.deploy.producer import Producer
+from driftline.deploy.zookeeper.ensemble import Ensemble
 from tests.deploy.cluster.machine import Machine
 from tests.deploy.run.full_disk import SmallDisk, small_disk
 
@@ -46,10 +47,10 @@ def disks(tmp_path: Path) -> Iterator[dict[str, SmallDisk]]:
 
 
 def test_a_full_disk_of_each_agent_is_waited_for(
-    tmp_path: Path, disks: dict[str, SmallDisk]
+    tmp_path: Path, zookeeper: Ensemble, disks: dict[str, SmallDisk]
 ) -> None:
     (tmp_path / "flow.py").write_text(FLOW)
-    with Machine(tmp_path) as machine:
+    with Machine(tmp_path, zookeeper) as machine:
         machine.command("submit", "flow.py", "--input", "tcp://127.0.0.1:0", "--output",
                         tmp_path / "out", "--checkpoint-ms", "200")  # fmt: skip
         machine.until(lambda: bool(machine.listening()), "the front")

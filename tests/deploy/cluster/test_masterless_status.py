@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from driftline import Producer
+from driftline.deploy.zookeeper.ensemble import Ensemble
 from tests.deploy.cluster.machine import Machine
 
 FLOW = """
@@ -14,9 +15,9 @@ flow.source("numbers").map(lambda n: 2 * n).sink("out")
 """
 
 
-def test_the_status_of_a_flow_whose_master_is_gone(tmp_path: Path) -> None:
+def test_the_status_of_a_flow_whose_master_is_gone(tmp_path: Path, zookeeper: Ensemble) -> None:
     (tmp_path / "flow.py").write_text(FLOW)
-    with Machine(tmp_path) as machine:
+    with Machine(tmp_path, zookeeper) as machine:
         machine.command("submit", "flow.py", "--input", "tcp://127.0.0.1:0", "--nodes", 2,
                         "--output", machine.output)  # fmt: skip
         machine.until(lambda: machine.flow("twice")["state"] == "running", "it runs")

@@ -16,8 +16,9 @@ import pytest
 
 from driftline import Producer
 from driftline.deploy.cluster.metrics import TURNS_WITHIN_S, Standing
-from driftline.deploy.cluster.records import Kind
+from driftline.deploy.cluster.records import Role
 from driftline.deploy.host.metrics.catalogue import CATALOGUE
+from driftline.deploy.zookeeper.ensemble import Ensemble
 from tests.deploy.cluster.machine import KINDS, Machine
 from tests.deploy.host.metrics.scraping import Answer, ask, scrape
 
@@ -36,9 +37,9 @@ RECORDS = 200
 
 
 @pytest.fixture
-def machine(tmp_path: Path) -> Iterator[Machine]:
+def machine(tmp_path: Path, zookeeper: Ensemble) -> Iterator[Machine]:
     (tmp_path / "flow.py").write_text(FLOW)
-    with Machine(tmp_path, options=("--metrics", "127.0.0.1:0")) as machine:
+    with Machine(tmp_path, zookeeper, options=("--metrics", "127.0.0.1:0")) as machine:
         yield machine
 
 
@@ -130,7 +131,7 @@ def test_every_process_is_found_at_an_agent_and_says_how_it_is(machine: Machine)
 
 
 def test_an_agent_without_its_cluster_is_not_ready_and_one_that_hangs_is_not_healthy() -> None:
-    standing = Standing("a", Kind.NODE, 4)
+    standing = Standing("a", (Role.NODE,), 4)
     assert standing.why_not_ready() == "it has not seen the cluster yet"
     standing = replace(standing, unreached="")
     standing.troubles["flow"] = "no module"

@@ -2,32 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from itertools import product
-from pathlib import Path
 
 import pytest
 
 from driftline.coordinator.registry import ClusterState
 from driftline.deploy.cluster import rescaling
 from driftline.deploy.cluster.placing import taken_slots
-from driftline.deploy.cluster.records import AgentRecord, Kind, Submission
+from driftline.deploy.cluster.records import AgentRecord, Role, Submission
 from driftline.deploy.cluster.rescaling import keep_nodes, rescale
 from driftline.deploy.cluster.submissions import CANCELLED, Replaced, agents, fail, submission_of
 from driftline.deploy.cluster.submitting import submit
-from driftline.deploy.cluster.tree.folder import Folder
+from driftline.deploy.cluster.tree import Tree
 from driftline.engine.errors import StateMismatch, Unavailable
 from tests.deploy.cluster.test_submitting import flow, order
+from tests.zookeepers import show
 
 
 class Cluster:
     """A flow in a tree, and what its master commits."""
 
-    def __init__(self, tree: Folder) -> None:
+    def __init__(self, tree: Tree) -> None:
         self.tree = tree
-        for name, kind, slots in (("m", Kind.MASTER, 0), ("a", Kind.NODE, 3), ("b", Kind.NODE, 3),
-                                  ("f", Kind.FRONT, 3)):  # fmt: skip
-            tree.hold(f"agents/{name}", AgentRecord(name, kind, "host", slots).encode())
+        for name, role in (("m", Role.MASTER), ("a", Role.NODE), ("b", Role.NODE),
+                           ("f", Role.FRONT)):  # fmt: skip
+            show(tree, name, role, slots=3)
         submit(tree, flow(), order(nodes=1))
         self.runs = {0: self.submission.place_of(0)}
         """Node that runs, or has run -> where."""
@@ -59,10 +58,8 @@ class Cluster:
 
 
 @pytest.fixture
-def cluster(tmp_path: Path) -> Iterator[Cluster]:
-    tree = Folder(tmp_path / "reg")
-    yield Cluster(tree)
-    tree.close()
+def cluster(empty_tree: Tree) -> Cluster:
+    return Cluster(empty_tree)
 
 
 def test_a_wish_that_is_given_up_may_be_committed_all_the_same(cluster: Cluster) -> None:
@@ -82,7 +79,7 @@ def test_a_wish_that_comes_late_moves_no_place(
 ) -> None:
     """Another command wishes, and the master comes to that, after this one has looked."""
 
-    def meanwhile(tree: Folder) -> list[AgentRecord]:
+    def meanwhile(tree: Tree) -> list[AgentRecord]:
         monkeypatch.undo()
         cluster.commit(rescale(tree, "sums", 4))
         cluster.check()
@@ -122,17 +119,17 @@ def test_the_agents_of_the_nodes_of_now_and_of_the_next_ones_are_concerned(
     cluster: Cluster,
 ) -> None:
     made = cluster.submission
-    assert [agent for agent in "ab" if made.concerns(agent, Kind.NODE, (0,))] == ["a"]
+    assert [agent for agent in "ab" if made.concerns(agent, (Role.NODE,), (0,))] == ["a"]
     wish = rescale(cluster.tree, "sums", 2)
-    assert all(wish.concerns(agent, Kind.NODE, (0,)) for agent in "ab")
+    assert all(wish.concerns(agent, (Role.NODE,), (0,)) for agent in "ab")
     kept = keep_nodes(cluster.tree, wish)
-    assert [agent for agent in "ab" if kept.concerns(agent, Kind.NODE, (0,))] == ["a"]
+    assert [agent for agent in "ab" if kept.concerns(agent, (Role.NODE,), (0,))] == ["a"]
 
 
 def test_a_flow_that_was_submitted_again_meanwhile_is_not_rescaled(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def meanwhile(tree: Folder) -> list[AgentRecord]:
+    def meanwhile(tree: Tree) -> list[AgentRecord]:
         monkeypatch.undo()
         assert fail(tree, cluster.submission, CANCELLED, "by another command")
         submit(tree, flow(), order(nodes=1))

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from driftline import run_reference
+from driftline.deploy.zookeeper.ensemble import Ensemble
 from driftline.engine.flow.loading import load_flow
 from tests.deploy.cluster.machine import Machine
 
@@ -29,10 +30,10 @@ RECORDS = [{"key": n % 31, "text": f"{n} "} for n in range(25_000)]
 
 
 @pytest.fixture
-def machine(tmp_path: Path) -> Iterator[Machine]:
+def machine(tmp_path: Path, zookeeper: Ensemble) -> Iterator[Machine]:
     (tmp_path / "flow.py").write_text(FLOW)
     (tmp_path / "in.jsonl").write_text("".join(json.dumps(record) + "\n" for record in RECORDS))
-    with Machine(tmp_path) as machine:
+    with Machine(tmp_path, zookeeper) as machine:
         yield machine
 
 

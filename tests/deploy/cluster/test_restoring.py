@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from driftline.deploy.producer import Producer
+from driftline.deploy.zookeeper.ensemble import Ensemble
 from driftline.engine.snapshots.savepoint import SavedInput, open_savepoint
 from driftline.engine.sources import open_source
 from driftline.engine.sources.used import CheckedSource
@@ -41,8 +42,8 @@ MANY = 5000
 
 
 @pytest.fixture
-def machine(tmp_path: Path) -> Iterator[Machine]:
-    with Machine(tmp_path) as machine:
+def machine(tmp_path: Path, zookeeper: Ensemble) -> Iterator[Machine]:
+    with Machine(tmp_path, zookeeper) as machine:
         yield machine
 
 
@@ -54,6 +55,11 @@ def write(folder: Path, records: int) -> Path:
 
 def counted(first: int, last: int) -> list[object]:
     return [{"key": n % 7, "count": n // 7 + 1} for n in range(first, last)]
+
+
+def snapshot_time(machine: Machine) -> int:
+    """The time of the last snapshot; 0 if there is none."""
+    return int((machine.flow("counts")["last_snapshot"] or {"time": 0})["time"])
 
 
 def ordered(values: list[object]) -> list[str]:
@@ -101,7 +107,7 @@ def test_a_flow_that_runs_is_saved_and_another_one_begins_from_there(machine: Ma
         producer.flush()
     machine.until(lambda: len(machine.values()) == RECORDS, "all outputs")
     frontier = machine.flow("counts")["frontier"]
-    machine.until(lambda: machine.flow("counts")["last_snapshot"]["time"] >= frontier, "a snapshot")
+    machine.until(lambda: snapshot_time(machine) >= frontier, "a snapshot")
     assert "the state before" in machine.command("savepoint", "counts", "--output", "saved")
     machine.command("rescale", "counts", "3")
     assert "the state before" in machine.command("savepoint", "counts", "--output", "again")
@@ -128,8 +134,7 @@ def test_a_flow_that_reads_a_file_is_saved_and_another_file_is_refused(machine: 
     file = write(folder, MANY)
     machine.command("submit", "flow.py", "--input", f"records={file}", "--output", machine.output,
                     "--nodes", "2", "--checkpoint-ms", "100")  # fmt: skip
-    machine.until(lambda: (machine.flow("counts")["last_snapshot"] or {}).get("time", 0) > 20,
-                  "a snapshot")  # fmt: skip
+    machine.until(lambda: snapshot_time(machine) > 20, "a snapshot")
     told = folder / "saved.json"
     machine.command("savepoint", "counts", "--output", "saved", "--json", told)
     assert machine.flow("counts")["state"] == "running"

@@ -9,9 +9,9 @@ import pytest
 from rich.console import Console
 
 from driftline.coordinator.registry import ClusterState
-from driftline.deploy.cluster.records import AgentRecord, Kind, Submission
+from driftline.deploy.cluster.records import AgentRecord, Role, Submission
 from driftline.deploy.cluster.status import ClusterStatus, FlowStatus, flow_status
-from driftline.deploy.commands.cluster.tables import as_table
+from driftline.deploy.commands.status import as_table
 from driftline.deploy.node.node import Node
 from driftline.deploy.parties.front import Front
 from driftline.engine.flow.flow import Flow
@@ -24,10 +24,10 @@ SUBMITTED = Submission(
     "speculative", 1.0, False, "identity", "", "lineage", 1, "run", 128,
 )  # fmt: skip
 AGENTS = [
-    AgentRecord("a-host-node", Kind.NODE, "a-host", 4),
-    AgentRecord("b-host-node", Kind.NODE, "b-host", 4),
-    AgentRecord("c-host-front", Kind.FRONT, "c-host", 4),
-    AgentRecord("a-host-master", Kind.MASTER, "a-host", 0),
+    AgentRecord("a-host-node", (Role.NODE,), "a-host", 4),
+    AgentRecord("b-host-node", (Role.NODE,), "b-host", 4),
+    AgentRecord("c-host-front", (Role.FRONT,), "c-host", 4),
+    AgentRecord("a-host-master", (Role.MASTER,), "a-host", 0),
 ]
 BEGUN = ClusterState("identity", opened=1)
 

@@ -6,15 +6,18 @@ import json
 import os
 import shutil
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 from driftline import Producer
-from driftline.deploy.cluster.tree.folder import Folder
+from driftline.deploy.cluster.tree import Tree
 from driftline.deploy.cluster.verifying import verify_flow
+from driftline.deploy.zookeeper.ensemble import Ensemble
 from driftline.engine.errors import Unavailable
 from tests.deploy.cluster.machine import Machine
+from tests.zookeepers import SESSION_S
 
 FLOW = """
 import operator
@@ -28,11 +31,11 @@ both.key_by(lambda n: n % 5).scan(
 
 
 @pytest.fixture
-def machine(tmp_path: Path) -> Iterator[Machine]:
+def machine(tmp_path: Path, zookeeper: Ensemble) -> Iterator[Machine]:
     """A cluster in which a flow has ended in good order."""
     (tmp_path / "flow.py").write_text(FLOW)
     (tmp_path / "in.jsonl").write_text("".join(f'{{"n": {n}}}\n' for n in range(100)))
-    with Machine(tmp_path) as machine:
+    with Machine(tmp_path, zookeeper) as machine:
         machine.command("submit", "flow.py", "--input", "live=tcp://127.0.0.1:0", "--input",
                         "file=in.jsonl", "--nodes", 2, "--output", machine.output)  # fmt: skip
         machine.until(lambda: bool(machine.listening()), "it listens")
@@ -85,12 +88,13 @@ def test_what_a_flow_has_left_is_checked_on_its_host(
     assert "input-0, input-1: agent front is away; start it, then verify on its host" in some
     with monkeypatch.context() as patch:
         patch.setattr("socket.gethostname", lambda: "another")
-        tree = Folder(tmp_path / "reg")
         host = os.uname().nodename
         told = rf"is elsewhere:\n  node-0, .*: agent node, on host {host}; give this command there"
-        with pytest.raises(Unavailable, match=told):
+        with (
+            pytest.raises(Unavailable, match=told),
+            closing(Tree(machine.zookeeper, SESSION_S)) as tree,
+        ):
             verify_flow(tree, "sums")
-        tree.close()
     assert "is no directory; for a flow of a cluster say which" in _without_cluster(machine)
 
 

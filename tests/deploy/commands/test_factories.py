@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from driftline.deploy.commands.graph import graph
 from driftline.deploy.commands.run import run
 from driftline.deploy.commands.savepoint import savepoint
+from driftline.deploy.graph import graph
 from driftline.deploy.simulation.command import simulate
 from driftline.engine.errors import FlowError
 

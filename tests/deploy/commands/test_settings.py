@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import click
@@ -9,8 +11,7 @@ import pytest
 
 import driftline
 from driftline.deploy.cluster.agent import AgentConfig
-from driftline.deploy.cluster.tree.tree import Tree
-from driftline.deploy.commands.cluster import agents
+from driftline.deploy.commands.places import Place
 
 FLOW = "driftline.deploy.simulation.scenarios.flows:concatenation"
 
@@ -34,10 +35,15 @@ def started(monkeypatch: pytest.MonkeyPatch) -> list[tuple[AgentConfig, str]]:
     """The agents that commands would have run, each with its cluster."""
     found: list[tuple[AgentConfig, str]] = []
 
-    def run_agent(config: AgentConfig, tree: Tree) -> None:
-        found.append((config, tree.where))
+    @contextmanager
+    def opened(place: Place, *, new: bool) -> Iterator[str]:
+        yield place.zookeeper
 
-    monkeypatch.setattr(agents, "run_agent", run_agent)
+    def run_agent(config: AgentConfig, where: str) -> None:
+        found.append((config, where))
+
+    monkeypatch.setattr(Place, "opened", opened)
+    monkeypatch.setattr("driftline.deploy.commands.agent.run_agent", run_agent)
     return found
 
 
@@ -45,19 +51,19 @@ def test_the_command_line_counts_before_the_environment_and_that_before_the_file
     started: list[tuple[AgentConfig, str]], here: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (here / "driftline.toml").write_text(
-        'registry = "of-file"\nsession = 3\nbind = "10.0.0.1"\n'
-        '[node]\nslots = 5\nname = "of-file"\nstate = "state"\n'
-        '[front]\nslots = 6\n[run]\ninput = ["a", "b"]\n'
+        'zookeeper = "of-file"\nsession = 3\nbind = "10.0.0.1"\n'
+        '[agent]\nslots = 5\nname = "of-file"\nstate = "state"\n'
+        '[restore]\nnodes = 6\n[run]\ninput = ["a", "b"]\n'
     )
-    assert run_command(monkeypatch, "node") == 0
-    monkeypatch.setenv("DRIFTLINE_REGISTRY", "of-variable")
-    monkeypatch.setenv("DRIFTLINE_NODE_SLOTS", "7")
-    monkeypatch.setenv("DRIFTLINE_FRONT_SLOTS", "8")
-    assert run_command(monkeypatch, "node") == 0
-    assert run_command(monkeypatch, "node", "--slots", "9", "--registry", "of-flag") == 0
+    assert run_command(monkeypatch, "agent") == 0
+    monkeypatch.setenv("DRIFTLINE_ZOOKEEPER", "of-variable")
+    monkeypatch.setenv("DRIFTLINE_AGENT_SLOTS", "7")
+    monkeypatch.setenv("DRIFTLINE_RUN_SLOTS", "8")
+    assert run_command(monkeypatch, "agent") == 0
+    assert run_command(monkeypatch, "agent", "--slots", "9", "--zookeeper", "of-flag") == 0
     shown = [(c.slots, c.name, c.session_s, c.network.bind, where) for c, where in started]
     assert shown == [
-        (slots, "of-file", 3.0, "10.0.0.1", f"registry {here / place}")
+        (slots, "of-file", 3.0, "10.0.0.1", place)
         for slots, place in ((5, "of-file"), (7, "of-variable"), (9, "of-flag"))
     ]
 
@@ -67,13 +73,13 @@ def test_a_variable_that_no_option_has_is_told(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    for name in ("NODE_SLOT", "ZOOKEPER", "NODE_STATE", "FRONT_SLOT", "SUBMIT_NODES", "BIND"):
+    for name in ("AGENT_SLOT", "ZOOKEPER", "AGENT_STATE", "RUN_SLOT", "SUBMIT_NODES", "BIND"):
         monkeypatch.setenv(f"DRIFTLINE_{name}", "1")
-    assert run_command(monkeypatch, "node", "--registry", "r") == 0
+    assert run_command(monkeypatch, "agent", "--zookeeper", "r") == 0
     assert capsys.readouterr().err.splitlines() == [
-        "driftline: note: DRIFTLINE_NODE_SLOT is the variable of no option of `driftline node` "
-        "(did you mean DRIFTLINE_NODE_SLOTS?)",
-        "driftline: note: DRIFTLINE_ZOOKEPER is the variable of no option of `driftline node` "
+        "driftline: note: DRIFTLINE_AGENT_SLOT is the variable of no option of `driftline agent` "
+        "(did you mean DRIFTLINE_AGENT_SLOTS?)",
+        "driftline: note: DRIFTLINE_ZOOKEPER is the variable of no option of `driftline agent` "
         "(did you mean DRIFTLINE_ZOOKEEPER?)",
     ]
 
@@ -83,34 +89,32 @@ def test_another_file_can_be_named(
 ) -> None:
     (here / "driftline.toml").write_text("no TOML")
     for number in (1, 2):
-        (here / f"{number}.toml").write_text(f'registry="r"\n[node]\nstate="s"\nslots={number}\n')
+        (here / f"{number}.toml").write_text(f'zookeeper="r"\n[agent]\nstate="s"\nslots={number}\n')
     monkeypatch.setenv("DRIFTLINE_CONFIG", "1.toml")
-    assert run_command(monkeypatch, "node") == 0
-    assert run_command(monkeypatch, "--config", "2.toml", "node") == 0
+    assert run_command(monkeypatch, "agent") == 0
+    assert run_command(monkeypatch, "--config", "2.toml", "agent") == 0
     assert [config.slots for config, _ in started] == [1, 2]
 
 
-OPTIONS = {"node": ["--state", "s"]}
+OPTIONS = {"agent": ["--state", "s"]}
 """What a command needs, so that nothing is wrong but its settings."""
 
 WRONG = [
-    ("no TOML", "node", "driftline.toml is no TOML"),
-    ("slots = " + "[" * 200_000, "node", "driftline.toml is no TOML"),
-    ("[nodes]\nslots = 2", "node", "there is no command 'nodes' (did you mean 'node'?)"),
-    ("slots = 2", "node", "no key 'slots' outside the table of a command"),
-    ("zookeper = 'a:1'", "node", "did you mean 'zookeeper'?"),
-    ("[node]\nslot = 2", "node", "driftline.toml: [node] has no key 'slot' (did you mean 'slots'?"),
+    ("no TOML", "agent", "driftline.toml is no TOML"),
+    ("slots = " + "[" * 200_000, "agent", "driftline.toml is no TOML"),
+    ("[agents]\nslots = 2", "agent", "there is no command 'agents' (did you mean 'agent'?)"),
+    ("slots = 2", "agent", "no key 'slots' outside the table of a command"),
+    ("zookeper = 'a:1'", "agent", "did you mean 'zookeeper'?"),
+    ("[agent]\nslot = 2", "agent", "[agent] has no key 'slot' (did you mean 'slots'?"),
     ("[run]\ncheckpoint_ms = 2", "run", "[run] has no key 'checkpoint_ms' (did you mean"),
-    ("[node]\nslots = true", "node", "driftline.toml: slots of [node] is a text or a number"),
-    ("[node]\nslots = [2]", "node", "driftline.toml: slots of [node] is a text or a number"),
-    ("[node]\nslots = 2.5", "node", "'--slots': '2.5' is not a valid integer range (from drift"),
-    ("[node]\nlog-json = 'yes'", "node", "log-json of [node] is true or false, not 'yes'"),
+    ("[agent]\nslots = true", "agent", "driftline.toml: slots of [agent] is a text or a number"),
+    ("[agent]\nslots = [2]", "agent", "driftline.toml: slots of [agent] is a text or a number"),
+    ("[agent]\nslots = 2.5", "agent", "'--slots': '2.5' is not a valid integer range (from drift"),
+    ("[agent]\nlog-json = 'yes'", "agent", "log-json of [agent] is true or false, not 'yes'"),
     ("[run]\ninput = [1, [2]]", "run", "input of [run] is a text or a number, not [2]"),
-    ("session = 'long'", "node", "'--session': 'long' is not a valid float range (from driftline"),
+    ("session = 'long'", "agent", "'--session': 'long' is not a valid float range (from driftline"),
     ("[spark.audits]\nconf = 1", "spark", "[spark] has no key 'audits' (did you mean 'audit'?)"),
     ("[spark.audit]\nconfs = 1", "spark", "[spark.audit] has no key 'confs' (did you mean 'conf'?"),
-    ("registry = 'r'\nzookeeper = 'a:1'", "node",
-     "--zookeeper (from driftline.toml) and --registry (from driftline.toml) name two clusters"),
 ]  # fmt: skip
 
 
@@ -131,12 +135,12 @@ def test_what_is_wrong_in_a_file_is_told_with_file_and_key(
 def test_what_is_wrong_in_the_environment_is_told_with_the_variable(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setenv("DRIFTLINE_NODE_SLOTS", "many")
-    assert run_command(monkeypatch, "node", "--state", "s") == 2
-    assert "'many' is not a valid integer range (from DRIFTLINE_NODE_SLOTS)" in (
+    monkeypatch.setenv("DRIFTLINE_AGENT_SLOTS", "many")
+    assert run_command(monkeypatch, "agent", "--state", "s") == 2
+    assert "'many' is not a valid integer range (from DRIFTLINE_AGENT_SLOTS)" in (
         capsys.readouterr().err
     )
-    assert run_command(monkeypatch, "--config", "none.toml", "node") == 2
+    assert run_command(monkeypatch, "--config", "none.toml", "agent") == 2
     assert "none.toml: No such file" in capsys.readouterr().err
 
 

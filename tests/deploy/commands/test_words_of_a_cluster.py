@@ -6,7 +6,6 @@ import json
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from signal import SIGTERM
@@ -16,16 +15,17 @@ import pytest
 from driftline import Flow
 from driftline.coordinator.registry import SnapshotRecord
 from driftline.deploy.cluster.agent import Agent, AgentConfig
-from driftline.deploy.cluster.records import AgentRecord, Kind
+from driftline.deploy.cluster.records import AgentRecord, Role
 from driftline.deploy.cluster.submissions import CANCELLED, fail, submission_of
 from driftline.deploy.cluster.submitting import Order, submit
-from driftline.deploy.cluster.tree.folder import Folder
+from driftline.deploy.cluster.tree import Tree
 from driftline.deploy.host.config import Reading
 from driftline.deploy.host.signals import Signals
 from driftline.deploy.host.sockets.transport import Network
 from driftline.deploy.keys.key import read_key
 from driftline.deploy.keys.keyset import add_keys
 from driftline.engine.policy import policy
+from tests.zookeepers import show
 
 FLOW = """
 from driftline import Flow
@@ -38,12 +38,13 @@ LIMIT_S = 60
 
 
 @pytest.fixture
-def tree(tmp_path: Path) -> Iterator[Folder]:
+def tree(empty_tree: Tree, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Tree:
     """A cluster with one flow, whose agents do nothing; that of its node is away."""
     (tmp_path / "flow.py").write_text(FLOW)
-    tree = Folder(tmp_path / "reg")
-    for name, kind in (("m", Kind.MASTER), ("a-node", Kind.NODE), ("a-front", Kind.FRONT)):
-        tree.hold(f"agents/{name}", AgentRecord(name, kind, "host", 2).encode())
+    tree = empty_tree
+    monkeypatch.setenv("DRIFTLINE_ZOOKEEPER", tree.zookeeper)
+    for name, role in (("m", Role.MASTER), ("a-node", Role.NODE), ("a-front", Role.FRONT)):
+        show(tree, name, role, slots=2)
     flow = Flow("counts")
     flow.source("lines").sink("out")
     reading = Reading((str(tmp_path / "in.jsonl"),))
@@ -51,8 +52,7 @@ def tree(tmp_path: Path) -> Iterator[Folder]:
                   policy("exactly-once"), 1.0, dead_letters=False)  # fmt: skip
     submit(tree, flow, order)
     tree.let_go("agents/a-node")
-    yield tree
-    tree.close()
+    return tree
 
 
 def said(tmp_path: Path, *words: str, status: int) -> str:
@@ -67,25 +67,24 @@ def said(tmp_path: Path, *words: str, status: int) -> str:
 @pytest.mark.parametrize(
     ("words", "status", "told"),
     [
-        (["statu", "--registry", "reg"], 2, "No such command 'statu' (did you mean 'status'?)"),
-        (["stop", "count", "--registry", "reg"], 1,
+        (["statu"], 2, "No such command 'statu' (did you mean 'status'?)"),
+        (["stop", "count"], 1,
          "has no flow 'count' (did you mean 'counts'?); it has counts"),
-        (["stop", "counts", "--wait", "0.1", "--registry", "reg"], 1,
+        (["stop", "counts", "--wait", "0.1"], 1,
          "flow counts waits: agent a-node is away\n"
          "driftline: waiting for its end; `driftline cancel counts` ends it at once"),
-        (["status", "--registry", "none"], 1, "none: the first of its agents makes that directory"),
-        (["savepoint", "counts", "--output", "s", "--state", ".", "--registry", "reg"], 2,
-         "--registry cannot be given with --state"),
-        (["submit", "flow.py", "--registry", "reg", "--input", "a=x", "--output", "/o"], 1,
+        (["savepoint", "counts", "--output", "s", "--state", ".",
+          "--zookeeper", "x"], 2, "--zookeeper cannot be given with --state"),
+        (["submit", "flow.py", "--input", "a=x", "--output", "/o"], 1,
          "flow 'counts' has the source lines"),
-        (["submit", "flow.py", "--registry", "reg", "--input", "no.jsonl", "--output", "/o",
-          "--name", "other"], 1, "there is no agent for nodes: start `driftline node`"),
-        (["submit", "flow.py", "--registry", "reg", "--input", "tcp://1", "--output", "/o",
+        (["submit", "flow.py", "--input", "no.jsonl", "--output", "/o",
+          "--name", "other"], 1, "there is no agent for nodes: start `driftline agent`"),
+        (["submit", "flow.py", "--input", "tcp://1", "--output", "/o",
           "--name", "other"], 1, "producers cannot be heard on tcp://1: "),
     ],
 )  # fmt: skip
 def test_what_somebody_is_told(
-    words: list[str], status: int, told: str, tree: Folder, tmp_path: Path
+    words: list[str], status: int, told: str, tree: Tree, tmp_path: Path
 ) -> None:
     assert told in said(tmp_path, *words, status=status)
 
@@ -105,40 +104,38 @@ def test_what_somebody_is_told(
     ],
 )
 def test_the_json_of_a_command_that_fails_has_the_error_whatever_was_there_before(
-    words: list[str], status: int, error: str, tree: Folder, tmp_path: Path
+    words: list[str], status: int, error: str, tree: Tree, tmp_path: Path
 ) -> None:
     file = tmp_path / "result.json"
     file.write_text('{"error": null}')
-    said(tmp_path, *words, "--registry", "reg", "--json", str(file), status=status)
+    said(tmp_path, *words, "--json", str(file), status=status)
     assert error in json.loads(file.read_text())["error"]
 
 
-def test_who_has_no_key_is_told_so_and_not_that_nobody_answers(
-    tree: Folder, tmp_path: Path
-) -> None:
+def test_who_has_no_key_is_told_so_and_not_that_nobody_answers(tree: Tree, tmp_path: Path) -> None:
     public = "ZTkD)lNz/f.]P%UVG{NLeO>A$L!I55UJ:W4b}cU{"
-    keyed = AgentRecord("a-node", Kind.NODE, "host", 2, public=public, keyed=True)
+    keyed = AgentRecord("a-node", (Role.NODE,), "host", 2, public=public, keyed=True)
     tree.hold("agents/a-node", keyed.encode())
     needed = "this cluster has keys: give --bind and --keys"
-    status = said(tmp_path, "status", "counts", "--registry", "reg", status=0)
+    status = said(tmp_path, "status", "counts", status=0)
     assert status.startswith(f"counts: not known: {needed}\n")
     assert "not asked" in status
     assert "dropped a message" not in status
     add_keys(tmp_path / "keys", ["here"], {"shop": ["lines"]})
     with_keys = "--bind", "127.0.0.1", "--keys", "keys/here.key"
     other = "these --keys are of another set than those of this cluster"
-    status = said(tmp_path, "status", "counts", "--registry", "reg", *with_keys, status=0)
+    status = said(tmp_path, "status", "counts", *with_keys, status=0)
     assert status.startswith(f"counts: not known: {other}")
     assert "dropped a message" not in status
     own = read_key(tmp_path / "keys/here.key").public
     known = replace(keyed, public=own)
     tree.hold("agents/a-node", known.encode())
-    status = said(tmp_path, "status", "counts", "--registry", "reg", *with_keys, status=0)
+    status = said(tmp_path, "status", "counts", *with_keys, status=0)
     assert status.startswith("counts: starting: no master answers yet")
 
 
 def test_an_agent_says_with_whom_its_processes_cannot_speak(
-    tree: Folder, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    tree: Tree, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     for name in ("one", "other"):
         add_keys(tmp_path / name, ["here"])
@@ -146,10 +143,10 @@ def test_an_agent_says_with_whom_its_processes_cannot_speak(
         tree.let_go(f"agents/{name}")
 
     def warned(keys: str, public: str, *, keyed: bool) -> list[str]:
-        record = AgentRecord("a-node", Kind.NODE, "host", 2, public=public, keyed=keyed)
+        record = AgentRecord("a-node", (Role.NODE,), "host", 2, public=public, keyed=keyed)
         tree.hold("agents/a-node", record.encode())
         network = Network("tcp", "127.0.0.1", "", keys) if keys else Network()
-        config = AgentConfig("n", Kind.NODE, tmp_path, 4, network)
+        config = AgentConfig("n", (Role.NODE,), tmp_path, 4, network)
         agent = Agent(config, tree, tmp_path)
         signals = Signals()
         signals.asked = SIGTERM
@@ -172,34 +169,31 @@ def test_an_agent_says_with_whom_its_processes_cannot_speak(
 
 
 def test_a_savepoint_is_not_begun_without_the_agents_of_all_nodes(
-    tree: Folder, tmp_path: Path
+    tree: Tree, tmp_path: Path
 ) -> None:
     registry = tree.registry("counts")
     state = registry.read()
     assert state is not None
     snapshot = SnapshotRecord(1, 1, (1,))
     registry.write(state.next(snapshots=(snapshot,)))
-    saving = "savepoint", "counts", "--output", "s", "--registry", "reg"
+    saving = "savepoint", "counts", "--output", "s"
     told = said(tmp_path, *saving, status=1)
     assert "agent a-node is away, and has the state of node-0: start it" in told
     assert not (tmp_path / "s").exists()
 
 
-def test_a_cluster_without_agents_says_how_to_start_them(tree: Folder, tmp_path: Path) -> None:
+def test_a_cluster_without_agents_says_how_to_start_them(tree: Tree, tmp_path: Path) -> None:
     tree.let_go("agents/m")
     tree.let_go("agents/a-front")
-    assert "no agents live: start `driftline" in said(
-        tmp_path, "status", "--registry", "reg", status=0
-    )
+    assert "no agents live: start `driftline" in said(tmp_path, "status", status=0)
 
 
 def test_a_file_that_is_missing_on_this_host_is_noted_when_its_flow_is_submitted(
-    tree: Folder, tmp_path: Path
+    tree: Tree, tmp_path: Path
 ) -> None:
-    here = AgentRecord("a-front", Kind.FRONT, socket.gethostname(), 2)
-    tree.hold("agents/a-front", here.encode())
-    tree.hold("agents/a-node", AgentRecord("a-node", Kind.NODE, "host", 8).encode())
-    more = "--registry", "reg", "--name", "other", "--output", str(tmp_path / "other")
+    show(tree, "a-front", Role.FRONT, slots=2, host=socket.gethostname())
+    show(tree, "a-node", Role.NODE, slots=8)
+    more = "--name", "other", "--output", str(tmp_path / "other")
     told = said(tmp_path, "submit", "flow.py", "--input", "no.jsonl", *more, status=0)
     missing = tmp_path / "no.jsonl"
     assert (
@@ -211,21 +205,19 @@ def test_a_file_that_is_missing_on_this_host_is_noted_when_its_flow_is_submitted
     assert "note" not in said(tmp_path, "submit", "flow.py", "--input", "*.jsonl", *more, status=0)
 
 
-def test_a_flow_that_goes_on_at_an_agent_that_is_away_is_noted(
-    tree: Folder, tmp_path: Path
-) -> None:
+def test_a_flow_that_goes_on_at_an_agent_that_is_away_is_noted(tree: Tree, tmp_path: Path) -> None:
     assert fail(tree, submission_of(tree, "counts"), CANCELLED, "a test")
-    more = "--registry", "reg", "--input", "in.jsonl", "--output", str(tmp_path / "out")
+    more = "--input", "in.jsonl", "--output", str(tmp_path / "out")
     told = said(tmp_path, "submit", "flow.py", *more, "--accept-changed-code", status=0)
     assert "note: agent a-node is away: the flow waits for it" in told
 
 
-def test_the_status_of_one_flow_is_of_that_flow_alone(tree: Folder, tmp_path: Path) -> None:
-    alone = said(tmp_path, "status", "counts", "--registry", "reg", status=0)
+def test_the_status_of_one_flow_is_of_that_flow_alone(tree: Tree, tmp_path: Path) -> None:
+    alone = said(tmp_path, "status", "counts", status=0)
     assert alone.startswith("counts: starting: no master answers yet\n  policy exactly-once")
     assert "agents" not in alone
-    assert "taken by" in said(tmp_path, "status", "--registry", "reg", status=0)
+    assert "taken by" in said(tmp_path, "status", status=0)
     assert all(line == line.rstrip() for line in alone.splitlines()[:2]), "no blanks at the end"
     tree.remove("flows/counts")
-    none = said(tmp_path, "status", "--registry", "reg", status=0)
+    none = said(tmp_path, "status", status=0)
     assert none.startswith("no flows: `driftline submit` begins one\n")

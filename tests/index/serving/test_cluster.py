@@ -9,6 +9,7 @@ from pathlib import Path
 
 import httpx
 
+from driftline.deploy.host.sockets.transport import Network
 from driftline.deploy.zookeeper.ensemble import Ensemble
 from tests.deploy.cluster.machine import COMMAND, Machine
 from tests.deploy.run.run_copies import run
@@ -55,8 +56,8 @@ class Client:
         assert ids == sorted(self.labels.values())
 
 
-def test_nothing_is_lost_whatever_is_killed(tmp_path: Path) -> None:
-    with Machine(tmp_path, ("master", "node")) as machine, served(machine) as service:
+def test_nothing_is_lost_whatever_is_killed(tmp_path: Path, zookeeper: Ensemble) -> None:
+    with Machine(tmp_path, zookeeper, ("master", "node")) as machine, served(machine) as service:
         client = Client(service)
         client.put("a")
         service.kill()
@@ -90,9 +91,9 @@ def test_with_zookeeper_and_keys_it_gets_more_nodes(tmp_path: Path, zookeeper: E
     made = COMMAND, "keys", str(keys), "--hosts", "a", "--consumer", "journal=*"
     subprocess.run(made, check=True, stdout=subprocess.DEVNULL)
     network = "--bind", "127.0.0.1", "--keys", str(keys / "a.key")
-    place = "--zookeeper", f"{zookeeper.addresses}/{tmp_path.name}"
     own = *network, "--journal-key", str(keys / "journal.key")
-    agents = Machine(tmp_path, ("master", "node"), network, place)
+    asks = Network("tcp", "127.0.0.1", keys=str(keys / "a.key"))
+    agents = Machine(tmp_path, zookeeper, ("master", "node"), network, network=asks)
     with agents as machine, served(machine, *own) as service:
         client = Client(service)
         client.put("a")
@@ -104,7 +105,7 @@ def test_with_zookeeper_and_keys_it_gets_more_nodes(tmp_path: Path, zookeeper: E
         machine.command("rescale", "web", 2)
         client.put("by-two")
         client.check()
-        [flow] = machine.status(*network)["flows"]
+        [flow] = machine.status()["flows"]
         assert (flow["state"], len(flow["nodes"])) == ("running", 2)
         assert flow["inputs"][0]["state"] == "reading"
         machine.command("savepoint", "web", "--output", tmp_path / "saved", *network)

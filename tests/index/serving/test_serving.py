@@ -14,13 +14,14 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 import driftline.deploy.host.claims as claims
-from driftline.deploy.cluster.tree.folder import Folder
-from driftline.deploy.cluster.tree.tree import FLOWS, NAMES
+from driftline.deploy.cluster.records import Role
+from driftline.deploy.cluster.tree import FLOWS, NAMES, Tree
 from driftline.engine.errors import InUse
 from driftline.index.client import IndexClient
 from driftline.index.serving.definition import define, schema_in
 from tests.index.truth.service import ROOT, Service
 from tests.test_docs import SERVED_TOO, blocks
+from tests.zookeepers import show
 
 SCHEMA = """
 [collections.articles.fields]
@@ -178,7 +179,7 @@ def test_a_running_index_keeps_its_collections(
     assert set(schema_in(state).collections) == {"articles", "more"}
 
 
-def test_what_cannot_be_served_is_refused_in_words(tmp_path: Path) -> None:
+def test_what_cannot_be_served_is_refused_in_words(tmp_path: Path, empty_tree: Tree) -> None:
     state = tmp_path / "state"
     assert "not HOST:PORT" in refusal("--http", "8080")
     assert "token" in refusal("--http", "0.0.0.0:0", "--state", state)
@@ -193,11 +194,11 @@ def test_what_cannot_be_served_is_refused_in_words(tmp_path: Path) -> None:
     assert "with tcp://" in refusal(*at, "--zmq", "somewhere")
     pair = "--certificate", "README.md", "--key", "README.md"
     assert "README.md and README.md are no certificate" in refusal(*at, *pair)
-    assert "there is no cluster" in refusal(*at, "--registry", tmp_path / "nowhere")
-    cluster = Folder(tmp_path / "cluster")
-    named = "--registry", tmp_path / "cluster", "--name", "../a"
+    assert "there is no cluster" in refusal(*at, "--zookeeper", empty_tree.zookeeper)
+    show(empty_tree, "a", Role.MASTER)
+    named = "--zookeeper", empty_tree.zookeeper, "--name", "../a"
     assert f"'../a' cannot be the name of a service: {NAMES}" in refusal(*at, *named)
-    assert not cluster.children(FLOWS)
+    assert not empty_tree.children(FLOWS)
     nowhere = "--http", "127.0.0.1:0", "--state", "/proc/nowhere"
     for flow in ((), ("examples/wordcount.py",)):
         assert "state directory /proc/nowhere: No" in refusal(*flow, *nowhere)

@@ -13,6 +13,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from driftline.deploy.host.sockets.transport import Network
 from driftline.deploy.zookeeper.ensemble import Ensemble
 from tests.deploy.cluster.machine import COMMAND, Machine
 from tests.index.truth import samples
@@ -63,19 +64,13 @@ class ClusterKiller(Killer):
 
 
 @pytest.mark.soak
-def test_on_one_machine(tmp_path: Path) -> None:
-    with Machine(tmp_path, AGENTS) as machine:
-        _run(machine, tmp_path, 3)
-
-
-@pytest.mark.soak
 def test_with_zookeeper_and_keys(tmp_path: Path, zookeeper: Ensemble) -> None:
     keys = tmp_path / "keys"
     made = COMMAND, "keys", str(keys), "--hosts", "a", "--consumer", "journal=*"
     subprocess.run(made, check=True)
     network = "--bind", "127.0.0.1", "--keys", str(keys / "a.key")
-    place = "--zookeeper", f"{zookeeper.addresses}/{tmp_path.name}"
-    with Machine(tmp_path, AGENTS, network, place) as machine:
+    asks = Network("tcp", "127.0.0.1", keys=str(keys / "a.key"))
+    with Machine(tmp_path, zookeeper, AGENTS, network, network=asks) as machine:
         _run(machine, tmp_path, 4, *network, "--journal-key", str(keys / "journal.key"))
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
@@ -13,10 +13,10 @@ import pytest
 
 from driftline import Flow, ValueState
 from driftline.coordinator.registry import RunOutcome
-from driftline.deploy.cluster.records import AgentRecord, Kind, Submission
+from driftline.deploy.cluster.records import Role, Submission
 from driftline.deploy.cluster.submissions import find, remove
 from driftline.deploy.cluster.submitting import Order, submit
-from driftline.deploy.cluster.tree.folder import Folder
+from driftline.deploy.cluster.tree import Tree
 from driftline.deploy.host.config import Reading
 from driftline.deploy.host.sockets.transport import LOCAL, Network
 from driftline.deploy.keys.keyset import add_keys
@@ -29,6 +29,7 @@ from driftline.serve.gateway.server import Listening
 from driftline.serve.journal import Journal
 from driftline.serve.running.deployment import Serving, on_this_machine
 from driftline.serve.running.session import Beginning, journal_network
+from tests.zookeepers import show
 
 Function = Callable[[str, ValueState[int]], int]
 
@@ -49,13 +50,10 @@ def flow(function: Function = counted) -> Flow:
 
 
 @pytest.fixture
-def tree(tmp_path: Path) -> Iterator[Folder]:
-    """A cluster with an agent for masters and one for nodes."""
-    tree = Folder(tmp_path / "reg")
-    for name, kind in (("m", Kind.MASTER), ("n", Kind.NODE)):
-        tree.hold(f"agents/{name}", AgentRecord(name, kind, "host", 4).encode())
-    yield tree
-    tree.close()
+def tree(empty_tree: Tree) -> Tree:
+    """A cluster with an agent for masters and nodes."""
+    show(empty_tree, "n", Role.MASTER, Role.NODE)
+    return empty_tree
 
 
 def serving(state: Path, **changes: object) -> Serving:
@@ -65,13 +63,13 @@ def serving(state: Path, **changes: object) -> Serving:
 
 
 def begun(
-    tree: Folder, state: Path, name: str = "web", made: Flow | None = None, **changes: object
+    tree: Tree, state: Path, name: str = "web", made: Flow | None = None, **changes: object
 ) -> Submission:
     beginning = Beginning(tree, name, LOCAL, None)
     return beginning.begin(serving(state, **changes), made or flow(), state)
 
 
-def end(tree: Folder, submission: Submission, directory: Path) -> None:
+def end(tree: Tree, submission: Submission, directory: Path) -> None:
     """The run ends in good order, with three nodes; `directory`: of its front."""
     place = directory / "flows" / submission.name / "input-0", directory / "journal"
     InputLog(place[0], "words 0", Mark(submission.lineage, "input-0", 1)).close()
@@ -85,7 +83,7 @@ def end(tree: Folder, submission: Submission, directory: Path) -> None:
 
 
 def test_a_run_is_gone_on_with_until_it_is_over_and_then_another_one(
-    tree: Folder, tmp_path: Path
+    tree: Tree, tmp_path: Path
 ) -> None:
     first = begun(tree, tmp_path / "s")
     assert (first.fronts, first.output) == (("web",), "")
@@ -99,7 +97,7 @@ def test_a_run_is_gone_on_with_until_it_is_over_and_then_another_one(
     assert not second.wanted, "it keeps the nodes that it has"
 
 
-def test_changed_code_begins_anew(tree: Folder, tmp_path: Path) -> None:
+def test_changed_code_begins_anew(tree: Tree, tmp_path: Path) -> None:
     first = begun(tree, tmp_path / "s")
     other = begun(tree, tmp_path / "s", made=flow(counted_otherwise), accept_changed_code=True)
     assert (other.lineage, other.run != first.run) == (first.lineage, True)
@@ -109,7 +107,7 @@ def test_changed_code_begins_anew(tree: Folder, tmp_path: Path) -> None:
     assert (state.outcome.run, state.outcome.error) == (first.run, "Cancelled")
 
 
-def test_what_is_of_another_service_is_refused(tree: Folder, tmp_path: Path) -> None:
+def test_what_is_of_another_service_is_refused(tree: Tree, tmp_path: Path) -> None:
     first = begun(tree, tmp_path / "s")
     with pytest.raises(StateMismatch, match="not that of this state directory"):
         begun(tree, tmp_path / "other")
@@ -119,11 +117,11 @@ def test_what_is_of_another_service_is_refused(tree: Folder, tmp_path: Path) -> 
     with pytest.raises(StateMismatch, match="not that of this state directory"):
         begun(tree, tmp_path / "another")
     remove(tree, "web")
-    with pytest.raises(StateMismatch, match="has lost what flow 'web' has decided"):
+    with pytest.raises(StateMismatch, match="has lost flow 'web' of this service"):
         begun(tree, tmp_path / "s")
 
 
-def test_a_state_directory_is_of_a_cluster_or_of_one_machine(tree: Folder, tmp_path: Path) -> None:
+def test_a_state_directory_is_of_a_cluster_or_of_one_machine(tree: Tree, tmp_path: Path) -> None:
     begun(tree, tmp_path / "s")
     made, local = flow(), tmp_path / "local"
     parts = made, plan(made), tmp_path
@@ -135,9 +133,9 @@ def test_a_state_directory_is_of_a_cluster_or_of_one_machine(tree: Folder, tmp_p
         begun(tree, local)
 
 
-def test_the_name_of_another_flow_is_refused(tree: Folder, tmp_path: Path) -> None:
-    tree.hold("agents/f", AgentRecord("f", Kind.FRONT, "host", 1).encode())
-    tree.hold("agents/web", AgentRecord("web", Kind.FRONT, "host", 0).encode())
+def test_the_name_of_another_flow_is_refused(tree: Tree, tmp_path: Path) -> None:
+    show(tree, "f", Role.FRONT, slots=1)
+    show(tree, "web", Role.FRONT, slots=0)
     reading, output = Reading(("in.jsonl",)), tmp_path / "out"
     order = Order("web", "a.py", reading, output, 1, policy("exactly-once"), 1.0, False)
     made = submit(tree, flow(), order)
@@ -147,7 +145,7 @@ def test_the_name_of_another_flow_is_refused(tree: Folder, tmp_path: Path) -> No
 
 
 def test_what_was_removed_here_is_missed_before_anything_is_submitted(
-    tree: Folder, tmp_path: Path
+    tree: Tree, tmp_path: Path
 ) -> None:
     first = begun(tree, tmp_path / "s")
     end(tree, first, tmp_path / "s")
@@ -158,7 +156,7 @@ def test_what_was_removed_here_is_missed_before_anything_is_submitted(
     assert found == first
 
 
-def test_nodes_find_the_journal_at_the_same_port(tree: Folder, tmp_path: Path) -> None:
+def test_nodes_find_the_journal_at_the_same_port(tree: Tree, tmp_path: Path) -> None:
     beginning = Beginning(tree, "web", Network("tcp", "127.0.0.1"), None)
     first = beginning.begin(serving(tmp_path / "s"), flow(), tmp_path)
     end(tree, first, tmp_path / "s")

@@ -17,7 +17,7 @@ from driftline.deploy.host.metrics.samples import Sample
 from driftline.engine.histogram import Histogram
 
 PAGE = Path(__file__).resolve().parents[4] / "docs" / "reference" / "metrics.md"
-LABELS = {"process", "node", "source", "phase", "version", "agent", "kind"}
+LABELS = {"process", "node", "source", "phase", "version", "agent", "roles"}
 
 
 def sample(family: Family) -> Sample:

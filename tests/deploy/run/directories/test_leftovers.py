@@ -15,6 +15,8 @@ import pytest
 
 from driftline.deploy.run.directories import leftovers
 from driftline.deploy.run.directories.leftovers import socket_folder
+from driftline.deploy.zookeeper.ensemble import Ensemble
+from tests.zookeepers import make_cluster
 
 
 @pytest.fixture
@@ -83,15 +85,16 @@ def test_the_draft_of_a_process_that_nobody_has_waited_for_goes(tmp_path: Path) 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
 def test_a_command_that_shows_something_again_and_again_leaves_no_folder(
-    number: signal.Signals, tmp_path: Path, temporary: Path
+    number: signal.Signals, tmp_path: Path, temporary: Path, zookeeper: Ensemble
 ) -> None:
-    registry = state(tmp_path, "reg")
+    place = f"{zookeeper.addresses}/{tmp_path.name}"
+    make_cluster(place)
     result = tmp_path / "result.json"
-    place = ["--registry", str(registry), "--watch", "0.1", "--json", str(result)]
+    given = ["--zookeeper", place, "--watch", "0.1", "--json", str(result)]
     told = tmp_path / "told"
     with told.open("wb") as file:
         watch = subprocess.Popen(
-            [sys.executable, "-m", "driftline", "status", *place],
+            [sys.executable, "-m", "driftline", "status", *given],
             env={**os.environ, "TMPDIR": str(temporary)},
             stdout=file,
             stderr=subprocess.DEVNULL,

@@ -1,4 +1,4 @@
-"""The commands on the flows of a cluster: submit, stop, cancel, remove, status."""
+"""The commands on the flows of a cluster: stop, cancel, rescale, remove."""
 
 from __future__ import annotations
 
@@ -9,11 +9,10 @@ from pathlib import Path
 from time import monotonic, sleep
 
 import click
-from rich.live import Live
 
 from driftline.deploy.cluster.records import Submission, Wish
 from driftline.deploy.cluster.rescaling import rescale as rescale_flow
-from driftline.deploy.cluster.status import ClusterStatus, status_of, troubles
+from driftline.deploy.cluster.status import troubles
 from driftline.deploy.cluster.submissions import (
     CANCELLED,
     Replaced,
@@ -22,22 +21,15 @@ from driftline.deploy.cluster.submissions import (
     ended_by,
     fail,
     is_current,
+    registry_of,
     submission_of,
-    without_registry,
 )
 from driftline.deploy.cluster.submissions import remove as remove_flow
-from driftline.deploy.cluster.tree.tree import Tree
-from driftline.deploy.commands.cluster.places import Place, in_cluster, reached
-from driftline.deploy.commands.cluster.tables import as_table
-from driftline.deploy.host.sockets.transport import Network
-from driftline.deploy.run.directories.leftovers import short_folder
+from driftline.deploy.cluster.tree import Tree
+from driftline.deploy.commands.places import Place, in_cluster
 from driftline.engine.counted import counted
 from driftline.engine.errors import StateMismatch, Unavailable
-from driftline.engine.ui.consoles import wide_console
-from driftline.engine.ui.options import (
-    FiniteRange,
-    json_option,
-)
+from driftline.engine.ui.options import FiniteRange, json_option
 from driftline.engine.ui.results import write_json
 from driftline.engine.visible import complain
 
@@ -116,11 +108,11 @@ def rescale(place: Place, name: str, nodes: int, wait_s: float, json_file: Path 
         wanted = rescale_flow(tree, name, nodes)
         give_up_at = monotonic() + wait_s
         while True:
-            state = tree.registry(name).read()
+            state = registry_of(tree, name)
             layout = wanted.layout_in(state)
             if len(layout) == nodes or monotonic() >= give_up_at:
                 break
-            if state is not None and ended_by(state, wanted):
+            if ended_by(state, wanted):
                 raise StateMismatch(f"flow {name!r} has ended with {counted(len(layout), 'node')}")
             now = submission_of(tree, name)
             if now.run != wanted.run:
@@ -167,46 +159,6 @@ def remove(place: Place, name: str, json_file: Path | None) -> None:
         click.echo(f"  remove {output or 'its outputs'}")
 
 
-@click.command()
-@click.argument("name", metavar="[NAME]", default="")
-@in_cluster
-@reached
-@click.option("--watch", "every_s", type=FiniteRange(0.1), metavar="S",
-              help="Show it again every S seconds, until Ctrl-C.")  # fmt: skip
-@json_option
-def status(
-    place: Place,
-    network: Network,
-    name: str,
-    every_s: float | None,
-    json_file: Path | None,
-) -> None:
-    """Show the agents and the flows of a cluster, or the flow NAME alone."""
-    console = wide_console()
-    with place.opened() as tree, short_folder() as sockets:
-
-        def look() -> ClusterStatus:
-            found = status_of(tree, sockets, network, name)
-            write_json(json_file, found.as_json() | {"error": None})
-            return found
-
-        found = look()
-        if every_s is None:
-            console.print(as_table(found))
-        elif not console.is_terminal:
-            while True:
-                console.print(as_table(found))
-                console.file.flush()
-                sleep(every_s)
-                found = look()
-        else:
-            with Live(as_table(found), console=console, auto_refresh=False) as live:
-                while True:
-                    sleep(every_s)
-                    found = look()
-                    live.update(as_table(found), refresh=True)
-
-
 def _agents_of(submission: Submission | None) -> list[str]:
     return [] if submission is None else sorted({*submission.nodes, *submission.fronts})
 
@@ -220,15 +172,13 @@ def _end_of(tree: Tree, submission: Submission, wait_s: float) -> str:
     while True:
         current = is_current(tree, submission)
         state = tree.registry(submission.name).read()
-        if state is not None and state.outcome is not None and ended_by(state, submission):
-            outcome = state.outcome
+        outcome = None if state is None else state.outcome
+        if outcome is not None and outcome.run == submission.run:
             if outcome.error and outcome.error != CANCELLED:
                 raise Unavailable(f"the flow has failed: {outcome.error}: {outcome.text}")
             return outcome.text or "complete: its inputs have ended, and all is delivered"
-        if not current:
+        if not current or state is None:
             raise Replaced(submission.name)
-        if state is None:
-            raise StateMismatch(without_registry(tree, submission.name))
         if monotonic() >= give_up_at:
             return ""
         sleep(LOOK_EVERY_S)
@@ -236,7 +186,7 @@ def _end_of(tree: Tree, submission: Submission, wait_s: float) -> str:
 
 def _tell_troubles(tree: Tree, submission: Submission) -> None:
     """Say what a flow waits for that cannot run, and so cannot end in good order."""
-    layout = submission.layout_in(tree.registry(submission.name).read())
+    layout = submission.layout_in(registry_of(tree, submission.name))
     found = troubles(submission, layout, agents(tree))
     for text in found:
         complain(f"flow {submission.name} waits: {text}")

@@ -1,18 +1,68 @@
-"""The status of a cluster as a table for people."""
+"""The command `driftline status`: the status of a cluster as a table for people, or as JSON."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from pathlib import Path
+from time import sleep
 
+import click
 from rich.console import Group, RenderableType
+from rich.live import Live
 from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from driftline.deploy.cluster.status import ClusterStatus, FlowStatus
+from driftline.deploy.cluster.status import ClusterStatus, FlowStatus, status_of
+from driftline.deploy.commands.places import Place, in_cluster, reached
+from driftline.deploy.host.sockets.transport import Network
+from driftline.deploy.run.directories.leftovers import short_folder
 from driftline.engine.counted import size_in_words
 from driftline.engine.moments import time_in_words
+from driftline.engine.ui.consoles import wide_console
+from driftline.engine.ui.options import FiniteRange, json_option
+from driftline.engine.ui.results import write_json
 from driftline.engine.visible import visible, visible_lines
+
+
+@click.command()
+@click.argument("name", metavar="[NAME]", default="")
+@in_cluster
+@reached
+@click.option("--watch", "every_s", type=FiniteRange(0.1), metavar="S",
+              help="Show it again every S seconds, until Ctrl-C.")  # fmt: skip
+@json_option
+def status(
+    place: Place,
+    network: Network,
+    name: str,
+    every_s: float | None,
+    json_file: Path | None,
+) -> None:
+    """Show the agents and the flows of a cluster, or the flow NAME alone."""
+    console = wide_console()
+    with place.opened() as tree, short_folder() as sockets:
+
+        def look() -> ClusterStatus:
+            found = status_of(tree, sockets, network, name)
+            write_json(json_file, found.as_json() | {"error": None})
+            return found
+
+        found = look()
+        if every_s is None:
+            console.print(as_table(found))
+        elif not console.is_terminal:
+            while True:
+                console.print(as_table(found))
+                console.file.flush()
+                sleep(every_s)
+                found = look()
+        else:
+            with Live(as_table(found), console=console, auto_refresh=False) as live:
+                while True:
+                    sleep(every_s)
+                    found = look()
+                    live.update(as_table(found), refresh=True)
 
 
 def as_table(status: ClusterStatus) -> RenderableType:
@@ -26,8 +76,10 @@ def as_table(status: ClusterStatus) -> RenderableType:
 
 def _agents(status: ClusterStatus) -> RenderableType:
     if not status.agents:
-        return Text("no agents live: start `driftline master`, `driftline node`, `driftline front`")
-    table = Table("agent", "for", "host", "slots", "taken by", title="agents", title_justify="left")
+        return Text("no agents live: start `driftline agent`")
+    table = Table(
+        "agent", "roles", "host", "slots", "taken by", title="agents", title_justify="left"
+    )
     for agent in status.agents:
         taken = [
             f"{flow.name}/{name}"
@@ -36,8 +88,8 @@ def _agents(status: ClusterStatus) -> RenderableType:
             for name, place in _places(flow)
             if place == agent.name
         ]
-        slots = "" if agent.kind == "master" else str(agent.slots)
-        table.add_row(agent.name, str(agent.kind), agent.host, slots, ", ".join(taken))
+        roles, slots = ", ".join(agent.roles), str(agent.slots)
+        table.add_row(agent.name, roles, agent.host, slots, ", ".join(taken))
     return table
 
 

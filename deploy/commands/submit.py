@@ -8,10 +8,10 @@ from pathlib import Path
 
 import click
 
-from driftline.deploy.cluster.submissions import agents
+from driftline.deploy.cluster.submissions import agents, registry_of
 from driftline.deploy.cluster.submitting import Order, missing_here, name_for, submit
 from driftline.deploy.cluster.wheels import imported
-from driftline.deploy.commands.cluster.places import Place, in_cluster
+from driftline.deploy.commands.places import Place, in_cluster
 from driftline.deploy.host.config import Reading
 from driftline.deploy.host.limits import Limits
 from driftline.deploy.parties.window import WINDOW
@@ -133,7 +133,7 @@ def _ordering(command: Submitting) -> Submitting:
             )
             with place.opened() as tree:
                 made = submit(tree, loaded, order)
-                layout = made.layout_in(tree.registry(made.name).read())
+                layout = made.layout_in(registry_of(tree, made.name))
                 missing = missing_here(tree, made)
                 alive = {agent.name for agent in agents(tree)}
             places = [made.place_of(node) for node in layout]

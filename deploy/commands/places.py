@@ -9,12 +9,9 @@ from functools import wraps
 from pathlib import Path
 
 import click
-from click.core import ParameterSource
 
-from driftline.deploy.cluster.tree.folder import Folder
-from driftline.deploy.cluster.tree.tree import Tree
-from driftline.deploy.cluster.tree.znodes import ZNodes
-from driftline.deploy.commands.settings import origin, variable
+from driftline.deploy.cluster.tree import Tree
+from driftline.deploy.commands.settings import variable
 from driftline.deploy.host.config import SESSION_S
 from driftline.deploy.host.sockets.transport import Network
 from driftline.engine.errors import Unavailable
@@ -26,25 +23,18 @@ class Place:
     """Where a cluster is."""
 
     zookeeper: str
-    folder: Path | None
     session_s: float
 
     @contextmanager
     def opened(self, *, new: bool = False) -> Iterator[Tree]:
-        """The tree of the cluster; `new`: its directory may be made. Raises Unavailable."""
-        begins = "the first of its agents makes that {}; see `driftline master --help`, node, front"
-        tree: Folder | ZNodes
-        if self.folder is not None:
-            if not new and not self.folder.is_dir():
-                made = begins.format("directory")
-                raise Unavailable(f"there is no cluster in {self.folder}: {made}")
-            tree = Folder(self.folder)
-        else:
-            tree = ZNodes(self.zookeeper, self.session_s)
+        """The tree of the cluster; `new`: its path may be made. Raises Unavailable."""
+        tree = Tree(self.zookeeper, self.session_s)
         try:
-            if isinstance(tree, ZNodes) and not new and not tree.has_cluster:
-                made = begins.format("path")
-                raise Unavailable(f"there is no cluster at {self.zookeeper}: {made}")
+            if not new and not tree.has_cluster:
+                raise Unavailable(
+                    f"there is no cluster at {self.zookeeper}: the first of its agents makes that "
+                    "path; see `driftline agent --help`"
+                )
             yield tree
         finally:
             tree.close()
@@ -57,9 +47,7 @@ def in_cluster(command: Callable[..., None]) -> Callable[..., None]:
     @wraps(command)
     def with_place(place: Place | None, **others: object) -> None:
         if place is None:
-            raise click.UsageError(
-                "say which cluster: --zookeeper HOSTS, or --registry DIR on one machine"
-            )
+            raise click.UsageError("say which cluster: --zookeeper HOSTS")
         command(place=place, **others)
 
     return with_place
@@ -70,46 +58,15 @@ def perhaps_in_cluster(command: Callable[..., None]) -> Callable[..., None]:
 
     @click.option("--zookeeper", default="", metavar="HOSTS", envvar=variable("zookeeper"),
                   help="ZooKeeper of the cluster: host:port,host:port/path.")  # fmt: skip
-    @click.option("--registry", "folder", envvar=variable("registry"), metavar="DIR",
-                  type=click.Path(path_type=Path, file_okay=False, resolve_path=True),
-                  help="Directory of a cluster on this machine alone, without ZooKeeper.",
-                  )  # fmt: skip
     @click.option("--session", "session_s", default=SESSION_S, show_default=True, metavar="S",
                   envvar=variable("session"), type=FiniteRange(0.1),
                   help="Seconds of silence after which ZooKeeper takes a process for dead. It may "
                   "set bounds of its own.")  # fmt: skip
     @wraps(command)
-    def with_place(zookeeper: str, folder: Path | None, session_s: float, **others: object) -> None:
-        if zookeeper and folder is not None:
-            zookeeper, folder = _given_here(zookeeper, folder)
-        if zookeeper and folder is not None:
-            raise click.UsageError(
-                f"{_given('--zookeeper', 'zookeeper')} and {_given('--registry', 'folder')} name "
-                "two clusters: one of them, please"
-            )
-        named = bool(zookeeper) or folder is not None
-        command(place=Place(zookeeper, folder, session_s) if named else None, **others)
+    def with_place(zookeeper: str, session_s: float, **others: object) -> None:
+        command(place=Place(zookeeper, session_s) if zookeeper else None, **others)
 
     return with_place
-
-
-def _given_here(zookeeper: str, folder: Path | None) -> tuple[str, Path | None]:
-    """Of two, the one that the command line has: it counts more than environment and file."""
-    context = click.get_current_context()
-    here = {
-        name
-        for name in ("zookeeper", "folder")
-        if context.get_parameter_source(name) is ParameterSource.COMMANDLINE
-    }
-    if len(here) != 1:
-        return zookeeper, folder
-    return (zookeeper, None) if "zookeeper" in here else ("", folder)
-
-
-def _given(option: str, name: str) -> str:
-    """An option, and where its value is from."""
-    found = origin(click.get_current_context(), name)
-    return f"{option} ({found})" if found else option
 
 
 def reached_by(keys_help: str) -> Callable[[Callable[..., None]], Callable[..., None]]:

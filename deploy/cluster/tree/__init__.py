@@ -1,1 +1,0 @@
-"""Where a cluster keeps what its agents and commands have to know of each other."""

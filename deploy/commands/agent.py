@@ -1,0 +1,74 @@
+"""The command `driftline agent`: runs processes of flows on a host."""
+
+from __future__ import annotations
+
+import socket
+from pathlib import Path
+
+import click
+from rich.console import Console
+
+from driftline.deploy.cluster.agent import AgentConfig, run_agent
+from driftline.deploy.cluster.records import Role
+from driftline.deploy.cluster.tree import NAMES, is_name
+from driftline.deploy.commands.options import logged, metrics_option
+from driftline.deploy.commands.places import Place, in_cluster, reached
+from driftline.deploy.host.sockets.transport import Network
+from driftline.engine.errors import FlowError
+
+SLOTS = 8
+
+
+def _roles(context: click.Context, param: click.Parameter, given: str) -> tuple[Role, ...]:
+    """Parse `--roles`. Raises BadParameter."""
+    named = [name.strip() for name in given.split(",")]
+    if wrong := [name for name in named if name not in list(Role)]:
+        raise click.BadParameter(f"{wrong[0]!r} is no role: there are {', '.join(Role)}")
+    return tuple(role for role in Role if role in named)
+
+
+@click.command()
+@in_cluster
+@reached
+@click.option("--roles", default=",".join(Role), show_default=True, metavar="A,B", callback=_roles,
+              help="What it runs: masters, nodes, fronts.")  # fmt: skip
+@click.option("--name", default="", metavar="NAME",
+              help="Name of this agent, the same at each start: flows keep their places."
+              "  [default: the name of the host]")  # fmt: skip
+@click.option("--state", required=True, metavar="DIR",
+              type=click.Path(path_type=Path, file_okay=False, resolve_path=True),
+              help="Directory of this agent alone: what its processes keep on this host.",
+              )  # fmt: skip
+@click.option("--slots", default=SLOTS, show_default=True, type=click.IntRange(1, 256),
+              help="Nodes and fronts of all flows that it takes.")  # fmt: skip
+@metrics_option(
+    "Serve metrics for Prometheus, /healthz, /readyz and /targets at PORT; its processes serve "
+    "theirs at free ports of HOST, which /targets tells."
+)
+@logged
+def agent(
+    console: Console,
+    place: Place,
+    network: Network,
+    roles: tuple[Role, ...],
+    name: str,
+    state: Path,
+    slots: int,
+    metrics: str,
+) -> None:
+    """Run masters, nodes and fronts of a cluster on this host, until Ctrl-C or SIGTERM.
+
+    Masters decide: of those of a flow, one for each agent, one leads; the others stand by, and one
+    of them takes over when it dies or is cut off. A master keeps nothing on its host.
+
+    Nodes keep their states in --state, and write outputs to the directory that each flow was
+    submitted with. Fronts read the inputs: files where they are, on this host; what producers send
+    is in input logs in --state, and survives. A node or front belongs to this agent from then on:
+    the same command, on this host, goes on with it.
+    """
+    name = name or socket.gethostname()
+    if not is_name(name):
+        raise FlowError(f"{name!r} cannot be the name of an agent: {NAMES}; give another --name")
+    config = AgentConfig(name, roles, state, slots, network, place.session_s, metrics)
+    with place.opened(new=True) as tree:
+        run_agent(config, tree)
