@@ -53,9 +53,10 @@ def process_config(
     Raises Unavailable, StateMismatch if its wheel cannot be fetched.
     """
     sockets.mkdir(mode=0o700, exist_ok=True)
-    paths, network = given.paths, host.network
+    paths: tuple[str, ...] = ()
+    network = host.network
     if given.wheel:
-        paths += (str(fetch(tree, given.name, given.wheel, host.state / "wheels")),)
+        paths = (str(fetch(tree, given.name, given.wheel, host.state / "wheels")),)
     if given.consumer:
         network = replace(network, known=(*network.known, (CONSUMER, given.consumer)))
     return ProcessConfig(

@@ -109,7 +109,6 @@ class Submission:
     groups: int
     reading: Reading = field(default_factory=Reading)
     limits: Limits = LIMITS
-    paths: tuple[str, ...] = ()
     wheel: str = ""
     """The name of the wheel that has the flow, if one was sent; the tree has it."""
     spares: int = 0
@@ -133,7 +132,7 @@ class Submission:
         """Decode `encode`. Raises StateMismatch."""
 
         def make(fields: dict[str, Any]) -> Submission:
-            for name in ("nodes", "fronts", "paths"):
+            for name in ("nodes", "fronts"):
                 fields[name] = tuple(fields[name])
             made = Reading.from_fields(fields.pop("reading"))
             limits, wish = Limits(**fields.pop("limits")), Wish(fields.pop("wish"))

@@ -112,7 +112,6 @@ class Order:
     checkpoint_s: float
     dead_letters: bool
     limits: Limits = LIMITS
-    paths: tuple[str, ...] = ()
     spares: int = 0
     accept_changed_code: bool = False
     beginning: Beginning = NOTHING
@@ -197,7 +196,6 @@ def submit(tree: Tree, flow: Flow, order: Order) -> Submission:
         groups=flow.groups,
         reading=replace(order.reading, inputs=_named(by_source)),
         limits=order.limits,
-        paths=order.paths,
         spares=order.spares,
         beginning=beginning,
         wanted_from=len(places[0]),

@@ -45,11 +45,9 @@ def importable(tree: Tree, submission: Submission, folder: Path) -> Iterator[Non
 
     Raises Unavailable, StateMismatch.
     """
-    paths = list(submission.paths)
-    if submission.wheel:
-        paths.append(str(fetch(tree, submission.name, submission.wheel, folder)))
     before = sys.path[:]
-    sys.path += paths
+    if submission.wheel:
+        sys.path.append(str(fetch(tree, submission.name, submission.wheel, folder)))
     try:
         yield
     finally:

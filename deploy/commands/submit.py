@@ -66,10 +66,6 @@ def _ordering(command: Submitting) -> Submitting:
                   help="Records of a source that may be under way.")  # fmt: skip
     @click.option("--spares", default=0, show_default=True, type=click.IntRange(0, 8),
                   help="Processes that each agent for nodes or fronts keeps ready.")  # fmt: skip
-    @click.option("--path", "paths", multiple=True, metavar="DIR",
-                  help="Folder, on every host, in which modules are looked for. Any number of "
-                  "times.",
-                  )  # fmt: skip
     @click.option("--wheel", metavar="FILE",
                   type=click.Path(path_type=Path, exists=True, dir_okay=False),
                   help="A wheel that has FLOW, of Python alone: it is sent to every host.",
@@ -97,7 +93,6 @@ def _ordering(command: Submitting) -> Submitting:
         shape: Shape,
         window: int,
         spares: int,
-        paths: tuple[str, ...],
         wheel: Path | None,
         accept_changed_code: bool,
         let_anyone_send: bool,
@@ -124,7 +119,6 @@ def _ordering(command: Submitting) -> Submitting:
                 checkpoint_ms / 1000,
                 dead_letters,
                 Limits(),
-                paths,
                 spares,
                 accept_changed_code,
                 beginning,

@@ -58,7 +58,6 @@ class Serving:
     """None: as many as there are, at first one."""
     checkpoint_s: float = 1.0
     retained_bytes: int | None = None
-    paths: tuple[str, ...] = ()
     accept_changed_code: bool = False
 
 
@@ -136,7 +135,6 @@ def on_this_machine(
         lineage=state.lineage,
         session=state.opened + 1,
         journal=True,
-        paths=serving.paths,
         log_level=log.getEffectiveLevel(),
         cores=cores_here(),
     )

@@ -179,7 +179,6 @@ class Beginning:
             policy(POLICY, "speculative"),
             serving.checkpoint_s,
             dead_letters=True,
-            paths=serving.paths,
             accept_changed_code=serving.accept_changed_code,
             wheel=self.wheel,
             service=service,

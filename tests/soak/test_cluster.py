@@ -82,8 +82,9 @@ class Soak:
                 lab.hosts[name].start(kind)
         lab.until(lambda: len(lab.status()["agents"]) == 7, "all agents")
         inputs = [w for name, port in PORTS.items() for w in ("--input", f"{name}=tcp://*:{port}")]
-        lab.command("submit", "tests.soak.cluster.flow", "--path", ROOT, *inputs, "--nodes", COUNT,
-                    "--output", self.output, "--checkpoint-ms", 500)  # fmt: skip
+        flow = ROOT / "tests" / "soak" / "cluster" / "flow.py"
+        lab.command("submit", flow, *inputs, "--nodes", COUNT, "--output", self.output,
+                    "--checkpoint-ms", 500)  # fmt: skip
         self.until_running()
         fronts = lab.status()["flows"][0]["fronts"]
         for (name, port), place in zip(PORTS.items(), fronts, strict=True):

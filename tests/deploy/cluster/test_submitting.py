@@ -242,7 +242,7 @@ def test_of_two_that_submit_at_once_one_is_refused(
 
 
 def test_records_are_read_as_they_were_written_and_others_refused(tree: Tree) -> None:
-    made = submit(tree, flow(), order(nodes=2, paths=("/a",)))
+    made = submit(tree, flow(), order(nodes=2))
     assert Submission.decode(made.encode()) == made == submission_of(tree, "sums")
     agent = AgentRecord("a", (Role.FRONT,), "h", 3, 7, (("sums", "it is\nbroken"),), "10.0.0.1")
     agent = replace(agent, keyed=True, members=(("sums", "front-0", "ipc:///f"),), state="/s")
