@@ -1,4 +1,9 @@
-"""Placing: which agents get the processes of a flow."""
+"""Placing: which agents get the processes of a flow, and where its fronts can listen.
+
+An address that is none, one that other machines reach where nobody has keys, and one at which a
+flow listens already, are refused at once. A port that a foreign process has is known on its host
+alone: the agent tells it.
+"""
 
 from __future__ import annotations
 

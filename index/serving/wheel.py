@@ -1,13 +1,12 @@
 """The flow of an index as a wheel, which is sent to the hosts of a cluster.
 
-In it is one module, with the schema, that makes the flow. The same schema gives the same bytes: so
-a service that is started again sends nothing new.
+In it is one module, with the schema, that makes the flow. Hosts import from the file, and install
+nothing, so it has no more of a wheel than they look at. The same schema gives the same bytes: so a
+service that is started again sends nothing new.
 """
 
 from __future__ import annotations
 
-import base64
-from hashlib import sha256
 from io import BytesIO
 from pathlib import Path
 from zipfile import ZipFile, ZipInfo
@@ -19,8 +18,6 @@ _NAME, _VERSION = "driftline_index_flow", "1"
 
 FLOW = f"{_NAME}:flow"
 """The name of the flow, for whoever has the wheel on its path."""
-
-_INFO = f"{_NAME}-{_VERSION}.dist-info"
 
 _MODULE = '''"""Makes the flow of an index, by its schema. Written by Driftline."""
 
@@ -36,11 +33,6 @@ _WHEEL = """Wheel-Version: 1.0
 Generator: driftline
 Root-Is-Purelib: true
 Tag: py3-none-any
-"""
-
-_METADATA = f"""Metadata-Version: 2.1
-Name: {_NAME.replace("_", "-")}
-Version: {_VERSION}
 """
 
 _WHEN = 1980, 1, 1, 0, 0, 0
@@ -62,19 +54,11 @@ def write_wheel(state: Path) -> Path:
 def wheel_of(schema: bytes | None) -> bytes:
     """The bytes of the wheel; `schema`: the text of its file, None for the default."""
     files = {
-        f"{_NAME}.py": _MODULE.format(schema=schema).encode(),
-        f"{_INFO}/WHEEL": _WHEEL.encode(),
-        f"{_INFO}/METADATA": _METADATA.encode(),
+        f"{_NAME}.py": _MODULE.format(schema=schema),
+        f"{_NAME}-{_VERSION}.dist-info/WHEEL": _WHEEL,
     }
-    lines = [f"{name},sha256={_digest(data)},{len(data)}\n" for name, data in files.items()]
-    record = f"{_INFO}/RECORD"
-    files[record] = "".join([*lines, f"{record},,\n"]).encode()
     made = BytesIO()
     with ZipFile(made, "w") as archive:
-        for name, data in files.items():
-            archive.writestr(ZipInfo(name, _WHEN), data)  # stored as it is
+        for name, text in files.items():
+            archive.writestr(ZipInfo(name, _WHEN), text)  # stored as it is
     return made.getvalue()
-
-
-def _digest(data: bytes) -> str:
-    return base64.urlsafe_b64encode(sha256(data).digest()).rstrip(b"=").decode()
