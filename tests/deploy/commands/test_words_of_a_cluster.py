@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import json
 import socket
-import subprocess
-import sys
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from signal import SIGTERM
 
 import pytest
 
+import driftline
 from driftline import Flow
 from driftline.coordinator.registry import SnapshotRecord
 from driftline.deploy.cluster.agent import Agent, AgentConfig
@@ -34,8 +34,6 @@ flow = Flow("counts")
 flow.source("lines").sink("out")
 """
 
-LIMIT_S = 60
-
 
 @pytest.fixture
 def tree(empty_tree: Tree, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Tree:
@@ -55,13 +53,25 @@ def tree(empty_tree: Tree, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> T
     return tree
 
 
-def said(tmp_path: Path, *words: str, status: int) -> str:
-    done = subprocess.run(
-        [sys.executable, "-m", "driftline", *words],
-        cwd=tmp_path, capture_output=True, text=True, check=False, timeout=LIMIT_S,
-    )  # fmt: skip
-    assert done.returncode == status, done.stdout + done.stderr
-    return done.stdout + done.stderr
+Said = Callable[..., str]
+
+
+@pytest.fixture
+def said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Said:
+    """Runs a command as the program does, in a directory of its own. Returns what it prints."""
+    monkeypatch.chdir(tmp_path)
+
+    def run(*words: str, status: int) -> str:
+        monkeypatch.setattr("sys.argv", ["driftline", *words])
+        capsys.readouterr()
+        found = driftline._status()
+        told = capsys.readouterr()
+        assert (found if isinstance(found, int) else 0) == status, told.out + told.err
+        return told.out + told.err
+
+    return run
 
 
 @pytest.mark.parametrize(
@@ -84,9 +94,9 @@ def said(tmp_path: Path, *words: str, status: int) -> str:
     ],
 )  # fmt: skip
 def test_what_somebody_is_told(
-    words: list[str], status: int, told: str, tree: Tree, tmp_path: Path
+    words: list[str], status: int, told: str, tree: Tree, said: Said
 ) -> None:
-    assert told in said(tmp_path, *words, status=status)
+    assert told in said(*words, status=status)
 
 
 @pytest.mark.parametrize(
@@ -104,33 +114,35 @@ def test_what_somebody_is_told(
     ],
 )
 def test_the_json_of_a_command_that_fails_has_the_error_whatever_was_there_before(
-    words: list[str], status: int, error: str, tree: Tree, tmp_path: Path
+    words: list[str], status: int, error: str, tree: Tree, tmp_path: Path, said: Said
 ) -> None:
     file = tmp_path / "result.json"
     file.write_text('{"error": null}')
-    said(tmp_path, *words, "--json", str(file), status=status)
+    said(*words, "--json", str(file), status=status)
     assert error in json.loads(file.read_text())["error"]
 
 
-def test_who_has_no_key_is_told_so_and_not_that_nobody_answers(tree: Tree, tmp_path: Path) -> None:
+def test_who_has_no_key_is_told_so_and_not_that_nobody_answers(
+    tree: Tree, tmp_path: Path, said: Said
+) -> None:
     public = "ZTkD)lNz/f.]P%UVG{NLeO>A$L!I55UJ:W4b}cU{"
     keyed = AgentRecord("a-node", (Role.NODE,), "host", 2, public=public, keyed=True)
     tree.hold("agents/a-node", keyed.encode())
     needed = "this cluster has keys: give --bind and --keys"
-    status = said(tmp_path, "status", "counts", status=0)
+    status = said("status", "counts", status=0)
     assert status.startswith(f"counts: not known: {needed}\n")
     assert "not asked" in status
     assert "dropped a message" not in status
     add_keys(tmp_path / "keys", ["here"], {"shop": ["lines"]})
     with_keys = "--bind", "127.0.0.1", "--keys", "keys/here.key"
     other = "these --keys are of another set than those of this cluster"
-    status = said(tmp_path, "status", "counts", *with_keys, status=0)
+    status = said("status", "counts", *with_keys, status=0)
     assert status.startswith(f"counts: not known: {other}")
     assert "dropped a message" not in status
     own = read_key(tmp_path / "keys/here.key").public
     known = replace(keyed, public=own)
     tree.hold("agents/a-node", known.encode())
-    status = said(tmp_path, "status", "counts", *with_keys, status=0)
+    status = said("status", "counts", *with_keys, status=0)
     assert status.startswith("counts: starting: no master answers yet")
 
 
@@ -169,7 +181,7 @@ def test_an_agent_says_with_whom_its_processes_cannot_speak(
 
 
 def test_a_savepoint_is_not_begun_without_the_agents_of_all_nodes(
-    tree: Tree, tmp_path: Path
+    tree: Tree, tmp_path: Path, said: Said
 ) -> None:
     registry = tree.registry("counts")
     state = registry.read()
@@ -177,24 +189,24 @@ def test_a_savepoint_is_not_begun_without_the_agents_of_all_nodes(
     snapshot = SnapshotRecord(1, 1, (1,))
     registry.write(state.next(snapshots=(snapshot,)))
     saving = "savepoint", "counts", "--output", "s"
-    told = said(tmp_path, *saving, status=1)
+    told = said(*saving, status=1)
     assert "agent a-node is away, and has the state of node-0: start it" in told
     assert not (tmp_path / "s").exists()
 
 
-def test_a_cluster_without_agents_says_how_to_start_them(tree: Tree, tmp_path: Path) -> None:
+def test_a_cluster_without_agents_says_how_to_start_them(tree: Tree, said: Said) -> None:
     tree.let_go("agents/m")
     tree.let_go("agents/a-front")
-    assert "no agents live: start `driftline" in said(tmp_path, "status", status=0)
+    assert "no agents live: start `driftline" in said("status", status=0)
 
 
 def test_a_file_that_is_missing_on_this_host_is_noted_when_its_flow_is_submitted(
-    tree: Tree, tmp_path: Path
+    tree: Tree, tmp_path: Path, said: Said
 ) -> None:
     show(tree, "a-front", Role.FRONT, slots=2, host=socket.gethostname())
     show(tree, "a-node", Role.NODE, slots=8)
     more = "--name", "other", "--output", str(tmp_path / "other")
-    told = said(tmp_path, "submit", "flow.py", "--input", "no.jsonl", *more, status=0)
+    told = said("submit", "flow.py", "--input", "no.jsonl", *more, status=0)
     missing = tmp_path / "no.jsonl"
     assert (
         f"note: {missing} is not there, and agent a-front is on this host: the flow waits" in told
@@ -202,22 +214,24 @@ def test_a_file_that_is_missing_on_this_host_is_noted_when_its_flow_is_submitted
     assert f"outputs in {tmp_path / 'other'}" in told
     tree.remove("flows/other")
     missing.touch()
-    assert "note" not in said(tmp_path, "submit", "flow.py", "--input", "*.jsonl", *more, status=0)
+    assert "note" not in said("submit", "flow.py", "--input", "*.jsonl", *more, status=0)
 
 
-def test_a_flow_that_goes_on_at_an_agent_that_is_away_is_noted(tree: Tree, tmp_path: Path) -> None:
+def test_a_flow_that_goes_on_at_an_agent_that_is_away_is_noted(
+    tree: Tree, tmp_path: Path, said: Said
+) -> None:
     assert fail(tree, submission_of(tree, "counts"), CANCELLED, "a test")
     more = "--input", "in.jsonl", "--output", str(tmp_path / "out")
-    told = said(tmp_path, "submit", "flow.py", *more, "--accept-changed-code", status=0)
+    told = said("submit", "flow.py", *more, "--accept-changed-code", status=0)
     assert "note: agent a-node is away: the flow waits for it" in told
 
 
-def test_the_status_of_one_flow_is_of_that_flow_alone(tree: Tree, tmp_path: Path) -> None:
-    alone = said(tmp_path, "status", "counts", status=0)
+def test_the_status_of_one_flow_is_of_that_flow_alone(tree: Tree, said: Said) -> None:
+    alone = said("status", "counts", status=0)
     assert alone.startswith("counts: starting: no master answers yet\n  policy exactly-once")
     assert "agents" not in alone
-    assert "taken by" in said(tmp_path, "status", status=0)
+    assert "taken by" in said("status", status=0)
     assert all(line == line.rstrip() for line in alone.splitlines()[:2]), "no blanks at the end"
     tree.remove("flows/counts")
-    none = said(tmp_path, "status", status=0)
+    none = said("status", status=0)
     assert none.startswith("no flows: `driftline submit` begins one\n")
