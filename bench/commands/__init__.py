@@ -10,11 +10,10 @@ from importlib.util import find_spec
 
 import click
 
-from driftline.bench.commands.comparing import floor, latency, throughput
-from driftline.bench.commands.examining import journal, memory, ordering, profile
+from driftline.bench.commands.comparing import latency, throughput
+from driftline.bench.commands.examining import ordering
 from driftline.bench.commands.killing import recovery
-from driftline.bench.commands.resizing import rescale
-from driftline.bench.commands.serving import service, watches
+from driftline.bench.commands.serving import service
 from driftline.deploy.host.signals import Signals
 from driftline.engine.errors import Unavailable
 
@@ -34,8 +33,5 @@ def bench() -> None:
     click.get_current_context().with_resource(Signals())  # SIGTERM leaves no directories, either
 
 
-for command in (
-    *(latency, throughput, ordering, recovery, rescale, floor, memory, profile),
-    *(service, watches, journal),
-):
+for command in (latency, throughput, ordering, recovery, service):
     bench.add_command(command)

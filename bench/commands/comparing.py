@@ -1,4 +1,4 @@
-"""The commands that compare policies with the floor: latency, throughput, and the floor alone."""
+"""The commands that compare policies with the floor: latency and throughput."""
 
 from __future__ import annotations
 
@@ -133,47 +133,3 @@ def throughput(
     draw_throughput(throughputs, plot)
     click.echo(f"picture: {plot}")
     judge(wrong_rows(throughputs.rows))
-
-
-@click.command()
-@options.rate
-@options.documents(LATENCY_DOCUMENTS, "Documents of the latency run, with the warm-up.")
-@options.warmup
-@click.option("--saturated", default=THROUGHPUT_DOCUMENTS, show_default=True,
-              type=click.IntRange(1), help="Documents of the throughput run.")  # fmt: skip
-@options.nodes
-@corpus_options
-@options.seed
-@json_option
-def floor(
-    rate: float,
-    documents: int,
-    warmup: int,
-    saturated: int,
-    nodes: int,
-    corpus: Corpus,
-    seed: int,
-    json_file: Path | None,
-) -> None:
-    """The floor alone: its latency and its throughput."""
-    check_warmup(documents, warmup)
-
-    from driftline.bench.experiments.floor import run_floor_latency, run_floor_throughput
-    from driftline.bench.report.check import wrong_rows
-    from driftline.bench.report.rows import LatencyRow, ThroughputRow
-    from driftline.bench.report.tables import Latencies, Throughputs
-    from driftline.bench.systems.cases import FLOOR, Case
-
-    loaded = corpus.load(max(documents, saturated))
-    slow = run_floor_latency(loaded[:documents], rate, warmup, nodes, seed)
-    fast = run_floor_throughput(loaded[:saturated], nodes)
-    case = Case(FLOOR, None)
-    results = (
-        Latencies(rate, documents, nodes, [LatencyRow(case, [slow])]),
-        Throughputs(saturated, nodes, [ThroughputRow(case, [fast])]),
-    )
-    write_json(
-        json_file, {"latency": results[0].as_json(), "throughput": results[1].as_json()}, indent=2
-    )
-    wide_console().print(*results[0].tables(), *results[1].tables(), sep="\n")
-    judge(problem for result in results for problem in wrong_rows(result.rows))

@@ -99,40 +99,6 @@ def service(
     judge(found.problems())
 
 
-@click.command()
-@click.option("--watches", "count", default=100_000, show_default=True,
-              type=click.IntRange(1, 10_000_000), help="Stored queries.")  # fmt: skip
-@options.documents(3_000, "Documents that come by one bulk, once the watches are there.")
-@click.option("--searchers", default=1, show_default=True, type=click.IntRange(1, 64),
-              help="Shards of the index, each a process; every one has all watches.")  # fmt: skip
-@click.option("--nodes", default=1, show_default=True, type=click.IntRange(1, 64),
-              help="Node processes.")  # fmt: skip
-@corpus_options
-@click.option("--seed", default=0, show_default=True, help="Decides which queries are stored.")
-@json_option
-def watches(
-    count: int,
-    documents: int,
-    searchers: int,
-    nodes: int,
-    corpus: Corpus,
-    seed: int,
-    json_file: Path | None,
-) -> None:
-    """Documents a second of a `driftline serve` that has many stored queries, and none.
-
-    By default this takes two minutes. Words, phrases and words with ranges, most of them rare; a
-    document counts once its events can be read.
-    """
-    from driftline.bench.experiments.watches import measure_watches
-
-    found = measure_watches(
-        corpus.load(documents), count, nodes, searchers, seed, Console(stderr=True)
-    )
-    write_json(json_file, found.as_json(), indent=2)
-    wide_console().print(found.table())
-
-
 def _use(
     users: int,
     url: str | None,

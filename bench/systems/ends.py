@@ -26,7 +26,6 @@ from driftline.deploy.parties.consumer import ConsumerServer
 from driftline.deploy.parties.receiver import Receiver
 from driftline.engine.errors import MalformedMessage, Unavailable
 from driftline.engine.policy import Output, Policy
-from driftline.engine.sinks.consumer import Consumer
 from driftline.engine.sources import BadRecord, LiveSource, QueueSource
 from driftline.engine.sources.logs.inputlog import InputLog
 from driftline.engine.sources.logs.received import Receipt, ReceivedSource
@@ -73,15 +72,15 @@ class CountingConsumer(PassingConsumer):
 
 
 class MemoryEnds:
-    """A queue, and a consumer that counts, or another one that the caller gives."""
+    """A queue, and a consumer that counts."""
 
-    def __init__(self, documents: Documents, consumer: Consumer | None = None) -> None:
+    def __init__(self, documents: Documents) -> None:
         queue = QueueSource("documents")
         self.source: LiveSource = queue
         self.arrivals: list[Arrival] = []
         self._put = queue.put
-        chosen = CountingConsumer(documents, self.arrivals) if consumer is None else consumer
-        self._server = ConsumerServer(lambda barrier: chosen)
+        consumer = CountingConsumer(documents, self.arrivals)
+        self._server = ConsumerServer(lambda barrier: consumer)
 
     def attach(self, runtime: Runtime, config: ProcessConfig) -> None:
         """Serve the nodes in this process."""

@@ -32,7 +32,8 @@ from driftline.engine.errors import Unavailable
 from driftline.engine.flow.loading import load_flow
 from driftline.engine.flow.plan import plan
 from driftline.engine.policy import policy
-from driftline.engine.sinks.consumer import Consumer
+
+FLOW = "driftline.index"
 
 START_S = 30.0
 
@@ -48,23 +49,19 @@ class Engine(Running):
         nodes: int = 2,
         ordering: str = "speculative",
         checkpoint_s: float = 1.0,
-        window: int = WINDOW,
-        flow: str = "driftline.index",
-        consumer: Consumer | None = None,
         durable: bool = False,
         spares: int = 0,
         log_level: int = logging.WARNING,
         transport: str = IPC,
     ) -> None:
-        """`consumer`: one in this process, unless the ends are `durable`."""
         self.documents = documents
         self.directory = Path(tempfile.mkdtemp(prefix="driftline-bench-"))
         sockets = self.directory / "sockets"
         sockets.mkdir()
-        flow_plan = plan(load_flow(flow))
+        flow_plan = plan(load_flow(FLOW))
         of_nodes, of_ends = networks(transport, self.directory)
         config = ProcessConfig(
-            flow=flow,
+            flow=FLOW,
             nodes=nodes,
             policy=policy_name,
             ordering=ordering,
@@ -80,9 +77,7 @@ class Engine(Running):
         here = replace(config, network=of_ends)
         chosen = policy(policy_name, ordering)
         self.ends: Ends = (
-            DurableEnds(documents, chosen, sockets, flow)
-            if durable
-            else MemoryEnds(documents, consumer)
+            DurableEnds(documents, chosen, sockets, FLOW) if durable else MemoryEnds(documents)
         )
         self.runtime = Runtime(transport=here.transport())
         self.front = Front(
@@ -94,7 +89,7 @@ class Engine(Running):
             new_id,
             process="bench",
             run=config.run,
-            window=window,
+            window=WINDOW,
         )
         self.front.address = self.runtime.add(self.front, here.inbox("front-0"))
         self.front.addresses["master"] = config.address("master")

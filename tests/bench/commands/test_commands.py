@@ -8,13 +8,11 @@ import pytest
 from click.testing import CliRunner, Result
 
 from driftline.bench.commands import bench
-from driftline.bench.experiments.profile import STEPS
 from driftline.bench.experiments.rounds import Rounds
 from driftline.bench.measuring.meter import ThroughputResult
 from driftline.bench.systems.cases import MICRO_BATCH, REAL_TIME, Case
 from driftline.bench.systems.microbatch import Refused
 from driftline.engine.errors import Unavailable
-from driftline.engine.policy import POLICIES
 from tests.zookeepers import needs_zookeeper
 
 Run = Callable[..., Result]
@@ -135,15 +133,6 @@ def test_recovery_loses_nothing_and_its_parts_are_the_whole(run: Run, tmp_path: 
     assert (tmp_path / "out" / "recovery.png").read_bytes().startswith(b"\x89PNG")
 
 
-def test_rescale_loses_nothing(run: Run, tmp_path: Path) -> None:
-    done = run("rescale --nodes 1,2,1 --state-mb 1 --rate 200 --json rescale.json")
-    assert done.exit_code == 0, done.output
-    written = json.loads((tmp_path / "rescale.json").read_text())
-    assert (written["lost"], written["duplicated"]) == (0, 0)
-    assert [(each["before"], each["after"]) for each in written["changes"]] == [(1, 2), (2, 1)]
-    assert all(0 < each["pause_ms"] < 5000 for each in written["changes"])
-
-
 @pytest.mark.parametrize(
     ("arguments", "expected"),
     [("front,host --spares 0", ["front", "host"]), ("master,host --spares 1", ["master"])],
@@ -162,36 +151,6 @@ def test_recovery_of_a_cluster_loses_nothing(
         assert (row["restore_ms"] > 0) is (row["killed"] != "master"), "a master takes over"
 
 
-def test_floor_writes_both_of_its_figures(run: Run, tmp_path: Path) -> None:
-    done = run("floor --documents 30 --warmup 5 --rate 200 --saturated 40 --json floor.json")
-    assert done.exit_code == 0, done.output
-    written = json.loads((tmp_path / "floor.json").read_text())
-    assert written["latency"]["floor"]["p50_ms"] > 0
-    assert written["throughput"]["floor"]["documents_per_s"] > 0
-
-
-def test_journal_writes_all_of_its_figures(run: Run, tmp_path: Path) -> None:
-    done = run("journal --bundles 130 --items 3 --lookups 100 --json j.json")
-    assert done.exit_code == 0, done.output
-    written = json.loads((tmp_path / "j.json").read_text())
-    assert (written["bundles"], written["items"]) == (130, 390)
-    assert min(written.values()) > 0
-    assert written["together_per_s"] > written["durable_per_s"]
-
-
-@pytest.mark.parametrize("policy", list(POLICIES))
-def test_profile_tells_every_step(run: Run, tmp_path: Path, policy: str) -> None:
-    done = run(f"profile --policy {policy} --documents 60 --snapshot-every 30 --json p.json")
-    assert done.exit_code == 0, done.output
-    assert all(step in done.output for step in STEPS)
-    written = json.loads((tmp_path / "p.json").read_text())
-    cost = {row["step"]: row["document_us"] for row in written["rows"]}
-    assert list(cost) == list(STEPS)
-    assert cost["keyed and hold"] > 0
-    assert cost["consumer decode"] > 0, "whatever the policy, outputs have arrived"
-    assert (cost["snapshot capture"] > 0) is (policy != "none")
-
-
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
@@ -208,11 +167,7 @@ def test_profile_tells_every_step(run: Run, tmp_path: Path, policy: str) -> None
         ("ordering --rates 5 --seconds 1", "too few documents"),
         ("recovery --killed node,disk", "'disk' cannot be killed; there are node, master, front,"),
         ("recovery --spares 2", "--spares"),
-        ("rescale --nodes 2", "'2': give two numbers from 1 to 64 or more"),
-        ("rescale --nodes 2,2", "is no change"),
         ("recovery --killed host --spares 1", "the spares of a host die with it"),
-        ("floor --documents 3 --warmup 3", "nothing to measure"),
-        ("profile --policy perhaps", "--policy"),
     ],
 )
 def test_what_cannot_be_measured_is_a_usage_error(

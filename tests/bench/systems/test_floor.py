@@ -9,7 +9,6 @@ from time import monotonic
 import psutil
 import pytest
 
-from driftline.bench.experiments.floor import run_floor_latency, run_floor_throughput
 from driftline.bench.measuring.corpus import expected_outputs
 from driftline.bench.systems.floor import Changes, Floor
 from driftline.engine.errors import Unavailable
@@ -71,22 +70,6 @@ def test_the_changes_are_those_of_a_plain_index(workers: int) -> None:
     for word, seen in lengths.items():
         # One owner, so one order of documents per word, whichever it is: each length once.
         assert seen == list(range(1, 1 + sum(word == other for other, _, _ in postings)))
-
-
-def test_a_latency_run_measures_every_document_after_the_warm_up() -> None:
-    documents = some_documents(50)
-    result = run_floor_latency(documents, rate=200, warmup=10)
-    assert result.documents == sum(count > 0 for count in expected_outputs(documents)[10:])
-    assert 0 < result.latency["p50_ms"] <= result.latency["max_ms"]
-    assert (result.lost, result.duplicated) == (0, 0)
-
-
-@pytest.mark.parametrize("workers", [2, 3])
-def test_a_throughput_run_loses_nothing(workers: int) -> None:
-    result = run_floor_throughput(some_documents(60), workers=workers, window=16)
-    assert result.documents_per_s > 0
-    assert result.outputs_per_s > result.documents_per_s
-    assert (result.lost, result.duplicated) == (0, 0)
 
 
 def test_workers_that_do_not_start_are_an_error_that_says_so(
