@@ -98,7 +98,7 @@ COMMANDS = {
     "rescale": ("deploy.commands.flows:rescale", "Change the number of nodes of a flow that runs."),
     "restore": ("deploy.commands.submit:restore_flow", "Begin a flow in a cluster from a savepoint."),
     "submit": ("deploy.commands.submit:submit_flow", "Run a flow in a cluster."),
-    "bench": ("bench.commands:bench", "Measure latency, throughput and memory, and compare."),
+    "bench": ("bench.commands:bench", "Measure latency, throughput, recovery and the service."),
     "graph": ("deploy.graph:graph", "Print a flow's graph as text or DOT."),
     "keys": ("deploy.commands.keys:keys", "Make keys for hosts, producers and consumers."),
     "new": ("deploy.commands.new:new", "Make a folder with a flow of your own, and its test."),

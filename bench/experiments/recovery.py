@@ -1,213 +1,336 @@
 """Recovery, as in Figure 9 of the paper: kill -9 while documents come, and what becomes of latency.
 
-Each trial has a new cluster, of which something is killed once, at a moment that differs from trial
-to trial. All rows take turns. Documents come evenly, not as a Poisson process: so a gap between
-outputs is one of the system. The time from the kill to the first new output has four parts, told
-by log events (all processes of a machine have one clock):
+Each trial has a new local cluster, as `driftline run` has it, of which a node, or the master and
+all nodes, are killed once, at a moment that differs from trial to trial. All rows take turns.
+Documents come evenly, not as a Poisson process: so a gap between outputs is one of the system. The
+time from the kill to the first new output has four parts, told by log events (all processes of a
+machine have one clock):
 
-    detection  until the death was noticed (of several: the last one): by the supervisor; of a
-               host, by what starts its agents; of a master, by the one that leads next
+    detection  until the supervisor noticed the death (of several: the last one)
     restart    until all members are there, and the new incarnation is in the registry
     restore    until all nodes have the state of the snapshot, and the consumer's t_last
     replay     until the first output arrives after that
 
 What the others had ready at the moment of the kill may still leave after it; the first *new* output
-is one that the recovery has made. Without the master outputs go on, and the next one takes over
-without a recovery: nothing is restored. So there it is not the time since the kill that counts, but
-the longest gap between two outputs, from the last one before the kill to the first one under the
-new master. The gap between two documents is part of it. `restart` is the time until it decides.
-
-A node, and all, are killed in the local cluster of a run, whose front is in this process, as in the
-command. The others are killed in a cluster of agents with ZooKeeper (`bench.systems.hosts`)."""
+is one that the recovery has made.
+"""
 
 from __future__ import annotations
 
-import tempfile
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
-from itertools import pairwise
+import logging
+import os
+import signal
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
 from pathlib import Path
 from random import Random
-from time import monotonic
-from typing import Protocol, Self
+from time import monotonic, perf_counter, time
 
 from rich.console import Console
+from rich.table import Table
 
+from driftline.bench.experiments.report import (
+    COUNTS,
+    Figure,
+    Key,
+    Row,
+    as_json,
+    table,
+    wrong_rows,
+)
 from driftline.bench.experiments.rounds import RunLines
 from driftline.bench.measuring.corpus import Documents, expected_outputs
-from driftline.bench.measuring.loops import System, open_loop, steady_schedule
-from driftline.bench.measuring.meter import Meter
-from driftline.bench.measuring.story import Story
-from driftline.bench.report.recoveries import Recovery, RecoveryRow
-from driftline.bench.systems.death import Death
-from driftline.bench.systems.hosts import Hosts
-from driftline.bench.systems.mortal import Mortal
-from driftline.deploy.zookeeper.ensemble import Ensemble
+from driftline.bench.measuring.loops import open_loop, steady_schedule
+from driftline.bench.measuring.meter import Arrival, Meter
+from driftline.bench.systems.engine import Engine
+from driftline.engine.counted import counted
 from driftline.engine.errors import Unavailable
+from driftline.engine.events import FIELDS, log
+from driftline.engine.ui.pictures import (
+    INK,
+    colours_of,
+    dress_curves,
+    new_figure,
+    plain_log_scale,
+    save,
+)
 
 BEFORE_S, AFTER_S = 3.0, 3.0
 """How long documents come before a kill, at least, so that there are snapshots and a spare; and
-after it: longer than it takes until another master decides."""
+after it."""
 
 PATIENCE_S = 60.0
 """How long a recovery may take beyond that."""
 
-LOCAL = ("node", "all")
-"""What is killed in a local cluster."""
+SUPERVISE_EVERY_S = 0.05
+"""As a run does; a death is noticed at once."""
 
-NO_SPARES = ("host",)
-"""What takes its spares with it."""
+SHOWN_S = (-1.0, 3.0)
+"""The part of a run that the picture shows: seconds from the kill on."""
+
+KEYS = (Key("killed", "killed"), Key("spares", "spares"))
+FIGURES = (
+    Figure("first_output_ms", "first output"),
+    Figure("first_output_max_ms", "max", combined=max, of_run="first_output_ms"),
+    Figure("detection_ms", "detection"),
+    Figure("restart_ms", "restart"),
+    Figure("restore_ms", "restore"),
+    Figure("replay_ms", "replay"),
+    *COUNTS,
+)
 
 
-class Victim(System, Protocol):
-    """A system that is killed while it is measured."""
+@dataclass(frozen=True, slots=True)
+class Kill:
+    """What is killed, with so many spare processes."""
 
-    def __enter__(self) -> Self: ...
+    killed: str
+    spares: int
 
-    def __exit__(self, *_: object) -> None: ...
-
-    def log_lines(self) -> Iterable[str]:
-        """The log lines that others have told, as JSON objects."""
+    def __str__(self) -> str:
+        return f"{self.killed}, {counted(self.spares, 'spare') if self.spares else 'no spare'}"
 
 
-def documents_of(rate: float, interval_s: float) -> int:
-    """How many documents a trial needs."""
-    return round((BEFORE_S + interval_s + AFTER_S) * rate)
+RecoveryRow = Row[Kill]
+
+
+@dataclass(frozen=True, slots=True)
+class Recoveries:
+    """The rows, and the load that all of them have."""
+
+    rate: float
+    interval_ms: int
+    rows: Sequence[RecoveryRow]
+
+    def as_json(self) -> dict[str, object]:
+        """Return the figures as a JSON object."""
+        rows = [as_json(row, (*KEYS, *FIGURES)) for row in self.rows]
+        return {"rate": self.rate, "checkpoint_ms": self.interval_ms, "rows": rows}
+
+    def table(self) -> Table:
+        """Return the figures as a table for a terminal."""
+        trials = max((len(row.runs) for row in self.rows), default=0)
+        return table(
+            f"Recovery from kill -9 at {self.rate:g} documents a second, "
+            f"checkpoint every {self.interval_ms} ms",
+            KEYS,
+            FIGURES,
+            self.rows,
+            [
+                f"Medians of {counted(trials, 'trial')}, in ms; max: the longest. First output: "
+                "from kill -9 to the first output that the recovery has made.",
+                "" if self.problems() else "Checked: no output was lost, and none came twice.",
+            ],
+        )
+
+    def problems(self) -> list[str]:
+        """Return a sentence for each row with an output that is lost or came twice."""
+        return wrong_rows(self.rows, "but a recovery must neither lose nor repeat any")
+
+
+def documents_of(rate: float, interval_ms: int) -> int:
+    """Return how many documents a trial needs."""
+    return round((BEFORE_S + interval_ms / 1000 + AFTER_S) * rate)
 
 
 def measure_recovery(
     documents: Documents,
-    killed: Sequence[str],
-    spares: Sequence[int],
+    kills: Sequence[Kill],
     trials: int,
     rate: float,
-    interval_s: float,
+    interval_ms: int,
     nodes: int,
     seed: int,
     console: Console,
-) -> list[RecoveryRow]:
-    """Run all rows, `trials` times in turn."""
-    rows = [
-        RecoveryRow(what, number, [])
-        for what in killed
-        for number in spares
-        if not number or what not in NO_SPARES
-    ]
+) -> Recoveries:
+    """Run all kills, `trials` times in turn."""
+    rows = [Row(kill, [], samples={"latencies": []}) for kill in kills]
     lines = RunLines(console, trials * len(rows))
     chance = Random(seed)
-    given = _Given(documents, rate, interval_s, nodes)
-    with _zookeeper(needed=any(row.killed not in LOCAL for row in rows)) as zookeeper:
-        for trial in range(trials):
-            kill_with = round((BEFORE_S + chance.uniform(0, interval_s)) * rate)
-            for row in rows:
-                lines.begin(row)
-                death = Death(kill_with)
-                path = f"{zookeeper}/{row.killed}-{row.spares}-{trial}"
-                recovery = _trial(given.victim(row, death, path), row.killed, death, given)
-                row.trials.append(recovery)
-                lines.end(f"first new output after {recovery.first_output_ms:.0f} ms")
-    return rows
+    for _ in range(trials):
+        kill_with = round((BEFORE_S + chance.uniform(0, interval_ms / 1000)) * rate)
+        for number, row in enumerate(rows):
+            lines.begin(row.case)
+            engine = KilledEngine(documents, row.case, kill_with, nodes, interval_ms / 1000)
+            run, latencies = _trial(engine, documents, rate)
+            samples = {"latencies": [*row.samples["latencies"], *latencies]}
+            rows[number] = replace(row, runs=[*row.runs, run], samples=samples)
+            lines.end(f"first new output after {run['first_output_ms']:.0f} ms")
+    return Recoveries(rate, interval_ms, rows)
+
+
+def _trial(
+    engine: KilledEngine, documents: Documents, rate: float
+) -> tuple[dict[str, float], list[tuple[float, float]]]:
+    """Return the figures of a kill, and (due time since the kill in s, latency in ms) of all."""
+    meter = Meter(expected_outputs(documents))
+    with events_of_log() as events, engine:
+        open_loop(engine, meter, steady_schedule(len(documents), rate))
+        kill = engine.killed_at()
+        detected, loading, running = engine.recovered(events)
+    first = next((at for at in engine.arrived_at if at >= running), running)
+    began = kill - meter.first_sent_s
+    run = {
+        "first_output_ms": 1000 * (first - kill),
+        "detection_ms": 1000 * (detected - kill),
+        "restart_ms": 1000 * (loading - detected),
+        "restore_ms": 1000 * (running - loading),
+        "replay_ms": 1000 * (first - running),
+        "lost": meter.lost,
+        "duplicated": meter.duplicated,
+    }
+    latencies = [
+        (sent.at_s - began, sent.latency_ms)
+        for sent in meter.documents()
+        if sent.latency_ms is not None
+    ]
+    return run, latencies
+
+
+class KilledEngine(Engine):
+    """A local cluster under supervision, as a run has it, some of whose processes are killed."""
+
+    def __init__(
+        self, documents: Documents, kill: Kill, kill_with: int, nodes: int, checkpoint_s: float
+    ) -> None:
+        """`kill_with`: the document right before which the kill comes, or a later one if the spare
+        is not ready."""
+        super().__init__(
+            documents,
+            "exactly-once",
+            nodes=nodes,
+            checkpoint_s=checkpoint_s,
+            spares=kill.spares,
+            log_level=logging.INFO,
+        )
+        self.arrived_at: list[float] = []
+        """When outputs have arrived, in the order of their arrival."""
+        self._kill, self._kill_with = kill, kill_with
+        self._killed_at: float | None = None
+        self._supervise_at = 0.0
+        self.cluster.wake(self.runtime)
+
+    def killed_at(self) -> float:
+        """Return when it was, in seconds of `perf_counter`. Raises Unavailable if it was not."""
+        if self._killed_at is None:
+            raise Unavailable(
+                "the spare process was not ready in time: is the machine busy with other work?"
+            )
+        return self._killed_at
+
+    def send(self, number: int) -> None:
+        """Hand over a document, after the kill if its time has come."""
+        is_due = self._killed_at is None and number >= self._kill_with
+        if is_due and self.cluster.spares.ready >= self._kill.spares:
+            pids = self.cluster.pids
+            self._killed_at = perf_counter()
+            for pid in pids.values() if self._kill.killed == "all" else [pids["node-0"]]:
+                with suppress(ProcessLookupError):  # it has followed its parent
+                    os.kill(pid, signal.SIGKILL)
+        super().send(number)
+
+    def receive(self) -> list[Arrival]:
+        """Return the outputs that have arrived since the last call."""
+        arrivals = super().receive()
+        self.arrived_at += [at for _, _, at in arrivals]
+        self._supervise()
+        return arrivals
+
+    def wait(self, timeout_ms: int) -> None:
+        """Sleep until an output has arrived or a process has died, or for `timeout_ms`."""
+        super().wait(timeout_ms)
+        self._supervise()
+
+    def recovered(self, events: Sequence[tuple[str, float]]) -> tuple[float, float, float]:
+        """Return when deaths were noticed, the nodes began to load, and the run went on.
+
+        If something was recovered twice, as members have come one after the other, the last time.
+        On a busy machine the recovery may end after the documents: wait for it. Raises Unavailable.
+        """
+        kill, give_up_at = self.killed_at(), monotonic() + PATIENCE_S
+        while True:
+            died, loads, runs = (
+                sorted(at for name, at in events if name == event and at >= kill)
+                for event in ("process-died", "load", "running")
+            )
+            loads = [at for at in loads if runs and at < runs[-1]]
+            if died and loads:
+                return died[-1], loads[-1], runs[-1]
+            if monotonic() > give_up_at:
+                raise Unavailable("the run has not recovered from the kill")
+            self.receive()
+            self.wait(50)
+
+    def _supervise(self) -> None:
+        now = monotonic()
+        if self.cluster.has_lost_one or now >= self._supervise_at:
+            self._supervise_at = now + SUPERVISE_EVERY_S
+            self.cluster.supervise(self.front.settled, self.front.furthest)
 
 
 @contextmanager
-def _zookeeper(*, needed: bool) -> Iterator[str]:
-    """The address of a server for all trials. Raises Unavailable."""
-    if not needed:
-        yield ""
-        return
-    directory = tempfile.TemporaryDirectory(prefix="driftline-bench-")
-    with directory as path, Ensemble(Path(path)) as ensemble:
-        ensemble.wait_until_ready()
-        yield ensemble.addresses
+def events_of_log() -> Iterator[list[tuple[str, float]]]:
+    """Collect the log events of Driftline, also those of its processes, in place of printing them.
 
-
-@dataclass(frozen=True, slots=True)
-class _Given:
-    """What all trials share."""
-
-    documents: Documents
-    rate: float
-    interval_s: float
-    nodes: int
-
-    def victim(self, row: RecoveryRow, death: Death, zookeeper: str) -> Victim:
-        """The system of a trial; `zookeeper`: where its registry is, if it is a cluster."""
-        spares, nodes, interval_s = row.spares, self.nodes, self.interval_s
-        if row.killed in LOCAL:
-            return Mortal(
-                *(self.documents, row.killed, death),
-                spares=spares,
-                nodes=nodes,
-                checkpoint_s=interval_s,
-            )
-        return Hosts(
-            *(self.documents, row.killed, death),
-            spares=spares,
-            nodes=nodes,
-            checkpoint_s=interval_s,
-            zookeeper=zookeeper,
-        )
-
-
-def _trial(system: Victim, killed: str, death: Death, given: _Given) -> Recovery:
-    meter = Meter(expected_outputs(given.documents))
-    with Story() as story, system:
-        open_loop(system, meter, steady_schedule(len(given.documents), given.rate))
-        kill = death.at
-        detected, loading, running = _recovered(system, story, kill)
-    # After all outputs a master may still take over.
-    first = next((at for at in death.arrived_at if at >= running), running)
-    stopped = _longest_gap_s(death.arrived_at, kill, first) if killed == "master" else first - kill
-    began = kill - meter.first_sent_s
-    return Recovery(
-        1000 * stopped,
-        1000 * (detected - kill),
-        1000 * (loading - detected),
-        1000 * (running - loading),
-        1000 * (first - running),
-        meter.lost,
-        meter.duplicated,
-        [
-            (sent.at_s - began, sent.latency_ms)
-            for sent in meter.documents()
-            if sent.latency_ms is not None
-        ],
-    )
-
-
-def _recovered(system: Victim, story: Story, kill: float) -> tuple[float, float, float]:
-    """`_told`, once it can be: on a busy machine that may take longer than the documents."""
-    give_up_at = monotonic() + PATIENCE_S
-    while True:
-        story.hear(system.log_lines())
-        try:
-            return _told(story, kill)
-        except Unavailable:
-            if monotonic() > give_up_at:
-                raise
-        system.receive()
-        system.wait(50)
-
-
-def _told(story: Story, kill: float) -> tuple[float, float, float]:
-    """When deaths were noticed, the nodes began to load, and the run went on.
-
-    If something was recovered twice, as members have come one after the other, the last time. A
-    master that takes over lets the run go on at once.
+    Each has its name and its time, in the seconds of `perf_counter` that meters use; the time of
+    log lines is exact to a microsecond.
     """
-    taken_over = story.times("taken-over", kill)
+    events: list[tuple[str, float]] = []
+    ahead_s = time() - perf_counter()
+
+    class Collector(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            event = str(getattr(record, FIELDS, {}).get("event"))
+            events.append((event, record.created - ahead_s))
+
+    collector, before = Collector(), (log.level, log.propagate)
+    log.addHandler(collector)
+    log.setLevel(logging.INFO)
+    log.propagate = False
     try:
-        if taken_over:
-            leads = story.times("leads", kill)[-1]
-            return leads, taken_over[-1], taken_over[-1]
-        running = story.times("running", kill)[-1]
-        loading = [at for at in story.times("load", kill) if at < running][-1]
-        return story.times("process-died", kill)[-1], loading, running
-    except IndexError:
-        raise Unavailable("the run has not recovered from the kill") from None
+        yield events
+    finally:
+        log.removeHandler(collector)
+        log.level, log.propagate = before
 
 
-def _longest_gap_s(arrived_at: Sequence[float], kill: float, first: float) -> float:
-    """The longest gap between two outputs that has ended between `kill` and `first`."""
-    return max(b - a for a, b in pairwise(arrived_at) if kill <= b <= first)
+def draw_recovery(recoveries: Recoveries, path: Path) -> None:
+    """Draw the latency of documents over the time since the kill, a panel for each thing killed."""
+    rows = recoveries.rows
+    kinds = list(dict.fromkeys(row.case.killed for row in rows))
+    colours = colours_of(["no spare", "1 spare"])
+    figure = new_figure(1.4 + 4.0 * len(kinds), 4.2)
+    grid = figure.subplots(1, len(kinds), sharey=True, squeeze=False)
+    for panel, kind in zip(grid[0], kinds, strict=True):
+        for row in rows:
+            if row.case.killed != kind:
+                continue
+            label = "1 spare" if row.case.spares else "no spare"
+            points = [
+                point for point in row.samples["latencies"] if SHOWN_S[0] <= point[0] <= SHOWN_S[1]
+            ]
+            panel.scatter(
+                [at for at, _ in points],
+                [ms for _, ms in points],
+                s=7,
+                alpha=0.5,
+                linewidths=0,
+                color=colours[label],
+                label=label,
+            )
+        panel.axvline(0, color=INK, linewidth=0.8)
+        dress_curves(panel)
+        plain_log_scale(panel)
+        panel.set_title(f"kill -9: {kind}")
+        panel.set_xlabel("document due, in s since the kill")
+        panel.legend(frameon=False, markerscale=2)
+    grid[0][0].set_ylabel("latency in ms")
+    trials = max(len(row.runs) for row in rows)
+    figure.suptitle(
+        f"{recoveries.rate:g} documents a second, checkpoint every {recoveries.interval_ms} ms; "
+        f"all documents of {counted(trials, 'trial')}",
+        fontsize=10,
+        color=INK,
+    )
+    save(figure, path)

@@ -4,20 +4,47 @@ A machine drifts within minutes. In turns, what is compared was measured at abou
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from rich.console import Console
 
+from driftline.bench.measuring.corpus import Documents
 from driftline.bench.measuring.loops import System
 from driftline.bench.systems.cases import Case
-from driftline.bench.systems.microbatch import Refused
-from driftline.bench.systems.setup import Setup
+from driftline.bench.systems.engine import DurableEngine, Engine
+from driftline.bench.systems.floor import DurableFloor, Floor
+from driftline.bench.systems.microbatch import MicroBatch
 
 Result = TypeVar("Result")
 
 Turn = tuple[int, Case]
 """A round, from 0 on, and what is run in it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Setup:
+    """The settings that all cases of a comparison share."""
+
+    documents: Documents
+    nodes: int
+    ordering: str
+
+    def start(self, case: Case) -> AbstractContextManager[System]:
+        """Return a new system for a case; entering starts and warms it up."""
+        if case.is_floor:
+            return (DurableFloor if case.durable else Floor)(self.documents, self.nodes)
+        if case.is_micro_batch:
+            return MicroBatch(self.documents, self.nodes)
+        return (DurableEngine if case.durable else Engine)(
+            self.documents,
+            case.policy,
+            nodes=self.nodes,
+            ordering=self.ordering,
+            checkpoint_s=(case.checkpoint_ms or 1000) / 1000,
+        )
+
 
 Measure = Callable[[System, Turn], tuple[Result, str]]
 """Measures a system that has been started: the result, and what a line says of it."""
@@ -59,40 +86,28 @@ class RunLines:
         self.console.print(result, highlight=False)
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class Rounds(Generic[Result]):
-    """What the runs have given."""
+    """The results of all runs, in their order."""
 
-    runs: list[tuple[Case, Result]] = field(default_factory=list)
-    """In the order of the runs."""
-    reasons: dict[Case, str] = field(default_factory=dict)
-    """Why there is no run of a case."""
+    runs: Sequence[tuple[Case, Result]]
 
     def of(self, case: Case) -> list[Result]:
-        """The results of a case, in the order of the rounds."""
+        """Return the results of a case, in the order of the rounds."""
         return [result for of, result in self.runs if of == case]
-
-    def run(self, setup: Setup, turn: Turn, measure: Measure[Result]) -> str:
-        """Take one turn, and say what came of it."""
-        _, case = turn
-        try:
-            with setup.start(case) as system:
-                result, told = measure(system, turn)
-        except Refused as error:
-            self.reasons[case] = str(error)
-            return "cannot be run"
-        self.runs.append((case, result))
-        return told
 
 
 def run_rounds(
     setup: Setup, turns: Sequence[Turn], measure: Measure[Result], console: Console
 ) -> Rounds[Result]:
-    """Start a system for each turn and measure it. A case that is refused once is not run again."""
-    rounds: Rounds[Result] = Rounds()
+    """Start a system for each turn and measure it."""
     lines = RunLines(console, len(turns))
+    runs = []
     for turn in turns:
         _, case = turn
         lines.begin(case)
-        lines.end("cannot be run" if case in rounds.reasons else rounds.run(setup, turn, measure))
-    return rounds
+        with setup.start(case) as system:
+            result, line = measure(system, turn)
+        lines.end(line)
+        runs.append((case, result))
+    return Rounds(runs)

@@ -6,18 +6,187 @@ processes, over HTTP, from this process. See `bench.measuring.load` for what is 
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from math import isnan, nan
+from pathlib import Path
 from time import perf_counter
 
 from rich.console import Console
+from rich.table import Table
+from rich.text import Text
 
-from driftline.bench.measuring.load import Load, Observed
+from driftline.bench.experiments.pictures import (
+    Bar,
+    draw_bars,
+    draw_over_percentiles,
+    mark_percentiles,
+)
+from driftline.bench.experiments.report import ENOUGH_FOR_P99, Spread, number, three_digits
+from driftline.bench.measuring.load import KINDS, Load, Observed, Wanted
+from driftline.bench.measuring.loops import sync_ms
 from driftline.bench.measuring.meter import percentiles
 from driftline.bench.measuring.served import drive, fill
+from driftline.bench.systems.peers import PEERS, measure_peer
 from driftline.bench.systems.service import ServedIndex
 from driftline.engine.counted import counted
+from driftline.engine.ui.consoles import new_table, should_be_zero
+from driftline.engine.ui.pictures import (
+    COLOURS,
+    dress_curves,
+    new_figure,
+    plain_log_scale,
+    save,
+    scale_by_decades,
+)
+
+OURS = "driftline"
 
 SUMMED = ("postings", "postings_bytes", "documents", "segments", "segment_bytes", "tail_versions")
 """Figures of shards that are added up."""
+
+BEHIND_S = 1.0
+"""A peer that ends so much later than the load does not keep up with it."""
+
+LATE_MS = 5.0
+"""A load whose 99th percentile of lateness is above this says more of the machine."""
+
+NOTE = (
+    "Latencies in ms, all from the time at which a request is due. Fresh: until the answer to a "
+    "query that finds the document by a word of its own; durable: until the write is acknowledged. "
+    "documents/s: of those that were put in first, until the last is found."
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Services:
+    """What was observed of a service, and of each of its peers."""
+
+    wanted: Wanted
+    nodes: int
+    searchers: int
+    ours: Observed
+    peers: Mapping[str, Observed] = field(default_factory=dict)
+    sync_ms: float = nan
+    """What it takes here to append 4 KiB and wait for the disk."""
+
+    def as_json(self) -> dict[str, object]:
+        """Return the figures as a JSON object."""
+        return {
+            **_json(self.ours),
+            "peers": {name: _json(each) for name, each in self.peers.items()},
+            "documents": self.wanted.documents,
+            "rate": self.wanted.rate,
+            "searches": self.wanted.searches,
+            "seconds": self.wanted.seconds,
+            "nodes": self.nodes,
+            "searchers": self.searchers,
+            "sync_ms": number(self.sync_ms),
+        }
+
+    def tables(self) -> list[Table]:
+        """Return the figures for a terminal: freshness, queries, and the processes."""
+        queries = [self._queries()] if self.wanted.searches else []
+        return [self._freshness(), *queries, self._processes()]
+
+    def problems(self) -> list[str]:
+        """Return what must not be; errors of peers are no problems of ours."""
+        return [f"{what}: {count} times" for what, count in sorted(self.ours.errors.items())]
+
+    @property
+    def measured(self) -> dict[str, Observed]:
+        """All systems that were measured, Driftline first."""
+        found = {OURS: self.ours, **self.peers}
+        return {name: each for name, each in found.items() if not each.skipped}
+
+    def _freshness(self) -> Table:
+        wanted = self.wanted
+        table = new_table(
+            f"{wanted.rate:g} documents and {wanted.searches:g} queries a second, over "
+            f"{wanted.documents:,} documents, {wanted.seconds:g} s",
+            ["system"],
+            ["documents/s", "fresh p50", "p99", "durable p50", "p99", "late p99", "errors"],
+        )
+        for name, each in self.measured.items():
+            fresh, durable = percentiles(each.freshness), percentiles(each.acknowledged)
+            late = percentiles(each.late)["p99_ms"]
+            shown = [fresh["p50_ms"], fresh["p99_ms"], durable["p50_ms"], durable["p99_ms"], late]
+            errors = should_be_zero(each.errors.total())
+            table.add_row(name, f"{each.fill_per_s:,.0f}", *map(_shown, shown), errors)
+        table.caption = Text("\n".join(self._notes()))
+        return table
+
+    def _notes(self) -> list[str]:
+        """Return what the figures mean, and what makes them doubtful."""
+        notes = [NOTE, f"To append 4 KiB and wait for the disk takes {self.sync_ms:.2f} ms here."]
+        if self.wanted.rate and (count := len(self.ours.freshness)) < ENOUGH_FOR_P99:
+            notes.append(
+                f"A p99 is steady from {ENOUGH_FOR_P99:,} latencies on; here are {count:,}: give "
+                "more --seconds."
+            )
+        if (late := percentiles(self.ours.late)["p99_ms"]) > LATE_MS:
+            notes.append(
+                f"The load itself was late by {late:.1f} ms (p99): the machine has other work, and "
+                "the latencies are also its."
+            )
+        for name, each in self.peers.items():
+            if each.skipped:
+                notes.append(f"{name}: {each.skipped}")
+                continue
+            commit = [each.figures.get(f"commit_{p}_ms", nan) for p in ("p50", "p99")]
+            behind = each.figures.get("behind_s", 0.0)
+            notes.append(
+                f"{name}: a commit alone takes {commit[0]:.1f} ms (p50), {commit[1]:.1f} ms (p99)"
+                + (
+                    f"; it was {behind:.1f} s behind at the end, so its latencies grow with "
+                    "--seconds"
+                    if behind > BEHIND_S
+                    else ""
+                )
+            )
+        return notes
+
+    def _queries(self) -> Table:
+        table = new_table("Queries: p50, p99 in ms", ["form", "queries"], list(self.measured))
+        for kind in KINDS:
+            if kind in self.ours.queries:
+                figures = [
+                    percentiles(each.queries.get(kind, ())) for each in self.measured.values()
+                ]
+                table.add_row(
+                    kind,
+                    f"{len(self.ours.queries[kind]):,}",
+                    *(f"{_shown(f['p50_ms'])}, {_shown(f['p99_ms'])}" for f in figures),
+                )
+        return table
+
+    def _processes(self) -> Table:
+        table = new_table("Processes", ["process"], ["cores busy", "memory, MiB"])
+        for system, each in self.measured.items():
+            for name, mib in each.memory_mib.items():
+                shown = f"{system}: {name}" if name != system else name
+                table.add_row(shown, f"{each.cores.get(name, nan):.2f}", f"{mib:.0f}")
+        figures = self.ours.figures
+        per_posting = bytes_per_posting(figures)
+        if per_posting is not None:
+            plain = figures["postings_bytes_without_positions"] / figures["postings"]
+            table.caption = Text(
+                f"{per_posting:.2f} bytes a posting in segments, {plain:.2f} without positions"
+            )
+        return table
+
+
+def measure_services(
+    wanted: Wanted, load: Load, nodes: int, searchers: int, compare: bool, console: Console
+) -> Services:
+    """Put the load on a service, then on each of its peers, one after the other."""
+    sync = sync_ms()
+    ours = measure_service(load, nodes, searchers, console)
+    peers = {}
+    for name in PEERS if compare else ():
+        peers[name] = measure_peer(name, load)
+        console.print(f"{name}: {line_of(peers[name])}", highlight=False, markup=False)
+    return Services(wanted, nodes, searchers, ours, peers, sync)
 
 
 def measure_service(load: Load, nodes: int, searchers: int, console: Console) -> Observed:
@@ -38,12 +207,12 @@ def measure_service(load: Load, nodes: int, searchers: int, console: Console) ->
     observed.cores = {
         name: (seconds - before.get(name, 0.0)) / (ended - began) for name, seconds in after.items()
     }
-    console.print(told_of(observed), highlight=False)
+    console.print(line_of(observed), highlight=False)
     return observed
 
 
 def summed(figures: dict[str, dict[str, float]]) -> dict[str, float]:
-    """The figures of all shards together."""
+    """Return the figures of all shards together."""
     found = dict.fromkeys((*SUMMED, "postings_bytes_without_positions"), 0.0)
     for part in figures.values():
         if "postings" in part:
@@ -54,10 +223,81 @@ def summed(figures: dict[str, dict[str, float]]) -> dict[str, float]:
     return found
 
 
-def told_of(observed: Observed) -> str:
-    """What a line says of a system."""
+def bytes_per_posting(figures: Mapping[str, float]) -> float | None:
+    """Return the figure of all segments; None if all is in memory still."""
+    postings = figures.get("postings", 0)
+    return figures["postings_bytes"] / postings if postings else None
+
+
+def line_of(observed: Observed) -> str:
+    """Return the line of a system."""
     if observed.skipped:
         return observed.skipped
     fresh = percentiles(observed.freshness)
-    told = f"fresh p50 {fresh['p50_ms']:.2f} ms, p99 {fresh['p99_ms']:.2f} ms"
-    return f"{told}, {counted(observed.errors.total(), 'error')}"
+    errors = counted(observed.errors.total(), "error")
+    return f"fresh p50 {fresh['p50_ms']:.2f} ms, p99 {fresh['p99_ms']:.2f} ms, {errors}"
+
+
+def draw_services(services: Services, path: Path) -> None:
+    """Draw freshness over percentiles, and p50 to p99 of each form of query, for all systems."""
+    shown = services.measured
+    figure = new_figure(11.0, 4.8)
+    left, right = figure.subplots(1, 2)
+    colours = dict(zip(shown, COLOURS, strict=False))
+    freshness = {name: each.freshness for name, each in shown.items() if each.freshness}
+    for name, values in freshness.items():
+        draw_over_percentiles(left, values, color=colours[name], linewidth=1.7, label=name)
+    left.set_title(f"freshness at {services.wanted.rate:g} documents a second")
+    left.set_xlabel("percentile of the documents")
+    left.set_ylabel("ms from the due time until found")
+    if freshness:
+        mark_percentiles(left, max(map(len, freshness.values())))
+        plain_log_scale(left)
+        left.legend(frameon=False)
+    dress_curves(left)
+    bars = [
+        Bar(kind, name, Spread(found["p50_ms"], found["p50_ms"], found["p99_ms"]), colours[name])
+        for kind in KINDS
+        for name, each in shown.items()
+        if kind in each.queries
+        for found in [percentiles(each.queries[kind])]
+    ]
+    draw_bars(right, bars)
+    if bars:
+        scale_by_decades(right)
+    right.set_title(f"queries at {services.wanted.searches:g} a second: p50 to p99")
+    right.set_ylabel("ms from the due time until answered")
+    save(figure, path)
+
+
+def _shown(ms: float) -> str:
+    return "" if isnan(ms) else three_digits(ms)
+
+
+def _json(each: Observed) -> dict[str, object]:
+    if each.skipped:
+        return {"skipped": each.skipped}
+    return {
+        "freshness": _percentiles(each.freshness),
+        "durable": _percentiles(each.acknowledged),
+        "queries": {
+            kind: _percentiles(each.queries[kind]) for kind in KINDS if kind in each.queries
+        },
+        "late": _percentiles(each.late),
+        "documents_per_s": number(each.fill_per_s),
+        "errors": each.errors.total(),
+        "errors_by_kind": dict(sorted(each.errors.items())),
+        "bytes_per_posting": bytes_per_posting(each.figures),
+        "memory_mib": numbers(each.memory_mib),
+        "cores": numbers(each.cores),
+        "figures": numbers(each.figures),
+    }
+
+
+def numbers(figures: Mapping[str, float]) -> dict[str, object]:
+    """Return figures for the JSON."""
+    return {name: number(value) for name, value in figures.items()}
+
+
+def _percentiles(values: Sequence[float]) -> dict[str, object]:
+    return {**numbers(percentiles(values)), "count": len(values)}

@@ -6,18 +6,20 @@ itself says when.
 """
 
 import gc
+import os
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from itertools import accumulate
-from os import sched_yield
 from random import Random
+from statistics import median
+from tempfile import NamedTemporaryFile
 from time import perf_counter
 from typing import Protocol
 
 import psutil
 
-from driftline.bench.measuring.meter import Arrival, LatencyResult, Meter, ThroughputResult
+from driftline.bench.measuring.meter import Arrival, Meter
 from driftline.deploy.host.loop.runtime import SWITCH_S
 
 
@@ -41,7 +43,7 @@ def open_loop(
     *,
     patience_s: float = 10.0,
     settle_s: float = 0.1,
-) -> LatencyResult:
+) -> dict[str, float]:
     """Send document i `schedule_s[i]` after the start, however late the system is.
 
     Ends when all outputs have arrived, or none has for `patience_s` after the last document; then
@@ -57,12 +59,12 @@ def open_loop(
                 if remaining >= 0.001:
                     system.wait(int(remaining * 1000))
                 _take(system, meter)
-                sched_yield()  # a busy loop must not keep the measured processes from working
+                os.sched_yield()  # a busy loop must not keep the measured processes from working
             meter.handed_over(number, perf_counter(), due)
             system.send(number)
         _drain(system, meter, patience_s)
         _settle(system, meter, settle_s)
-    return meter.latency_result()
+    return meter.latency_figures()
 
 
 def closed_loop(
@@ -72,7 +74,7 @@ def closed_loop(
     *,
     patience_s: float = 10.0,
     settle_s: float = 0.1,
-) -> ThroughputResult:
+) -> dict[str, float]:
     """Send all documents as fast as possible with at most `window` of them under way."""
     documents = len(meter.expected)
     with undisturbed():
@@ -89,7 +91,7 @@ def closed_loop(
                 system.wait(100)
         cores = (cpu_seconds() - cpu) / (perf_counter() - wall)
         _settle(system, meter, settle_s)
-    return meter.throughput_result(cores)
+    return meter.throughput_figures(cores)
 
 
 def _take(system: System, meter: Meter) -> bool:
@@ -158,3 +160,16 @@ def cpu_seconds() -> float:
             continue
         total += times.user + times.system + times.children_user + times.children_system
     return total
+
+
+def sync_ms() -> float:
+    """Return the median time in ms to append 4 KiB to a file of the benchmark and sync it."""
+
+    def write_ms(file: int) -> float:
+        start = perf_counter()
+        os.write(file, b"x" * 4096)
+        os.fdatasync(file)
+        return 1000 * (perf_counter() - start)
+
+    with NamedTemporaryFile(prefix="driftline-bench-") as file:
+        return median(write_ms(file.fileno()) for _ in range(50))

@@ -22,7 +22,6 @@ Cost: one set update for each message of outputs; a document that is complete ho
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
 
 Arrival = tuple[int, Sequence[object], float]
@@ -39,30 +38,6 @@ class Sent(NamedTuple):
     lost: int  # outputs that are missing
     duplicated: int  # outputs that arrived again
     warmup: bool
-
-
-@dataclass(frozen=True, slots=True)
-class LatencyResult:
-    """The figures of an open-loop run, without its warm-up."""
-
-    documents: int  # with a latency: complete, with a word, after the warm-up
-    latency: dict[str, float]  # see `percentiles`
-    lateness: dict[str, float]  # of the producer against its schedule
-    lost: int
-    duplicated: int
-    latencies_ms: Sequence[float] = ()  # of which `latency` has the percentiles
-    lateness_ms: Sequence[float] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class ThroughputResult:
-    """The figures of a closed-loop run, from the first hand-over to the last output."""
-
-    documents_per_s: float
-    outputs_per_s: float
-    cpu_cores: float  # busy cores on average, all processes together
-    lost: int
-    duplicated: int
 
 
 class Meter:
@@ -155,29 +130,36 @@ class Meter:
         pairs = zip(self._sent_s, self._due_s, strict=True)
         return [1000 * (sent - due) for sent, due in list(pairs)[self.warmup :]]
 
-    def latency_result(self) -> LatencyResult:
-        """Statistics of an open-loop run."""
-        latencies, lateness = self.latencies_ms(), self.lateness_ms()
-        return LatencyResult(
-            documents=len(latencies),
-            latency=percentiles(latencies),
-            lateness=percentiles(lateness),
-            lost=self.lost,
-            duplicated=self.duplicated,
-            latencies_ms=latencies,
-            lateness_ms=lateness,
-        )
+    def latency_figures(self) -> dict[str, float]:
+        """Return the figures of an open-loop run, without its warm-up.
 
-    def throughput_result(self, cpu_cores: float) -> ThroughputResult:
-        """Statistics of a closed-loop run."""
+        The percentiles of the latency; those of the producer's lateness as `late_p99_ms` and
+        `late_max_ms`; the number of `latencies`, of complete documents that have a word; and the
+        numbers of `lost` and `duplicated` outputs.
+        """
+        latencies, late = self.latencies_ms(), percentiles(self.lateness_ms())
+        return {
+            **percentiles(latencies),
+            "late_p99_ms": late["p99_ms"],
+            "late_max_ms": late["max_ms"],
+            "latencies": len(latencies),
+            "lost": self.lost,
+            "duplicated": self.duplicated,
+        }
+
+    def throughput_figures(self, cpu_cores: float) -> dict[str, float]:
+        """Return the figures of a closed-loop run, from the first hand-over to the last output.
+
+        `cpu_cores`: busy cores on average, all processes together.
+        """
         elapsed = self.last_arrival_s - self.first_sent_s
-        return ThroughputResult(
-            documents_per_s=self.complete / elapsed if elapsed > 0 else 0.0,
-            outputs_per_s=self.outputs / elapsed if elapsed > 0 else 0.0,
-            cpu_cores=cpu_cores,
-            lost=self.lost,
-            duplicated=self.duplicated,
-        )
+        return {
+            "documents_per_s": self.complete / elapsed if elapsed > 0 else 0.0,
+            "outputs_per_s": self.outputs / elapsed if elapsed > 0 else 0.0,
+            "cpu_cores": cpu_cores,
+            "lost": self.lost,
+            "duplicated": self.duplicated,
+        }
 
     def validate(self) -> None:
         """Check the invariants; for tests."""

@@ -11,6 +11,7 @@ from __future__ import annotations
 import http.client
 import json
 import select
+import socket
 from collections import deque
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -22,16 +23,16 @@ from urllib.parse import quote, urlsplit
 from urllib.request import urlopen
 
 from driftline.bench.measuring.corpus import Documents
-from driftline.bench.measuring.http import Client
 from driftline.bench.measuring.load import LIMIT, Arriving, Asked, Load, Observed
 from driftline.bench.measuring.loops import undisturbed
-from driftline.bench.measuring.queries import Query
 from driftline.engine.errors import Unavailable
 
 BLOCK_BYTES = 1 << 16
 """Lines of a bulk are sent in blocks of this size."""
 
 FILLS_WITHIN_S = 600.0
+
+READ_BYTES = 1 << 16
 
 CONNECTIONS_MAX = 500
 """A request that is due waits for one of these: `select` takes 1,024 files at most."""
@@ -97,6 +98,84 @@ def drive(url: str, load: Load, observed: Observed, sample: Callable[[], None]) 
         _Drive(url, load, observed).all(sample)
 
 
+class Client:
+    """A client of HTTP/1.1, as small as it can be: what the load costs is measured, too.
+
+    It is one connection to one server, for one request after the other, which is opened again after
+    the server has closed it. To send and to take the answer are two steps, so that one thread can
+    have many clients. Answers have a length; streams are not for this client. Precondition of all
+    methods but `send`: a request was sent.
+    """
+
+    def __init__(self, url: str) -> None:
+        found = urlsplit(url)
+        self._to = found.hostname or "127.0.0.1", found.port or 80
+        self._head = f"Host: {found.netloc}\r\n"
+        self._socket: socket.socket | None = None
+        self._come = b""
+        """What has come of an answer."""
+
+    def send(self, method: str, path: str, body: bytes = b"") -> None:
+        """Send a request. Raises OSError."""
+        length = f"Content-Length: {len(body)}\r\n" if body else ""
+        head = f"{method} {path} HTTP/1.1\r\n{self._head}{length}\r\n"
+        self._come = b""
+        try:
+            self._connection().sendall(head.encode() + body)
+        except OSError:
+            self.close()
+            raise
+
+    def fileno(self) -> int:
+        """What can be read once something of the answer has come."""
+        assert self._socket is not None
+        return self._socket.fileno()
+
+    def take(self) -> tuple[int, bytes] | None:
+        """Wait for more of the answer. Returns its status and body once it is whole.
+
+        Raises OSError.
+        """
+        assert self._socket is not None
+        try:
+            data = self._socket.recv(READ_BYTES)
+            if not data:
+                raise ConnectionError("the server has closed the connection")
+            self._come += data
+            return _answer_in(self._come)
+        except OSError:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        """Close the connection."""
+        if self._socket is not None:
+            self._socket.close()
+            self._socket = None
+
+    def _connection(self) -> socket.socket:
+        if self._socket is not None and select.select([self._socket], [], [], 0)[0]:
+            self.close()  # nothing was asked: the server has closed it
+        if self._socket is None:
+            self._socket = socket.create_connection(self._to)
+            self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        return self._socket
+
+
+def _answer_in(data: bytes) -> tuple[int, bytes] | None:
+    end = data.find(b"\r\n\r\n")
+    if end < 0:
+        return None
+    head = data[:end].lower()
+    at = head.find(b"\r\ncontent-length:")
+    if at < 0:
+        raise ConnectionError("an answer has no length")
+    size = end + 4 + int(head[at + 17 :].split(b"\r\n", 1)[0])
+    if len(data) < size:
+        return None
+    return int(head.split(b" ", 2)[1]), data[end + 4 : size]
+
+
 Asking = Generator[tuple[str, str, bytes], tuple[int, bytes], None]
 """Requests, each asked once the one before is answered: (method, path, body) -> (status, body).
 OSError is thrown into it if there is no answer."""
@@ -122,8 +201,7 @@ class _Drive:
         load = self._load
         bodies = [json.dumps({"text": each.text}).encode() for each in load.arriving]
         paths = [
-            f"/search?q={quote(written(each.query))}&limit={LIMIT}&snippets=0"
-            for each in load.asked
+            f"/search?q={quote(each.query.text())}&limit={LIMIT}&snippets=0" for each in load.asked
         ]
         due: list[tuple[float, Asking]] = [
             *((each.due_s, self._put(each, body))
@@ -231,10 +309,3 @@ class _Drive:
 def _later(pause_s: float, call: Callable[[], None]) -> None:
     sleep(pause_s)
     call()
-
-
-def written(query: Query) -> str:
-    """A query in the language of Driftline."""
-    if query.kind == "phrase":
-        return '"' + " ".join(query.words) + '"'
-    return (" OR " if query.kind.startswith("union") else " ").join(query.words)

@@ -5,9 +5,6 @@ after a crash, and an output has arrived once it is decoded. Durable: a document
 before its outputs leave, and an output has arrived once it is on the disk. Ends are the same for
 all cases that are compared; the state of the nodes is durable as the policy demands.
 
-The processes of Driftline speak by `ipc://`, or by `tcp://` on the loopback of this machine, with
-keys (CURVE) or without: a case of memory ends for each transport.
-
 Spark checkpoints every batch, so it has no interval.
 
     >>> [str(case) for case in cases(["exactly-once"], [50, 500])]
@@ -15,23 +12,20 @@ Spark checkpoints every batch, so it has no interval.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from driftline.engine.policy import POLICIES, SnapshotCut
 
 FLOOR = "floor"
 """The job without an engine."""
 
+BASELINE = "none"
+"""Driftline without guarantees: the cost of the other policies is measured against it."""
+
 MICRO_BATCH = "micro-batch"
-REAL_TIME = "micro-batch, real-time"
-"""The same flow on Spark, with either of its triggers; MICRO_BATCH on a command line means both."""
+"""The same flow on Spark."""
 
 CHOICES = (*POLICIES, MICRO_BATCH)
-
-IPC, TCP, TCP_CURVE = "ipc", "tcp", "tcp-curve"
-
-TRANSPORTS = (IPC, TCP, TCP_CURVE)
-"""How processes speak; the last one with the keys that it has between hosts."""
 
 WITHOUT_INTERVAL = (SnapshotCut.NONE, SnapshotCut.PRODUCTIONS)
 """Cuts of policies without checkpoints, or with one in each turn: they have no interval."""
@@ -44,16 +38,10 @@ class Case:
     policy: str
     checkpoint_ms: int | None
     durable: bool = False
-    transport: str = IPC
 
     def __str__(self) -> str:
         every = "" if self.checkpoint_ms is None else f", checkpoint every {self.checkpoint_ms} ms"
-        return self.name + every + (", durable ends" if self.durable else "")
-
-    @property
-    def name(self) -> str:
-        """The policy, and the transport if it is another than usual."""
-        return self.policy if self.transport == IPC else f"{self.policy}, {self.transport}"
+        return self.policy + every + (", durable ends" if self.durable else "")
 
     @property
     def is_floor(self) -> bool:
@@ -61,45 +49,39 @@ class Case:
         return self.policy == FLOOR
 
     @property
-    def micro_batch(self) -> bool:
+    def is_micro_batch(self) -> bool:
         """Whether the case runs on Spark."""
-        return self.policy in (MICRO_BATCH, REAL_TIME)
+        return self.policy == MICRO_BATCH
 
     @property
     def keeps(self) -> list[str]:
         """What survives a crash of all processes: `inputs`, `state`, `outputs`, or none of them."""
         policy = POLICIES.get(self.policy)
-        has_state = self.micro_batch or (policy is not None and policy.cut is not SnapshotCut.NONE)
+        has_state = policy.cut is not SnapshotCut.NONE if policy else self.is_micro_batch
         parts = {"inputs": self.durable, "state": has_state, "outputs": self.durable}
         return [name for name, is_kept in parts.items() if is_kept]
 
 
 def cases(
-    policies: Sequence[str],
-    checkpoints_ms: Sequence[int],
-    durable_ms: int | None = None,
-    transports: Sequence[str] = (IPC,),
+    policies: Sequence[str], checkpoints_ms: Sequence[int], durable_ms: int | None = None
 ) -> list[Case]:
-    """The floor, policies without an interval, the others with every interval, then Spark.
+    """Return the floor, policies without an interval, the others with every interval, then Spark.
 
     `durable_ms`: then come all but Spark with durable ends, with this interval only; None: they do
-    not. `transports`: each policy has a row for each of them, but with durable ends.
+    not.
     """
     ours = [name for name in policies if name in POLICIES]
     without = [name for name in ours if POLICIES[name].cut in WITHOUT_INTERVAL]
 
-    def with_ends(
-        intervals_ms: Sequence[int], durable: bool, by: Sequence[str] = (IPC,)
-    ) -> list[Case]:
-        found = [
+    def with_ends(intervals_ms: Sequence[int], durable: bool) -> list[Case]:
+        return [
+            Case(FLOOR, None, durable),
             *(Case(name, None, durable) for name in without),
             *(Case(n, ms, durable) for ms in intervals_ms for n in ours if n not in without),
         ]
-        each = [replace(case, transport=transport) for case in found for transport in by]
-        return [Case(FLOOR, None, durable), *each]
 
     return [
-        *with_ends(checkpoints_ms, durable=False, by=transports),
-        *(Case(name, None) for name in (MICRO_BATCH, REAL_TIME) if MICRO_BATCH in policies),
+        *with_ends(checkpoints_ms, durable=False),
+        *([Case(MICRO_BATCH, None)] if MICRO_BATCH in policies else []),
         *(with_ends([durable_ms], durable=True) if durable_ms is not None else ()),
     ]

@@ -1,45 +1,66 @@
 """Driftline as a measured system: the inverted index on a local cluster.
 
 This process has the front and measures, like the server in the paper's experiments (section VI-A).
-Where documents come from and outputs go is a matter of `ends`.
+`Engine` has its documents, and the consumer of its outputs, in this process and in memory.
+`DurableEngine` has what a run with producers has: `ReceivedSource` and its input log at the front,
+and JSON lines at the consumer, which is a process of its own (`engine_consumer`), so that writing
+takes no time of the producer.
 """
 
 from __future__ import annotations
 
 import logging
 import shutil
+import subprocess
 import tempfile
 from collections import Counter
-from dataclasses import replace
+from collections.abc import Iterator
 from math import inf
 from pathlib import Path
-from time import monotonic
+from time import monotonic, perf_counter, time_ns
+
+import zmq
 
 from driftline.bench.measuring.corpus import Documents
 from driftline.bench.measuring.meter import Arrival
-from driftline.bench.systems.cases import IPC
-from driftline.bench.systems.ends import DurableEnds, Ends, MemoryEnds
-from driftline.bench.systems.network import networks
-from driftline.bench.systems.running import Running
+from driftline.bench.systems.engine_consumer import words_by_document
+from driftline.bench.systems.processes import (
+    READY,
+    Context,
+    Running,
+    inbox,
+    start_module,
+    unpack_stored,
+)
 from driftline.deploy.host.children.supervisor import LocalCluster
 from driftline.deploy.host.config import ProcessConfig
 from driftline.deploy.host.loop.runtime import Runtime
 from driftline.deploy.host.process import new_id
+from driftline.deploy.parties.consumer import ConsumerServer
 from driftline.deploy.parties.front import Front
+from driftline.deploy.parties.receiver import Receiver
 from driftline.deploy.parties.watch import Watch
 from driftline.deploy.parties.window import WINDOW
-from driftline.engine.errors import Unavailable
+from driftline.engine.errors import MalformedMessage, Unavailable
 from driftline.engine.flow.loading import load_flow
 from driftline.engine.flow.plan import plan
-from driftline.engine.policy import policy
+from driftline.engine.policy import Output, policy
+from driftline.engine.sinks.consumer import NO_BUNDLE, Last
+from driftline.engine.sources import BadRecord, LiveSource, QueueSource
+from driftline.engine.sources.logs.inputlog import InputLog
+from driftline.engine.sources.logs.received import Receipt, ReceivedSource
+from driftline.engine.wire.messages import Bundle, Message
 
 FLOW = "driftline.index"
 
+PRODUCER = "bench"
+
 START_S = 30.0
+"""Seconds that the cluster, and a consumer process, may take to start."""
 
 
 class Engine(Running):
-    """A running cluster with its producer and its consumer."""
+    """A running cluster with its producer and its consumer, both in memory."""
 
     def __init__(
         self,
@@ -49,58 +70,61 @@ class Engine(Running):
         nodes: int = 2,
         ordering: str = "speculative",
         checkpoint_s: float = 1.0,
-        durable: bool = False,
         spares: int = 0,
         log_level: int = logging.WARNING,
-        transport: str = IPC,
     ) -> None:
         self.documents = documents
+        self.numbers = {document: number for number, (document, _) in enumerate(documents)}
+        """Id -> number of a document."""
+        self.arrivals: list[Arrival] = []
+        """The outputs that have arrived and that the meter has not taken."""
         self.directory = Path(tempfile.mkdtemp(prefix="driftline-bench-"))
-        sockets = self.directory / "sockets"
-        sockets.mkdir()
+        self.sockets = self.directory / "sockets"
+        self.sockets.mkdir()
+        self.policy = policy(policy_name, ordering)
         flow_plan = plan(load_flow(FLOW))
-        of_nodes, of_ends = networks(transport, self.directory)
-        config = ProcessConfig(
+        self.config = ProcessConfig(
             flow=FLOW,
             nodes=nodes,
             policy=policy_name,
             ordering=ordering,
             checkpoint_s=checkpoint_s,
             state=str(self.directory / "state"),
-            sockets=str(sockets),
+            sockets=str(self.sockets),
             identity=flow_plan.identity(),
             run="bench",
             dead_letters=False,
             log_level=log_level,
-            network=of_nodes,
         )
-        here = replace(config, network=of_ends)
-        chosen = policy(policy_name, ordering)
-        self.ends: Ends = (
-            DurableEnds(documents, chosen, sockets, FLOW) if durable else MemoryEnds(documents)
-        )
-        self.runtime = Runtime(transport=here.transport())
+        self.runtime = Runtime(transport=self.config.transport())
+        source = self.open_source()
         self.front = Front(
-            0,
-            nodes,
-            flow_plan,
-            chosen,
-            self.ends.source,
-            new_id,
-            process="bench",
-            run=config.run,
-            window=WINDOW,
-        )
-        self.front.address = self.runtime.add(self.front, here.inbox("front-0"))
-        self.front.addresses["master"] = config.address("master")
-        self.ends.attach(self.runtime, here)
+            0, nodes, flow_plan, self.policy, source, new_id,
+            process="bench", run=self.config.run, window=WINDOW,
+        )  # fmt: skip
+        self.front.address = self.runtime.add(self.front, self.config.inbox("front-0"))
+        self.front.addresses["master"] = self.config.address("master")
+        self.attach()
         self.watch = Watch(every_s=inf)
-        self.watch.address = self.runtime.add(self.watch, here.inbox("watch"))
-        self.cluster = LocalCluster(config, spares)
+        self.watch.address = self.runtime.add(self.watch, self.config.inbox("watch"))
+        self.cluster = LocalCluster(self.config, spares)
+
+    def open_source(self) -> LiveSource:
+        """Return the source of the front."""
+        self._queue = QueueSource("documents")
+        return self._queue
+
+    def attach(self) -> None:
+        """Take part in the runtime, whose first party is the front: serve the nodes' outputs."""
+        consumer = CountingConsumer(self.numbers, self.arrivals)
+        self.runtime.add(ConsumerServer(lambda barrier: consumer), self.config.inbox("consumer"))
+
+    def put(self, record: object) -> None:
+        """Give a record to the source; the front takes it in its next turn."""
+        self._queue.put(record)
 
     def start(self) -> None:
         """Start the cluster. Raises Unavailable if it has not started within START_S."""
-        self.ends.start()
         self.cluster.__enter__()
         deadline = monotonic() + START_S
         while not self.front.incarnation:
@@ -116,24 +140,20 @@ class Engine(Running):
         self.front.turn()
         self.runtime.flush(self.front)
 
-    def put(self, record: object) -> None:
-        """Give a record to the source; the front takes it in its next turn."""
-        self.ends.put(record, self.runtime)
-
     def receive(self) -> list[Arrival]:
-        """The outputs that have arrived since the last call."""
+        """Return the outputs that have arrived since the last call."""
         self.runtime.step(more=True)
-        arrivals = self.ends.arrivals.copy()
-        self.ends.arrivals.clear()
+        arrivals = self.arrivals.copy()
+        self.arrivals.clear()
         return arrivals
 
     def wait(self, timeout_ms: int) -> None:
         """Sleep until an output has arrived, but no longer than `timeout_ms`."""
-        if not self.ends.arrivals:
+        if not self.arrivals:
             self.runtime.step(wait_s=timeout_ms / 1000)
 
     def figures(self) -> dict[str, int]:
-        """The sums of the nodes' figures, by name."""
+        """Return the sums of the nodes' figures, by name."""
         nodes = {n: a for n, a in self.front.addresses.items() if n.startswith("node-")}
         self.watch.reports.clear()
         self.watch.addresses.update(nodes)
@@ -150,5 +170,113 @@ class Engine(Running):
         """End the cluster and remove its files. May be called any number of times."""
         self.cluster.stop(wait_s=0.0)
         self.runtime.close(linger_ms=0)
-        self.ends.close()
         shutil.rmtree(self.directory, ignore_errors=True)
+
+
+class CountingConsumer:
+    """Collects the arrivals of outputs for the meter; the last bundles are in memory."""
+
+    def __init__(self, numbers: dict[str, int], arrivals: list[Arrival]) -> None:
+        self._numbers, self._arrivals = numbers, arrivals
+        self._last: dict[str, Last] = {}
+
+    def deliver(self, bundle: Bundle) -> None:
+        """Add an arrival for each document in a bundle, then remember the bundle."""
+        for document, words in words_by_document(bundle):
+            self._arrivals.append((self._numbers[document], words, perf_counter()))
+        self._last[bundle.barrier] = Last(bundle.t_last, bundle.checksum, bundle.blobs)
+
+    def last(self, barrier: str, groups: tuple[int, int]) -> Last:
+        """Return the last bundle of a barrier."""
+        return self._last.get(barrier, NO_BUNDLE)
+
+    def close(self) -> None:
+        """Do nothing: there is nothing to release."""
+
+
+class DurableEngine(Engine):
+    """A running cluster with an input log, and a consumer process that writes JSON lines."""
+
+    def open_source(self) -> LiveSource:
+        """Return the source of the front, on an input log."""
+        self._log = InputLog(self.sockets / "input-0", FLOW)
+        kind = DurableFirstSource if self.policy.output is Output.AT_ONCE else ReceivedSource
+        self._received = kind(self._log, lambda: time_ns() // 1000)
+        self._writer = _Writer(self._received, name="intake")
+        self._sent = 0
+        self._context: Context = zmq.Context()
+        self._stored = inbox(self._context, self.sockets, "arrivals")
+        self._process: subprocess.Popen[bytes] | None = None
+        return self._received
+
+    def attach(self) -> None:
+        """Write the log in the runtime's thread, and wake its loop when outputs are durable."""
+        self.runtime.watch(
+            self._writer, self._stored, self._drain, lambda: True, self._log.carry_out
+        )
+
+    def put(self, record: object) -> None:
+        """Give a record to the source, and begin to write it unless a write is under way."""
+        self._sent += 1
+        receipt = self._received.receive(PRODUCER, self._sent, record)
+        assert receipt is Receipt.TAKEN, receipt
+        self._writer.turn()
+        self.runtime.flush(self._writer)
+
+    def start(self) -> None:
+        """Start the consumer, then the cluster. Raises Unavailable."""
+        module = "driftline.bench.systems.engine_consumer"
+        self._process = start_module(module, (self.sockets, FLOW))
+        deadline = monotonic() + START_S
+        while not self._stored.poll(100):
+            if monotonic() > deadline or self._process.poll() is not None:
+                raise Unavailable("the consumer did not start; its own messages are above")
+        assert self._stored.recv() == READY
+        super().start()
+
+    def close(self) -> None:
+        """End the cluster and the consumer, and remove all files."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+        super().close()
+        self._context.destroy(linger=0)
+        self._log.close()
+
+    def _drain(self) -> None:
+        while self._stored.poll(0):
+            for document, words, at in unpack_stored(self._stored.recv()):
+                self.arrivals.append((self.numbers[document], words, at))
+
+
+class DurableFirstSource(ReceivedSource):
+    """Gives a record only once the log has it.
+
+    For policies whose outputs leave at once: nothing else would keep an output from leaving before
+    its input is durable.
+    """
+
+    _held: int | None = None
+    """The time of the record that the reader waits for."""
+
+    def read(self, start: int) -> Iterator[tuple[int, object] | BadRecord | None]:
+        for record in self.entries(start):
+            while isinstance(record, tuple) and record[0] >= self.durable:
+                self._held = record[0]
+                yield None
+            self._held = None
+            yield record
+
+    def move_to(self, time: int) -> int:
+        moved = super().move_to(time)
+        return moved if self._held is None else min(moved, self._held)
+
+
+class _Writer(Receiver):
+    """Has groups of records written to the log; the records come by `put`, not by messages."""
+
+    def handle(self, sender: str, message: Message) -> None:
+        raise MalformedMessage(f"{type(message).__name__} is not for the writer of a log")
+
+    def channel_lost(self, sender: str) -> None:
+        """Do nothing: there are no channels."""

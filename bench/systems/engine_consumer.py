@@ -1,8 +1,7 @@
 """The durable consumer of a measured Driftline, a process of its own.
 
-`bench.systems.ends` starts it with arguments DIRECTORY FLOW. It stores the outputs of all nodes as
-JSON lines, bundle by bundle, as a run does, and then tells the producer's process that they are
-durable.
+Its arguments are DIRECTORY FLOW. It stores the outputs of all nodes as JSON lines, bundle by
+bundle, as a run does, and then reports to the producer's process that they are durable.
 """
 
 from __future__ import annotations
@@ -12,36 +11,56 @@ import os
 import sys
 import threading
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from itertools import groupby
 from pathlib import Path
 from queue import SimpleQueue
 from time import perf_counter
 
 import zmq
 
-from driftline.bench.systems.consumers import words_by_document
-from driftline.bench.systems.sockets import ORPHAN_CHECK_MS, READY, address, open_socket, pack_told
+from driftline.bench.systems.processes import (
+    READY,
+    Context,
+    inbox,
+    messages,
+    open_socket,
+    outbox,
+    pack_stored,
+)
 from driftline.deploy.host.loop.runtime import SWITCH_S
 from driftline.deploy.parties.consumer import ConsumerServer
 from driftline.engine.flow.loading import load_flow
 from driftline.engine.sinks.consumer import Consumer, Last
 from driftline.engine.sinks.jsonl import JsonLinesConsumer
+from driftline.engine.wire.bundles import payload_columns
 from driftline.engine.wire.messages import Bundle, decode
 
 
-class TellingConsumer:
-    """Stores bundles in another consumer, and tells the producer's process of them."""
+def words_by_document(bundle: Bundle) -> Iterator[tuple[str, Sequence[object]]]:
+    """Return (id, words) of the changes in a bundle; an id comes again if its changes are apart."""
+    for blob in bundle.blobs:
+        words, ids, _, _ = payload_columns(blob, 4)
+        start = 0
+        for document, outputs in groupby(ids):  # several documents under policies without order
+            end = start + len(list(outputs))
+            yield str(document), words[start:end]
+            start = end
+
+
+class ReportingConsumer:
+    """Stores bundles in another consumer, and reports them to the producer's process."""
 
     def __init__(self, store: Consumer, producer: zmq.Socket[bytes]) -> None:
         self._store = store
         self._producer = producer
 
     def deliver(self, bundle: Bundle) -> None:
-        """Store a bundle, then tell of it."""
+        """Store a bundle, then report it."""
         self._store.deliver(bundle)
         now = perf_counter()
-        told = [(document, words, now) for document, words in words_by_document(bundle)]
-        self._producer.send(pack_told(told))
+        stored = [(document, words, now) for document, words in words_by_document(bundle)]
+        self._producer.send(pack_stored(stored))
 
     def last(self, barrier: str, groups: tuple[int, int]) -> Last:
         """The last bundle that is stored."""
@@ -58,9 +77,7 @@ class Desk(threading.Thread):
     In a run each node has its own consumer: none waits for what another one writes.
     """
 
-    def __init__(
-        self, context: zmq.Context[zmq.Socket[bytes]], make: Callable[[str], Consumer]
-    ) -> None:
+    def __init__(self, context: Context, make: Callable[[str], Consumer]) -> None:
         super().__init__(daemon=True)
         self.inbox: SimpleQueue[bytes] = SimpleQueue()
         self._context = context
@@ -90,29 +107,20 @@ class Desk(threading.Thread):
 def main() -> None:
     """Entry point of the process: serve until the parent process is gone, or kills this one."""
     directory, flow = Path(sys.argv[1]), load_flow(sys.argv[2])
-    context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
+    context: Context = zmq.Context()
 
     def consumer(barrier: str) -> Consumer:
-        producer = open_socket(context, zmq.PUSH)  # of the desk's thread alone
-        producer.connect(address(directory, "arrivals"))
+        producer = outbox(context, directory, "arrivals")  # of the desk's thread alone
         store = JsonLinesConsumer(directory / "outputs", barrier, flow, "bench")
-        return TellingConsumer(store, producer)
+        return ReportingConsumer(store, producer)
 
-    inbox = open_socket(context, zmq.PULL)
-    inbox.rcvtimeo = ORPHAN_CHECK_MS
-    inbox.bind(address(directory, "consumer"))
-    ready = open_socket(context, zmq.PUSH)
-    ready.connect(address(directory, "arrivals"))
+    bundles = inbox(context, directory, "consumer")
+    ready = outbox(context, directory, "arrivals")  # kept: closing it would drop the message
     ready.send(READY)
     gc.disable()  # as the runtime of a node, in whose process the consumer of a run is
     sys.setswitchinterval(SWITCH_S)
     desks: dict[str, Desk] = {}
-    parent = os.getppid()
-    while os.getppid() == parent:
-        try:
-            message = inbox.recv()
-        except zmq.Again:
-            continue
+    for message in messages(bundles):
         header, _ = decode(message)
         if header.sender not in desks:
             desks[header.sender] = Desk(context, consumer)

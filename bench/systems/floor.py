@@ -2,19 +2,24 @@
 
 The difference between an engine's figures and these is the cost of the engine. This process is the
 producer and the consumer, as in every other run of the benchmark; the workers are other processes
-(`floor_worker`), and all communicate by ZeroMQ over Unix sockets:
+(`floor_processes`), and all communicate by ZeroMQ over Unix sockets:
 
     producer --(id, text)--> worker k mod n --share per worker--> owner --changes--> consumer
 
 A document is one message, each of its shares another, the changes of each share another. Nothing is
-stored, acknowledged or ordered. With durable ends (`durable_floor`), documents and changes are
-stored, and nothing else.
+stored, acknowledged or ordered. With durable ends, documents and changes are stored, and nothing
+else.
 """
 
+from __future__ import annotations
+
+import os
 import subprocess
 import tempfile
+import threading
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from queue import Empty, SimpleQueue
 from time import monotonic, perf_counter
 from typing import cast
 
@@ -23,9 +28,17 @@ import zmq
 
 from driftline.bench.measuring.corpus import Documents
 from driftline.bench.measuring.meter import Arrival
-from driftline.bench.systems.floor_worker import Positions, decode
-from driftline.bench.systems.running import Running, start_module
-from driftline.bench.systems.sockets import READY, address, open_socket
+from driftline.bench.systems.floor_processes import Positions, decode
+from driftline.bench.systems.processes import (
+    READY,
+    Context,
+    Running,
+    address,
+    open_socket,
+    outbox,
+    start_module,
+    unpack_stored,
+)
 from driftline.engine.errors import Unavailable
 
 Changes = tuple[str, Sequence[str], Sequence[Positions], Sequence[int]]
@@ -48,34 +61,20 @@ class Floor(Running):
         """Id -> number of a document."""
         self._pack = msgpack.Packer(autoreset=True).pack
         self._directory = tempfile.TemporaryDirectory(prefix="floor-")
-        self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
+        self.directory = Path(self._directory.name)
+        """Where the sockets are, and all files."""
+        self._context: Context = zmq.Context()
         self._processes: list[subprocess.Popen[bytes]] = []
-        self._inboxes: list[zmq.Socket[bytes]] = []
+        self._workers: list[zmq.Socket[bytes]] = []
         self.inbox = open_socket(self._context, zmq.PULL)
-        """Where the loop hears of outputs."""
+        """Where outputs arrive."""
 
     def start(self) -> None:
         """Start the workers. Raises Unavailable if they have not started within START_S."""
-        directory = self.directory
-        self.open_inbox(directory)
+        self.open_inbox()
         for number in range(self.workers):
-            arguments = (directory, number, self.workers)
-            self.start_process("driftline.bench.systems.floor_worker", *arguments)
-            inbox = open_socket(self._context, zmq.PUSH)
-            inbox.connect(address(directory, f"worker{number}"))
-            self._inboxes.append(inbox)
-        self._await_ready()
-
-    @property
-    def directory(self) -> Path:
-        """Where the sockets are, and all files."""
-        return Path(self._directory.name)
-
-    def open_inbox(self, directory: Path) -> None:
-        """Be the consumer of the workers."""
-        self.inbox.bind(address(directory, "results"))
-
-    def _await_ready(self) -> None:
+            self.start_process("worker", number, self.workers)
+            self._workers.append(outbox(self._context, self.directory, f"worker{number}"))
         deadline = monotonic() + START_S
         ready = 0
         while ready < self.workers:
@@ -88,31 +87,36 @@ class Floor(Running):
                 assert self.inbox.recv() == READY
                 ready += 1
 
+    def open_inbox(self) -> None:
+        """Be the consumer of the workers."""
+        self.inbox.bind(address(self.directory, "results"))
+
     def send(self, number: int) -> None:
         """Hand over a document."""
         self.hand_over(number, self.packed(number))
 
     def packed(self, number: int) -> bytes:
-        """A document as a message."""
+        """Return a document as a message."""
         return cast(bytes, self._pack(self.documents[number]))
 
     def hand_over(self, number: int, message: bytes) -> None:
         """Send a document to its worker."""
-        self._inboxes[number % self.workers].send(message)
+        self._workers[number % self.workers].send(message)
 
-    def start_process(self, module: str, *arguments: object) -> None:
+    def start_process(self, kind: str, *arguments: object) -> None:
         """Start a process that ends with the system."""
-        self._processes.append(start_module(module, arguments))
+        module = "driftline.bench.systems.floor_processes"
+        self._processes.append(start_module(module, (kind, self.directory, *arguments)))
 
     def receive(self) -> list[Arrival]:
-        """The outputs that have arrived, for the meter."""
+        """Return the outputs that have arrived, for the meter."""
         numbers = self.numbers
         return [
             (numbers[document], words, perf_counter()) for document, words, _, _ in self.changes()
         ]
 
     def changes(self) -> Iterator[Changes]:
-        """The changes that have arrived, decoded; at most READ_AT_ONCE messages."""
+        """Return the changes that have arrived, decoded; at most READ_AT_ONCE messages."""
         receive = self.inbox.recv
         try:
             for _ in range(READ_AT_ONCE):
@@ -132,3 +136,75 @@ class Floor(Running):
             process.wait()
         self._context.destroy(linger=0)
         self._directory.cleanup()
+
+
+class DurableFloor(Floor):
+    """The floor with durable ends: no more than makes documents and changes durable.
+
+        producer --> file, then worker --> owner --> consumer: file, then the meter
+
+    A thread appends the documents to a file and sends them once they are on the disk; those that
+    come meanwhile are the next group, as in Driftline's input log. The consumer is a process of its
+    own, as Driftline's is, and appends what has come in the same way.
+    """
+
+    def __init__(self, documents: Documents, workers: int = 2) -> None:
+        super().__init__(documents, workers)
+        self._tasks: SimpleQueue[tuple[int, bytes] | None] = SimpleQueue()
+        self._writer = threading.Thread(target=self._write, daemon=True)
+
+    def open_inbox(self) -> None:
+        """Start the consumer, which reports what it has made durable."""
+        self.inbox.bind(address(self.directory, "arrivals"))
+        self.start_process("consumer")
+
+    def start(self) -> None:
+        """Start all. Raises Unavailable."""
+        super().start()
+        self._writer.start()
+
+    def send(self, number: int) -> None:
+        """Hand over a document: the writer sends it when it is durable."""
+        self._tasks.put((number, self.packed(number)))
+
+    def receive(self) -> list[Arrival]:
+        """Return the outputs that have become durable."""
+        numbers, arrivals = self.numbers, []
+        while self.inbox.poll(0):
+            for document, words, at in unpack_stored(self.inbox.recv()):
+                arrivals.append((numbers[document], words, at))
+        return arrivals
+
+    def close(self) -> None:
+        """End all. May be called any number of times."""
+        self._tasks.put(None)
+        if self._writer.is_alive():
+            self._writer.join(timeout=10)
+        super().close()
+
+    def _write(self) -> None:
+        """Store and send documents; only this thread uses the sockets to the workers."""
+        file = os.open(self.directory / "documents", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+        try:
+            while group := self._next_group():
+                os.write(file, b"".join([message for _, message in group]))
+                os.fdatasync(file)
+                for number, message in group:
+                    self.hand_over(number, message)
+        except zmq.ZMQError:
+            pass  # the system was closed
+        finally:
+            os.close(file)
+
+    def _next_group(self) -> list[tuple[int, bytes]]:
+        """Return all documents that wait, at least one; none at the end."""
+        group: list[tuple[int, bytes]] = []
+        task = self._tasks.get()
+        try:
+            while task is not None:
+                group.append(task)
+                task = self._tasks.get_nowait()
+        except Empty:
+            return group
+        self._tasks.put(None)  # the end comes after this group
+        return group

@@ -1,8 +1,9 @@
 """Micro-batches as a measured system: the inverted index on Spark Structured Streaming.
 
-This process is the producer and the consumer, as in every other run. Spark is another process
-(`microbatch_worker`), which reads a log and sends the outputs of each batch. Appending to the log
-never waits for Spark.
+The measuring process is the producer and the consumer, as in every other run. Spark is another
+process, which runs this module with arguments DIRECTORY CORES: it reads the documents that
+the producer appends to DIRECTORY/log, and sends the outputs of each batch. At the end of its
+standard input it ends, with Spark. Appending to the log never waits for Spark.
 
 Spark gets more time to warm up than the other systems: on entry, it runs `WARM_UP` batches over
 other documents, so that the JVM compiles the measured code before the measurement.
@@ -11,23 +12,37 @@ other documents, so that the JVM compiles the measured code before the measureme
 from __future__ import annotations
 
 import subprocess
+import sys
 import tempfile
 from collections.abc import Sequence
 from itertools import cycle, groupby, islice
 from operator import itemgetter
 from pathlib import Path
+from select import select
 from time import monotonic, perf_counter
 
 import zmq
 
 from driftline.bench.measuring.corpus import Documents, expected_outputs
 from driftline.bench.measuring.meter import Arrival
-from driftline.bench.systems.microbatch_worker import READY
-from driftline.bench.systems.running import Running, start_module
-from driftline.bench.systems.sockets import address, open_socket
+from driftline.bench.systems.processes import (
+    Context,
+    Running,
+    address,
+    open_socket,
+    outbox,
+    start_module,
+)
 from driftline.engine.errors import Unavailable
+from driftline.engine.flow.loading import load_flow
 from driftline.engine.wire.codec import pack, unpack
-from driftline.pipeline.spark.session import check_spark
+from driftline.pipeline.spark.session import session
+
+READY = "ready"
+"""Sent once the query has started. Any other message that is a text is an error of Spark."""
+
+LOOK_S = 0.5
+"""Seconds between two checks whether the query has failed."""
 
 WARM_UP = (*[1] * 30, *[20] * 5)
 """Documents of each batch of the warm-up: single documents, then documents from a queue."""
@@ -39,44 +54,32 @@ END_S = 20.0
 """Seconds that Spark may take to stop."""
 
 
-class Refused(Unavailable):
-    """Spark is not installed, does not support the query, or has failed."""
-
-
 class MicroBatch(Running):
     """The running query, with its producer and its consumer."""
 
-    def __init__(self, documents: Documents, cores: int = 2, *, real_time: bool = False) -> None:
+    def __init__(self, documents: Documents, cores: int = 2) -> None:
         self.documents = documents
         self.cores = cores
-        self.trigger = "real-time" if real_time else "micro-batch"
         self.batch = -1
         """Number of the last batch taken; a batch that comes again after a failure is dropped."""
         self._numbers = {document: number for number, (document, _) in enumerate(documents)}
         self._directory = tempfile.TemporaryDirectory(prefix="driftline-microbatch-")
-        self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
+        self._context: Context = zmq.Context()
         self._results = open_socket(self._context, zmq.PULL)
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
-        """Start Spark and warm it up. Raises Refused."""
-        try:
-            check_spark()
-        except Unavailable as error:
-            raise Refused(str(error)) from None
-        self._start()
-        self._warm_up()
-
-    def _start(self) -> None:
+        """Start Spark and warm it up. Raises Unavailable."""
         directory = Path(self._directory.name)
         self._log = (directory / "log").open("ab", buffering=0)
         self._results.bind(address(directory, "results"))
-        arguments = (directory, self.cores, self.trigger)
+        arguments = (directory, self.cores)
         self._process = start_module(
-            "driftline.bench.systems.microbatch_worker", arguments, stdin=subprocess.PIPE
+            "driftline.bench.systems.microbatch", arguments, stdin=subprocess.PIPE
         )
         ready = self._next(monotonic() + START_S)
         assert ready == READY, ready
+        self._warm_up()
 
     def _warm_up(self) -> None:
         """Send documents with the words of the measured ones, under other ids."""
@@ -91,16 +94,16 @@ class MicroBatch(Running):
                 missing -= len(self._outputs(self._next(deadline)))
 
     def _next(self, deadline: float) -> object:
-        """The next message. Raises Refused for an error of Spark, or if none comes in time."""
+        """The next message. Raises Unavailable for an error of Spark, or if none comes in time."""
         while not self._results.poll(100):
             if monotonic() > deadline:
-                raise Refused("Spark has not answered in time")
+                raise Unavailable("Spark has not answered in time")
             ended = self._process is not None and self._process.poll() is not None
             if ended and not self._results.poll(100):
-                raise Refused("Spark has ended; its own messages are above")
+                raise Unavailable("Spark has ended; its own messages are above")
         message = unpack(self._results.recv())
         if isinstance(message, str) and message != READY:
-            raise Refused(message)
+            raise Unavailable(message)
         return message
 
     def _append(self, document: str, text: str) -> None:
@@ -121,7 +124,7 @@ class MicroBatch(Running):
         self._append(*self.documents[number])
 
     def receive(self) -> list[Arrival]:
-        """The outputs that have arrived: at most one batch. Raises Refused if Spark has failed."""
+        """Return the outputs of at most one batch. Raises Unavailable if Spark has failed."""
         if not self._results.poll(0):
             return []
         outputs = self._outputs(self._next(monotonic()))
@@ -155,3 +158,51 @@ class MicroBatch(Running):
             self._log.close()
         self._context.destroy(linger=0)
         self._directory.cleanup()
+
+
+def run(directory: Path, cores: str, results: zmq.Socket[bytes]) -> None:
+    """Run the query until standard input ends."""
+    from driftline.pipeline.microbatch.query import CONF, start
+
+    def deliver(batch: int, outputs: Sequence[bytes]) -> None:
+        results.send(pack((batch, outputs)))
+
+    conf = {**CONF, "spark.sql.shuffle.partitions": cores}
+    with session("micro-batch", f"local[{cores}]", conf) as spark:
+        try:
+            query = start(
+                spark,
+                load_flow("driftline.index"),
+                directory / "log",
+                directory / "checkpoint",
+                deliver,
+            )
+            results.send(pack(READY))
+            while query.isActive and not select([sys.stdin], [], [], LOOK_S)[0]:
+                pass  # standard input becomes readable only at its end
+            query.stop()
+            query.awaitTermination()  # raises the error of a failed query
+        except Exception as error:  # its text needs the session: read it before the session ends
+            raise Unavailable(in_a_line(error)) from None
+
+
+def in_a_line(error: Exception) -> str:
+    """The message of an error of Spark, without the query's number, its plan and the trace."""
+    message = str(error).rpartition("terminated with exception: ")[2]
+    return next((line for line in message.splitlines() if line.strip()), type(error).__name__)
+
+
+def main() -> None:
+    """Entry point of the process: run the query, and send its error if it fails."""
+    directory, cores = sys.argv[1:]
+    context: Context = zmq.Context()
+    results = outbox(context, Path(directory), "results")
+    try:
+        run(Path(directory), cores, results)
+    except Unavailable as error:
+        results.send(pack(str(error)))
+    context.destroy(linger=1000)
+
+
+if __name__ == "__main__":
+    main()

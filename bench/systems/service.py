@@ -21,7 +21,7 @@ from urllib.request import urlopen
 
 import psutil
 
-from driftline.bench.systems.running import Running
+from driftline.bench.systems.processes import Running
 from driftline.engine.errors import Unavailable
 from driftline.serve.http.metrics import figures_in
 

@@ -26,7 +26,6 @@ POLICY_COLOURS = {
     "two-phase": "#D55E00",
     "strong-productions": "#CC79A7",
     "micro-batch": "#56B4E9",
-    "micro-batch, real-time": "#F0E442",
 }
 """Of the rows of benchmarks: a policy has the same colour in all pictures."""
 

@@ -42,10 +42,6 @@ from driftline.pipeline.spark.session import FRUGAL_JVM
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
-    from pyspark.sql.streaming.readwriter import DataStreamWriter
-
-REAL_TIME_CHECKPOINTS = "5 seconds"
-"""The shortest time between checkpoints that Spark allows in real-time mode."""
 
 _STREAMING = "spark.sql.streaming"
 _STORE = f"{_STREAMING}.stateStore"
@@ -65,13 +61,6 @@ CONF = {
 }
 """Settings of the session for `start`."""
 
-REAL_TIME_CONF = {
-    # The list has the operators that Spark's authors have tried; without it, Spark tries others.
-    f"{_STREAMING}.realTimeMode.allowlistCheck": "false",
-    f"{_STORE}.checkpointFormatVersion": "2",
-}
-"""Further settings for real-time mode."""
-
 Deliver = Callable[[int, Sequence[bytes]], None]
 """Takes the number of a batch and its packed outputs; a batch may be delivered again."""
 
@@ -82,8 +71,6 @@ def start(
     log: Path,
     checkpoint: Path,
     deliver: Deliver,
-    *,
-    real_time: bool = False,
 ) -> StreamingQuery:
     """Start a query that runs a flow over the records of a log: packed values, one after the other.
 
@@ -108,9 +95,4 @@ def start(
         .option("checkpointLocation", str(checkpoint))
         .foreachBatch(deliver_batch)
     )
-    if real_time:
-        for name, value in REAL_TIME_CONF.items():
-            spark.conf.set(name, value)
-        trigger: Callable[..., DataStreamWriter] = writer.trigger  # its types don't know realTime
-        return trigger(realTime=REAL_TIME_CHECKPOINTS).start()
     return writer.trigger(processingTime="0 seconds").start()

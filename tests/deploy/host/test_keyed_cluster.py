@@ -14,7 +14,6 @@ from pathlib import Path
 from time import monotonic
 
 from driftline import run_reference
-from driftline.bench.systems.network import networks
 from driftline.deploy.host.children.supervisor import LocalCluster
 from driftline.deploy.host.config import ProcessConfig
 from driftline.deploy.host.loop.runtime import Runtime
@@ -28,6 +27,7 @@ from driftline.engine.sinks.consumer import NO_BUNDLE, Last, items_of
 from driftline.engine.sources import BadRecord
 from driftline.engine.wire.addresses import parse
 from driftline.engine.wire.messages import Bundle
+from tests.deploy.host.networks import networks
 from tests.deploy.host.raw_peer import Peer, head
 from tests.deploy.host.test_strangers_at_members import CURVE_GREETING
 
@@ -105,7 +105,7 @@ def test_a_cluster_with_keys_delivers_once_whatever_dies_and_whoever_calls(tmp_p
     flow_plan, chosen, kept = plan(flow), policy("exactly-once"), Kept()
     with ExitStack() as stack:
         sockets = stack.enter_context(tempfile.TemporaryDirectory(prefix="driftline-"))
-        of_nodes, of_ends = networks("tcp-curve", tmp_path)
+        of_nodes, of_ends = networks(tmp_path)
         config = ProcessConfig(
             flow=str(tmp_path / "flow.py"), nodes=2, policy="exactly-once", checkpoint_s=0.2,
             ordering="speculative", state=str(tmp_path / "state"), sockets=sockets,

@@ -15,8 +15,8 @@ from click.testing import CliRunner
 from rich.console import Console
 
 from driftline.bench.commands import bench
+from driftline.bench.experiments.comparison import write_raw
 from driftline.bench.measuring.meter import Meter, percentiles
-from driftline.bench.report.raw import write_raw
 from driftline.bench.systems.cases import FLOOR, Case
 from driftline.engine.errors import Unavailable
 from driftline.pipeline.commands import spark as command

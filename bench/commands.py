@@ -1,0 +1,336 @@
+"""The commands `driftline bench ...`.
+
+A command imports its experiment when it runs, so that `--help` is fast and the error for a missing
+package is one sentence.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from importlib.util import find_spec
+from pathlib import Path
+
+import click
+from rich.console import Console
+from rich.table import Table
+
+import driftline.bench.options as options
+from driftline.bench.options import Corpus, corpus_options
+from driftline.deploy.host.signals import Signals
+from driftline.engine.errors import Unavailable
+from driftline.engine.policy import POLICIES
+from driftline.engine.ui.consoles import wide_console
+from driftline.engine.ui.options import FiniteRange, json_option, plot_option, refuse_options
+from driftline.engine.ui.results import write_json
+from driftline.engine.visible import complain
+
+KILLED = ("node", "all")
+"""What can be killed, in the order of the rows."""
+
+
+@click.group()
+def bench() -> None:
+    """Measure Driftline's inverted index, compared with the floor; and as a service.
+
+    The floor is the same job without guarantees, as fast as Python does it. Other work of the
+    machine during a benchmark changes the figures.
+    """
+    missing = [name for name in ("matplotlib", "psutil") if find_spec(name) is None]
+    if missing:
+        raise Unavailable(
+            f"the benchmark needs {' and '.join(missing)}: pip install 'driftline[bench]'"
+        )
+    click.get_current_context().with_resource(Signals())  # SIGTERM leaves no directories, either
+
+
+def _show(json_file: Path | None, figures: Mapping[str, object], tables: Sequence[Table]) -> None:
+    """Write the figures of an experiment, and print its tables."""
+    write_json(json_file, figures, indent=2)
+    wide_console().print(*tables, sep="\n")
+
+
+def _end(problems: Iterable[str], picture: Path | None = None) -> None:
+    """Print where the picture is, and the problems; exit with status 1 if there are any."""
+    if picture is not None:
+        click.echo(f"picture: {picture}")
+    all_problems = list(problems)
+    for problem in all_problems:
+        complain(problem)
+    if all_problems:
+        click.get_current_context().exit(1)
+
+
+@bench.command()
+@click.option("--rate", default=100.0, show_default=True, type=FiniteRange(0.1, 100_000),
+              help="Documents a second, arriving as a Poisson process.")  # fmt: skip
+@options.documents(710, "Documents of each run, with the warm-up.")
+@options.warmup
+@options.repeat
+@options.nodes(2)
+@options.policies("none,exactly-once,two-phase")
+@options.checkpoints("50,1000")
+@options.durable(True)
+@options.ordering
+@corpus_options
+@options.seed
+@json_option
+@plot_option("out/latency.png")
+@options.raw
+def latency(
+    rate: float,
+    documents: int,
+    warmup: int,
+    repeat: int,
+    nodes: int,
+    policies: list[str],
+    checkpoints: list[int],
+    durable: bool,
+    ordering: str,
+    corpus: Corpus,
+    seed: int,
+    json_file: Path | None,
+    plot: Path,
+    raw: Path | None,
+) -> None:
+    """Latency of the policies at a fixed rate, from the time at which a document is due.
+
+    By default this takes four to five minutes: each of three rounds has a run of eight seconds for
+    each policy, checkpoint interval and kind of ends. Figures are medians of the runs, but `max`
+    is the largest latency of all.
+    `micro-batch` is the same flow on Spark, which checkpoints every batch; it needs half a minute
+    to warm up.
+    """
+    if documents <= warmup:
+        raise click.UsageError(
+            f"with a warm-up of {warmup}, {documents} documents leave nothing to measure: "
+            "give more --documents or a smaller --warmup"
+        )
+
+    from driftline.bench.experiments.comparison import latencies_of, measure_latency, write_raw
+    from driftline.bench.experiments.pictures import draw_latency
+    from driftline.bench.experiments.rounds import Setup
+    from driftline.bench.measuring.loops import sync_ms
+    from driftline.bench.systems.cases import cases
+
+    rows = cases(policies, checkpoints, max(checkpoints) if durable else None)
+    setup = Setup(corpus.load(documents), nodes, ordering)
+    disk_ms = sync_ms()
+    rounds = measure_latency(setup, rows, rate, warmup, seed, repeat, Console(stderr=True))
+    found = latencies_of(setup, rows, rate, rounds, disk_ms)
+    _show(json_file, found.as_json(), found.tables())
+    draw_latency(found, plot)
+    if raw is not None:
+        write_raw(raw, rounds.runs)
+        click.echo(f"raw records: {raw}")
+    _end(found.problems(), plot)
+
+
+@bench.command()
+@options.documents(15_000, "Documents of each run.")
+@options.repeat
+@options.nodes(2)
+@options.policies(",".join(POLICIES))
+@options.checkpoints("1000")
+@options.durable(False)
+@options.ordering
+@corpus_options
+@json_option
+@plot_option("out/throughput.png")
+def throughput(
+    documents: int,
+    repeat: int,
+    nodes: int,
+    policies: list[str],
+    checkpoints: list[int],
+    durable: bool,
+    ordering: str,
+    corpus: Corpus,
+    json_file: Path | None,
+    plot: Path,
+) -> None:
+    """Documents a second of every policy, under back-pressure.
+
+    By default this takes about four minutes. Figures are medians over the rounds, and come with
+    the least and the largest of them. `micro-batch`, the same flow on Spark, gets at most 600
+    documents.
+    """
+    from driftline.bench.experiments.comparison import measure_throughput, throughputs_of
+    from driftline.bench.experiments.pictures import draw_throughput
+    from driftline.bench.experiments.rounds import Setup
+    from driftline.bench.systems.cases import cases
+
+    rows = cases(policies, checkpoints, max(checkpoints) if durable else None)
+    setup = Setup(corpus.load(documents), nodes, ordering)
+    rounds = measure_throughput(setup, rows, repeat, Console(stderr=True))
+    found = throughputs_of(setup, rows, rounds)
+    _show(json_file, found.as_json(), found.tables())
+    draw_throughput(found, plot)
+    _end(found.problems(), plot)
+
+
+@bench.command()
+@click.option("--nodes", default="1,2,3", show_default=True, metavar="N,N",
+              callback=options.whole_numbers, help="Numbers of node processes.")  # fmt: skip
+@click.option("--rates", default="50,200,500", show_default=True, metavar="R,R",
+              callback=options.whole_numbers, help="Documents a second.")  # fmt: skip
+@click.option("--seconds", default=8.0, show_default=True, type=FiniteRange(0.1),
+              help="Duration of each rate; the first quarter is warm-up.")  # fmt: skip
+@click.option("--saturated", default=8000, show_default=True, type=click.IntRange(0),
+              help="Documents of the saturated runs, as fast as possible; 0: no such runs.",
+              )  # fmt: skip
+@corpus_options
+@options.seed
+@json_option
+@plot_option("out/ordering.png")
+def ordering(
+    nodes: list[int],
+    rates: list[int],
+    seconds: float,
+    saturated: int,
+    corpus: Corpus,
+    seed: int,
+    json_file: Path | None,
+    plot: Path,
+) -> None:
+    """Speculative against buffered ordering, under exactly-once.
+
+    By default this takes about four minutes. Speculation applies elements at once, and inserts late
+    elements at their place; buffering waits until no element can come late.
+    """
+    if min(rates) * seconds < 10:
+        raise click.UsageError(
+            f"{seconds:g} s at {min(rates)} documents a second are too few documents: give at "
+            "least 10, by --seconds or --rates"
+        )
+
+    from driftline.bench.experiments.ordering import draw_ordering, measure_ordering
+
+    documents = corpus.load(max(saturated, round(max(rates) * seconds)))
+    found = measure_ordering(
+        documents, nodes, rates, seconds, saturated, seed, Console(stderr=True)
+    )
+    _show(json_file, found.as_json(), [found.table()])
+    draw_ordering(found.rows, plot)
+    _end(found.problems(), plot)
+
+
+@bench.command()
+@click.option("--killed", default=",".join(KILLED), show_default=True, metavar="A,B",
+              callback=options.names_of(KILLED, "victim"),
+              help="What is killed: a node; or all: the master and the nodes at once.",
+              )  # fmt: skip
+@click.option("--trials", default=9, show_default=True, type=click.IntRange(1, 1000),
+              help="Kills of each row, each in a cluster of its own.")  # fmt: skip
+@click.option("--spares", type=click.IntRange(0, 1),
+              help="With a spare process (1), or without (0).  [default: both]")  # fmt: skip
+@click.option("--rate", default=50.0, show_default=True, type=FiniteRange(10, 1000),
+              help="Documents a second, evenly.")  # fmt: skip
+@click.option("--interval-ms", default=1000, show_default=True, type=click.IntRange(10, 60_000),
+              help="Time between checkpoints.")  # fmt: skip
+@options.nodes(2)
+@corpus_options
+@options.seed
+@json_option
+@plot_option("out/recovery.png")
+def recovery(
+    killed: list[str],
+    trials: int,
+    spares: int | None,
+    rate: float,
+    interval_ms: int,
+    nodes: int,
+    corpus: Corpus,
+    seed: int,
+    json_file: Path | None,
+    plot: Path,
+) -> None:
+    """Time from kill -9 to the first new output, and where it goes, under exactly-once.
+
+    By default this takes six minutes: nine rounds have a trial of some ten seconds for each row.
+    The time is split into detection, restart, restore and replay. The picture shows the latency of
+    documents before and after the kill, from the time at which they are due.
+    """
+    from driftline.bench.experiments.recovery import (
+        Kill,
+        documents_of,
+        draw_recovery,
+        measure_recovery,
+    )
+
+    documents = corpus.load(documents_of(rate, interval_ms))
+    kills = [Kill(k, n) for k in killed for n in ([0, 1] if spares is None else [spares])]
+    found = measure_recovery(
+        documents, kills, trials, rate, interval_ms, nodes, seed, Console(stderr=True)
+    )
+    _show(json_file, found.as_json(), [found.table()])
+    draw_recovery(found, plot)
+    _end(found.problems(), plot)
+
+
+@bench.command()
+@options.documents(20_000, "Documents that are in the index before the load begins.")
+@click.option("--rate", default=50.0, show_default=True, type=FiniteRange(0, 10_000),
+              help="Documents a second, arriving as a Poisson process.")  # fmt: skip
+@click.option("--searches", default=50.0, show_default=True, type=FiniteRange(0, 10_000),
+              help="Queries a second, arriving as another one.")  # fmt: skip
+@click.option("--seconds", default=30.0, show_default=True, type=FiniteRange(0.5),
+              help="Duration of the load, after a warm-up of up to 2 seconds.")  # fmt: skip
+@click.option("--searchers", default=1, show_default=True, type=click.IntRange(1, 64),
+              help="Shards of the index, each a process.")  # fmt: skip
+@options.nodes(1)
+@click.option("--compare", is_flag=True,
+              help="Give the same load to tantivy and SQLite FTS5.")  # fmt: skip
+@click.option("--locust", "users", type=click.IntRange(2, 100_000), metavar="USERS",
+              help="Let so many users of locust put, delete, search, page and follow instead: "
+              "each does one thing a second, one follows the changes.")  # fmt: skip
+@click.option("--url", metavar="URL", help="With --locust: of a service that runs already.")
+@corpus_options
+@options.seed
+@json_option
+@plot_option("out/service.png")
+def service(
+    documents: int,
+    rate: float,
+    searches: float,
+    seconds: float,
+    searchers: int,
+    nodes: int,
+    compare: bool,
+    users: int | None,
+    url: str | None,
+    corpus: Corpus,
+    seed: int,
+    json_file: Path | None,
+    plot: Path,
+) -> None:
+    """Measure `driftline serve`: how soon a document is found, and how long queries take.
+
+    By default this takes a minute, and with --compare three. Freshness is the time from which a
+    document is due until the answer to a query has it. All latencies count from the due time.
+    """
+    if users is not None:
+        refuse_options(["--compare", "--plot", "--rate", "--searches", "--seed"], "with --locust")
+        if find_spec("locust") is None:
+            raise Unavailable("--locust needs locust: pip install 'driftline[bench]'")
+        from driftline.bench.experiments.users import serve_and_use, use
+
+        if url is not None:
+            refuse_options(["--documents", "--nodes", "--searchers"], "with --url: it runs already")
+            usage = use(url, users, seconds)
+        else:
+            usage = serve_and_use(corpus.load(documents), nodes, searchers, users, seconds)
+        _show(json_file, usage.as_json(), usage.tables())
+        _end(usage.problems())
+        return
+    if url is not None:
+        raise click.UsageError("--url is for --locust")
+
+    from driftline.bench.experiments.service import draw_services, measure_services
+    from driftline.bench.measuring.load import Wanted
+
+    wanted = Wanted(documents, rate, searches, seconds, seed)
+    load = wanted.load(corpus.load(wanted.needed))
+    found = measure_services(wanted, load, nodes, searchers, compare, Console(stderr=True))
+    _show(json_file, found.as_json(), found.tables())
+    draw_services(found, plot)
+    _end(found.problems(), plot)

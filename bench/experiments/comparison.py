@@ -1,0 +1,340 @@
+"""The comparison of policies with the floor, by latency or by throughput.
+
+*Latency*, as in section VI of the paper: an open loop of Poisson arrivals. Each round has the
+opposite order of the one before, so all cases are measured at the same time on average; all runs of
+a round have the same documents and due times. *Throughput*: a closed loop that gives a system as
+much as its own back-pressure lets in; a document is due when the system lets it in, so there is no
+latency to tell. Each run has a new cluster.
+
+A figure of a case is the median of its runs, but `max` is the largest of all. A row is compared
+with the floor, and with `none`, which is Driftline without guarantees, always with those that have
+the same ends (see `systems.cases`). In the JSON the rows with durable ends have an object of their
+own, `durable`, of the same form.
+
+In every run each document has one output for each of its words. Nothing is killed here, so no
+policy excuses an output that is lost or comes twice: then the measurement is broken.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from math import nan
+from operator import sub
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from driftline.bench.experiments.report import (
+    COUNTS,
+    ENOUGH_FOR_P99,
+    Column,
+    Comparison,
+    Figure,
+    Key,
+    Row,
+    Spread,
+    as_json,
+    compared,
+    number,
+    ratio,
+    table,
+    three_digits,
+    wrong_rows,
+)
+from driftline.bench.experiments.rounds import (
+    Rounds,
+    Setup,
+    Turn,
+    back_and_forth,
+    in_turn,
+    run_rounds,
+)
+from driftline.bench.measuring.corpus import expected_outputs
+from driftline.bench.measuring.loops import System, closed_loop, open_loop, poisson_schedule
+from driftline.bench.measuring.meter import Meter
+from driftline.bench.systems.cases import BASELINE, Case
+from driftline.deploy.parties.window import WINDOW
+from driftline.engine.policy import POLICIES, Output
+
+UNDER_WAY = 4 * WINDOW
+"""Documents that the meter lets be under way: more than the front's window, which has to bind."""
+
+UNDER_WAY_COMMIT = 100_000
+"""The same where outputs wait for their epoch: all documents of some epochs are under way."""
+
+UNDER_WAY_FLOOR = 512
+"""The floor has no back-pressure of its own; more only makes its queues longer."""
+
+DOCUMENTS_MICRO_BATCH = 600
+"""Documents of a run of micro-batches at most: six full batches, which take long enough."""
+
+ALL_RIGHT = (
+    "Checked: in every run each document had one output for each of its words, none lost and none "
+    "twice. Nothing is killed here."
+)
+WRONG = "though nothing was killed; do not use its figures"
+
+
+def _signed(ms: float) -> str:
+    return ("-" if ms < 0 else "+") + three_digits(abs(ms))
+
+
+KEYS = (
+    Key("policy", "policy"),
+    Key("checkpoint_ms", "checkpoint_ms"),
+    Key("durable", "durable", ", ".join, attribute="keeps"),
+)
+LATENCY = (
+    Figure("p50_ms", "p50", with_spread=True),
+    Figure("p75_ms", "p75"),
+    Figure("p95_ms", "p95"),
+    Figure("p99_ms", "p99", with_spread=True),
+    Figure("max_ms", "max", combined=max),
+    Figure("late_p99_ms", "late p99"),
+    Figure("late_max_ms", combined=max),
+    Figure("latencies", combined=sum),
+    *COUNTS,
+)
+LATENCY_COMPARED = (
+    Comparison("of_floor", "times the floor", three_digits),
+    Comparison("of_none", f"times {BASELINE}", three_digits),
+    Comparison("over_none_ms", f"over {BASELINE}, ms", _signed, until=" to "),
+)
+THROUGHPUT = (
+    Figure("documents_per_s", "documents/s", "{:,.0f}".format, with_spread=True),
+    Figure("outputs_per_s", "outputs/s", "{:,.0f}".format),
+    Figure("cpu_cores", "cores", "{:.2f}".format),
+    *COUNTS,
+    Comparison("of_floor", "of the floor", "{:.0%}".format),
+    Comparison("of_none", f"of {BASELINE}", "{:.0%}".format),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Results:
+    """The rows of all cases under one kind of load."""
+
+    settings: Mapping[str, object]
+    """`rate` (None: the system sets its own), `documents` of each run, and `nodes`."""
+    tables_of: Mapping[str, Sequence[Column]]
+    """Title of each table, and its columns."""
+    rows: Sequence[Row[Case]]
+    notes: Sequence[str]
+    sync_ms: float = nan
+    """What a write of 4 KiB and its fdatasync take here."""
+
+    def as_json(self) -> dict[str, object]:
+        """Return the figures as a JSON object."""
+        durable = [row for row in self.rows if row.case.durable]
+        return {
+            **self.settings,
+            **self._same_ends([row for row in self.rows if not row.case.durable]),
+            "durable": (
+                {"sync_ms": number(self.sync_ms), **self._same_ends(durable)} if durable else None
+            ),
+        }
+
+    def tables(self) -> list[Table]:
+        """Return the figures for a terminal."""
+        made = [
+            table(title, KEYS, columns, self.rows, []) for title, columns in self.tables_of.items()
+        ]
+        runs = max((len(row.runs) for row in self.rows), default=0)
+        notes = [
+            f"Medians of {runs} runs, with the least and the largest of them." if runs > 1 else "",
+            *self.notes,
+            ALL_RIGHT if runs and not self.problems() else "",
+        ]
+        made[-1].caption = Text("\n".join(filter(None, notes)))
+        return made
+
+    def problems(self) -> list[str]:
+        """Return a sentence for each row that is wrong."""
+        return wrong_rows(self.rows, WRONG)
+
+    def _same_ends(self, rows: Sequence[Row[Case]]) -> dict[str, object]:
+        columns = [*KEYS, *(column for shown in self.tables_of.values() for column in shown)]
+        floors = [as_json(row, columns) for row in rows if row.case.is_floor]
+        return {
+            "floor": floors[0] if floors else None,
+            "rows": [as_json(row, columns) for row in rows if not row.case.is_floor],
+        }
+
+
+def measure_latency(
+    setup: Setup,
+    cases: Sequence[Case],
+    rate: float,
+    warmup: int,
+    seed: int,
+    rounds: int,
+    console: Console,
+) -> Rounds[Meter]:
+    """Run all cases, `rounds` times in turn."""
+    expected = expected_outputs(setup.documents)
+
+    def measure(system: System, turn: Turn) -> tuple[Meter, str]:
+        number, case = turn
+        schedule = poisson_schedule(len(setup.documents), rate, seed + number)
+        meter = Meter(expected, warmup)
+        figures = open_loop(system, meter, schedule, patience_s=patience_s(case))
+        return meter, line_of(figures, rounds)
+
+    return run_rounds(setup, back_and_forth(cases, rounds), measure, console)
+
+
+def line_of(figures: Mapping[str, float], rounds: int) -> str:
+    """Return the line of a run, with a 99th percentile if the row of all rounds will have one."""
+    if not figures["latencies"]:
+        return "no document is complete"
+    names = ["p50", *(["p99"] if rounds * figures["latencies"] >= ENOUGH_FOR_P99 else []), "max"]
+    return ", ".join(f"{name} {figures[f'{name}_ms']:.2f} ms" for name in names)
+
+
+def latency_row(case: Case, meters: Sequence[Meter]) -> Row[Case]:
+    """Return the row of a case, without a 99th percentile if it has too few latencies."""
+    runs = [meter.latency_figures() for meter in meters]
+    if sum(run["latencies"] for run in runs) < ENOUGH_FOR_P99:
+        runs = [{**run, "p99_ms": nan, "late_p99_ms": nan} for run in runs]
+    samples = {
+        "latency_ms": [ms for meter in meters for ms in meter.latencies_ms()],
+        "lateness_ms": [ms for meter in meters for ms in meter.lateness_ms()],
+    }
+    return Row(case, runs, (case.is_floor, case.durable), samples)
+
+
+def latencies_of(
+    setup: Setup, cases: Sequence[Case], rate: float, rounds: Rounds[Meter], sync_ms: float = nan
+) -> Results:
+    """Return the latencies of all cases."""
+    rows = [latency_row(case, rounds.of(case)) for case in cases]
+    notes = [
+        "max: the largest latency of all runs. Latency counts from the time at which a document is "
+        "due until its last output has arrived; late: the part of it before the producer handed "
+        "the document over.",
+    ]
+    too_few = [n for row in rows if 0 < (n := row.total("latencies")) < ENOUGH_FOR_P99]
+    if too_few:
+        notes.append(
+            f"p99 needs {ENOUGH_FOR_P99:,} latencies in a row; here are {min(too_few):,}: "
+            "give more --documents or --repeat."
+        )
+    if any(case.durable for case in cases):
+        notes.append(f"To append 4 KiB and wait for the disk takes {sync_ms:.2f} ms here.")
+    tables: dict[str, Sequence[Column]] = {
+        f"Latency in ms at {rate:g} documents a second, {setup.nodes} nodes": LATENCY,
+        "Medians compared, round by round": LATENCY_COMPARED,
+    }
+    comparisons: dict[str, Compare] = {"of_floor": ratio, "of_none": ratio, "over_none_ms": sub}
+    return Results(
+        {"rate": rate, "documents": len(setup.documents), "nodes": setup.nodes},
+        tables,
+        _with_comparisons(rows, "p50_ms", comparisons),
+        notes,
+        sync_ms,
+    )
+
+
+def measure_throughput(
+    setup: Setup, cases: Sequence[Case], rounds: int, console: Console
+) -> Rounds[dict[str, float]]:
+    """Run all cases, `rounds` times in turn."""
+    expected = expected_outputs(setup.documents)
+
+    def measure(system: System, turn: Turn) -> tuple[dict[str, float], str]:
+        _, case = turn
+        meter = Meter(expected[:DOCUMENTS_MICRO_BATCH] if case.is_micro_batch else expected)
+        figures = closed_loop(system, meter, under_way(case), patience_s=patience_s(case))
+        return figures, f"{figures['documents_per_s']:,.0f} documents/s"
+
+    return run_rounds(setup, in_turn(cases, rounds), measure, console)
+
+
+def under_way(case: Case) -> int:
+    """Return how many documents may be under way, so that the meter is not what limits."""
+    if case.is_floor:
+        return UNDER_WAY_FLOOR
+    if case.is_micro_batch:
+        return UNDER_WAY
+    return UNDER_WAY_COMMIT if POLICIES[case.policy].output is Output.COMMIT else UNDER_WAY
+
+
+def throughputs_of(
+    setup: Setup, cases: Sequence[Case], rounds: Rounds[dict[str, float]]
+) -> Results:
+    """Return the throughput of all cases."""
+    rows = [Row(case, rounds.of(case), (case.is_floor, case.durable)) for case in cases]
+    return Results(
+        {"rate": None, "documents": len(setup.documents), "nodes": setup.nodes},
+        {f"Throughput, {setup.nodes} nodes": THROUGHPUT},
+        _with_comparisons(rows, "documents_per_s", {"of_floor": ratio, "of_none": ratio}),
+        [
+            "outputs: a document has one for each of its different words; cores: processor cores "
+            "busy on average, with all processes, the producer and the consumer among them."
+        ],
+    )
+
+
+def patience_s(case: Case) -> float:
+    """Return after how many seconds without an output a run is over: a batch takes seconds."""
+    return 60.0 if case.is_micro_batch else 10.0
+
+
+Compare = Callable[[float, float], float]
+
+
+def _with_comparisons(
+    rows: Sequence[Row[Case]], figure: str, by: Mapping[str, Compare]
+) -> list[Row[Case]]:
+    """Compare each row with the floor and with `none`, both with the same ends."""
+    floors = {row.case.durable: row for row in rows if row.case.is_floor}
+    baselines = {row.case.durable: row for row in rows if row.case.policy == BASELINE}
+
+    def comparisons(row: Row[Case]) -> dict[str, Spread]:
+        found = {}
+        for name, how in by.items():
+            other = (floors if name == "of_floor" else baselines).get(row.case.durable)
+            if other is not None and other is not row and not row.case.is_floor:
+                found[name] = compared(row.of(figure), other.of(figure), how)
+        return found
+
+    return [replace(row, comparisons=comparisons(row)) for row in rows]
+
+
+def write_raw(directory: Path, runs: Sequence[tuple[Case, Meter]]) -> None:
+    """Write a JSON line for each document of latency runs, for other programs.
+
+    There is a file for each run, numbered in their order, such as `05-exactly-once-50ms.jsonl` or
+    `09-exactly-once-50ms-durable.jsonl`. Times are exact to a microsecond. The files are written
+    after all runs, so writing is not measured.
+
+        {"policy": "exactly-once", "checkpoint_ms": 50, "durable": false, "run": 5,
+         "document": 700, "at_s": 14.07, "lateness_ms": 0.01, "latency_ms": 2.13, "lost": 0,
+         "duplicated": 0, "warmup": false}
+
+    `at_s` is the time at which the document was due, `lateness_ms` how much later it was handed
+    over; `latency_ms` counts from the due time to the last output. `lost` and `duplicated` count
+    outputs (words) of the document; a document with lost outputs, or without words, has no latency.
+
+    Precondition: the directory exists.
+    """
+    for run, (case, meter) in enumerate(runs, 1):
+        every = "" if case.checkpoint_ms is None else f"-{case.checkpoint_ms}ms"
+        name = f"{run:02}-{case.policy}{every}{'-durable' if case.durable else ''}.jsonl"
+        with (directory / name).open("w") as file:
+            for sent in meter.documents():
+                record = {
+                    "policy": case.policy,
+                    "checkpoint_ms": case.checkpoint_ms,
+                    "durable": case.durable,
+                    "run": run,
+                    **sent._asdict(),
+                    "at_s": round(sent.at_s, 6),
+                    "lateness_ms": round(sent.lateness_ms, 3),
+                    "latency_ms": None if sent.latency_ms is None else round(sent.latency_ms, 3),
+                }
+                file.write(json.dumps(record) + "\n")

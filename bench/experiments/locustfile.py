@@ -1,0 +1,256 @@
+"""Users of an index for locust: as many who write as who read, and one who follows the changes.
+
+    locust -f bench/experiments/locustfile.py --headless -u 101 -r 101 -t 60s --host http://127.0.0.1:8080
+
+Each user who writes or reads begins one thing a second, when it is due: so 101 users are 50 writes
+and 50 reads a second. It is as open as a loop of locust can be: a user whose request takes longer
+begins the next one late, and those after it sooner, until it is in time again. Locust counts from
+the beginning of a request; `fresh` alone counts from when it was due.
+
+What an answer itself shows to be wrong is a failure: a document that its writer does not find, hits
+out of order, a page as of another T, a change that comes twice or too early.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Mapping
+from itertools import count
+from random import Random
+from time import perf_counter, sleep, time
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
+
+import requests
+from locust import FastHttpUser, User, constant, events, task
+
+from driftline.bench.measuring.corpus import load_documents
+from driftline.bench.measuring.load import LIMIT, Queries, Query
+from driftline.serve.views.tokens import time_of
+
+if TYPE_CHECKING:
+    from locust.env import Environment
+
+EVERY_S = 1.0
+"""So often a user does something."""
+
+REASONS, REASON_MAX = 20, 300
+"""Reasons of failures that are told, the most frequent ones, and characters of each."""
+
+PAGES = 3
+BULK = 10
+DOCUMENTS = 2000
+_documents = load_documents(DOCUMENTS)
+_queries = Queries(_documents, seed=7)
+_random = Random(7)
+_numbers = count(1)
+
+
+@events.quitting.add_listener  # type: ignore[untyped-decorator]
+def _end(environment: Environment, **_: object) -> None:
+    errors = environment.stats.errors.values()
+    for each in sorted(errors, key=lambda each: -each.occurrences)[:REASONS]:
+        text = f"{each.name}: {each.occurrences} failures: {each.error}"
+        print(text[:REASON_MAX], file=sys.stderr)
+
+
+class Wrong(Exception):
+    """An answer is wrong by itself."""
+
+
+class _Client(FastHttpUser):
+    abstract = True
+    network_timeout = 30.0
+    connection_timeout = 30.0
+
+    def on_start(self) -> None:
+        self._due = perf_counter() + _random.random()  # not all users at the same moment
+        sleep(self._due - perf_counter())
+
+    def wait_time(self) -> float:
+        self._due += EVERY_S
+        return max(0.0, self._due - perf_counter())
+
+    def _ask(self, name: str, path: str, *, missing: bool = False, **request: Any) -> Any:
+        """Return the answer to a request; None if it failed, which locust counts.
+
+        `missing`: whether a 404 is no failure.
+        """
+        method = request.pop("method", "GET")
+        with self.client.request(
+            method, path, name=name, catch_response=True, **request
+        ) as response:
+            if response.status_code == 200:
+                return json.loads(response.text)
+            if missing and response.status_code == 404:
+                response.success()
+            else:
+                response.failure(f"status {response.status_code}")
+            return None
+
+    def _report(self, name: str, began: float, wrong: str = "") -> None:
+        self.environment.events.request.fire(
+            request_type="user",
+            name=name,
+            response_time=1000 * (perf_counter() - began),
+            response_length=0,
+            exception=Wrong(wrong) if wrong else None,
+            context={},
+        )
+
+
+class Writer(_Client):
+    """Puts documents, finds them, and deletes some."""
+
+    weight = 1
+
+    def on_start(self) -> None:
+        super().on_start()
+        self._own: list[str] = []
+
+    @task(10)
+    def put(self) -> None:
+        """Put a document, and find it by a word that only it has."""
+        id, document, word = self._new()
+        put = self._ask("put", f"/documents/{id}", method="PUT", json=document)
+        if put is None:
+            return
+        label = put["label"]
+        found = self._ask("find", f"/search?q={word}&limit={LIMIT}&snippets=0&after={label}")
+        if found is not None:
+            is_found = [hit["id"] for hit in found["hits"]] == [id] and found["at"] >= label
+            self._report("fresh", self._due, "" if is_found else "not found")
+
+    @task(2)
+    def delete(self) -> None:
+        """Delete a document of one's own."""
+        if self._own:
+            id = self._own.pop(_random.randrange(len(self._own)))
+            self._ask("delete", f"/documents/{id}", method="DELETE")
+
+    @task(1)
+    def bulk(self) -> None:
+        """Put several at once."""
+        began = perf_counter()
+        lines = [self._new() for _ in range(BULK)]
+        body = "".join(json.dumps({"id": id, **document}) + "\n" for id, document, _ in lines)
+        with self.client.post(
+            "/documents:bulk", data=body, name="bulk", catch_response=True
+        ) as response:
+            answers = [json.loads(line) for line in (response.text or "").splitlines()]
+            if response.status_code != 200:
+                response.failure(f"status {response.status_code}")
+                return
+        for (id, _, _), answer in zip(lines, answers, strict=False):
+            if answer.get("id") != id or "label" not in answer:
+                self._report("bulk", began, f"a line was refused: {answer}")
+        if len(answers) != len(lines):
+            self._report("bulk", began, f"{len(answers)} of {len(lines)} lines were answered")
+
+    def _new(self) -> tuple[str, dict[str, object], str]:
+        number = next(_numbers)
+        id, word = f"locust-{number}", f"locustword{number}"
+        _, text = _documents[number % len(_documents)]
+        self._own.append(id)
+        return id, {"text": f"{text} {word}"}, word
+
+
+class Reader(_Client):
+    """Searches, counts, pages, and reads documents."""
+
+    weight = 1
+
+    @task(10)
+    def search(self) -> None:
+        """Ask a query of any form."""
+        query = _queries.draw()
+        self._search(f"search {query.kind}", f"/search?q={_quoted(query)}&limit={LIMIT}")
+
+    @task(2)
+    def count(self) -> None:
+        """Count the documents of a query."""
+        self._ask("count", f"/count?q={_quoted(_queries.draw())}")
+
+    @task(1)
+    def pages(self) -> None:
+        """Read some pages of hits, all as of one T."""
+        path = f"/search?q={_quoted(_queries.of('union2'))}&limit={LIMIT}&snippets=0"
+        began, cursor, at, seen = perf_counter(), "", "", list[str]()
+        for _ in range(PAGES):
+            found = self._search("page", path + (f"&cursor={cursor}" if cursor else ""))
+            if found is None:
+                return
+            seen += [hit["id"] for hit in found["hits"]]
+            if (at and found["at"] != at) or len(set(seen)) < len(seen):
+                self._report("page", began, "as of another T, or a hit comes twice")
+            at, cursor = found["at"], found["cursor"]
+            if not cursor:
+                return
+
+    @task(2)
+    def get(self) -> None:
+        """Read a document that may be there."""
+        id = f"locust-{_random.randrange(1, 2000)}"
+        self._ask("get", f"/documents/{id}", missing=True)
+
+    def _search(self, name: str, path: str) -> Any:
+        began = perf_counter()
+        found = self._ask(name, path)
+        if found is not None:
+            scores = [hit["score"] for hit in found["hits"]]
+            if len(scores) > LIMIT or scores != sorted(scores, reverse=True):
+                self._report("search", began, "hits are out of order, or too many")
+        return found
+
+
+class Follower(User):
+    """Follows the change stream; how old a change is when it comes counts as its response time."""
+
+    fixed_count = 1
+    wait_time = constant(EVERY_S)
+
+    def on_start(self) -> None:
+        self._last = ""
+
+    @task
+    def follow(self) -> None:
+        """Follow from the last change on, until the connection ends."""
+        path = "/changes" + (f"?from={self._last}" if self._last else "")
+        try:
+            with requests.get(f"{self.host}{path}", stream=True, timeout=60) as answer:
+                answer.raise_for_status()
+                event: dict[str, str] = {}
+                for line in answer.iter_lines():  # of bytes: texts have more ends of lines
+                    if line:
+                        name, _, value = line.decode().partition(": ")
+                        event[name] = value
+                    elif event:
+                        self._take(event)
+                        event = {}
+        except requests.RequestException as error:
+            self._report("follow", 0.0, error)
+
+    def _take(self, event: Mapping[str, str]) -> None:
+        label = event["id"]
+        if event.get("event") == "time":
+            self._last = max(self._last, label)
+            return
+        age_ms = 1000 * time() - (time_of(label) - 1) / 1000
+        wrong = Wrong("not after the one before") if label <= self._last else None
+        self._report("change", age_ms, wrong)
+        self._last = label
+
+    def _report(self, name: str, ms: float, error: Exception | None) -> None:
+        self.environment.events.request.fire(
+            request_type="stream",
+            name=name,
+            response_time=ms,
+            response_length=0,
+            exception=error,
+            context={},
+        )
+
+
+def _quoted(query: Query) -> str:
+    return quote(query.text(), safe="")

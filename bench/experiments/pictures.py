@@ -1,0 +1,230 @@
+"""The pictures: curves of latency over percentiles, and bars of throughput.
+
+matplotlib is slow to import, so only drawing imports it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from math import log10
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from driftline.bench.experiments.report import Row, Spread
+from driftline.bench.systems.cases import Case
+from driftline.engine.counted import counted
+from driftline.engine.ui.pictures import (
+    INK,
+    colour_of_policy,
+    dress_bars,
+    dress_curves,
+    new_figure,
+    plain_log_scale,
+    save,
+    scale_by_decades,
+)
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+    from driftline.bench.experiments.comparison import Results
+
+LineStyle = Literal["-"] | tuple[float, tuple[float, ...]]
+"""Solid, or an offset and the lengths of dashes and gaps."""
+
+SOLID: LineStyle = "-"
+DASHED: LineStyle = (0, (5, 2))
+STYLES: tuple[LineStyle, ...] = (SOLID, (0, (1, 1.2)), (0, (3, 1, 1, 1)), (0, (6, 1, 1, 1, 1, 1)))
+"""Of the checkpoint intervals, the longest first."""
+
+MARKS = {
+    0.0: "0",
+    0.5: "50",
+    0.75: "75",
+    0.9: "90",
+    0.95: "95",
+    0.99: "99",
+    0.999: "99.9",
+    0.9999: "99.99",
+}
+"""Share of the documents -> the mark on the axis of percentiles."""
+
+STEADY = 15
+"""Where fewer documents than this took longer, a curve is pale: another run has another one."""
+
+ALL = slice(None)
+
+LEAST_MS = 0.001
+"""A shorter lateness is drawn as this one."""
+
+ENDS = {False: "inputs and outputs in memory", True: "inputs and outputs durable"}
+
+
+def draw_latency(latencies: Results, path: Path) -> None:
+    """Draw the latency of all documents of a case over the percentiles, with a panel for each kind
+    of ends; below it, the producer's lateness."""
+    rows = [row for row in latencies.rows if row.samples["latency_ms"]]
+    kinds = sorted({row.case.durable for row in rows}) or [False]
+    styles = _Styles([row.case for row in rows])
+    figure = new_figure(2.2 + 4.6 * len(kinds), 7.0)
+    grid = figure.subplots(
+        2, len(kinds), sharex=True, sharey="row", squeeze=False, height_ratios=(3.2, 1)
+    )
+    for column, durable in enumerate(kinds):
+        shown = [row for row in rows if row.case.durable is durable]
+        upper, lower = grid[0][column], grid[1][column]
+        _draw_curves(upper, shown, styles, "latency_ms")
+        _draw_curves(lower, shown, styles, "lateness_ms")
+        plain_log_scale(upper)
+        scale_by_decades(lower)
+        upper.set_title(ENDS[durable])
+        lower.set_xlabel("percentile of the documents")
+    grid[0][0].set_ylabel("latency in ms")
+    grid[1][0].set_ylabel("of it, producer's\nlateness in ms")
+    mark_percentiles(grid[1][0], max((len(row.samples["latency_ms"]) for row in rows), default=2))
+    _draw_legend(figure, styles)
+    rounds = max((len(row.runs) for row in rows), default=0)
+    figure.suptitle(
+        f"{latencies.settings['rate']:g} documents a second, {latencies.settings['nodes']} nodes, "
+        f"all documents of {counted(rounds, 'run')}; "
+        f"pale: fewer than {STEADY} documents took longer",
+        fontsize=10,
+        color=INK,
+    )
+    save(figure, path)
+
+
+def draw_throughput(throughputs: Results, path: Path) -> None:
+    """Draw a bar for each row, from zero to the median of its runs, with the runs' spread."""
+    rows = [row for row in throughputs.rows if row.runs]
+    figure = new_figure(max(5.0, 1.8 + 1.1 * len(rows)), 4.4)
+    panel = figure.subplots()
+    bars = [
+        Bar(_named(row.case, "\n"), "", spread, colour_of_policy(row.case.policy))
+        for row in rows
+        for spread in [row.spread("documents_per_s")]
+    ]
+    draw_bars(panel, bars)
+    panel.set_ylabel("documents per second")
+    rounds = max((len(row.runs) for row in rows), default=0)
+    panel.set_title(
+        f"{throughputs.settings['documents']:,} documents, {throughputs.settings['nodes']} nodes; "
+        f"median, least and largest of {counted(rounds, 'run')}"
+    )
+    save(figure, path)
+
+
+@dataclass(frozen=True, slots=True)
+class Bar:
+    """A bar up to the median of a spread, with a line from its least to its largest value."""
+
+    group: str
+    """Bars of a group stand side by side; its name is below them."""
+    series: str
+    """What the bar has in common with bars of other groups, for the legend."""
+    spread: Spread
+    colour: str
+    opacity: float = 1.0
+
+
+def draw_bars(panel: Axes, bars: Sequence[Bar]) -> None:
+    """Draw bars in the order of their groups and series."""
+    groups = list(dict.fromkeys(bar.group for bar in bars))
+    series = list(dict.fromkeys(bar.series for bar in bars))
+    width = 0.8 / max(1, len(series))
+    for number, name in enumerate(series):
+        mine = [bar for bar in bars if bar.series == name]
+        panel.bar(
+            [groups.index(bar.group) + width * (number - (len(series) - 1) / 2) for bar in mine],
+            [bar.spread.median for bar in mine],
+            width=0.92 * width,
+            yerr=[
+                [bar.spread.median - bar.spread.least for bar in mine],
+                [bar.spread.most - bar.spread.median for bar in mine],
+            ],
+            ecolor=INK,
+            capsize=3,
+            color=[bar.colour for bar in mine],
+            alpha=mine[0].opacity,
+            label=name,
+            zorder=2,
+        )
+    panel.set_xticks(range(len(groups)), groups)
+    dress_bars(panel)
+
+
+class _Styles:
+    """The colour of each policy and the style of each checkpoint interval; the floor is dashed."""
+
+    def __init__(self, cases: Sequence[Case]) -> None:
+        policies = list(dict.fromkeys(case.policy for case in cases))
+        found = {case.checkpoint_ms for case in cases if case.checkpoint_ms is not None}
+        self._intervals = sorted(found, reverse=True)
+        lines = {replace(case, durable=False) for case in cases}
+        self.cases = sorted(
+            lines, key=lambda case: (policies.index(case.policy), case.checkpoint_ms or 0)
+        )
+        """Every line, in the order of the legend; those with durable ends look the same."""
+
+    def of(self, case: Case) -> tuple[str, LineStyle]:
+        """Return colour and style of a line."""
+        style = SOLID
+        if case.is_floor:
+            style = DASHED
+        elif case.checkpoint_ms is not None:
+            style = STYLES[self._intervals.index(case.checkpoint_ms) % len(STYLES)]
+        return colour_of_policy(case.policy), style
+
+
+def _draw_curves(panel: Axes, rows: Sequence[Row[Case]], styles: _Styles, sample: str) -> None:
+    for row in rows:
+        values = [max(LEAST_MS, ms) for ms in row.samples[sample]]
+        colour, style = styles.of(row.case)
+        steady = max(1, len(values) - STEADY)
+        look = {"color": colour, "linestyle": style}
+        draw_over_percentiles(panel, values, slice(steady), linewidth=1.7, **look)
+        draw_over_percentiles(panel, values, slice(steady - 1, None), alpha=0.45, **look)
+    dress_curves(panel)
+
+
+def draw_over_percentiles(
+    panel: Axes, values: Sequence[float], part: slice = ALL, **look: Any
+) -> None:
+    """Draw the distribution of values; `part`: of them, in their order, the smallest first."""
+    ranked = sorted(values)
+    places = [_place_of((rank + 0.5) / len(ranked)) for rank in range(len(ranked))]
+    panel.plot(places[part], ranked[part], **{"linewidth": 1.0, **look})
+
+
+def _place_of(share: float) -> float:
+    """Return where a percentile is on the axis: 90 to 99 takes as much room as 99 to 99.9."""
+    return -log10(1 - share)
+
+
+def mark_percentiles(panel: Axes, documents: int) -> None:
+    """Marks up to the last one that a document is above."""
+    shown = {share: mark for share, mark in MARKS.items() if (1 - share) * documents >= 1}
+    panel.set_xticks([_place_of(share) for share in shown], list(shown.values()))
+    panel.set_xlim(0, _place_of(1 - 0.4 / documents))
+
+
+def _draw_legend(figure: Figure, styles: _Styles) -> None:
+    from matplotlib.lines import Line2D
+
+    entries = [
+        Line2D([], [], color=colour, linestyle=style, linewidth=1.7, label=_named(line, ", "))
+        for line in styles.cases
+        for colour, style in [styles.of(line)]
+    ]
+    columns = max(1, min(len(entries), round(figure.get_figwidth() / 1.9)))
+    figure.legend(
+        handles=entries, loc="outside lower center", ncols=columns, frameon=False, handlelength=3.2
+    )
+
+
+def _named(case: Case, separator: str) -> str:
+    every = "" if case.checkpoint_ms is None else f"{case.checkpoint_ms} ms"
+    ends = "durable ends" if case.durable else ""
+    return separator.join(filter(None, [case.policy, every, ends]))

@@ -1,0 +1,255 @@
+"""The description of an experiment's rows, from which its table, its JSON and its verdict come.
+
+An experiment has *cases*. A `Row` holds the figures of each run of a case, a `Figure` says how a
+row combines them and how a table shows the result. Usually a figure of a row is the median of its
+runs; a table may show the smallest and the largest run beside it.
+
+    >>> row = Row("none", [{"p50_ms": 0.951}, {"p50_ms": 1.02}, {"p50_ms": 0.906}])
+    >>> figure = Figure("p50_ms", "p50", with_spread=True)
+    >>> figure.text(row), figure.as_json(row)
+    ('0.95 (0.91-1.02)', 0.951)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from math import isfinite, isnan, nan
+from statistics import median
+from typing import Any, Generic, Protocol, TypeVar
+
+from rich.table import Table
+from rich.text import Text
+
+from driftline.engine.counted import counted
+from driftline.engine.ui.consoles import new_table
+
+C_co = TypeVar("C_co", covariant=True)
+
+ENOUGH_FOR_P99 = 1500
+"""Latencies that a row needs for a 99th percentile: 15 of them are above it."""
+
+
+def three_digits(value: float) -> str:
+    """Return a figure as a table shows it: 0.95, 33.8, 497."""
+    return f"{value:.{2 if value < 9.995 else 1 if value < 99.95 else 0}f}"
+
+
+def number(value: float) -> float | None:
+    """Return a figure with three decimal places; None for NaN, which JSON lacks."""
+    return round(value, 3) if isfinite(value) else None
+
+
+@dataclass(frozen=True, slots=True)
+class Spread:
+    """A figure of several runs: median, smallest and largest; all NaN if a run lacks it.
+
+    >>> str(Spread.of([1.02, 0.91, 0.95])), str(Spread.of([33.82])), str(Spread.of([]))
+    ('0.95 (0.91-1.02)', '33.8', '')
+    """
+
+    median: float
+    least: float
+    most: float
+
+    @classmethod
+    def of(cls, values: Iterable[float]) -> Spread:
+        """Return the spread of the runs' figures."""
+        figures = list(values)
+        if not figures or any(map(isnan, figures)):
+            return NOTHING
+        return cls(median(figures), min(figures), max(figures))
+
+    def text(self, shown: Callable[[float], str], until: str = "-") -> str:
+        """Return it as text; without smallest and largest if all are equal."""
+        if isnan(self.median):
+            return ""
+        if self.least == self.most:
+            return shown(self.median)
+        return f"{shown(self.median)} ({shown(self.least)}{until}{shown(self.most)})"
+
+    def __str__(self) -> str:
+        return self.text(three_digits)
+
+    def as_json(self) -> list[float | None]:
+        """Return [median, smallest, largest]."""
+        return [number(self.median), number(self.least), number(self.most)]
+
+
+NOTHING = Spread(nan, nan, nan)
+"""The spread of a figure that does not exist."""
+
+
+def compared(
+    mine: Sequence[float], theirs: Sequence[float], by: Callable[[float, float], float]
+) -> Spread:
+    """Compare the medians of two rows, with the comparisons of each round as the spread.
+
+    Figures at the same place are of the same round; a round that lacks one of them does not count.
+    """
+    pairs = list(zip(mine, theirs, strict=False))
+    rounds = Spread.of(by(a, b) for a, b in pairs)
+    medians = Spread.of(a for a, _ in pairs).median, Spread.of(b for _, b in pairs).median
+    return rounds if isnan(rounds.median) else replace(rounds, median=by(*medians))
+
+
+def ratio(mine: float, theirs: float) -> float:
+    """Return how many times `theirs` `mine` is; for `compared`."""
+    return mine / theirs if theirs else nan
+
+
+@dataclass(frozen=True, slots=True)
+class Row(Generic[C_co]):
+    """A case and the figures of its runs."""
+
+    case: C_co
+    runs: Sequence[Mapping[str, float]] = ()
+    section: object = None
+    """A table draws a line between rows of different sections."""
+    samples: Mapping[str, Sequence[Any]] = field(default_factory=dict)
+    """What pictures show of all runs together."""
+    comparisons: Mapping[str, Spread] = field(default_factory=dict)
+
+    def of(self, name: str) -> list[float]:
+        """Return a figure of each run, in the order of the runs."""
+        return [run[name] for run in self.runs]
+
+    def spread(self, name: str) -> Spread:
+        """Return the spread of a figure."""
+        return Spread.of(self.of(name))
+
+    def total(self, name: str) -> int:
+        """Return the sum of a count over all runs."""
+        return int(sum(self.of(name)))
+
+
+class Column(Protocol):
+    """A column of a table and a field of the JSON."""
+
+    @property
+    def name(self) -> str:
+        """The name of the field."""
+
+    @property
+    def heading(self) -> str:
+        """The heading of the column; "": a table does not show it."""
+
+    def text(self, row: Row[object]) -> str:
+        """Return the cell of a row."""
+
+    def as_json(self, row: Row[object]) -> object:
+        """Return the value of a row."""
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    """An attribute of the case: what distinguishes a row from the others."""
+
+    name: str
+    heading: str
+    shown: Callable[[Any], str] = str
+    attribute: str = ""
+    """The name of the attribute, if it differs."""
+
+    def text(self, row: Row[object]) -> str:
+        """Return the cell of a row."""
+        value = self.as_json(row)
+        return "" if value is None else self.shown(value)
+
+    def as_json(self, row: Row[object]) -> object:
+        """Return the value of a row."""
+        found: object = getattr(row.case, self.attribute or self.name)
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """A figure of each run; `combined`: makes one of the figures of a row's runs."""
+
+    name: str
+    heading: str = ""
+    shown: Callable[[float], str] = three_digits
+    with_spread: bool = False
+    combined: Callable[[Sequence[float]], float] = median
+    of_run: str = ""
+    """The name of the figure in a run, if it differs."""
+
+    def value(self, row: Row[object]) -> float:
+        """Return the combined figure; NaN if there are no runs, or a run lacks it."""
+        figures = row.of(self.of_run or self.name)
+        return nan if not figures or any(map(isnan, figures)) else self.combined(figures)
+
+    def text(self, row: Row[object]) -> str:
+        """Return the cell of a row."""
+        if self.with_spread:
+            return row.spread(self.of_run or self.name).text(self.shown)
+        return "" if isnan(self.value(row)) else self.shown(self.value(row))
+
+    def as_json(self, row: Row[object]) -> object:
+        """Return the combined figure."""
+        return number(self.value(row))
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """A comparison of a row with another one."""
+
+    name: str
+    heading: str
+    shown: Callable[[float], str]
+    until: str = "-"
+
+    def text(self, row: Row[object]) -> str:
+        """Return the cell of a row."""
+        return self._of(row).text(self.shown, self.until)
+
+    def as_json(self, row: Row[object]) -> object:
+        """Return [median, smallest, largest]."""
+        return self._of(row).as_json()
+
+    def _of(self, row: Row[object]) -> Spread:
+        return row.comparisons.get(self.name, NOTHING)
+
+
+COUNTS = (Figure("lost", combined=sum), Figure("duplicated", combined=sum))
+"""Outputs that are missing, and outputs that arrived again: fields of every experiment."""
+
+
+def table(
+    title: str,
+    keys: Sequence[Column],
+    figures: Sequence[Column],
+    rows: Sequence[Row[object]],
+    notes: Iterable[str],
+) -> Table:
+    """Return a table for a terminal, with notes below it."""
+    shown = [column for column in figures if column.heading]
+    made = new_table(title, [key.heading for key in keys], [column.heading for column in shown])
+    for at, row in enumerate(rows):
+        ends = at + 1 < len(rows) and rows[at + 1].section != row.section
+        made.add_row(*(column.text(row) for column in (*keys, *shown)), end_section=ends)
+    made.caption = Text("\n".join(filter(None, notes)))
+    return made
+
+
+def as_json(row: Row[object], columns: Iterable[Column]) -> dict[str, object]:
+    """Return a row as a JSON object: all columns, and the figures of each run."""
+    chosen = list(columns)
+    of_runs = {column.of_run or column.name for column in chosen if isinstance(column, Figure)}
+    return {
+        **{column.name: column.as_json(row) for column in chosen},
+        "runs": [
+            {name: number(value) for name, value in run.items() if name in of_runs}
+            for run in row.runs
+        ],
+    }
+
+
+def wrong_rows(rows: Iterable[Row[object]], why: str) -> list[str]:
+    """Return a sentence for each row with a lost or repeated output; `why`: its end."""
+    return [
+        f"{row.case}: {counted(lost, 'output')} {'is' if lost == 1 else 'are'} lost and "
+        f"{again} came twice, {why}"
+        for row in rows
+        if (lost := row.total("lost")) + (again := row.total("duplicated"))
+    ]

@@ -1,1 +1,0 @@
-"""Load tests with locust: users who put, delete, search, page and follow at the same time."""

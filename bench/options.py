@@ -1,0 +1,192 @@
+"""The common options of the `driftline bench` commands, and their checks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import wraps
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
+
+import click
+
+from driftline.bench.systems.cases import CHOICES, MICRO_BATCH
+from driftline.engine.errors import InputError
+from driftline.engine.policy import ORDERINGS, POLICIES
+from driftline.engine.sources.record import Shape
+from driftline.engine.sources.texts.words import words_of_text
+from driftline.engine.ui.options import reading_options, writable
+from driftline.pipeline.spark.session import check_spark
+
+if TYPE_CHECKING:
+    from driftline.bench.measuring.corpus import Documents
+
+Command = TypeVar("Command", bound=Callable[..., object])
+R = TypeVar("R")
+
+
+@dataclass(frozen=True, slots=True)
+class Corpus:
+    """A file (None: the sample), and the shape of its records."""
+
+    path: Path | None
+    shape: Shape
+
+    def load(self, count: int) -> Documents:
+        """Return the first `count` documents. Raises UsageError if they hold no word."""
+        from driftline.bench.measuring.corpus import load_documents
+
+        try:
+            documents = load_documents(count, self.path, self.shape)
+        except InputError as error:
+            raise click.UsageError(f"the documents of {self.path} hold no word: {error}") from None
+        if not any(words_of_text(text) for _, text in documents):
+            raise click.UsageError(f"the first {count} documents of {self.path} hold no word")
+        return documents
+
+
+def corpus_options(command: Callable[..., R]) -> Callable[..., R]:
+    """Give a command the options for its documents, as an argument `corpus` of type Corpus."""
+
+    @click.option(
+        "--input",
+        "path",
+        metavar="FILE",
+        type=click.Path(exists=True, dir_okay=False, path_type=Path),
+        help="Documents to index.  [default: sections of Wikipedia articles]",
+    )
+    @reading_options(in_sections=True)
+    @wraps(command)
+    def with_corpus(path: Path | None, shape: Shape, **others: object) -> R:
+        return command(corpus=Corpus(path, shape), **others)
+
+    return with_corpus
+
+
+def names_of(
+    choices: tuple[str, ...], what: str
+) -> Callable[[click.Context, click.Parameter, str], list[str]]:
+    """Return a callback for a list like `a,b` of some of the choices, or `all`."""
+
+    def check(ctx: click.Context, param: click.Parameter, value: str) -> list[str]:
+        if value == "all" and "all" not in choices:
+            return list(choices)
+        names = [name.strip() for name in value.split(",")]
+        for name in names:
+            if name not in choices:
+                known = ", ".join(choices)
+                raise click.BadParameter(f"unknown {what} {name!r}; there are {known}")
+        return list(dict.fromkeys(names))
+
+    return check
+
+
+def _names_of_policies(ctx: click.Context, param: click.Parameter, value: str) -> list[str]:
+    names = names_of(CHOICES, "policy")(ctx, param, value)
+    if MICRO_BATCH in names:  # raises before the long runs if there is no Spark
+        check_spark()
+    return names
+
+
+def whole_numbers(ctx: click.Context, param: click.Parameter, value: str) -> list[int]:
+    """Return the numbers of a list like 50,500, without repetitions. Raises BadParameter."""
+    try:
+        numbers = [int(part) for part in value.split(",")]
+    except ValueError:
+        numbers = [0]
+    if min(numbers) < 1:
+        raise click.BadParameter(f"{value!r} is not a list of whole numbers from 1 on, like 50,500")
+    return list(dict.fromkeys(numbers))
+
+
+def _empty(ctx: click.Context, param: click.Parameter, directory: Path | None) -> Path | None:
+    if directory is not None:
+        writable(ctx, param, directory / "records")
+        if any(directory.iterdir()):
+            raise click.BadParameter(f"{directory} holds files already: give another, or remove it")
+    return directory
+
+
+def documents(default: int, help: str) -> Callable[[Command], Command]:
+    """Return the option for the number of documents."""
+    return click.option(
+        "--documents", default=default, show_default=True, type=click.IntRange(1), help=help
+    )
+
+
+def checkpoints(default: str) -> Callable[[Command], Command]:
+    """Return the option for the checkpoint intervals."""
+    return click.option(
+        "--checkpoints",
+        default=default,
+        show_default=True,
+        metavar="MS,MS",
+        callback=whole_numbers,
+        help="Time between checkpoints.",
+    )
+
+
+def policies(default: str) -> Callable[[Command], Command]:
+    """Return the option for the policies to compare."""
+    return click.option(
+        "--policies",
+        default=default,
+        show_default=True,
+        metavar="A,B",
+        callback=_names_of_policies,
+        help=f"Policies: {', '.join(POLICIES)}, and {MICRO_BATCH}, which needs driftline[spark] "
+        "and Java; or all.",
+    )
+
+
+def durable(default: bool) -> Callable[[Command], Command]:
+    """Return the option for rows with durable ends, too."""
+    return click.option(
+        "--durable/--no-durable",
+        default=default,
+        show_default=True,
+        help="Measure also with durable ends, with the longest checkpoint interval: a document is "
+        "on the disk before its outputs leave, and its outputs have arrived once they are on it.",
+    )
+
+
+def nodes(default: int) -> Callable[[Command], Command]:
+    """Return the option for the number of nodes."""
+    return click.option(
+        "--nodes",
+        default=default,
+        show_default=True,
+        type=click.IntRange(1, 64),
+        help="Node processes.",
+    )
+
+
+repeat = click.option(
+    "--repeat",
+    default=3,
+    show_default=True,
+    type=click.IntRange(1, 100),
+    help="Rounds; in each, the floor and all policies take their turn. Figures are medians.",
+)
+warmup = click.option(
+    "--warmup",
+    default=200,
+    show_default=True,
+    type=click.IntRange(0),
+    help="Documents at the beginning that are sent but not measured.",
+)
+ordering = click.option(
+    "--ordering",
+    default="speculative",
+    show_default=True,
+    type=click.Choice(ORDERINGS),
+    help="How exactly-once keeps label order.",
+)
+seed = click.option("--seed", default=0, show_default=True, help="Decides when documents arrive.")
+raw = click.option(
+    "--raw",
+    metavar="DIR",
+    type=click.Path(file_okay=False, path_type=Path),
+    callback=_empty,
+    help="Directory for a record of every document, for `driftline spark latency`.",
+)

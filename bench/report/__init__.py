@@ -1,1 +1,0 @@
-"""The report: tables and JSON, pictures, raw records, and broken guarantees."""

@@ -1,0 +1,163 @@
+"""The processes of the floor: workers, and with durable ends a consumer.
+
+A *worker* tokenises documents, stores the postings of its words, and sends all changes. It has one
+inbox for everything: documents (id, text) from the producer and shares (id, words, positions) from
+the other workers. Blocking in `recv` costs less than a poller over two sockets, and `recv` sleeps
+only when the inbox is empty. It gives no guarantees: it does only the job itself.
+
+The *consumer* appends what the workers send to a file, and reports it. Everything that has come is
+one group, with one write and one fdatasync; meanwhile the next group gathers. A group is decoded
+only when it is durable.
+
+Arguments: `worker DIRECTORY NUMBER WORKERS`, or `consumer DIRECTORY`.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import sys
+from collections import defaultdict
+from pathlib import Path
+from time import perf_counter
+from typing import cast
+from zlib import crc32
+
+import msgpack
+import zmq
+
+from driftline.bench.systems.processes import (
+    READY,
+    Context,
+    inbox,
+    messages,
+    outbox,
+    pack_stored,
+)
+from driftline.engine.sources.texts.words import positions_of_words
+
+Positions = tuple[int, ...]
+Share = tuple[str, list[str], list[Positions]]
+"""(document, its words that one worker owns, positions per word)"""
+
+_pack = msgpack.Packer(autoreset=True).pack
+
+
+def decode(message: bytes) -> tuple[object, ...]:
+    """Decode a message of the floor: always an array."""
+    return cast(tuple[object, ...], msgpack.unpackb(message, use_list=False))
+
+
+class WorkerOfWord(dict[str, int]):
+    """Word -> the worker that owns it, the same in all processes; computed once per word."""
+
+    def __init__(self, workers: int) -> None:
+        super().__init__()
+        self.workers = workers
+
+    def __missing__(self, word: str) -> int:
+        worker = self[word] = crc32(word.encode()) % self.workers
+        return worker
+
+
+class Worker:
+    """One partition of the inverted index, and the sockets around it."""
+
+    def __init__(self, context: Context, directory: Path, number: int, workers: int) -> None:
+        self.number = number
+        self.worker_of_word = WorkerOfWord(workers)
+        self.index: defaultdict[str, dict[str, Positions]] = defaultdict(dict)
+        self.inbox = inbox(context, directory, f"worker{number}")
+        self.results = outbox(context, directory, "results")
+        self.peers = [outbox(context, directory, f"worker{peer}") for peer in range(workers)]
+        self.results.send(READY)
+
+    def run(self) -> None:
+        """Work off all messages."""
+        for message in messages(self.inbox):
+            content = decode(message)
+            if len(content) == 2:
+                self._tokenise(*cast(tuple[str, str], content))
+            else:
+                self._apply(message, *cast(Share, content))
+
+    def _tokenise(self, document: str, text: str) -> None:
+        """Send the other workers their shares, then apply the own share: they work meanwhile."""
+        positions_by_word = positions_of_words(text)
+
+        worker_of_word = self.worker_of_word
+        shares: list[Share] = [(document, [], []) for _ in self.peers]
+        for word, places in positions_by_word.items():
+            _, words, positions = shares[worker_of_word[word]]
+            words.append(word)
+            positions.append(tuple(places))
+
+        for peer, share in enumerate(shares):
+            if peer != self.number and share[1]:
+                self.peers[peer].send(_pack(share))
+        own = shares[self.number]
+        if own[1]:
+            self._apply(_pack(own), *own)
+
+    def _apply(
+        self, share: bytes, document: str, words: list[str], positions: list[Positions]
+    ) -> None:
+        """Store a share of a document; send the new length of each word to the consumer."""
+        index = self.index
+        lengths: list[int] = []
+        for word, places in zip(words, positions, strict=True):
+            documents = index[word]
+            documents[document] = places
+            lengths.append(len(documents))
+        # The changes (document, words, positions, lengths) are a packed share and one column. The
+        # share is not packed again: its first byte makes the array of three one of four.
+        self.results.send(b"".join((b"\x94", memoryview(share)[1:], _pack(lengths))))
+
+
+class FloorConsumer:
+    """The file of the changes, and the sockets around it."""
+
+    def __init__(self, context: Context, directory: Path) -> None:
+        self.results = inbox(context, directory, "results")
+        self.producer = outbox(context, directory, "arrivals")
+        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND
+        self.file = os.open(directory / "changes", flags, 0o644)
+
+    def run(self) -> None:
+        """Store all messages, in groups."""
+        for message in messages(self.results):
+            group = [message]
+            while self.results.poll(0):
+                group.append(self.results.recv())
+            self._store(group)
+
+    def _store(self, group: list[bytes]) -> None:
+        for _ in range(group.count(READY)):  # of workers
+            self.producer.send(READY)
+        changes = [message for message in group if message != READY]
+        if not changes:
+            return
+        os.write(self.file, b"".join(changes))
+        os.fdatasync(self.file)
+        now = perf_counter()
+        decoded = [cast(tuple[str, list[str]], decode(message)[:2]) for message in changes]
+        self.producer.send(pack_stored([(document, words, now) for document, words in decoded]))
+
+
+def main() -> None:
+    """Run the process."""
+    kind, directory, *numbers = sys.argv[1:]
+    context: Context = zmq.Context()
+    process: Worker | FloorConsumer
+    if kind == "worker":
+        number, workers = map(int, numbers)
+        process = Worker(context, Path(directory), number, workers)
+    else:
+        process = FloorConsumer(context, Path(directory))
+    gc.freeze()
+    gc.disable()  # this code makes no cycles
+    process.run()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,313 @@
+"""The peers of a service, and how the load is put on them: libraries, each in a process of its own.
+
+Peers are called in the process of the load, without a network, a parser of HTTP or another process
+between: that is their best case. A thread writes and one asks, so that a commit holds up no query
+more than the library itself does; both keep to their schedules. The writer asks for the word that
+only its document has, as with Driftline; the same limits, the same documents, all ids new. A peer
+only has to insert, though Driftline replaces what is there.
+
+This module is also the process of a peer, so that its memory is the peer's. Arguments: NAME, and
+the file of the load; it prints what was observed.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Sequence
+from functools import partial
+from importlib.util import find_spec
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from time import perf_counter, sleep
+from typing import Protocol
+
+import psutil
+
+from driftline.bench.measuring.corpus import Documents
+from driftline.bench.measuring.load import LIMIT, Arriving, Load, Observed, Query
+from driftline.bench.measuring.loops import undisturbed
+from driftline.bench.measuring.meter import percentiles
+from driftline.bench.systems.service import MIB
+from driftline.deploy.host.children import child
+
+BULK = 1000
+"""Documents of a commit while those of before are put in."""
+
+HEAP_BYTES = 15_000_000
+"""Memory of tantivy's writer, the least there is: with 128 MB a commit took longer."""
+
+BEYOND_S = 300.0
+"""How much longer than the load a peer may take, which may have fallen far behind."""
+
+
+class Peer(Protocol):
+    """A peer, in a directory of its own."""
+
+    commit_every_s: float
+    """0: each document has a commit of its own; else what has come since then is committed."""
+
+    def write(self, documents: Documents) -> None:
+        """Put documents in. When it returns they are durable, and can be found."""
+
+    def asker(self) -> Callable[[Query], list[str]]:
+        """Return what gives the ids of the first hits of a query; for the thread that asks."""
+
+    def close(self) -> None:
+        """End it."""
+
+
+class Fts5:
+    """SQLite FTS5.
+
+    In WAL mode with `synchronous=FULL`: each commit is durable when it returns, as a write of
+    Driftline is when it is acknowledged. Readers have a connection of their own and go on beside a
+    commit. 64 MB of page cache and memory-mapped files, so that what is measured is the index and
+    not the disk; words as Driftline has them (`unicode61` without removing diacritics); documents
+    are stored, too, and all positions are there, for phrases. Best first by its own BM25.
+    """
+
+    commit_every_s = 0.0
+
+    def __init__(self, directory: Path) -> None:
+        self._path = directory / "documents.sqlite"
+        self._connections: list[sqlite3.Connection] = []
+        self._writer = self._connect()
+        self._writer.execute(
+            "CREATE VIRTUAL TABLE documents USING fts5(id UNINDEXED, text, "
+            "tokenize = 'unicode61 remove_diacritics 0')"
+        )
+
+    def write(self, documents: Documents) -> None:
+        """See Peer."""
+        self._writer.execute("BEGIN IMMEDIATE")
+        self._writer.executemany("INSERT INTO documents (id, text) VALUES (?, ?)", documents)
+        self._writer.execute("COMMIT")
+
+    def asker(self) -> Callable[[Query], list[str]]:
+        """See Peer."""
+        connection = self._connect()
+        select = "SELECT id FROM documents WHERE documents MATCH ? ORDER BY rank LIMIT ?"
+
+        def ask(query: Query) -> list[str]:
+            rows = connection.execute(select, (query.text(" AND ", '"{}"'.format), LIMIT))
+            return [id for (id,) in rows]
+
+        return ask
+
+    def close(self) -> None:
+        """See Peer."""
+        for connection in self._connections:
+            connection.close()
+
+    def _connect(self) -> sqlite3.Connection:
+        found = sqlite3.connect(self._path, isolation_level=None, check_same_thread=False)
+        for setting in (
+            *("journal_mode = WAL", "synchronous = FULL", "cache_size = -65536"),
+            *("mmap_size = 1073741824", "temp_store = MEMORY", "busy_timeout = 10000"),
+        ):
+            found.execute(f"PRAGMA {setting}")
+        self._connections.append(found)
+        return found
+
+
+class Tantivy:
+    """tantivy, with an index on the disk.
+
+    A commit is durable when it returns; then the reader is loaded again, by hand, so that what was
+    committed is found at once. One thread indexes: with a commit a document, more only have more to
+    wait for. It merges by its own policy. Ids and texts are stored, all positions are there, words
+    are lower case, as Driftline has them. Best first by its own BM25; all that match are not
+    counted, as they are by Driftline, so it may leave out what cannot be among the best.
+    """
+
+    def __init__(self, directory: Path, commit_every_s: float = 0.0) -> None:
+        import tantivy
+
+        self.commit_every_s = commit_every_s
+        path = directory / "index"
+        path.mkdir()
+        builder = tantivy.SchemaBuilder()
+        builder.add_text_field("id", stored=True, tokenizer_name="raw", index_option="basic")
+        builder.add_text_field("text", stored=True, index_option="position")
+        self._document = tantivy.Document
+        self._index = tantivy.Index(builder.build(), path=str(path))
+        self._index.config_reader(reload_policy="manual")
+        self._writer = self._index.writer(heap_size=HEAP_BYTES, num_threads=1)
+
+    def write(self, documents: Documents) -> None:
+        """See Peer."""
+        for id, text in documents:
+            self._writer.add_document(self._document(id=id, text=text))
+        self._writer.commit()
+        self._index.reload()
+
+    def asker(self) -> Callable[[Query], list[str]]:
+        """See Peer."""
+
+        def ask(query: Query) -> list[str]:
+            searcher = self._index.searcher()
+            text = query.text(word=str if query.is_union else "+{}".format)
+            found = searcher.search(self._index.parse_query(text, ["text"]), LIMIT, count=False)
+            return [str(searcher.doc(address).get_first("id")) for _, address in found.hits]
+
+        return ask
+
+    def close(self) -> None:
+        """See Peer."""
+        self._writer.wait_merging_threads()
+
+
+PEERS: dict[str, Callable[[Path], Peer]] = {
+    "tantivy": Tantivy,
+    "tantivy-100ms": partial(Tantivy, commit_every_s=0.1),
+    "sqlite-fts5": Fts5,
+}
+
+
+def measure_peer(name: str, load: Load) -> Observed:
+    """Observe a peer in a process of its own; one that cannot be measured says why."""
+    if name.startswith("tantivy") and find_spec("tantivy") is None:
+        return Observed(skipped="not installed: pip install 'driftline[bench]'")
+    with TemporaryDirectory(prefix="driftline-bench-") as directory:
+        file = Path(directory) / "load.json"
+        load.write(file)
+        try:
+            done = subprocess.run(
+                child.command("driftline.bench.systems.peers", name, file),
+                stdout=subprocess.PIPE,
+                env=child.environment(),
+                timeout=load.ends_s + BEYOND_S,
+                text=True,
+            )
+        except subprocess.TimeoutExpired:
+            return Observed(skipped=f"it has not ended within {BEYOND_S:g} s after the load")
+    if done.returncode:
+        return Observed(skipped="it has failed; its own messages are above")
+    return Observed.of_json(done.stdout)
+
+
+def observe(peer: Peer, load: Load) -> Observed:
+    """Fill a peer and put the load on it."""
+    observed = Observed()
+    documents = load.documents
+    began = perf_counter()
+    for first in range(0, len(documents), BULK):
+        peer.write(documents[first : first + BULK])
+    if documents:
+        observed.fill_per_s = len(documents) / (perf_counter() - began)
+    with undisturbed():
+        drive = _Drive(peer, load, observed)
+        searching = threading.Thread(target=drive.run, args=(drive.search,))
+        searching.start()
+        drive.run(drive.write)
+        searching.join()
+    commits = percentiles(drive.commits)
+    observed.figures = {
+        "commit_p50_ms": commits["p50_ms"],
+        "commit_p99_ms": commits["p99_ms"],
+        "behind_s": max(0.0, drive.ended - load.ends_s),
+    }
+    return observed
+
+
+class _Drive:
+    def __init__(self, peer: Peer, load: Load, observed: Observed) -> None:
+        self._peer = peer
+        self._load = load
+        self._observed = observed
+        self._began = perf_counter() + 0.1
+        self.commits: list[float] = []
+        """How long each commit took by itself, in ms: what was due meanwhile waited longer."""
+        self.ended = 0.0
+        """When the last document was found; after its due time, if commits take too long."""
+
+    def run(self, does: Callable[[], None]) -> None:
+        """Count what a thread cannot do as an error."""
+        try:
+            does()
+        except Exception as error:
+            self._observed.errors[f"{type(error).__name__}: {error}"] += 1
+
+    def write(self) -> None:
+        """The thread that writes."""
+        ask = self._peer.asker()
+        waiting: list[Arriving] = []
+        tick = 0.0
+        for each in self._load.arriving:
+            every = self._peer.commit_every_s
+            while every and waiting and tick < each.due_s:
+                self._wait(tick)
+                self._commit(waiting, ask)
+                waiting = []
+            self._wait(each.due_s)
+            self._late(each.due_s)
+            if not waiting:
+                now = self._now()
+                tick = now - now % every + every if every else now
+            waiting.append(each)
+            if not every:
+                self._commit(waiting, ask)
+                waiting = []
+        if waiting:
+            self._wait(tick)
+            self._commit(waiting, ask)
+
+    def search(self) -> None:
+        """The thread that asks."""
+        ask = self._peer.asker()
+        for due_s, query in self._load.asked:
+            self._wait(due_s)
+            self._late(due_s)
+            ask(query)
+            if due_s >= self._load.warmup_s:
+                self._observed.queries.setdefault(query.kind, []).append(self._since(due_s))
+
+    def _commit(self, batch: Sequence[Arriving], ask: Callable[[Query], list[str]]) -> None:
+        began = self._now()
+        self._peer.write([(each.id, each.text) for each in batch])
+        durable = self._now()
+        self.commits.append(1000 * (durable - began))
+        for each in batch:
+            found = ask(Query("term", [each.word]))
+            if found != [each.id]:
+                self._observed.errors["not found"] += 1
+            elif each.due_s >= self._load.warmup_s:
+                self._observed.acknowledged.append(1000 * (durable - each.due_s))
+                self._observed.freshness.append(self._since(each.due_s))
+        self.ended = self._now()
+
+    def _now(self) -> float:
+        return perf_counter() - self._began
+
+    def _since(self, due_s: float) -> float:
+        return 1000 * (self._now() - due_s)
+
+    def _wait(self, due_s: float) -> None:
+        while (pause := due_s - self._now()) > 0:
+            sleep(pause)
+
+    def _late(self, due_s: float) -> None:
+        if due_s >= self._load.warmup_s:
+            self._observed.late.append(self._since(due_s))
+
+
+def main(name: str, load: Path) -> None:
+    """Observe a peer, and print what was observed."""
+    process = psutil.Process()
+    read = Load.read(load)
+    before_mib = process.memory_info().rss / MIB
+    with TemporaryDirectory(prefix="driftline-bench-") as directory:
+        peer = PEERS[name](Path(directory))
+        began, cpu = perf_counter(), sum(process.cpu_times()[:2])
+        observed = observe(peer, read)
+        observed.cores[name] = (sum(process.cpu_times()[:2]) - cpu) / (perf_counter() - began)
+        observed.memory_mib[name] = process.memory_info().rss / MIB - before_mib
+        peer.close()
+    print(observed.as_json())
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], Path(sys.argv[2]))

@@ -1,0 +1,156 @@
+"""The commands of the benchmark: their JSON has one form, and what cannot be is said at once."""
+
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from driftline.bench.commands import bench
+from driftline.bench.experiments.rounds import Rounds
+from driftline.bench.measuring.meter import Meter
+from driftline.bench.systems.cases import Case
+from driftline.engine.errors import Unavailable
+
+Run = Callable[..., Result]
+
+
+@pytest.fixture
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
+    """Run `driftline bench ...` in a directory of its own; arguments are given as one text."""
+    monkeypatch.chdir(tmp_path)
+
+    def run(arguments: str) -> Result:
+        return CliRunner().invoke(bench, arguments.split())
+
+    return run
+
+
+def test_latency_writes_table_json_and_picture(run: Run, tmp_path: Path) -> None:
+    done = run(
+        "latency --documents 60 --warmup 10 --rate 100 --policies none,exactly-once --repeat 1 "
+        "--checkpoints 50,100 --json results/latency.json"
+    )
+    assert done.exit_code == 0, done.output
+    written = json.loads((tmp_path / "results" / "latency.json").read_text())
+    assert list(written) == ["rate", "documents", "nodes", "floor", "rows", "durable"]
+    assert (written["rate"], written["documents"], written["nodes"]) == (100, 60, 2)
+    durable = written["durable"]
+    assert durable["sync_ms"] > 0
+    found = {
+        ends: [(row["policy"], row["checkpoint_ms"]) for row in rows]
+        for ends, rows in (("memory", written["rows"]), ("durable", durable["rows"]))
+    }
+    assert found == {
+        "memory": [("none", None), ("exactly-once", 50), ("exactly-once", 100)],
+        "durable": [("none", None), ("exactly-once", 100)],
+    }
+    for row in (written["floor"], durable["floor"], *written["rows"], *durable["rows"]):
+        assert 0 < row["p50_ms"] <= row["max_ms"]
+        assert row["p99_ms"] is None, "50 latencies are too few"
+        assert (row["lost"], row["duplicated"], row["latencies"]) == (0, 0, 50)
+        assert len(row["runs"]) == 1
+    assert "exactly-once" in done.output
+    assert "picture: out/latency.png" in done.output
+    assert (tmp_path / "out" / "latency.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_throughput_compares_every_round_with_the_floor(run: Run, tmp_path: Path) -> None:
+    done = run("throughput --documents 600 --repeat 1 --policies exactly-once --json t.json")
+    assert done.exit_code == 0, done.output
+    written = json.loads((tmp_path / "t.json").read_text())
+    figures = ["documents_per_s", "outputs_per_s", "cpu_cores"]
+    (row,) = written["rows"]
+    assert all(figure > 0 for of in (written["floor"], row) for figure in map(of.get, figures))
+    assert (row["policy"], row["checkpoint_ms"]) == ("exactly-once", 1000)
+    assert (row["lost"], row["duplicated"]) == (0, 0)
+    share = row["documents_per_s"] / written["floor"]["documents_per_s"]
+    assert row["of_floor"] == pytest.approx([share] * 3, abs=0.002)
+
+
+def test_a_lost_output_is_an_error(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    def lossy(setup: object, cases: Sequence[Case], *_: object) -> Rounds[dict[str, float]]:
+        meter = Meter([3])
+        meter.handed_over(0, 1.0, 1.0)
+        return Rounds([(case, meter.throughput_figures(1.0)) for case in cases[1:]])
+
+    monkeypatch.setattr("driftline.bench.experiments.comparison.measure_throughput", lossy)
+    done = run("throughput --documents 9 --policies none")
+    assert done.exit_code == 1
+    assert "driftline: none: 3 outputs are lost and 0 came twice" in done.output
+    assert "none lost" not in done.output
+
+
+def test_ordering_runs_both_orderings(run: Run, tmp_path: Path) -> None:
+    done = run("ordering --nodes 2 --rates 100 --seconds 0.4 --saturated 40 --json o.json")
+    assert done.exit_code == 0, done.output
+    rows = json.loads((tmp_path / "o.json").read_text())["rows"]
+    assert [(row["ordering"], row["rate"]) for row in rows] == [
+        ("speculative", 100),
+        ("buffered", 100),
+        ("speculative", None),
+        ("buffered", None),
+    ]
+    assert all(row["frames_per_document"] > 0 for row in rows)
+    assert all(row["p50_ms"] > 0 and row["p99_ms"] is None for row in rows)
+    assert "p99 needs 1,500 latencies" in done.output
+    assert "none lost and none twice" in " ".join(done.output.split())
+    assert all(
+        row["late"] == row["reapplied"] == 0 for row in rows if row["ordering"] != "speculative"
+    )
+    assert (tmp_path / "out" / "ordering.png").exists()
+
+
+def test_recovery_loses_nothing_and_its_parts_are_the_whole(run: Run, tmp_path: Path) -> None:
+    done = run("recovery --trials 1 --interval-ms 200 --spares 1 --json r.json")
+    assert done.exit_code == 0, done.output
+    node, everything = json.loads((tmp_path / "r.json").read_text())["rows"]
+    for row, killed in ((node, "node"), (everything, "all")):
+        assert (row["killed"], row["spares"]) == (killed, 1)
+        assert (row["lost"], row["duplicated"]) == (0, 0)
+        assert row["first_output_ms"] == row["first_output_max_ms"] > 0
+    parts = [node[f"{part}_ms"] for part in ("detection", "restart", "restore", "replay")]
+    assert min(parts) > 0
+    assert sum(parts) == pytest.approx(node["first_output_ms"], abs=0.01)
+    assert "no output was lost" in " ".join(done.output.split())
+    assert (tmp_path / "out" / "recovery.png").read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ("latency --policies none,perhaps", "unknown policy 'perhaps'; there are none, "),
+        ("latency --documents 200", "200 documents leave nothing to measure"),
+        ("latency --rate 0", "--rate"),
+        ("latency --checkpoints 50,often", "'50,often' is not a list of whole numbers"),
+        ("latency --checkpoints 0", "whole numbers from 1 on"),
+        ("latency --input nowhere.jsonl", "'nowhere.jsonl' does not exist"),
+        ("latency --plot latency.doc", "must end in one of .png"),
+        ("latency --json /dev/null/latency.json", "cannot write /dev/null/latency.json"),
+        ("throughput --input wordless.jsonl --documents 2", "hold no word"),
+        ("throughput --repeat 0", "--repeat"),
+        ("ordering --rates 5 --seconds 1", "too few documents"),
+        ("recovery --killed node,disk", "unknown victim 'disk'; there are node, all"),
+        ("recovery --spares 2", "--spares"),
+    ],
+)
+def test_what_cannot_be_measured_is_a_usage_error(
+    run: Run, tmp_path: Path, arguments: str, said: str
+) -> None:
+    (tmp_path / "wordless.jsonl").write_text('{"id": 1, "text": "..."}')
+    done = run(arguments)
+    assert done.exit_code == 2
+    assert said in " ".join(done.output.split())
+    assert not (tmp_path / "out" / "latency.png").exists()
+
+
+def test_who_asks_for_micro_batches_is_told_at_once_that_there_is_no_spark(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def check_spark() -> None:
+        raise Unavailable("Spark needs Java")
+
+    monkeypatch.setattr("driftline.bench.options.check_spark", check_spark)
+    assert isinstance(run("latency --policies none,micro-batch").exception, Unavailable)
+    assert run("latency --policies none --help").exit_code == 0

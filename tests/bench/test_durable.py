@@ -1,0 +1,109 @@
+"""With durable ends nothing arrives that is not on the disk, in the floor as in Driftline."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import msgpack
+import pytest
+
+from driftline.bench.experiments.rounds import Setup
+from driftline.bench.measuring.corpus import expected_outputs
+from driftline.bench.measuring.loops import System, open_loop
+from driftline.bench.measuring.meter import Arrival, Meter
+from driftline.bench.systems.cases import FLOOR, Case
+from driftline.bench.systems.engine import DurableFirstSource, Engine
+from driftline.bench.systems.floor import DurableFloor
+from driftline.engine.sources.logs.inputlog import InputLog
+from tests.bench.test_floor import plain_index, some_documents
+
+DOCUMENTS = some_documents(40)
+
+
+class Watched:
+    """A system whose arrivals are compared with the files as soon as they are told."""
+
+    def __init__(self, system: DurableFloor | Engine) -> None:
+        self.system = system
+        self.late: list[tuple[str, object]] = []
+
+    def send(self, number: int) -> None:
+        self.system.send(number)
+
+    def receive(self) -> list[Arrival]:
+        arrivals = self.system.receive()
+        stored = stored_in(self.system) if arrivals else set()
+        told = {(DOCUMENTS[number][0], word) for number, words, _ in arrivals for word in words}
+        self.late += told - stored
+        return arrivals
+
+    def wait(self, timeout_ms: int) -> None:
+        self.system.wait(timeout_ms)
+
+
+def stored_in(system: DurableFloor | Engine) -> set[tuple[str, object]]:
+    """(document, word) of all outputs in the files; the last line may be torn."""
+    if isinstance(system, DurableFloor):
+        return {
+            (document, word)
+            for document, words, *_ in unpacked(system.directory / "changes")
+            for word in words
+        }
+    found = set()
+    for file in (system.directory / "sockets" / "outputs").glob("*.jsonl"):
+        for line in file.read_text().splitlines(keepends=True):
+            if line.endswith("\n"):
+                value = json.loads(line)["value"]
+                found.add((value["document"], value["word"]))
+    return found
+
+
+def unpacked(file: Path) -> list[Any]:
+    unpacker = msgpack.Unpacker(use_list=False)
+    unpacker.feed(file.read_bytes())
+    return list(unpacker)
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        Case(FLOOR, None, durable=True),
+        Case("none", None, durable=True),
+        Case("exactly-once", 100, durable=True),
+        Case("two-phase", 100, durable=True),
+    ],
+    ids=str,
+)
+def test_what_has_arrived_is_on_the_disk(case: Case) -> None:
+    meter = Meter(expected_outputs(DOCUMENTS))
+    with Setup(DOCUMENTS, 2, "speculative").start(case) as system:
+        assert isinstance(system, DurableFloor | Engine)
+        watched = Watched(system)
+        checked: System = watched
+        schedule = [number / 100 for number in range(len(DOCUMENTS))]
+        result = open_loop(checked, meter, schedule, patience_s=20.0)
+        stored = stored_in(system)
+        if isinstance(system, DurableFloor):
+            assert sorted(unpacked(system.directory / "documents")) == sorted(DOCUMENTS)
+    assert (result["lost"], result["duplicated"]) == (0, 0)
+    assert watched.late == []
+    assert stored == {(document, word) for word, document, _ in plain_index(DOCUMENTS)}
+
+
+def test_a_record_is_given_only_once_it_is_durable(tmp_path: Path) -> None:
+    log = InputLog(tmp_path / "log", "test")
+    source = DurableFirstSource(log, lambda: 7)
+    source.receive("p", 1, "a")
+    records = source.read(1)
+    assert next(records) is None
+    assert source.move_to(100) <= 7, "the record that waits has this time"
+    group = source.group()
+    assert group is not None
+    left = log.write(group)
+    assert next(records) is None
+    source.written(group, left)
+    assert next(records) == (7, "a")
+    assert source.move_to(100) >= 100
+    log.close()

@@ -1,0 +1,75 @@
+"""What the bench does with what Spark sends; Spark itself is tested in tests/pipeline."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import zmq
+
+from driftline.bench.measuring.meter import Arrival
+from driftline.bench.systems.microbatch import MicroBatch, in_a_line
+from driftline.bench.systems.processes import address
+from driftline.engine.errors import Unavailable
+from driftline.engine.wire.codec import pack
+
+DOCUMENTS = [("d0", "a b"), ("d1", "b")]
+
+
+class Fake:
+    """A query that says what a test wants."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
+        self.socket = self.context.socket(zmq.PUSH)
+        self.system = MicroBatch(DOCUMENTS)
+        self.system._results.bind(address(directory, "results"))
+        self.socket.connect(address(directory, "results"))
+
+    def batch(self, number: int, *changes: tuple[str, str]) -> list[Arrival]:
+        outputs = [pack((word, document, (0,), 1)) for word, document in changes]
+        return self.says((number, outputs))
+
+    def says(self, message: object) -> list[Arrival]:
+        self.socket.send(pack(message))
+        self.system.wait(5000)
+        return self.system.receive()
+
+
+@pytest.fixture
+def fake(tmp_path: Path) -> Iterator[Fake]:
+    fake = Fake(tmp_path)
+    yield fake
+    fake.system.close()
+    fake.context.destroy(linger=0)
+
+
+def test_a_batch_is_taken_by_document(fake: Fake) -> None:
+    arrivals = fake.batch(0, ("b", "d1"), ("a", "d0"), ("b", "d0"))
+    assert [(number, words) for number, words, _ in arrivals] == [(0, ["a", "b"]), (1, ["b"])]
+
+
+def test_a_batch_that_comes_again_is_dropped(fake: Fake) -> None:
+    assert fake.batch(0, ("a", "d0"))
+    assert fake.batch(1, ("b", "d0"))
+    assert fake.batch(1, ("b", "d0")) == []
+    assert fake.batch(2, ("b", "d1"))
+
+
+def test_what_spark_complains_of_is_raised(fake: Fake) -> None:
+    with pytest.raises(Unavailable, match="no such trigger"):
+        fake.says("no such trigger")
+
+
+@pytest.mark.parametrize(
+    ("told", "line"),
+    [
+        ("[A] no.\n=== Plan ===\nProject", "[A] no."),
+        ("[F] Query [id = 1] terminated with exception: [A] no.\n=== Plan", "[A] no."),
+        ("", "ValueError"),
+    ],
+)
+def test_a_reason_is_one_line(told: str, line: str) -> None:
+    assert in_a_line(ValueError(told)) == line

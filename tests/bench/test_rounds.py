@@ -1,0 +1,78 @@
+"""In every round each has its turn, and what is refused once is not tried again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from io import StringIO
+
+import pytest
+from rich.console import Console
+
+from driftline.bench.experiments.rounds import (
+    Setup,
+    Turn,
+    back_and_forth,
+    in_turn,
+    run_rounds,
+)
+from driftline.bench.measuring.loops import System
+from driftline.bench.systems.cases import FLOOR, Case
+from tests.bench.echo import Echo
+
+BASE, NONE, OTHER = Case(FLOOR, None), Case("none", None), Case("exactly-once", 50)
+
+
+def test_every_round_is_in_the_opposite_order_of_the_one_before() -> None:
+    assert back_and_forth([BASE, NONE, OTHER], 1) == [(0, BASE), (0, NONE), (0, OTHER)]
+    turns = back_and_forth([BASE, NONE, OTHER], 3)
+    rounds = [[case for number, case in turns if number == i] for i in range(3)]
+    assert rounds == [[BASE, NONE, OTHER], [OTHER, NONE, BASE], [BASE, NONE, OTHER]]
+
+
+def test_every_round_is_in_the_same_order() -> None:
+    assert in_turn([BASE, NONE], 2) == [(0, BASE), (0, NONE), (1, BASE), (1, NONE)]
+
+
+@dataclass(frozen=True)
+class Echoes(Setup):
+    """Starts a system that answers at once."""
+
+    started: list[Case]
+
+    @contextmanager
+    def start(self, case: Case) -> Iterator[System]:
+        self.started.append(case)
+        yield Echo([["a"]])
+
+
+def measured(system: System, turn: Turn) -> tuple[int, str]:
+    number, _ = turn
+    return number, f"round {number}"
+
+
+def test_every_turn_has_a_line_and_a_result() -> None:
+    setup = Echoes([("d", "a")], 1, "speculative", started=[])
+    out = StringIO()
+    turns = in_turn([BASE, OTHER], 2)
+    rounds = run_rounds(setup, turns, measured, Console(file=out, width=100))
+    assert setup.started == [BASE, OTHER, BASE, OTHER]
+    assert rounds.runs == [(BASE, 0), (OTHER, 0), (BASE, 1), (OTHER, 1)]
+    assert rounds.of(OTHER) == [0, 1]
+    assert [line.strip() for line in out.getvalue().splitlines()] == [
+        "1 of 4  floor: round 0",
+        "2 of 4  exactly-once, checkpoint every 50 ms: round 0",
+        "3 of 4  floor: round 1",
+        "4 of 4  exactly-once, checkpoint every 50 ms: round 1",
+    ]
+
+
+def test_an_error_ends_the_rounds() -> None:
+    def broken(system: System, turn: Turn) -> tuple[int, str]:
+        raise AssertionError("a mistake of ours")
+
+    setup = Echoes([("d", "a")], 1, "speculative", started=[])
+    with pytest.raises(AssertionError, match="a mistake of ours"):
+        run_rounds(setup, in_turn([BASE, NONE], 2), broken, Console(file=StringIO()))
+    assert setup.started == [BASE]
