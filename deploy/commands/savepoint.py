@@ -55,7 +55,7 @@ def savepoint(
     meanwhile.
 
     `driftline run --from-snapshot` and `driftline restore` begin from a savepoint, also of a
-    changed flow; `driftline spark state` queries it.
+    changed flow.
     """
     if state is None and place is None:
         raise click.UsageError(

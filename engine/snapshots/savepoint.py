@@ -103,14 +103,6 @@ class Savepoint:
             raise SnapshotDamaged(f"savepoint {self.path}: {name} is damaged")
         return data
 
-    def segments(self, flow: Flow, group: int) -> bytes:
-        """The state of all operators of its flow for a key group, as one segment.
-
-        Raises SnapshotDamaged.
-        """
-        keyed = [vertex.name for vertex in flow.vertices if vertex.keyed]
-        return b"".join(self.segment(group, operator) for operator in keyed)
-
     def holds(self, operator: str) -> bool:
         """Whether it has any state of an operator. Precondition: the operators are known."""
         return any(self._file(group, operator) in self.files for group in range(self.groups))

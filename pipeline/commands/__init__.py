@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from driftline.pipeline.commands.flows import audit, run, state
+from driftline.pipeline.commands.flows import audit, run
 from driftline.pipeline.commands.records import corpus, latency
 
 
@@ -13,5 +13,5 @@ def spark() -> None:
     """Run flows on Spark: history, proof, and scale beyond the nodes' machines."""
 
 
-for command in (run, audit, state, corpus, latency):
+for command in (run, audit, corpus, latency):
     spark.add_command(command)

@@ -1,4 +1,4 @@
-"""The Spark commands for flows: run a flow, audit its outputs, query its state."""
+"""The Spark commands for flows: run a flow, audit its outputs."""
 
 from __future__ import annotations
 
@@ -169,42 +169,3 @@ def audit(
     click.echo(report.text())
     if not report.clean:
         raise SystemExit(1)
-
-
-@click.command()
-@flow_argument
-@click.option("--snapshot", required=True, type=click.Path(path_type=Path), metavar="DIR",
-              help="The savepoint to read.")  # fmt: skip
-@click.option("--sql", default="SELECT * FROM state", show_default=True, metavar="QUERY",
-              help="The query; the table `state` has the columns group, operator, state, key, "
-              "slot, value, the last three as JSON.")  # fmt: skip
-@click.option("--write", type=click.Path(path_type=Path), metavar="DIR",
-              help="Write the result, which must have the same columns, as a new savepoint.",
-              )  # fmt: skip
-@click.option("--rows", default=20, show_default=True, type=click.IntRange(1),
-              help="Rows to show.")  # fmt: skip
-@on_spark
-def state(
-    sessions: Sessions, flow: str, snapshot: Path, sql: str, write: Path | None, rows: int
-) -> None:
-    """Query the state in a savepoint of FLOW by SQL; write a changed savepoint.
-
-    A savepoint comes from `driftline savepoint`, or from `driftline spark run --save`.
-    """
-    loaded = load_flow(flow)
-    savepoint = open_savepoint(snapshot)
-    with sessions.start(f"state of {loaded.name}") as session:
-        from driftline.pipeline.spark.failures import explained
-        from driftline.pipeline.states import COLUMNS, read_state, write_state
-
-        with explained():
-            read_state(session, savepoint, loaded).createOrReplaceTempView("state")
-            result = session.sql(sql)
-            if write is None:
-                result.show(rows, truncate=False)
-                return
-            missing = sorted({*COLUMNS} - {*result.columns})
-            if missing:
-                raise click.UsageError(f"the result of --sql lacks the columns {missing}")
-            made = write_state(result, loaded, savepoint.time, write)
-    click.echo(f"{write}: the state before time {made.time}, {len(made.files)} files")

@@ -14,7 +14,13 @@ from hypothesis import strategies as st
 
 from driftline.deploy.run.reference import run_reference_to
 from driftline.deploy.simulation.scenarios.flows import SIMULATED, records
-from driftline.engine.errors import FunctionFailed, InputError, PayloadError, StateMismatch
+from driftline.engine.errors import (
+    FunctionFailed,
+    InputError,
+    PayloadError,
+    SnapshotDamaged,
+    StateMismatch,
+)
 from driftline.engine.flow.flow import Flow
 from driftline.engine.flow.loading import load_flow
 from driftline.engine.reference import run_reference
@@ -157,3 +163,34 @@ def test_outputs_of_another_run_are_not_touched(spark: SparkSession, tmp_path: P
     (tmp_path / "changes-0.jsonl").write_text("")
     with pytest.raises(StateMismatch, match="already holds outputs"):
         run(load_flow("driftline.index"), spark, [ListSource([])], tmp_path)
+
+
+def test_functions_of_a_flow_in_a_file_come_to_the_tasks(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    (tmp_path / "f.py").write_text(
+        "from driftline import Flow, ValueState\n"
+        "def put(value, last):\n    last.set(value)\n    return value\n"
+        "flow = Flow('f')\n"
+        "flow.source('in').key_by(lambda v: v).scan(put, ValueState('last'), name='op').sink()\n"
+    )
+    flow = load_flow(str(tmp_path / "f.py"))
+    ran = run(flow, spark, [ListSource(["a", "b"])], tmp_path / "o", save=tmp_path / "s")
+    assert (ran.records, open_savepoint(tmp_path / "s").time) == (2, 3)
+
+
+def test_a_savepoint_is_checked(spark: SparkSession, tmp_path: Path) -> None:
+    flow, source = load_flow("driftline.index"), ListSource([{"id": "a", "text": "to be"}])
+    run(flow, spark, [source], tmp_path / "o", save=tmp_path / "s")
+    found = open_savepoint(tmp_path / "s")
+    other = load_flow("driftline.deploy.simulation.scenarios.flows:counts")
+    with pytest.raises(StateMismatch, match="another flow"):
+        run(other, spark, [source], tmp_path / "p", since=2, start=found)
+    name = next(iter(found.files))
+    (tmp_path / "s" / name).write_bytes(b"x")
+    with pytest.raises(SnapshotDamaged, match=f"{name} is damaged"):
+        run(flow, spark, [source], tmp_path / "p", since=2, start=found)
+    manifest = tmp_path / "s" / "manifest.json"
+    manifest.write_text(manifest.read_text().replace('"time": 2', '"time": 3'))
+    with pytest.raises(SnapshotDamaged, match=r"manifest.json is damaged"):
+        open_savepoint(tmp_path / "s")
