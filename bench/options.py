@@ -16,7 +16,7 @@ from driftline.engine.policy import ORDERINGS, POLICIES
 from driftline.engine.sources.record import Shape
 from driftline.engine.sources.texts.words import words_of_text
 from driftline.engine.ui.options import reading_options, writable
-from driftline.pipeline.spark.session import check_spark
+from driftline.pipeline.session import check_spark
 
 if TYPE_CHECKING:
     from driftline.bench.measuring.corpus import Documents

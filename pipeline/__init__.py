@@ -1,7 +1,7 @@
 """The data pipeline on Spark: the same flows, the same outputs, at any size.
 
     from driftline import pipeline
-    from driftline.pipeline.spark.session import session
+    from driftline.pipeline.session import session
 
     with session("history") as spark:
         pipeline.run(flow, spark, [open_source("pages.xml.bz2", sections=True)], Path("out"))
@@ -15,7 +15,7 @@ import importlib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from driftline.pipeline.running.runner import run
+    from driftline.pipeline.runner import run
 
 __all__ = ["run"]
 
@@ -25,5 +25,5 @@ PARTITIONS = 16
 
 def __getattr__(name: str) -> object:
     if name == "run":
-        return importlib.import_module("driftline.pipeline.running.runner").run
+        return importlib.import_module("driftline.pipeline.runner").run
     raise AttributeError(f"pipeline has no {name!r}")

@@ -36,7 +36,7 @@ from driftline.bench.systems.processes import (
 from driftline.engine.errors import Unavailable
 from driftline.engine.flow.loading import load_flow
 from driftline.engine.wire.codec import pack, unpack
-from driftline.pipeline.spark.session import session
+from driftline.pipeline.session import session
 
 READY = "ready"
 """Sent once the query has started. Any other message that is a text is an error of Spark."""
@@ -162,7 +162,7 @@ class MicroBatch(Running):
 
 def run(directory: Path, cores: str, results: zmq.Socket[bytes]) -> None:
     """Run the query until standard input ends."""
-    from driftline.pipeline.microbatch.query import CONF, start
+    from driftline.pipeline.microbatch import CONF, start
 
     def deliver(batch: int, outputs: Sequence[bytes]) -> None:
         results.send(pack((batch, outputs)))

@@ -20,7 +20,7 @@ from pathlib import Path
 from driftline.deploy.host.children.deaths import how
 from driftline.deploy.host.children.lifeline import Lifeline, tied
 from driftline.engine.errors import Unavailable
-from driftline.pipeline.spark.java import FRUGAL, find_java
+from driftline.pipeline.session import FRUGAL, find_java
 
 MAIN = "org.apache.zookeeper.server.quorum.QuorumPeerMain"
 

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from driftline.pipeline.spark.session import session
+from driftline.pipeline.session import session
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

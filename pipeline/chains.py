@@ -1,0 +1,287 @@
+"""The operator chains of a flow inside Spark's tasks: the same operators as on the nodes.
+
+A task takes its rows in the order of their roots, and joins the rows of one root. So elements come
+in label order and are applied at once: nothing is ever undone. A task holds the state of its key
+groups in memory, like a node, but not its elements.
+"""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import chain, groupby, repeat
+from operator import itemgetter
+from pathlib import Path
+
+from driftline.engine.errors import FunctionFailed, InputError
+from driftline.engine.flow.context import describe
+from driftline.engine.flow.flow import Flow, Vertex
+from driftline.engine.flow.plan import Plan, plan
+from driftline.engine.keygroups import GroupCache, Owners, owned_by
+from driftline.engine.labels import INFINITY, Label
+from driftline.engine.operators.chains import Chains
+from driftline.engine.operators.ends import Maker
+from driftline.engine.operators.keyed import Arrival
+from driftline.engine.operators.steps import (
+    FAILURES,
+    Elements,
+    Failures,
+    Signs,
+    Step,
+    Values,
+)
+from driftline.engine.snapshots.merging import restore
+from driftline.engine.snapshots.savepoint import Savepoint, write_table
+from driftline.engine.sources.files.splits import Split
+from driftline.engine.sources.record import taken
+from driftline.engine.sources.source import BadRecord
+from driftline.engine.state.table import StateTable
+from driftline.engine.state.values import thawed
+from driftline.engine.wire.bundles import to_blob
+from driftline.engine.wire.codec import exact, pack, pack_rows, unpack_rows
+from driftline.engine.wire.label_columns import Labels
+from driftline.pipeline import PARTITIONS
+from driftline.pipeline.rows import (
+    LAST,
+    OUTPUT,
+    READ,
+    SET_ASIDE,
+    STATE,
+    Row,
+    by_root_and_partition,
+    read_rows,
+    roots,
+    to_payload,
+    write_rows,
+)
+from driftline.pipeline.tasks import Batches, read_numbers
+
+AT_ONCE = 2000
+"""The smallest number of elements that are pushed through a chain together, in whole roots."""
+
+RECORDS_AT_ONCE = 16
+
+NEW_OBJECTS = 20_000
+"""The number of new objects at which Python looks for cycles."""
+
+SLOTS_SHOWN, TEXT_SHOWN = 3, 300
+"""The largest numbers of slots and characters of a wrong state that a finding shows."""
+
+BEGIN = -1
+"""The time of the first row of each partition, which restores and saves its state."""
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """The settings of a run, sent to all its tasks."""
+
+    flow: Flow
+    partitions: int = PARTITIONS
+    dead_letters: bool = False
+    since: int = 0
+    """Only records with times in [since, until) are read."""
+    until: int = INFINITY
+    start: Savepoint | None = None
+    """The state as of `since`; None: no state."""
+    save: Path | None = None
+    """The directory for the state as of `until`."""
+    end: Savepoint | None = None
+    """The expected state as of `until`."""
+
+    @property
+    def keeps_state(self) -> bool:
+        """Whether the job reads, writes or compares state, also of partitions without elements."""
+        return any(place is not None for place in (self.start, self.save, self.end))
+
+    def restore(
+        self, savepoint: Savepoint, vertex: Vertex, partition: int, table: StateTable
+    ) -> None:
+        """Fill a table with an operator's state of a partition. Raises SnapshotDamaged."""
+        groups = owned_by(partition, self.partitions, self.flow.groups)
+        segments = (savepoint.segment(group, vertex.name) for group in groups)
+        restore({vertex.name: table}, segments)
+
+
+class _TaskChains:
+    """The operator chains of a task, and their outputs."""
+
+    def __init__(self, job: Job) -> None:
+        self.job = job
+        self.plan: Plan = plan(job.flow)
+        self.keyed: dict[str, Arrival] = {}
+        self.groups = GroupCache(job.flow.groups)
+        self.partitions = Owners(job.partitions, job.flow.groups)
+        self.chains = Chains(self.plan, Owners(1, job.flow.groups), self, self._make)
+        self._outputs: dict[int, list[tuple[Label, int, object]]] = {}
+        """Time -> (label, sink, payload) of its outputs since the last push."""
+        gc.set_threshold(NEW_OBJECTS)  # this code makes no cycles, but functions may
+
+    def _make(self, vertex: Vertex, after: Step, failures: Failures, maker: Maker) -> Step:
+        step = self.keyed[vertex.name] = Arrival(vertex, after, failures, False, maker)
+        return step
+
+    def hold(
+        self, sink: int, labels: Labels, values: Values, signs: Signs, packed: bytes = b""
+    ) -> None:
+        """Take outputs, in place of a barrier. Raises FunctionFailed without `dead_letters`."""
+        if sink == FAILURES and not self.job.dead_letters:
+            assert isinstance(values[0], tuple)
+            raise FunctionFailed(describe(labels[0], values[0]))
+        for output in zip(labels, repeat(sink), values):
+            self._outputs.setdefault(output[0][0], []).append(output)
+
+    def push(self, port: int, labels: Labels, values: Values, partition: int) -> Iterator[Row]:
+        """Push elements through the chain of a port. Gives rows for later ports, and outputs."""
+        self.chains.entries[port].push(labels, values, None)
+        for after in self.plan.ports:
+            if port in after.feeders:
+                for elements, _ in self.chains.outbounds[port, after.number][0].take():
+                    yield from self._frames(after.number, elements)
+        outputs_by_time, self._outputs = self._outputs, {}
+        for time, outputs in outputs_by_time.items():
+            outputs.sort(key=itemgetter(0))
+            output_labels, sinks, payloads = map(list, zip(*outputs, strict=True))
+            yield OUTPUT, partition, time, 0, to_blob(output_labels, sinks, payloads)
+
+    def _frames(self, port: int, elements: Elements) -> Iterator[Row]:
+        vertex = self.plan.ports[port].vertex
+        assert vertex.key is not None
+        labels, values, _ = elements
+        # Copies, as the key function may change its argument. It does not raise: the chain has
+        # called it for each element before.
+        keys = list(map(vertex.key, unpack_rows(pack_rows(values))))
+        owners = self.partitions.of(keys)
+        rows = by_root_and_partition(labels, values, owners)
+        for (time, front, partition), labels_of_row, values_of_row in rows:
+            yield port, partition, time, front, to_payload(labels_of_row, values_of_row)
+
+
+@dataclass(frozen=True, slots=True)
+class ReadTask:
+    """Reads splits of an input, and pushes the records through the chain of their source.
+
+    Takes rows whose first column is the number of a split.
+    """
+
+    job: Job
+    front: int
+    splits: list[Split]
+    firsts: list[tuple[int, int]]
+    """Per split: (row, time) of its first record."""
+
+    def __call__(self, batches: Batches) -> Batches:
+        return write_rows(self._rows(batches))
+
+    def _rows(self, batches: Batches) -> Iterator[Row]:
+        chains = _TaskChains(self.job)
+        for number in read_numbers(batches):
+            if number < len(self.firsts) and self._time_after(number) > self.job.since:
+                yield from self._read(chains, number)
+
+    def _time_after(self, number: int) -> int:
+        """The time of the first record after a split."""
+        return self.firsts[number + 1][1] if number + 1 < len(self.firsts) else INFINITY
+
+    def _read(self, chains: _TaskChains, number: int) -> Iterator[Row]:
+        job = self.job
+        port = next(p.number for p in chains.plan.ports if p.front == self.front)
+        labels: list[Label] = []
+        values: Values = []
+        read = last = 0
+        for record in self.splits[number].read(*self.firsts[number]):
+            time = record.time if isinstance(record, BadRecord) else record[0]
+            if time < job.since:
+                continue
+            if time >= job.until:
+                break
+            last = time
+            if not isinstance(record, BadRecord):
+                record = taken(*record, job.flow.sources[self.front].name)
+            if isinstance(record, BadRecord):
+                if not job.dead_letters:
+                    raise InputError(record.file, record.time, record.reason)
+                yield SET_ASIDE, 0, time, self.front, record.as_line().encode()
+                continue
+            read += 1
+            labels.append((time, self.front))
+            values.append(record[1])
+            if len(labels) >= RECORDS_AT_ONCE:
+                yield from chains.push(port, labels, values, 0)
+                labels, values = [], []
+        if labels:
+            yield from chains.push(port, labels, values, 0)
+        yield READ, 0, read, self.front, b""
+        yield LAST, 0, last, self.front, b""
+
+
+@dataclass(frozen=True, slots=True)
+class KeyedTask:
+    """Applies the keyed operators of one stage of the flow to the key groups of a partition.
+
+    Takes rows in the order of (to, time, front). Gives the rows of its chains, and the rows for
+    later stages as they are.
+    """
+
+    job: Job
+    stage: int
+
+    def __call__(self, batches: Batches) -> Batches:
+        return write_rows(self._rows(read_rows(batches)))
+
+    def _rows(self, rows: Iterator[Row]) -> Iterator[Row]:
+        chains = _TaskChains(self.job)
+        ports = {port.number for port in chains.plan.of_stage(self.stage)}
+        for to, rows_of_port in groupby(rows, key=itemgetter(0)):
+            if to in ports:
+                yield from self._port(chains, to, rows_of_port)
+            else:
+                yield from rows_of_port
+
+    def _port(self, chains: _TaskChains, port: int, rows: Iterator[Row]) -> Iterator[Row]:
+        first = next(rows)
+        partition = first[1]
+        vertex = chains.plan.ports[port].vertex
+        begins = first[2] == BEGIN
+        table = chains.keyed[vertex.name].table
+        if begins and self.job.start is not None:
+            self.job.restore(self.job.start, vertex, partition, table)
+        labels: list[Label] = []
+        values: Values = []
+        for labels_of_root, values_of_root in roots(rows if begins else chain([first], rows)):
+            labels += labels_of_root
+            values += values_of_root
+            if len(labels) >= AT_ONCE:
+                yield from chains.push(port, labels, values, partition)
+                labels, values = [], []
+        if labels:
+            yield from chains.push(port, labels, values, partition)
+        if begins and self.job.save is not None:
+            write_table(self.job.save, vertex, table, chains.groups)
+        if begins and self.job.end is not None:
+            saved = StateTable(vertex.states, [])
+            self.job.restore(self.job.end, vertex, partition, saved)
+            yield from _differences(vertex, table, saved, chains.groups)
+
+
+def _differences(
+    vertex: Vertex, computed: StateTable, saved: StateTable, groups: GroupCache
+) -> Iterator[Row]:
+    """A STATE row for each key whose saved state differs from the computed one."""
+    for key in {**computed, **saved}:
+        expected, found = _slots(computed, key), _slots(saved, key)
+        if expected.keys() != found.keys():
+            missing = [expected[slot] for slot in expected.keys() - found.keys()]
+            extra = [found[slot] for slot in found.keys() - expected.keys()]
+            details = pack(((), _shown(missing), _shown(extra), f"key {key!r}"))
+            yield STATE, 0, groups[key], vertex.number, details
+
+
+def _slots(table: StateTable, key: object) -> dict[bytes, tuple[object, ...]]:
+    """The slots of a key: exact encoding -> (state, slot, value)."""
+    rows = [(state.name, *slot) for state in table.states(key) for slot in state.slots()]
+    return {exact(row): row for row in rows}
+
+
+def _shown(rows: list[tuple[object, ...]]) -> str:
+    return ", ".join(repr(tuple(map(thawed, row))) for row in rows[:SLOTS_SHOWN])[:TEXT_SHOWN]

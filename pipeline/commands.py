@@ -1,0 +1,335 @@
+"""The commands `driftline spark ...`. Only a command that runs starts Spark, not its `--help`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import wraps
+from pathlib import Path
+from time import monotonic
+from typing import TYPE_CHECKING, TypeVar
+
+import click
+from rich.console import Console
+
+from driftline.engine.errors import DriftlineError
+from driftline.engine.flow.loading import load_flow
+from driftline.engine.labels import INFINITY
+from driftline.engine.snapshots.savepoint import open_savepoint
+from driftline.engine.sources.inputs import open_files, open_given_files
+from driftline.engine.sources.record import Shape
+from driftline.engine.ui.consoles import tell, wide_console
+from driftline.engine.ui.options import (
+    FiniteRange,
+    flow_argument,
+    inputs_option,
+    json_option,
+    on_error_option,
+    output_option,
+    plot_option,
+    reading_options,
+    writable,
+)
+from driftline.engine.ui.results import write_json
+from driftline.engine.visible import complain
+from driftline.pipeline import PARTITIONS
+from driftline.pipeline.found import shares_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+R = TypeVar("R")
+
+
+class Sessions:
+    """Starts the session that a command's options describe."""
+
+    def __init__(self, master: str | None, conf: dict[str, str]) -> None:
+        self.master = master
+        self.conf = conf
+        self.console = Console(stderr=True)
+
+    @contextmanager
+    def start(self, name: str, *, mostly_python: bool = False) -> Iterator[SparkSession]:
+        """A session that shows its progress. `mostly_python`: the JVM only moves rows.
+
+        Raises Unavailable if Spark does not start.
+        """
+        from driftline.pipeline.session import FRUGAL_JVM, session, shown
+
+        conf = {**FRUGAL_JVM, **self.conf} if mostly_python else self.conf
+        with session(name, self.master, conf) as spark, shown(spark, self.console, name):
+            yield spark
+
+
+def _conf(ctx: click.Context, param: click.Parameter, given: tuple[str, ...]) -> dict[str, str]:
+    settings = {}
+    for setting in given:
+        name, equals, value = setting.partition("=")
+        if not equals:
+            raise click.BadParameter(f"{setting!r}: expected NAME=VALUE")
+        settings[name] = value
+    return settings
+
+
+def on_spark(command: Callable[..., R]) -> Callable[..., R]:
+    """Give a command the options of a session, as an argument `sessions` of type Sessions."""
+
+    @click.option("--master", metavar="URL", help="Spark's master.  [default: local[*]]")
+    @click.option(
+        "--conf",
+        multiple=True,
+        metavar="NAME=VALUE",
+        callback=_conf,
+        help="A setting of Spark, such as spark.driver.memory=8g. Any number of times.",
+    )
+    @wraps(command)
+    def with_sessions(master: str | None, conf: dict[str, str], **others: object) -> R:
+        return command(sessions=Sessions(master, conf), **others)
+
+    return with_sessions
+
+
+partitions_option = click.option(
+    "--partitions",
+    default=PARTITIONS,
+    show_default=True,
+    type=click.IntRange(1),
+    help="Number of ranges of key groups; the state of one has to fit into a task's memory.",
+)
+
+
+INPUTS = (
+    "A file, a pattern or a directory as for `driftline run`, or zipf:N for N generated documents. "
+    "Any number of times."
+)
+
+
+@click.command()
+@flow_argument
+@inputs_option(INPUTS)
+@output_option("Directory for the outputs, one JSON object a line.")
+@click.option("--until", type=click.IntRange(0), metavar="N",
+              help="Only records before number N (their time).")  # fmt: skip
+@click.option("--from-snapshot", "start", type=click.Path(path_type=Path), metavar="DIR",
+              help="Begin at the time of a savepoint, with its state.")  # fmt: skip
+@click.option("--save", type=click.Path(path_type=Path), metavar="DIR",
+              help="Write the state at the end as a savepoint: nodes can go on from it.",
+              )  # fmt: skip
+@partitions_option
+@on_error_option()
+@reading_options()
+@json_option
+@on_spark
+def run(
+    sessions: Sessions,
+    flow: str,
+    inputs: tuple[str, ...],
+    output: Path,
+    until: int | None,
+    start: Path | None,
+    save: Path | None,
+    partitions: int,
+    dead_letters: bool,
+    shape: Shape,
+    json_file: Path | None,
+) -> None:
+    """Run FLOW over files as a Spark job; the outputs are those of `driftline run`.
+
+    With --save, Spark works off the history, and `driftline run --from-snapshot` goes on from it.
+    """
+    loaded = load_flow(flow)
+    sources = open_given_files(loaded, inputs, shape, "Spark")
+    begin = open_savepoint(start) if start is not None else None
+    with sessions.start(f"run {loaded.name}", mostly_python=True) as session:
+        from driftline.pipeline.runner import run as run_on_spark
+
+        started = monotonic()
+        ran = run_on_spark(
+            loaded,
+            session,
+            sources,
+            output,
+            partitions=partitions,
+            dead_letters=dead_letters,
+            since=begin.time if begin is not None else 0,
+            until=INFINITY if until is None else until,
+            start=begin,
+            save=save,
+        )
+        seconds = monotonic() - started
+    report = {
+        **ran.as_json(),
+        "seconds": round(seconds, 3),
+        "records_per_s": round(ran.records / seconds, 1),
+    }
+    write_json(json_file, report)
+    tell(sessions.console, report)
+
+
+@click.command()
+@flow_argument
+@inputs_option(INPUTS)
+@click.option(
+    "--output", "outputs", multiple=True, required=True, type=click.Path(path_type=Path),
+    metavar="DIR", help="Outputs that the consumer has: JSON lines, LMDB or Parquet. Any number of "
+    "times.",
+)  # fmt: skip
+@click.option("--from-snapshot", "start", type=click.Path(path_type=Path), metavar="DIR",
+              help="Audit from the time of a savepoint on, beginning with its state.")  # fmt: skip
+@click.option("--to-snapshot", "end", type=click.Path(path_type=Path), metavar="DIR",
+              help="Audit up to the time of a savepoint, and compare its state.")  # fmt: skip
+@click.option("--until", type=click.IntRange(0), metavar="N",
+              help="Audit only outputs of records before number N (their time).")  # fmt: skip
+@partitions_option
+@on_error_option()
+@reading_options()
+@json_option
+@on_spark
+def audit(
+    sessions: Sessions,
+    flow: str,
+    inputs: tuple[str, ...],
+    outputs: tuple[Path, ...],
+    start: Path | None,
+    end: Path | None,
+    until: int | None,
+    partitions: int,
+    dead_letters: bool,
+    shape: Shape,
+    json_file: Path | None,
+) -> None:
+    """Recompute the outputs of FLOW, and compare them with those that a consumer has.
+
+    Exit status 0: the outputs are exactly right; 1: there are differences; 2: the audit could not
+    be done.
+    """
+    try:
+        loaded = load_flow(flow)
+        sources = open_given_files(loaded, inputs, shape, "Spark")
+        begin = open_savepoint(start) if start is not None else None
+        shares_of(outputs, loaded, 1)  # raises for missing outputs before Spark starts
+        last = open_savepoint(end) if end is not None else None
+        if last is not None and until is not None:
+            raise click.UsageError("give --to-snapshot or --until, not both")
+        if last is not None:
+            until = last.time
+        with sessions.start(f"audit {loaded.name}", mostly_python=True) as session:
+            from driftline.pipeline.audit import audit as audit_on_spark
+
+            report = audit_on_spark(
+                loaded,
+                session,
+                sources,
+                outputs,
+                partitions=partitions,
+                dead_letters=dead_letters,
+                since=begin.time if begin is not None else 0,
+                until=INFINITY if until is None else until,
+                start=begin,
+                end=last,
+            )
+        write_json(json_file, report.as_json())
+    except (DriftlineError, OSError) as error:
+        write_json(json_file, {"error": str(error)})
+        complain(f"the audit could not be done: {error}")
+        raise SystemExit(2) from None
+    click.echo(report.text())
+    if not report.clean:
+        raise SystemExit(1)
+
+
+@click.command()
+@click.option("--input", "name", required=True, metavar="FILE",
+              help="A dump (.xml, .bz2, also multistream), or another file that `run` reads.",
+              )  # fmt: skip
+@output_option("Directory for the documents, and for dead-letters.")
+@click.option("--format", "form", default="parquet", show_default=True,
+              type=click.Choice(["parquet", "jsonl"]), help="Format of the documents.",
+              )  # fmt: skip
+@reading_options(in_sections=True)
+@click.option("--statistics", "statistics_file", type=click.Path(path_type=Path), metavar="FILE",
+              callback=writable, help="Count words; write the figures as JSON.")  # fmt: skip
+@plot_option()
+@json_option
+@on_spark
+def corpus(
+    sessions: Sessions,
+    name: str,
+    output: Path,
+    form: str,
+    shape: Shape,
+    statistics_file: Path | None,
+    plot: Path | None,
+    json_file: Path | None,
+) -> None:
+    """Make a corpus of a dump: documents {id, title, text}, as Parquet or JSON lines.
+
+    Pages that cannot be read are in DIR/dead-letters. With JSON lines, DIR/documents-*.jsonl are
+    inputs for `driftline run`. The picture shows the frequency of words by rank (Zipf's law).
+    """
+    source = open_files([name], shape, "Spark")
+    with sessions.start("corpus") as session:
+        from driftline.pipeline.corpus import make_corpus, read_corpus
+
+        started = monotonic()
+        made = make_corpus(session, source, output, form)
+        report: dict[str, object] = {
+            "documents": made.documents,
+            "bad_records": made.bad_records,
+            "seconds": round(monotonic() - started, 3),
+        }
+        if statistics_file is not None or plot is not None:
+            from driftline.pipeline.statistics import draw_zipf, statistics
+
+            counts = statistics(read_corpus(session, output, form))
+            figures = counts.as_json()
+            write_json(statistics_file, figures, indent=2)
+            if plot is not None:
+                draw_zipf(counts, plot)
+            report |= {name: figures[name] for name in ("words", "vocabulary", "zipf_exponent")}
+    write_json(json_file, report)
+    tell(sessions.console, report)
+
+
+@click.command()
+@click.argument("records", nargs=-1, required=True, type=click.Path(exists=True, path_type=Path))
+@click.option("--bucket-s", type=FiniteRange(0, min_open=True), metavar="S",
+              help="Length of the buckets of the time line, in seconds.  [default: a power of ten, "
+              "for at most 100 buckets]")  # fmt: skip
+@plot_option()
+@json_option
+@on_spark
+def latency(
+    sessions: Sessions,
+    records: tuple[Path, ...],
+    bucket_s: float | None,
+    plot: Path | None,
+    json_file: Path | None,
+) -> None:
+    """Percentiles of latency RECORDS: files and directories of `driftline bench latency --raw`.
+
+    There is a row per policy and checkpoint interval; the JSON has histograms and time lines, too.
+    The picture shows the distributions, and percentiles over time.
+    """
+    with sessions.start("latency") as session:
+        from driftline.pipeline.latency import analyse, read_records
+
+        analysis = analyse(read_records(session, records), bucket_s)
+    write_json(json_file, analysis.as_json())
+    wide_console().print(analysis.table())
+    if plot is not None:
+        from driftline.pipeline.latency import draw_latency
+
+        draw_latency(analysis, plot)
+        click.echo(f"picture: {plot}")
+
+
+@click.group()
+def spark() -> None:
+    """Run flows on Spark: history, proof, and scale beyond the nodes' machines."""
+
+
+for command in (run, audit, corpus, latency):
+    spark.add_command(command)

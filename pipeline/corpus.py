@@ -1,0 +1,165 @@
+"""A corpus: the documents of a dump, cleaned, as Parquet or JSON lines.
+
+    count the splits of the source -> read each with its numbers, and write it
+
+Each task writes one file for each split that it reads: in the order of their names, the files hold
+the documents in the order of the source, each once. The driver gets only counts. Records that
+cannot be read are set aside, as in a run with dead letters.
+
+    documents-spark-00000.parquet           columns time, id, title, text
+    documents-spark-00000.jsonl             or {"id": "12#1", "title": "Cat: Food", "text": ...}
+    dead-letters/input-0-spark-00000.jsonl  {"record": 7, "file": ..., "reason": ..., "text": ...}
+
+A time is a document's number in the source; bad records are counted, too. A task holds one page and
+one row group of Parquet in memory.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from driftline.engine.sources import BadRecord, Source
+from driftline.engine.sources.files.splits import Split, splits_of, starts
+from driftline.pipeline.outputs import Drafts, claimed, set_aside
+from driftline.pipeline.runner import SPLITS_PER_CORE, counted
+from driftline.pipeline.session import literal
+from driftline.pipeline.tasks import (
+    Batches,
+    apply,
+    as_batch,
+    explained,
+    numbers,
+    portions,
+    read_numbers,
+)
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+ROW_GROUP_CHARS = 2**25
+"""About how many characters of text are in a row group of Parquet."""
+
+_ARROW = pa.schema(
+    [("time", pa.int64()), ("id", pa.string()), ("title", pa.string()), ("text", pa.string())]
+)
+
+
+class Document(NamedTuple):
+    """A document and its number in the source."""
+
+    time: int
+    id: int | str
+    title: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Made:
+    """The number of documents in a corpus, and of records that could not be read."""
+
+    documents: int
+    bad_records: int
+
+
+def make_corpus(spark: SparkSession, source: Source, output: Path, form: str) -> Made:
+    """Write the documents of a source to a directory; `form`: a key of FORMS.
+
+    Raises StateMismatch if the directory holds outputs already, Unavailable if it cannot be made.
+    """
+    from pyspark.sql import functions as f
+
+    with claimed(output), explained():
+        splits = splits_of(source, SPLITS_PER_CORE * spark.sparkContext.defaultParallelism)
+        firsts = starts(counted(spark, splits))
+        task = WriteSplit(source.name, splits, firsts, output, form)
+        made = apply(numbers(spark, len(firsts)), task, "documents long, bad_records long")
+        (total,) = made.agg(f.sum("documents"), f.sum("bad_records")).collect()
+    return Made(*total)
+
+
+def read_corpus(spark: SparkSession, directory: Path, form: str) -> DataFrame:
+    """The documents of a corpus, with columns id, title and text; `form`: a key of FORMS."""
+    with explained():
+        if form == "parquet":
+            return spark.read.parquet(literal(directory))
+        return spark.read.schema("id string, title string, text string").json(literal(directory))
+
+
+@dataclass(frozen=True, slots=True)
+class WriteSplit:
+    """Reads splits and writes their documents. Takes rows whose column is a split's number."""
+
+    name: str
+    splits: Sequence[Split]
+    firsts: Sequence[tuple[int, int]]
+    """Per split: (row, time) of its first record."""
+    output: Path
+    form: str
+
+    def __call__(self, batches: Batches) -> Batches:
+        for number in read_numbers(batches):
+            documents, bad_records = self._write(number)
+            yield pa.record_batch({"documents": [documents], "bad_records": [bad_records]})
+
+    def _write(self, number: int) -> tuple[int, int]:
+        bad_records = 0
+
+        def documents() -> Iterator[Document]:
+            nonlocal bad_records
+            for record in self.splits[number].read(*self.firsts[number]):
+                document = _document(self.name, record)
+                if isinstance(document, BadRecord):
+                    bad_records += 1
+                    drafts.add_line(set_aside(0, number), document.as_line())
+                else:
+                    yield document
+
+        with Drafts(self.output) as drafts:
+            path = drafts.path(f"documents-spark-{number:05}.{self.form}")
+            return FORMS[self.form](path, documents()), bad_records
+
+
+def _document(name: str, record: tuple[int, object] | BadRecord) -> Document | BadRecord:
+    if isinstance(record, BadRecord):
+        return record
+    time, fields = record
+    assert isinstance(fields, dict)
+    text, title = fields.get("text"), fields.get("title")
+    if not isinstance(text, str):
+        problem = f"is of type {type(text).__name__}" if "text" in fields else "is missing"
+        return BadRecord(time, name, f"field 'text' {problem}", "")
+    return Document(time, fields["id"], str(title) if title else "", text)
+
+
+def _write_json(path: Path, documents: Iterator[Document]) -> int:
+    encode = json.JSONEncoder(ensure_ascii=False).encode
+    count = 0
+    with path.open("w", encoding="utf-8") as file:
+        for _, *fields in documents:
+            file.write(encode(dict(zip(("id", "title", "text"), fields, strict=True))) + "\n")
+            count += 1
+    return count
+
+
+def _write_parquet(path: Path, documents: Iterator[Document]) -> int:
+    count = 0
+    with pq.ParquetWriter(path, _ARROW, compression="zstd") as writer:
+        for group in portions(documents, lambda document: len(document.text), ROW_GROUP_CHARS):
+            with_text_ids = [document._replace(id=str(document.id)) for document in group]
+            writer.write_batch(as_batch(with_text_ids, _ARROW))
+            count += len(group)
+    return count
+
+
+FORMS: dict[str, Callable[[Path, Iterator[Document]], int]] = {
+    "parquet": _write_parquet,
+    "jsonl": _write_json,
+}
+"""Ending of a file -> the function that writes the documents of a split to it."""

@@ -1,0 +1,386 @@
+"""Latency of long runs, from the raw records that `driftline bench latency --raw` writes.
+
+For each policy, checkpoint interval and kind of ends it gives percentiles, a histogram with
+logarithmic buckets, and a time line with the percentiles of each bucket of time. Spark computes
+them, so there may be more records than fit into memory; the driver gets only the results.
+
+Percentiles are exact to a microsecond, and defined as in the bench: the p-th percentile is the
+smallest latency that p per cent of the documents do not exceed (nearest rank). Rounded to
+microseconds, latencies have so few different values that Spark can count each value.
+
+Documents of the warm-up count only as lost or duplicated. Runs of the same policy, interval and
+ends are pooled, where the table of the bench has medians of runs. The time of a document is the
+time at which it was due, counted from the start of its run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import reduce
+from math import ceil, log10, nan
+from operator import itemgetter
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rich.table import Table
+
+from driftline.engine.errors import Unavailable
+from driftline.engine.ui.consoles import new_table, should_be_zero
+from driftline.engine.ui.pictures import (
+    colour_of_policy,
+    dress_curves,
+    new_figure,
+    plain_log_scale,
+    save,
+)
+from driftline.pipeline.session import literal
+from driftline.pipeline.tasks import explained
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from pyspark.sql import Column, DataFrame, SparkSession
+
+
+FIELDS = (
+    "policy string, checkpoint_ms int, durable boolean, run int, document long, at_s double, "
+    "lateness_ms double, latency_ms double, lost long, duplicated long, warmup boolean"
+)
+DAMAGED = "damaged"
+"""The column with the text of a line that is not a record."""
+
+PERCENTILES = {
+    "p50_ms": 0.5,
+    "p75_ms": 0.75,
+    "p95_ms": 0.95,
+    "p99_ms": 0.99,
+    "p999_ms": 0.999,
+    "max_ms": 1.0,
+}
+
+KEY = ("policy", "checkpoint_ms", "durable")
+LATE_P99 = "late_p99_ms"
+"""The name of the 99th percentile of the producer's lateness."""
+MS = "ms"
+"""The column with the latencies after the warm-up, rounded."""
+
+LATE = "late"
+"""The column with the producer's lateness after the warm-up, rounded."""
+
+LATENCY_MIN_MS = 0.001
+"""Shorter latencies are in the first bucket of the histogram."""
+
+BUCKETS_PER_DECADE = 20
+"""Buckets of the histogram per decade: the upper end of each is 12 % above its lower end."""
+
+TIME_BUCKETS = 100
+"""The largest default number of time buckets of the longest run."""
+
+STYLES = ("-", "--", ":", "-.")
+SHARES = {1.0: "0 %", 0.5: "50 %", 0.1: "90 %", 0.01: "99 %", 0.001: "99.9 %", 0.0001: "99.99 %"}
+"""Share of documents that took longer -> the mark on the axis."""
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """Figures of a set of documents."""
+
+    documents: int
+    """Number of documents with a latency, without the warm-up."""
+    percentiles: dict[str, float]
+    """By the names in PERCENTILES; empty without documents."""
+    lost: int
+    duplicated: int
+    late_p99_ms: float | None = None
+    """Of the producer; None if the records do not tell."""
+
+    def as_json(self) -> dict[str, object]:
+        """The figures as a JSON object."""
+        return {
+            **{name: self.percentiles.get(name) for name in PERCENTILES},
+            "lost": self.lost,
+            "duplicated": self.duplicated,
+            "documents": self.documents,
+            LATE_P99: self.late_p99_ms,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Series:
+    """The documents of one policy with one checkpoint interval and one kind of ends."""
+
+    policy: str
+    checkpoint_ms: int | None
+    durable: bool
+    """Whether inputs and outputs were durable."""
+    whole: Summary
+    timeline: list[tuple[float, Summary]] = field(default_factory=list)
+    """(start of a bucket of time in seconds, figures of its documents)"""
+    histogram: list[tuple[float, float, int]] = field(default_factory=list)
+    """(lower end in ms, upper end in ms, number of documents)"""
+
+    def as_json(self) -> dict[str, object]:
+        """A row of `driftline bench latency --json`, with `timeline` and `histogram`."""
+        return {
+            "policy": self.policy,
+            "checkpoint_ms": self.checkpoint_ms,
+            "durable": self.durable,
+            **self.whole.as_json(),
+            "timeline": [{"from_s": start, **bucket.as_json()} for start, bucket in self.timeline],
+            "histogram": [
+                {"from_ms": start, "to_ms": end, "documents": documents}
+                for start, end, documents in self.histogram
+            ],
+        }
+
+
+Key = tuple[str, int | None, bool]
+AllSeries = dict[Key, Series]
+
+
+@dataclass(frozen=True, slots=True)
+class Analysis:
+    """The result: one series per policy, interval and ends; `bucket_s`: length of a time bucket."""
+
+    records: int
+    bucket_s: float
+    series: list[Series]
+
+    def as_json(self) -> dict[str, object]:
+        """The result as a JSON object."""
+        return {
+            "records": self.records,
+            "bucket_s": self.bucket_s,
+            "rows": [series.as_json() for series in self.series],
+        }
+
+    def table(self) -> Table:
+        """The percentiles as a table for a terminal."""
+        shown = ["p50", "p75", "p95", "p99", "p99.9", "max"]
+        table = new_table(
+            f"Latency in ms, {self.records:,} records",
+            ["policy", "ends"],
+            ["checkpoint_ms", "documents", *shown, "late p99", "lost", "duplicated"],
+        )
+        for series in self.series:
+            table.add_row(
+                series.policy,
+                "durable" if series.durable else "",
+                "" if series.checkpoint_ms is None else str(series.checkpoint_ms),
+                f"{series.whole.documents:,}",
+                *(f"{series.whole.percentiles.get(name, nan):.2f}" for name in PERCENTILES),
+                "" if series.whole.late_p99_ms is None else f"{series.whole.late_p99_ms:.2f}",
+                should_be_zero(series.whole.lost),
+                should_be_zero(series.whole.duplicated),
+            )
+        return table
+
+
+def read_records(spark: SparkSession, paths: Sequence[Path]) -> DataFrame:
+    """The records of files (.jsonl, .parquet) and of directories of such files.
+
+    Raises Unavailable for a path without such files.
+    """
+    from pyspark.sql import DataFrame
+
+    files = [file for path in paths for file in _files(path)]
+    lines = [literal(file) for file in files if file.suffix == ".jsonl"]
+    tables = [literal(file) for file in files if file.suffix == ".parquet"]
+    fields = f"{FIELDS}, {DAMAGED} string"
+    with explained():
+        reader = spark.read.schema(fields).option("columnNameOfCorruptRecord", DAMAGED)
+        frames = [reader.json(lines)] if lines else []
+        frames += [reader.parquet(*tables)] if tables else []
+        named = [records.select("*", "_metadata.file_name") for records in frames]
+        return reduce(DataFrame.union, named)
+
+
+def _files(path: Path) -> list[Path]:
+    if path.is_dir() and path.suffix != ".parquet":
+        files = [file for ending in ("jsonl", "parquet") for file in path.glob(f"[!._]*.{ending}")]
+    else:
+        files = [path] if path.exists() and path.suffix in (".jsonl", ".parquet") else []
+    if not files:
+        reason = "neither .jsonl nor .parquet" if path.exists() else "there is no such file"
+        raise Unavailable(
+            f"{path}: {reason}; records come from `driftline bench latency --raw DIR`"
+        )
+    return sorted(files)
+
+
+def analyse(records: DataFrame, bucket_s: float | None = None) -> Analysis:
+    """Percentiles, time lines and histograms of records.
+
+    `bucket_s`: length of the buckets of the time lines, in seconds; None: a power of ten, for at
+    most TIME_BUCKETS buckets. Raises Unavailable if there are no records, or for lines that are not
+    records.
+    """
+    from pyspark.sql import functions as f
+
+    records.persist()
+    try:
+        with explained():
+            count, seconds = _checked(records)
+            bucket_s = bucket_s or 10.0 ** ceil(log10(max(seconds, 0.001) / TIME_BUCKETS))
+            warmup = f.coalesce("warmup", f.lit(False))
+            measured = (
+                records.withColumn("durable", f.coalesce("durable", f.lit(False)))
+                .withColumn(MS, f.when(~warmup, f.round("latency_ms", 3)))
+                .withColumn(LATE, f.when(~warmup, f.round("lateness_ms", 3)))
+            )
+            series = {
+                key: Series(*key, summary) for key, _, summary in _summed_up(measured, f.lit(0))
+            }
+            _add_timelines(series, measured, bucket_s)
+            _add_histograms(series, measured)
+    finally:
+        records.unpersist()
+    return Analysis(count, bucket_s, list(series.values()))
+
+
+def _checked(records: DataFrame) -> tuple[int, float]:
+    """The number of records, and the length of the longest run in seconds. Raises Unavailable."""
+    from pyspark.sql import functions as f
+
+    is_bad = f.expr(f"{DAMAGED} IS NOT NULL OR policy IS NULL OR at_s IS NULL")
+    (totals,) = records.agg(
+        f.count("*"), f.max("at_s"), f.min(f.when(is_bad, f.col("file_name")))
+    ).collect()
+    count, seconds, file = totals
+    if file is not None:
+        raise Unavailable(
+            f"{file} holds a line that is no record of a latency run; "
+            "records come from `driftline bench latency --raw DIR`"
+        )
+    if not count:
+        raise Unavailable("the files hold no record")
+    return count, seconds
+
+
+def _summed_up(measured: DataFrame, bucket: Column) -> Iterator[tuple[Key, int, Summary]]:
+    """The figures of each kind of ends, interval, policy and bucket, in this order."""
+    from pyspark.sql import functions as f
+
+    shares = ", ".join(map(str, PERCENTILES.values()))
+    figures_of_groups = measured.groupBy(*KEY, bucket.alias("bucket")).agg(
+        f.count(MS),
+        f.expr(f"percentile_disc(array({shares})) WITHIN GROUP (ORDER BY {MS})"),
+        f.expr(f"percentile_disc(0.99) WITHIN GROUP (ORDER BY {LATE})"),
+        f.coalesce(f.sum("lost"), f.lit(0)),
+        f.coalesce(f.sum("duplicated"), f.lit(0)),
+    )
+    rows = sorted(
+        figures_of_groups.collect(), key=lambda row: (row[2], row[1] or 0, row[0], row[3])
+    )
+    for policy, checkpoint_ms, durable, number, documents, figures, late, lost, duplicated in rows:
+        percentiles = dict(zip(PERCENTILES, figures or [], strict=bool(figures)))
+        summary = Summary(documents, percentiles, lost, duplicated, late)
+        yield (policy, checkpoint_ms, durable), number, summary
+
+
+def _add_timelines(series: AllSeries, measured: DataFrame, bucket_s: float) -> None:
+    from pyspark.sql import functions as f
+
+    shown = measured.where(f"{MS} IS NOT NULL OR lost > 0")
+    for key, number, summary in _summed_up(shown, f.floor(f.col("at_s") / bucket_s)):
+        series[key].timeline.append((round(number * bucket_s, 6), summary))
+
+
+def _add_histograms(series: AllSeries, measured: DataFrame) -> None:
+    from pyspark.sql import functions as f
+
+    decades = f.log10(f.greatest(MS, f.lit(LATENCY_MIN_MS)))
+    bucket = f.floor(decades * BUCKETS_PER_DECADE).alias("bucket")
+    counts = measured.where(f"{MS} IS NOT NULL").groupBy(*KEY, bucket).agg(f.count("*"))
+    for *key, number, documents in sorted(counts.collect(), key=itemgetter(3)):
+        ends = _edge(number), _edge(number + 1)
+        policy, checkpoint_ms, durable = key
+        series[policy, checkpoint_ms, durable].histogram.append((*ends, documents))
+
+
+def _edge(bucket: int) -> float:
+    edge: float = 10.0 ** (bucket / BUCKETS_PER_DECADE)
+    return round(edge, 6)
+
+
+def draw_latency(analysis: Analysis, path: Path) -> None:
+    """Draw the distribution of latencies, and percentiles over time, for each kind of ends.
+
+    The colour is that of the policy; there is a line style for each checkpoint interval.
+    """
+    kinds = sorted({series.durable for series in analysis.series})
+    figure = new_figure(2.2 + 6.2 * len(kinds), 8.4)
+    grid = figure.subplots(2, len(kinds), sharex="row", sharey="row", squeeze=False)
+    intervals = sorted({s.checkpoint_ms for s in analysis.series if s.checkpoint_ms is not None})
+    for series in analysis.series:
+        shares, time = grid[:, kinds.index(series.durable)]
+        style = "-"
+        if series.checkpoint_ms is not None:
+            style = STYLES[intervals.index(series.checkpoint_ms) % len(STYLES)]
+        _draw_shares(shares, series, style)
+        _draw_time(time, series, style)
+    for durable, (shares, time) in zip(kinds, grid.T, strict=True):
+        shares.set_title(f"inputs and outputs {'durable' if durable else 'in memory'}")
+        _dress_shares(shares)
+        _dress_time(time, analysis.bucket_s)
+    first = grid[0][0]
+    first.set_ylim(*reversed(first.get_ylim()))  # the largest latencies are at the top
+    first.set_ylabel("documents that took no longer")
+    grid[1][0].set_ylabel("latency in ms: p50, and p99 (thin)")
+    entries = {line.get_label(): line for panel in grid[0] for line in panel.get_lines()}
+    figure.legend(
+        handles=list(entries.values()),
+        loc="outside lower center",
+        ncols=4,
+        frameon=False,
+        fontsize=9,
+    )
+    save(figure, path)
+
+
+def _dress_shares(panel: Axes) -> None:
+    plain_log_scale(panel, horizontal=True)
+    panel.set_yscale("log")
+    panel.set_yticks(list(SHARES), list(SHARES.values()))
+    panel.minorticks_off()
+    panel.set_xlabel("latency in ms")
+    dress_curves(panel)
+
+
+def _dress_time(panel: Axes, bucket_s: float) -> None:
+    plain_log_scale(panel)
+    panel.set_xlabel(f"seconds since the start of the run, in steps of {bucket_s:g}")
+    dress_curves(panel)
+
+
+def _draw_shares(panel: Axes, series: Series, style: str) -> None:
+    """Draw the share of documents above the upper end of each bucket, down to one document."""
+    remaining = series.whole.documents
+    ends: list[float] = []
+    longer: list[float] = []
+    for _, end, documents in series.histogram:
+        remaining -= documents
+        if remaining:
+            ends.append(end)
+            longer.append(remaining / series.whole.documents)
+    interval = "" if series.checkpoint_ms is None else f", {series.checkpoint_ms} ms"
+    panel.plot(
+        ends,
+        longer,
+        color=colour_of_policy(series.policy),
+        linestyle=style,
+        linewidth=1.6,
+        label=series.policy + interval,
+    )
+
+
+def _draw_time(panel: Axes, series: Series, style: str) -> None:
+    buckets = [(start, each.percentiles) for start, each in series.timeline if each.documents]
+    for name, width in (("p50_ms", 1.8), ("p99_ms", 0.7)):
+        panel.plot(
+            [start for start, _ in buckets],
+            [percentiles[name] for _, percentiles in buckets],
+            color=colour_of_policy(series.policy),
+            linestyle=style,
+            linewidth=width,
+        )

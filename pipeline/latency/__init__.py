@@ -1,1 +1,0 @@
-"""The latencies of long runs: percentiles and time lines of raw records."""

@@ -1,1 +1,0 @@
-"""A flow on Spark Structured Streaming: exactly-once by micro-batches, to compare with."""

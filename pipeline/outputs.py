@@ -1,0 +1,167 @@
+"""The outputs of a batch run. The tasks write them: no output goes through the driver.
+
+The lines are those of a run on nodes, in files ``<sink>-spark-<task>.jsonl``, each in label order;
+all files of a sink merged by ``t`` are its whole output. A file appears whole or not at all, and a
+task that Spark tries again writes the same files.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import groupby
+from operator import itemgetter
+from pathlib import Path
+from types import TracebackType
+from typing import Self, TextIO
+
+from driftline.engine.durable import make_directory, reported
+from driftline.engine.errors import StateMismatch
+from driftline.engine.flow.flow import Flow
+from driftline.engine.operators.steps import FAILURES
+from driftline.engine.sinks.jsonl import file_name
+from driftline.engine.sinks.lines import DEAD_LETTERS, Lines
+from driftline.engine.wire.bundles import Item, from_blob
+from driftline.pipeline.rows import (
+    LAST,
+    OUTPUT,
+    READ,
+    SET_ASIDE,
+    Row,
+    read_rows,
+    write_rows,
+)
+from driftline.pipeline.tasks import Batches
+
+WRITTEN = 0
+"""The kind of the rows of a writer: `time` is the number of outputs of the sink `front`."""
+
+
+@contextmanager
+def claimed(directory: Path) -> Iterator[None]:
+    """Make a directory for outputs; if the body raises, remove the outputs written so far.
+
+    Raises StateMismatch if it holds outputs already, Unavailable if it cannot be made.
+    """
+    with reported("output", directory):
+        make_directory(directory / ".driftline")
+        others = sorted(
+            path for path in directory.iterdir() if path.suffix in (".jsonl", ".parquet")
+        )
+    if others:
+        raise StateMismatch(
+            f"{directory} already holds outputs, such as {others[0].name}: give another --output, "
+            "or remove the directory"
+        )
+    try:
+        yield
+    except BaseException:
+        for path in [*directory.glob("*-spark-*"), *directory.glob("*/*spark-*")]:
+            path.unlink(missing_ok=True)
+        raise
+
+
+@dataclass(frozen=True, slots=True)
+class WriteLines:
+    """Writes the outputs of a partition. Takes rows in the order of their times.
+
+    Gives rows (WRITTEN, task, outputs, sink), (READ, ...), (LAST, ...) and
+    (SET_ASIDE, task, records, front).
+    """
+
+    flow: Flow
+    directory: Path
+    dead_letters: bool = False
+
+    def __call__(self, batches: Batches) -> Batches:
+        return write_rows(self._rows(read_rows(batches)))
+
+    def _rows(self, rows: Iterator[Row]) -> Iterator[Row]:
+        from pyspark import TaskContext
+
+        context = TaskContext.get()
+        task = context.partitionId() if context is not None else 0
+        written: Counter[tuple[int, int]] = Counter()
+        lines = Lines(self.flow, self.dead_letters)
+        names = {
+            number: f"{file_name(name)}-spark-{task:05}.jsonl"
+            for number, name in lines.names.items()
+        }
+        names[FAILURES] = f"{DEAD_LETTERS}/spark-{task:05}.jsonl"
+        with Drafts(self.directory) as drafts:
+            for (kind, time), rows_of_time in groupby(rows, key=itemgetter(0, 2)):
+                if kind == OUTPUT:
+                    for item, line in map(lines.written, in_order(rows_of_time)):
+                        drafts.add_line(names[item.sink], line)
+                        written[WRITTEN, item.sink] += 1
+                elif kind == SET_ASIDE:
+                    for row in rows_of_time:
+                        drafts.add_line(set_aside(row[3], task), row[4].decode())
+                        written[SET_ASIDE, row[3]] += 1
+                elif kind == READ:
+                    for row in rows_of_time:
+                        written[READ, row[3]] += time
+                else:
+                    for row in rows_of_time:
+                        written[LAST, row[3]] = max(written[LAST, row[3]], time)
+        for (kind, number), count in written.items():
+            yield kind, task, count, number, b""
+
+
+def set_aside(front: int, task: int) -> str:
+    """The name of a task's file of records that could not be read."""
+    return f"{DEAD_LETTERS}/input-{front}-spark-{task:05}.jsonl"
+
+
+def in_order(rows: Iterator[Row]) -> list[Item]:
+    """The outputs of one time, in label order; each row holds those of one task's chains."""
+    blobs = [from_blob(row[4]) for row in rows]
+    if len(blobs) == 1:
+        return blobs[0]
+    return sorted((item for blob in blobs for item in blob), key=lambda item: item.label)
+
+
+class Drafts:
+    """The files of a task. They get their final names together, once all are complete.
+
+    A context manager: if the body raises, the files are removed.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        self._names: dict[Path, Path] = {}
+        self._open: dict[str, TextIO] = {}
+
+    def path(self, name: str) -> Path:
+        """The path at which to write the file whose final name is `name`."""
+        path = self._directory / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        draft = path.with_name(f".{path.name}.new")
+        self._names[draft] = path
+        return draft
+
+    def add_line(self, name: str, line: str) -> None:
+        """Add a line to the file `name`; the first line creates it."""
+        file = self._open.get(name)
+        if file is None:
+            file = self._open[name] = self.path(name).open("w", encoding="utf-8")
+        file.write(line + "\n")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        for file in self._open.values():
+            file.close()
+        for draft, path in self._names.items():
+            if error is None:
+                draft.replace(path)
+            else:
+                draft.unlink(missing_ok=True)

@@ -1,0 +1,210 @@
+"""The batch runner: any flow as one Spark job, with the labels and outputs of a run on nodes.
+
+    read and label -> chain of the source -> [shuffle -> keyed chains of a stage]* -> write
+
+It is one line of tasks, without branches: rows for a later task pass through the tasks between. So
+nothing is computed twice, and the driver gets only numbers. Partitions are ranges of key groups;
+Spark sorts each by root, spilling to disk if necessary. The state of a partition's key groups has
+to fit into a task's memory: with more partitions it is smaller.
+
+Why the outputs are the same: keyed operators depend only on their elements and on the total order,
+and both are the same (Delivery, consistency, and determinism, section V).
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from driftline.engine.flow.flow import Flow
+from driftline.engine.flow.plan import plan
+from driftline.engine.labels import INFINITY
+from driftline.engine.sinks import Lines
+from driftline.engine.snapshots.savepoint import Savepoint, begin, complete
+from driftline.engine.sources import Source
+from driftline.engine.sources.files.splits import Count, Split, splits_of, starts
+from driftline.pipeline import PARTITIONS
+from driftline.pipeline.chains import BEGIN, Job, KeyedTask, ReadTask
+from driftline.pipeline.outputs import WRITTEN, WriteLines, claimed
+from driftline.pipeline.rows import LAST, READ, SCHEMA, SET_ASIDE
+from driftline.pipeline.tasks import Batches, apply, explained, numbers, read_numbers
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+SPLITS_PER_CORE = 4
+"""Splits of an input per core."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ran:
+    """The counts of a batch run.
+
+    Attributes:
+        records: How many records were read.
+        bad_records: How many records could not be read.
+        outputs: The number of outputs per sink; failures are counted as "dead-letters".
+    """
+
+    records: int
+    bad_records: int
+    outputs: dict[str, int] = field(default_factory=dict)
+
+    def as_json(self) -> dict[str, object]:
+        """The counts as a JSON object."""
+        return {
+            "records": self.records,
+            "bad_records": self.bad_records,
+            "outputs": sum(self.outputs.values()),
+        }
+
+
+def run(
+    flow: Flow,
+    spark: SparkSession,
+    inputs: Sequence[Source],
+    output: Path,
+    *,
+    partitions: int = PARTITIONS,
+    dead_letters: bool = False,
+    since: int = 0,
+    until: int = INFINITY,
+    start: Savepoint | None = None,
+    save: Path | None = None,
+) -> Ran:
+    """Run a flow over records with times in [since, until), and write its outputs as JSON lines.
+
+    Args:
+        flow: The flow.
+        spark: The session, see `driftline.pipeline.session.session`.
+        inputs: One source for each source of the flow, in their order.
+        output: Directory for the outputs; it must not hold any yet.
+        partitions: Number of ranges of key groups; the state of one has to fit into a task's
+            memory.
+        dead_letters: Whether bad records, and elements whose function raises, are set aside.
+        since: The time of the first record.
+        until: The time after the last record.
+        start: The state of all records before `since`.
+        save: Directory for a savepoint of the state of all records before `until`.
+
+    Returns:
+        How many records were read, and how many outputs written.
+
+    Raises:
+        InputError: For a record that cannot be read.
+        FunctionFailed: For a function that raises.
+        FlowError: For inputs that do not fit the flow.
+        StateMismatch: For a directory that holds outputs, or a savepoint of another flow.
+        Unavailable: For files that cannot be used, and if Spark fails.
+    """
+    from pyspark.sql import functions as f
+
+    job = prepared(Job(flow, partitions, dead_letters, since, until, start, save))
+    if save is not None:
+        begin(save)
+    with claimed(output), explained():
+        rows = outputs_of(job, spark, inputs)
+        write = WriteLines(flow, output, dead_letters)
+        written = apply(rows.sortWithinPartitions("to", "time"), write, SCHEMA)
+        totals = (
+            written.groupBy("to", "front")
+            .agg(f.sum("time").alias("count"), f.max("time").alias("last"))
+            .collect()
+        )
+    if save is not None:
+        ends = [row["last"] + 1 for row in totals if row["to"] == LAST]
+        complete(save, flow, min(until, max([since, *ends])))
+    names = Lines(flow).names
+    return Ran(
+        sum(row["count"] for row in totals if row["to"] == READ),
+        sum(row["count"] for row in totals if row["to"] == SET_ASIDE),
+        {names[row["front"]]: row["count"] for row in totals if row["to"] == WRITTEN},
+    )
+
+
+def prepared(job: Job) -> Job:
+    """A job that can be sent to tasks.
+
+    Raises FlowError for a flow that cannot run, StateMismatch for savepoints of another flow.
+    """
+    job.flow.validate()
+    start, end = (each and each.same_flow(job.flow) for each in (job.start, job.end))
+    ship(job.flow)
+    partitions = max(1, min(job.partitions, job.flow.groups))
+    return replace(job, start=start, end=end, partitions=partitions)
+
+
+def outputs_of(job: Job, spark: SparkSession, inputs: Sequence[Source]) -> DataFrame:
+    """The results of a flow: rows of all kinds, none of them to a port, in no order."""
+    job.flow.check_inputs(inputs)
+    rows = _read(job, spark, 0, inputs[0])
+    for front, source in enumerate(inputs[1:], 1):
+        rows = rows.union(_read(job, spark, front, source))
+    flow_plan = plan(job.flow)
+    for stage in range(1, flow_plan.stages):
+        if job.keeps_state:
+            for port in flow_plan.of_stage(stage):
+                rows = rows.union(_first_rows(job, spark, port.number))
+        rows = rows.repartitionById(job.partitions, "partition")
+        rows = rows.sortWithinPartitions("to", "time", "front")
+        rows = apply(rows, KeyedTask(job, stage), SCHEMA)
+    return rows
+
+
+def _first_rows(job: Job, spark: SparkSession, port: int) -> DataFrame:
+    """The BEGIN rows of a port, one for each partition."""
+    from pyspark.sql import functions as f
+
+    return spark.range(0, job.partitions, 1, 1).select(
+        f.lit(port).alias("to"),
+        f.col("id").cast("int").alias("partition"),
+        f.lit(BEGIN).cast("long").alias("time"),
+        f.lit(0).alias("front"),
+        f.lit(b"").alias("payload"),
+    )
+
+
+def _read(job: Job, spark: SparkSession, front: int, source: Source) -> DataFrame:
+    count = SPLITS_PER_CORE * spark.sparkContext.defaultParallelism
+    splits = splits_of(source, count, job.since)
+    task = ReadTask(job, front, splits, starts(counted(spark, splits)))
+    return apply(numbers(spark, len(splits)), task, SCHEMA)
+
+
+def counted(spark: SparkSession, splits: Sequence[Split]) -> list[Count]:
+    """Count the rows and documents of each split in a job; a single split is not counted."""
+    if len(splits) == 1:
+        return [Count(0, 0)]
+
+    def count(batches: Batches) -> Batches:
+        for number in read_numbers(batches):
+            counts = splits[number].count()
+            yield pa.record_batch(
+                {
+                    "split": [number],
+                    "rows": [counts.rows],
+                    "documents": [counts.documents],
+                    "broken": [counts.broken],
+                }
+            )
+
+    schema = "split long, rows long, documents long, broken boolean"
+    collected = sorted(apply(numbers(spark, len(splits)), count, schema).collect())
+    return [Count(row["rows"], row["documents"], row["broken"]) for row in collected]
+
+
+def ship(flow: Flow) -> None:
+    """Pickle functions by value if their module is a file: workers cannot import such a module."""
+    from pyspark import cloudpickle
+
+    for vertex in flow.vertices:
+        for function in (vertex.function, vertex.key):
+            module = sys.modules.get(getattr(function, "__module__", None) or "")
+            if isinstance(module, ModuleType) and module.__name__.startswith("driftline_flow_"):
+                cloudpickle.register_pickle_by_value(module)  # type: ignore[no-untyped-call]

@@ -1,1 +1,0 @@
-"""Runs a flow as one Spark job, with the labels and outputs of a run on nodes."""

@@ -1,0 +1,195 @@
+"""Spark sessions that start quietly, with defaults for one machine, and the Java that they need.
+
+The JVM writes its messages to a file; the error of a failed start shows the end of that file.
+Without PySpark or a suitable Java, the error says what to install. On a terminal the progress of
+Spark's jobs is shown as bars, one for each active stage.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from importlib.util import find_spec
+from pathlib import Path
+from threading import Event, Thread
+from typing import TYPE_CHECKING
+
+from rich.console import Console
+from rich.progress import Progress, TaskID
+
+from driftline.engine.errors import Unavailable
+from driftline.engine.ui.consoles import bars
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+JAVA = (17, 21)
+"""The versions of Java that Spark 4 supports, the oldest first."""
+
+FRUGAL = "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"
+"""For JVMs that do little themselves: no threads that compile and collect compete with Python for
+the cores. Halves the CPU time of Spark's JVM in a job of half a minute."""
+
+LOOK_EVERY_S = 0.3
+
+DEFAULTS = {
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.memory": "4g",
+    "spark.log.level": "ERROR",
+    "spark.sql.adaptive.enabled": "false",  # partitions are ranges of key groups: ours to choose
+    "spark.sql.execution.arrow.maxRecordsPerBatch": "2000",
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.shuffle.partitions": "16",
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+}
+
+FRUGAL_JVM = {"spark.driver.extraJavaOptions": " ".join(FRUGAL)}
+"""For sessions whose work is done in Python, where the JVM only moves rows."""
+
+LOG_SHOWN = 2000
+"""Characters of the JVM's log that an error shows."""
+
+
+def find_java(who: str) -> str:
+    """The path of Java. `who` needs it, for the error. Raises Unavailable."""
+    home = os.environ.get("JAVA_HOME")
+    java = str(Path(home) / "bin" / "java") if home else shutil.which("java")
+    wanted = (
+        f"{who} needs Java {JAVA[0]} or newer (for example the package openjdk-17-jre-headless)"
+    )
+    try:
+        if java is None:
+            raise FileNotFoundError("there is no java on the PATH, and JAVA_HOME is not set")
+        answer = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=30)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise Unavailable(f"{wanted}: {error}") from None
+    version = re.search(r'version "(?:1\.)?(\d+)', answer.stderr)
+    if version is None or int(version[1]) < JAVA[0]:
+        kind = f"version {version[1]}" if version else "no Java that tells its version"
+        raise Unavailable(f"{wanted}: {java} is {kind}. Set JAVA_HOME to another one")
+    return java
+
+
+@contextmanager
+def session(
+    name: str, master: str | None = None, conf: Mapping[str, str] | None = None
+) -> Iterator[SparkSession]:
+    """A context manager that starts a Spark session, and stops it at the end.
+
+    `name`: of the application. `master`: Spark's master; None: all cores of this machine. `conf`:
+    further settings.
+
+    Raises Unavailable without PySpark or a suitable Java, if Spark does not start, or if this
+    process has a session already: that one would get these settings, and would be stopped, too.
+    """
+    check_spark()
+    from pyspark.sql import SparkSession
+
+    if SparkSession.getActiveSession() is not None:
+        raise Unavailable("a Spark session is running in this process already: use that one")
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    with tempfile.TemporaryDirectory(prefix="driftline-spark-") as scratch:
+        settings = {
+            **DEFAULTS,
+            "spark.local.dir": scratch,
+            "spark.sql.warehouse.dir": str(Path(scratch) / "warehouse"),
+            **(conf or {}),
+        }
+        builder = SparkSession.builder.appName(name).master(master or "local[*]")
+        for key, value in settings.items():
+            builder = builder.config(key, value)
+        log = Path(scratch) / "jvm.log"
+        try:
+            with _errors_to(log):
+                spark = builder.getOrCreate()
+        except Exception as error:
+            log_end = log.read_text(errors="replace")[-LOG_SHOWN:] if log.exists() else ""
+            raise Unavailable(f"Spark does not start: {error}\n{log_end}") from None
+        try:
+            yield spark
+        finally:
+            spark.stop()
+            _end_jvm()
+
+
+def literal(path: Path) -> str:
+    """A path for Spark's readers, with brackets and stars escaped: they take them for patterns."""
+    return re.sub(r"([\\*?\[\]{}])", r"\\\1", str(path))
+
+
+def check_spark() -> None:
+    """Raises Unavailable if PySpark, a package that it needs, or a suitable Java is missing."""
+    for package in ("pyspark", "pyarrow", "google.protobuf"):
+        try:
+            missing = find_spec(package) is None
+        except ModuleNotFoundError:  # google
+            missing = True
+        if missing:
+            raise Unavailable(f"Spark needs {package}: pip install 'driftline[spark]'")
+    find_java("Spark")
+
+
+@contextmanager
+def _errors_to(path: Path) -> Iterator[None]:
+    """Redirect the standard error of this process, and of processes that it starts, to a file."""
+    sys.stderr.flush()
+    stderr = os.dup(2)
+    file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+    try:
+        os.dup2(file, 2)
+        yield
+    finally:
+        os.dup2(stderr, 2)
+        os.close(stderr)
+        os.close(file)
+
+
+def _end_jvm() -> None:
+    """End the JVM, so that the next session can have other settings."""
+    from pyspark import SparkContext
+
+    gateway = SparkContext._gateway
+    if gateway is not None:
+        gateway.shutdown()
+        SparkContext._gateway = None
+        SparkContext._jvm = None
+
+
+@contextmanager
+def shown(spark: SparkSession, console: Console, name: str) -> Iterator[None]:
+    """Show the progress of Spark while the body runs, if the console is a terminal."""
+    if not console.is_terminal:
+        yield
+        return
+    shown_bars = bars(console, "tasks")
+    over = Event()
+    watcher = Thread(target=_watch, args=(spark, shown_bars, name, over), daemon=True)
+    with shown_bars:
+        watcher.start()
+        try:
+            yield
+        finally:
+            over.set()
+            watcher.join()
+
+
+def _watch(spark: SparkSession, shown_bars: Progress, name: str, over: Event) -> None:
+    tracker = spark.sparkContext.statusTracker()
+    tasks: dict[int, TaskID] = {}
+    while not over.wait(LOOK_EVERY_S):
+        for stage in tracker.getActiveStageIds():
+            info = tracker.getStageInfo(stage)
+            if info is None:
+                continue
+            if stage not in tasks:
+                tasks[stage] = shown_bars.add_task(f"{name}, stage {stage}", total=info.numTasks)
+            shown_bars.update(tasks[stage], completed=info.numCompletedTasks)

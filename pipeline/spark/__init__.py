@@ -1,1 +1,0 @@
-"""Spark itself: sessions, tasks over Arrow batches, progress, and the errors of tasks."""

@@ -1,0 +1,281 @@
+"""The audit names what is wrong with a consumer's outputs, and nothing else."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from random import Random
+from typing import TYPE_CHECKING
+
+import pytest
+
+from driftline.deploy.simulation.scenarios.flows import records
+from driftline.engine.errors import InputError, StateMismatch, Unavailable
+from driftline.engine.flow.flow import Flow
+from driftline.engine.flow.loading import load_flow
+from driftline.engine.moments import time_in_words
+from driftline.engine.operators.steps import FAILURES
+from driftline.engine.reference import run_reference
+from driftline.engine.sinks import JsonLinesConsumer, LmdbConsumer
+from driftline.engine.sinks.lines import Lines
+from driftline.engine.snapshots.savepoint import open_savepoint
+from driftline.engine.sources import ListSource, open_source
+from driftline.engine.sources.files import splits as splits_module
+from driftline.engine.sources.logs.inputlog import InputLog, WriteGroup
+from driftline.engine.sources.logs.received import ReceivedSource
+from driftline.engine.wire.bundles import to_blob
+from driftline.engine.wire.messages import Bundle
+from driftline.pipeline.audit import Report, audit
+from driftline.pipeline.found import _label, same_line
+from driftline.pipeline.runner import run
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+FOUND = records(Random(5), 60, 0)
+Corrupt = Callable[[list[str]], None]
+
+
+def bundles(flow: Flow, count: int = 3) -> list[Bundle]:
+    """What one barrier delivers of FOUND, in some bundles."""
+    items = list(run_reference(flow, [FOUND], dead_letters=True))
+    times = sorted({item.label[0] for item in items})
+    made = []
+    for i in range(count):
+        some = times[len(times) * i // count : len(times) * (i + 1) // count]
+        blobs = []
+        for time in some:
+            of_time = [item for item in items if item.label[0] == time]
+            labels = [item.label for item in of_time]
+            sinks = [item.sink for item in of_time]
+            blobs.append(to_blob(labels, sinks, [item.value for item in of_time]))
+        made.append(Bundle("barrier-0", 1, (0, 127), tuple(blobs), some[-1], 0))
+    return made
+
+
+def lines_of(flow: Flow, directory: Path) -> Path:
+    """The outputs of FOUND as a run on one node leaves them. Returns the file of the first sink."""
+    consumer = JsonLinesConsumer(directory, "barrier-0", flow, "test")
+    for bundle in bundles(flow):
+        consumer.deliver(bundle)
+    consumer.close()
+    return consumer.paths[0]
+
+
+def of(spark: SparkSession, flow: Flow, directory: Path) -> Report:
+    source = ListSource(FOUND)
+    return audit(flow, spark, [source], [directory], partitions=3, dead_letters=True)
+
+
+@pytest.mark.parametrize("spec", ["two_stages", "failing"])
+def test_what_nodes_deliver_is_clean(spark: SparkSession, tmp_path: Path, spec: str) -> None:
+    flow = load_flow(f"driftline.deploy.simulation.scenarios.flows:{spec}")
+    lines_of(flow, tmp_path)
+    report = of(spark, flow, tmp_path)
+    assert report.clean
+    assert report.items == len(list(run_reference(flow, [FOUND], dead_letters=True)))
+
+
+def _remove(lines: list[str]) -> None:
+    del lines[7]
+
+
+def _repeat(lines: list[str]) -> None:
+    lines.insert(7, lines[7])
+
+
+def _swap(lines: list[str]) -> None:
+    lines[7], lines[8] = lines[8], lines[7]
+
+
+def _alter(lines: list[str]) -> None:
+    lines[7] = lines[7].replace('"a"', '"x"').replace('"b"', '"x"').replace('"c"', '"x"')
+
+
+def _tear(lines: list[str]) -> None:
+    lines[-1] = lines[-1][:9]
+
+
+def _reformat(lines: list[str]) -> None:
+    lines[7] = json.dumps(json.loads(lines[7]), separators=(",", ":")) + "\n"
+
+
+@pytest.mark.parametrize("split_bytes", [64, 2**20])  # of one piece, and of many
+@pytest.mark.parametrize(
+    ("corrupt", "expected"),
+    [
+        (_remove, {"missing": 1}),
+        (_repeat, {"extra": 1}),
+        (_swap, {"out_of_order": 1}),
+        (_alter, {"different": 1}),
+        (_tear, {"missing": 1, "extra": 1}),
+        (_reformat, {}),
+    ],
+)
+def test_each_kind_of_damage_is_named(
+    spark: SparkSession,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    corrupt: Corrupt,
+    expected: dict[str, int],
+    split_bytes: int,
+) -> None:
+    monkeypatch.setattr(splits_module, "SPLIT_BYTES_MIN", split_bytes)
+    flow = load_flow("driftline.deploy.simulation.scenarios.flows:concatenation")
+    path = lines_of(flow, tmp_path)
+    lines = path.read_text().splitlines(keepends=True)
+    eighth = json.loads(lines[7])["t"]
+    corrupt(lines)
+    path.write_text("".join(lines))
+    report = of(spark, flow, tmp_path)
+    assert {kind: count for kind, count in report.counts.items() if count} == expected
+    assert {finding.kind for finding in report.examples} == set(expected)
+    if corrupt in (_remove, _repeat, _alter, _swap):
+        assert [list(finding.label) for finding in report.examples] == [eighth]
+
+
+def test_outputs_in_lmdb_and_parquet(spark: SparkSession, tmp_path: Path) -> None:
+    flow = load_flow("driftline.deploy.simulation.scenarios.flows:two_stages")
+    consumer = LmdbConsumer(tmp_path / "lmdb", "barrier-0", flow, "test")
+    for bundle in bundles(flow):
+        consumer.deliver(bundle)
+    consumer.close()
+    assert of(spark, flow, tmp_path / "lmdb").clean
+    rows = []
+    lines = Lines(flow)
+    for item in list(run_reference(flow, [FOUND]))[1:]:
+        value = lines.format(item).split('"value": ', 1)[1][:-1]
+        rows.append((list(item.label), lines.names[item.sink], value))
+    table = spark.createDataFrame(rows, "t array<bigint>, sink string, value string")
+    table.write.parquet(str(tmp_path / "parquet"))
+    report = of(spark, flow, tmp_path / "parquet")
+    assert {kind: count for kind, count in report.counts.items() if count} == {"missing": 1}
+
+
+def test_day_by_day(spark: SparkSession, tmp_path: Path) -> None:
+    flow = load_flow("driftline.deploy.simulation.scenarios.flows:concatenation")
+    lines_of(flow, tmp_path / "o")
+    run(flow, spark, [ListSource(FOUND)], tmp_path / "p", until=30, save=tmp_path / "day-1")
+    start = open_savepoint(tmp_path / "day-1")
+    report = audit(flow, spark, [ListSource(FOUND)], [tmp_path / "o"], since=30, start=start)
+    assert (report.clean, report.items) == (True, 31)
+
+
+def test_the_state_at_the_end_of_a_day_is_audited_too(spark: SparkSession, tmp_path: Path) -> None:
+    flow = load_flow("driftline.deploy.simulation.scenarios.flows:concatenation")
+    lines_of(flow, tmp_path / "o")
+    source = [ListSource(FOUND)]
+    run(flow, spark, source, tmp_path / "p", until=20, save=tmp_path / "1")
+    start = open_savepoint(tmp_path / "1")
+    run(flow, spark, source, tmp_path / "q", since=20, until=40, start=start, save=tmp_path / "2")
+    end = open_savepoint(tmp_path / "2")
+    outputs = [tmp_path / "o"]
+    report = audit(flow, spark, source, outputs, since=20, until=40, start=start, end=end)
+    assert (report.clean, report.items) == (True, 20)
+
+    first = FOUND[0]
+    assert isinstance(first, dict)
+    other: list[object] = [{**first, "key": "x"}, *FOUND[1:]]
+    run(flow, spark, [ListSource(other)], tmp_path / "r", until=40, save=tmp_path / "3")
+    wrong = open_savepoint(tmp_path / "3")
+    report = audit(flow, spark, source, outputs, since=20, until=40, start=start, end=wrong)
+    assert {kind: count for kind, count in report.counts.items() if count} == {"state": 2}
+    assert {(f.kind, f.where, bool(f.expected), bool(f.found)) for f in report.examples} == {
+        ("state", "key 'x'", False, True),
+        ("state", f"key {first['key']!r}", True, True),
+    }
+
+
+def test_what_producers_sent_is_audited_from_the_log(spark: SparkSession, tmp_path: Path) -> None:
+    flow = load_flow("driftline.deploy.simulation.scenarios.flows:concatenation")
+    log = InputLog(tmp_path / "log", "test")
+    source = ReceivedSource(log, lambda: 1000)
+    for number, record in enumerate(FOUND, 1):
+        source.receive("producer", number, record)
+    group = source.group()
+    assert group is not None
+    log.write(group)
+    log.close()
+    logged = open_source(tmp_path / "log")
+    run(flow, spark, [logged], tmp_path / "o")
+    report = audit(flow, spark, [logged], [tmp_path / "o"])
+    assert (report.clean, report.items) == (True, 60)
+
+    time = group.entries[29].time
+    run(flow, spark, [logged], tmp_path / "p", until=time, save=tmp_path / "day-1")
+    log = InputLog(tmp_path / "log", "test")
+    log.write(WriteGroup((), group.reserved, trim=time))
+    log.close()
+    with pytest.raises(InputError, match=f"records before {time_in_words(time)} are trimmed"):
+        audit(flow, spark, [logged], [tmp_path / "o"])
+    start = open_savepoint(tmp_path / "day-1")
+    report = audit(flow, spark, [logged], [tmp_path / "o"], since=time, start=start)
+    assert (report.clean, report.items) == (True, 31)
+
+
+def test_what_is_no_output_of_the_flow(spark: SparkSession, tmp_path: Path) -> None:
+    flow = load_flow("driftline.index")
+    with pytest.raises(Unavailable, match="no directory of outputs"):
+        of(spark, flow, tmp_path / "nowhere")
+    with pytest.raises(Unavailable, match="holds no outputs"):
+        of(spark, flow, tmp_path)
+    lines_of(flow, tmp_path / "found")
+    with pytest.raises(Unavailable, match="holds no outputs"):
+        audit(flow, spark, [ListSource(FOUND)], [tmp_path / "found", tmp_path])
+    (tmp_path / "others-0.jsonl").write_text("")
+    with pytest.raises(StateMismatch, match="belongs to none of the sinks"):
+        of(spark, flow, tmp_path)
+
+
+def test_the_exit_status_is_for_machines(spark: SparkSession, tmp_path: Path) -> None:
+    path = tmp_path / "in.jsonl"
+    path.write_text('{"text": "to be"}\n')
+
+    def spark_command(*arguments: str) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-m", "driftline", "spark", *arguments, "--master", "local[1]"]
+        return subprocess.run(command, capture_output=True, text=True, timeout=300)
+
+    output, report = str(tmp_path / "out"), tmp_path / "report.json"
+    told = [
+        "audit",
+        "driftline.index",
+        "--input",
+        str(path),
+        "--output",
+        output,
+        "--json",
+        str(report),
+    ]
+    assert spark_command(*told).returncode == 2
+    run(load_flow("driftline.index"), spark, [open_source(path)], tmp_path / "out")
+    assert spark_command(*told).returncode == 0
+    [changes] = [p for p in (tmp_path / "out").glob("*.jsonl") if "be" in p.read_text()]
+    changes.write_text(changes.read_text() + '{"t": [9, 0, 0], "value": null}\n')
+    assert spark_command(*told).returncode == 1
+    found = json.loads(report.read_text())
+    assert {name: found[name] for name in ("items", "missing", "extra")} == {
+        "items": 2,
+        "missing": 0,
+        "extra": 1,
+    }
+    assert found["examples"][0]["t"] == [9, 0, 0]
+
+
+def test_failures_are_outputs(spark: SparkSession, tmp_path: Path) -> None:
+    flow = load_flow("driftline.deploy.simulation.scenarios.flows:failing")
+    lines_of(flow, tmp_path)
+    path = tmp_path / "dead-letters" / "0.jsonl"
+    lines = path.read_text().splitlines(keepends=True)
+    path.write_text("".join(lines[1:]))
+    report = of(spark, flow, tmp_path)
+    assert report.counts["missing"] == 1
+    assert report.examples[0].sink == Lines(flow).names[FAILURES]
+
+
+@pytest.mark.parametrize("line", ["", "{", "7", '{"t": 7}', '{"t": ["a", 1]}', "[" * 200_000])
+def test_a_line_that_is_none_has_no_label_and_is_no_other_one(line: str) -> None:
+    assert _label(line) is None
+    assert not same_line('{"t": [1, 0]}', line)

@@ -1,0 +1,205 @@
+"""Spark tells the percentiles of raw records as the bench does, and as numpy does."""
+
+from __future__ import annotations
+
+import json
+from contextlib import nullcontext
+from io import StringIO
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+from click.testing import CliRunner
+from matplotlib.colors import to_hex
+from matplotlib.figure import Figure
+from rich.console import Console
+
+from driftline.bench.commands import bench
+from driftline.bench.experiments.comparison import write_raw
+from driftline.bench.measuring.meter import Meter, percentiles
+from driftline.bench.systems.cases import FLOOR, Case
+from driftline.engine.errors import Unavailable
+from driftline.engine.ui.pictures import colour_of_policy
+from driftline.pipeline import latency
+from driftline.pipeline.commands import Sessions
+from driftline.pipeline.commands import spark as command
+from driftline.pipeline.latency import (
+    PERCENTILES,
+    Analysis,
+    Series,
+    Summary,
+    analyse,
+    draw_latency,
+    read_records,
+)
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+CASES = [Case("none", None), Case("exactly-once", 50), Case("two-phase", 50)]
+FLOOR_CASE, DURABLE = Case(FLOOR, None), Case("exactly-once", 50, durable=True)
+ORDER = [FLOOR_CASE, *CASES, CASES[0], FLOOR_CASE, DURABLE]
+
+
+def run(seed: int, documents: int = 400) -> Meter:
+    """A run in which document 7 has no word, one loses a record and one has a record twice."""
+    expected = [0 if number == 7 else 2 for number in range(documents)]
+    meter = Meter(expected, warmup=50)
+    random = np.random.default_rng(seed)
+    for number, words in enumerate(expected):
+        now = 3.0 + number / 50
+        meter.handed_over(number, now=now, due=now - number / 1e6)
+        if words:
+            meter.arrived(number, ["a"], now)
+            latency_s = float(random.lognormal(1, 1)) / 1000
+            meter.arrived(number, ["a"] if number == 20 + seed else ["b"], now + latency_s)
+    return meter
+
+
+def test_the_figures_are_those_of_the_bench(spark: SparkSession, tmp_path: Path) -> None:
+    runs = [(case, run(seed)) for seed, case in enumerate(ORDER)]
+    write_raw(tmp_path, runs)
+    assert len(list(tmp_path.glob("*.jsonl"))) == len(runs)
+
+    found = analyse(read_records(spark, [tmp_path]))
+    assert found.records == 400 * len(runs)
+    series = {Case(s.policy, s.checkpoint_ms, s.durable): s for s in found.series}
+    assert list(series) == [FLOOR_CASE, *CASES, DURABLE]
+    for case in series:
+        meters = [meter for of, meter in runs if of == case]
+        latencies = [round(ms, 3) for meter in meters for ms in meter.latencies_ms()]
+        late = percentiles([ms for meter in meters for ms in meter.lateness_ms()])
+        told = series[case].as_json()
+        expected = percentiles(latencies)
+        assert {name: told[name] for name in expected} == expected
+        assert told["documents"] == len(latencies)
+        assert told["late_p99_ms"] == round(late["p99_ms"], 3)
+        assert told["lost"] == told["duplicated"] == len(meters)
+
+    out = StringIO()
+    Console(file=out, width=140).print(found.table())
+    assert f"{series[FLOOR_CASE].whole.percentiles['p50_ms']:.2f}" in out.getvalue()
+
+
+def test_many_records(spark: SparkSession, tmp_path: Path) -> None:
+    numbers = spark.range(0, 200_000, 1, 4)
+    path = tmp_path / "records.parquet"
+    numbers.selectExpr(
+        "if(id % 4 = 0, 'two-phase', 'exactly-once') AS policy",
+        "cast(if(id % 8 < 4, 50, 500) AS int) AS checkpoint_ms",
+        "id AS document",
+        "id / 1000 AS at_s",
+        "round(exp(randn(7)) * if(id % 4 = 0, 100, 2), 3) AS latency_ms",
+        "0L AS lost",
+    ).write.parquet(str(path))
+    found = analyse(read_records(spark, [path]), bucket_s=50)
+    assert (found.records, found.bucket_s) == (200_000, 50)
+
+    table = pq.read_table(path).to_pandas()
+    for series in found.series:
+        wanted = (table.policy == series.policy) & (table.checkpoint_ms == series.checkpoint_ms)
+        chosen = table[wanted]
+        latencies = np.asarray(chosen.latency_ms)
+        assert series.whole.documents == len(latencies)
+        assert list(series.whole.percentiles.values()) == list(
+            np.quantile(latencies, list(PERCENTILES.values()), method="inverted_cdf")
+        )
+        assert [start for start, _ in series.timeline] == [0, 50, 100, 150]
+        for start, part in series.timeline:
+            within = latencies[(chosen.at_s >= start) & (chosen.at_s < start + 50)]
+            assert part.documents == len(within)
+            assert part.percentiles["p99_ms"] == np.quantile(within, 0.99, method="inverted_cdf")
+        assert sum(count for _, _, count in series.histogram) == len(latencies)
+        start, end, count = max(series.histogram, key=lambda bucket: bucket[2])
+        assert count == pytest.approx(((latencies >= start) & (latencies < end)).sum(), abs=20)
+    assert len(found.series) == 4
+
+
+def test_where_all_is_lost_there_is_no_figure(spark: SparkSession, tmp_path: Path) -> None:
+    record = {"policy": "none", "checkpoint_ms": None, "at_s": 0.5, "latency_ms": None, "lost": 3}
+    path = tmp_path / "a [strange] {name}*.jsonl"
+    path.write_text(json.dumps(record))
+    (series,) = analyse(read_records(spark, [path])).series
+    told = series.as_json()
+    assert [told[name] for name in ("p50_ms", "max_ms", "lost", "documents")] == [None, None, 3, 0]
+    assert [part.lost for _, part in series.timeline] == [3]
+    assert series.histogram == []
+
+
+@pytest.mark.parametrize("line", ['{"policy": "none", "at', '{"policy": 7}', '{"id": 1}', "7"])
+def test_what_is_no_record_is_told_with_its_file(
+    spark: SparkSession, tmp_path: Path, line: str
+) -> None:
+    (tmp_path / "01-none.jsonl").write_text('{"policy": "none", "at_s": 1, "latency_ms": 1}\n')
+    (tmp_path / "02-other.jsonl").write_text(line)
+    with pytest.raises(Unavailable, match=r"^02-other.jsonl holds a line that is no record"):
+        analyse(read_records(spark, [tmp_path]))
+
+
+def test_without_files_there_is_nothing_to_analyse(spark: SparkSession, tmp_path: Path) -> None:
+    for name in ("", "nowhere.jsonl"):
+        with pytest.raises(Unavailable, match="bench latency --raw"):
+            read_records(spark, [tmp_path / name])
+    (tmp_path / "empty.jsonl").touch()
+    with pytest.raises(Unavailable, match="no record"):
+        analyse(read_records(spark, [tmp_path]))
+
+
+def test_the_command_draws_what_the_bench_wrote(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Sessions, "start", lambda self, what: nullcontext(spark))
+    raw, plot, done = tmp_path / "raw", tmp_path / "latency.png", tmp_path / "latency.json"
+    bench_options = [
+        "--documents=60",
+        "--warmup=10",
+        "--rate=200",
+        "--policies=none",
+        "--no-durable",
+        "--repeat=2",
+    ]
+    bench_options += [f"--raw={raw}", f"--plot={tmp_path / 'bars.png'}"]
+    assert CliRunner().invoke(bench, ["latency", *bench_options]).exit_code == 0
+    again = CliRunner().invoke(bench, ["latency", *bench_options])
+    assert "holds files already" in again.output
+
+    options = [str(raw), "--bucket-s=0.1", f"--plot={plot}", f"--json={done}"]
+    found = CliRunner().invoke(command, ["latency", *options])
+    assert found.exit_code == 0, found.output
+    rows = json.loads(done.read_text())["rows"]
+    assert [(row["policy"], row["documents"]) for row in rows] == [("floor", 100), ("none", 100)]
+    assert sum(part["documents"] for part in rows[0]["timeline"]) == 100
+    assert plot.read_bytes().startswith(b"\x89PNG")
+
+
+def series(policy: str, checkpoint_ms: int | None, durable: bool) -> Series:
+    summary = Summary(4, dict.fromkeys(PERCENTILES, 2.0), 0, 0)
+    return Series(policy, checkpoint_ms, durable, summary, [(0.0, summary)], [(1, 2, 3), (2, 3, 1)])
+
+
+def test_a_policy_has_its_colour_with_either_kind_of_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    drawn: list[Figure] = []
+    monkeypatch.setattr(latency, "save", lambda figure, path: drawn.append(figure))
+    rows = [
+        series("floor", None, False),
+        series("two-phase", 50, False),
+        series("exactly-once", 50, False),
+        series("exactly-once", 1000, True),
+    ]
+    draw_latency(Analysis(16, 1.0, rows), Path("latency.png"))
+    (figure,) = drawn
+    titles = {panel.get_title(): panel for panel in figure.axes if panel.get_title()}
+    assert {
+        title: [(line.get_label(), to_hex(line.get_color()).upper()) for line in panel.get_lines()]
+        for title, panel in titles.items()
+    } == {
+        "inputs and outputs in memory": [
+            ("floor", colour_of_policy("floor")),
+            ("two-phase, 50 ms", colour_of_policy("two-phase")),
+            ("exactly-once, 50 ms", colour_of_policy("exactly-once")),
+        ],
+        "inputs and outputs durable": [("exactly-once, 1000 ms", colour_of_policy("exactly-once"))],
+    }
+    assert all(panel.yaxis_inverted() for panel in titles.values()), "the largest are at the top"

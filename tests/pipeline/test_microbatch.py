@@ -1,0 +1,171 @@
+"""The flow on Spark gives what the reference interpreter gives, across a restart, too."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from pyspark.sql.streaming.stateful_processor import MapState
+
+from driftline.engine.errors import FlowError
+from driftline.engine.flow.flow import Flow
+from driftline.engine.flow.loading import load_flow
+from driftline.engine.reference import run_reference
+from driftline.engine.wire.codec import pack, unpack
+from driftline.pipeline.microbatch import CONF, MapInSpark, start, whole_records
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+
+DOCUMENTS = [
+    {"id": "a", "text": "one fish two fish"},
+    {"id": "b", "text": "red fish blue fish"},
+    {"id": 3, "text": ""},
+    {"id": "a", "text": "one more"},
+    {"id": "d", "text": "two blue, and one more fish"},
+    {"id": "e", "text": "FISH"},
+]
+
+
+@pytest.fixture
+def streaming(spark: SparkSession) -> SparkSession:
+    """A session with settings of its own, in the JVM of the others."""
+    made = spark.newSession()
+    for name, value in {**CONF, "spark.sql.shuffle.partitions": "2"}.items():
+        if not name.startswith("spark.driver."):  # what only a JVM that starts would see
+            made.conf.set(name, value)
+    return made
+
+
+class Taker:
+    """A consumer that keeps the number of the last batch, and drops what is not larger."""
+
+    def __init__(self) -> None:
+        self.last = -1
+        self.dropped = 0
+        self.outputs: list[object] = []
+
+    def take(self, batch: int, outputs: Sequence[bytes]) -> None:
+        if batch <= self.last:
+            self.dropped += 1
+            return
+        self.last = batch
+        self.outputs += map(unpack, outputs)
+
+
+def by_word(outputs: Sequence[object]) -> dict[str, list[object]]:
+    """Change records of each word, in their order."""
+    found = defaultdict(list)
+    for output in outputs:
+        assert isinstance(output, tuple)
+        found[output[0]].append(output)
+    return dict(found)
+
+
+def reference() -> dict[str, list[object]]:
+    return by_word(
+        [item.value for item in run_reference(load_flow("driftline.index"), [DOCUMENTS])]
+    )
+
+
+def append(log: Path, documents: Sequence[object]) -> None:
+    with log.open("ab") as file:
+        file.writelines(map(pack, documents))
+
+
+def finish(query: StreamingQuery) -> None:
+    query.processAllAvailable()
+    query.stop()
+
+
+def test_outputs_are_those_of_the_reference_also_across_restarts(
+    streaming: SparkSession, tmp_path: Path
+) -> None:
+    log, checkpoint, taker = tmp_path / "log", tmp_path / "checkpoint", Taker()
+    flow = load_flow("driftline.index")
+    append(log, DOCUMENTS[:2])
+    finish(start(streaming, flow, log, checkpoint, taker.take))
+
+    append(log, DOCUMENTS[2:4])
+    with log.open("ab") as file:
+        file.write(pack(DOCUMENTS[4])[:9])  # the producer is not done with this one
+
+    class Crash(Exception):
+        """Between the delivery of a batch and its commit."""
+
+    def take_and_crash(batch: int, outputs: Sequence[bytes]) -> None:
+        taker.take(batch, outputs)
+        raise Crash
+
+    query = start(streaming, flow, log, checkpoint, take_and_crash)
+    with pytest.raises(Exception, match="Crash"):
+        query.processAllAvailable()
+    delivered = len(taker.outputs)
+
+    with log.open("ab") as file:
+        file.write(pack(DOCUMENTS[4])[9:])
+    append(log, DOCUMENTS[5:])
+    finish(start(streaming, flow, log, checkpoint, taker.take))
+    assert taker.dropped == 1, "the batch that had been delivered came again"
+    assert len(taker.outputs) > delivered
+    assert by_word(taker.outputs) == reference()
+
+
+class FakeState(MapState):
+    """Spark's MapState without Spark."""
+
+    def __init__(self) -> None:
+        self.held: dict[tuple[object, ...], tuple[object, ...]] = {}
+
+    def getValue(self, key: tuple[object, ...]) -> tuple[object, ...] | None:
+        return self.held.get(key)
+
+    def containsKey(self, key: tuple[object, ...]) -> bool:
+        return key in self.held
+
+    def updateValue(self, key: tuple[object, ...], value: tuple[object, ...]) -> None:
+        self.held[key] = value
+
+    def removeKey(self, key: tuple[object, ...]) -> None:
+        del self.held[key]
+
+    def keys(self) -> Iterator[tuple[object, ...]]:
+        return iter(list(self.held))
+
+
+def test_a_map_is_one_of_its_key_alone() -> None:
+    entries, lengths = FakeState(), FakeState()
+
+    def of(key: object) -> MapInSpark:
+        return MapInSpark(pack(key), entries, lengths)
+
+    one, other = of("one"), of("on")
+    one["a"], one["b"], one["a"] = 1, 2, 3
+    other["a"] = 4
+    assert (dict(one), dict(other), len(one)) == ({"a": 3, "b": 2}, {"a": 4}, 2)
+    del one["a"]
+    assert "a" not in one
+    with pytest.raises(KeyError):
+        one["a"]
+    one.keep_length()
+    other.keep_length()
+    assert (dict(of("one")), len(of("one"))) == ({"b": 2}, 1)
+    assert len(of("new")) == 0
+
+
+def test_a_flow_of_another_form_is_refused(streaming: SparkSession, tmp_path: Path) -> None:
+    flow = Flow("shout")
+    flow.source("words").map(str.upper).sink()
+    with pytest.raises(FlowError, match="is source, map, sink: micro-batches take"):
+        start(streaming, flow, tmp_path, tmp_path, Taker().take)
+
+
+def test_a_record_that_is_not_yet_written_is_left_for_later() -> None:
+    data = b"".join(map(pack, ["a", "b", "c"]))
+    assert whole_records(data[:-1]) == [pack("a"), pack("b")]
+    assert whole_records(data, most=1) == [pack("a")]
+    assert whole_records(b"") == []

@@ -1,0 +1,211 @@
+"""Spark, the nodes and the reference interpreter give the same outputs."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from random import Random
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+
+from driftline.deploy.run.reference import run_reference_to
+from driftline.deploy.simulation.scenarios.flows import SIMULATED, records
+from driftline.engine.errors import (
+    FunctionFailed,
+    InputError,
+    PayloadError,
+    SnapshotDamaged,
+    StateMismatch,
+)
+from driftline.engine.flow.flow import Flow
+from driftline.engine.flow.loading import load_flow
+from driftline.engine.reference import run_reference
+from driftline.engine.sinks.lines import DEAD_LETTERS, Lines
+from driftline.engine.snapshots.savepoint import open_savepoint
+from driftline.engine.sources import ListSource, open_source
+from driftline.engine.wire.bundles import Item
+from driftline.pipeline.audit import audit
+from driftline.pipeline.runner import run
+from tests.careless.flows import ALL as CARELESS
+from tests.pipeline.flows import Small, build, inputs, smalls
+from tests.room import Room
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+CASES, IN_ONE_JOB = 11, 9
+"""Random flows: 11 * 9, each with 1, 2 and 7 partitions. Nine share a job: jobs cost a second."""
+
+
+def as_lines(flow: Flow, items: list[Item]) -> list[str]:
+    lines = Lines(flow)
+    return sorted(f"{lines.names[item.sink]} {lines.format(item)}" for item in items)
+
+
+def written(directory: Path) -> list[str]:
+    """What a run on Spark has left; every file has to be in label order."""
+    found = []
+    for path in directory.rglob("*.jsonl"):
+        texts = path.read_text().splitlines()
+        labels = [json.loads(text)["t"] for text in texts]
+        assert labels == sorted(labels)
+        name = path.parent.name if path.parent != directory else path.name.split("-spark-")[0]
+        found += [f"{name} {text}" for text in texts]
+    return sorted(found)
+
+
+def on_spark(
+    spark: SparkSession, flow: Flow, found: list[list[object]], partitions: int
+) -> list[str]:
+    sources = [ListSource(payloads) for payloads in found]
+    with TemporaryDirectory() as directory:
+        run(flow, spark, sources, Path(directory) / "o", partitions=partitions, dead_letters=True)
+        return written(Path(directory) / "o")
+
+
+def on_nodes(flow: Flow, found: list[list[object]], seed: int) -> list[Item]:
+    timed = [list(enumerate(payloads, 1)) for payloads in found]
+    room = Room(flow, timed, seed, dead_letters=True)
+    room.run(room.stopped, steps=200_000)
+    return room.items
+
+
+@settings(
+    max_examples=CASES,
+    deadline=None,
+    derandomize=True,
+    phases=(Phase.generate,),  # a case takes seconds: it is told as it was found
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
+@given(cases=st.lists(smalls(), min_size=IN_ONE_JOB, max_size=IN_ONE_JOB), seed=st.integers(0, 99))
+def test_random_flows(spark: SparkSession, cases: list[Small], seed: int) -> None:
+    flow, found = build(cases), inputs(cases)
+    expected = as_lines(flow, list(run_reference(flow, found, dead_letters=True)))
+    for partitions in (1, 2, 7):
+        assert on_spark(spark, flow, found, partitions) == expected
+    for small in cases:
+        alone = build([small])
+        items = list(run_reference(alone, inputs([small]), dead_letters=True))
+        assert as_lines(alone, on_nodes(alone, inputs([small]), seed)) == as_lines(alone, items)
+
+
+@pytest.mark.parametrize("spec", [simulated.spec for simulated in SIMULATED])
+def test_the_flows_of_the_simulation(spark: SparkSession, spec: str) -> None:
+    flow = load_flow(spec)
+    found = [records(Random(front), 40, front) for front in range(len(flow.sources))]
+    expected = as_lines(flow, list(run_reference(flow, found, dead_letters=True)))
+    for partitions in (1, 2, 7):
+        assert on_spark(spark, flow, found, partitions) == expected
+    assert as_lines(flow, on_nodes(flow, found, 1)) == expected
+
+
+def test_history_and_the_rest_are_the_whole(spark: SparkSession, tmp_path: Path) -> None:
+    flow = load_flow("driftline.deploy.simulation.scenarios.flows:two_stages")
+    found = records(Random(3), 60, 0)
+    source = ListSource(found)
+    history = run(
+        flow, spark, [source], tmp_path / "history", partitions=3, until=41, save=tmp_path / "at-41"
+    )
+    start = open_savepoint(tmp_path / "at-41")
+    rest = run(flow, spark, [source], tmp_path / "rest", partitions=2, since=41, start=start)
+    both = written(tmp_path / "history") + written(tmp_path / "rest")
+    assert (history.records, rest.records, start.time) == (40, 20, 41)
+    assert sorted(both) == as_lines(flow, list(run_reference(flow, [found])))
+
+
+def test_a_function_that_fails_is_told_as_on_nodes(spark: SparkSession, tmp_path: Path) -> None:
+    flow = load_flow("driftline.deploy.simulation.scenarios.flows:failing")
+    source = ListSource(records(Random(1), 30, 0))
+    with pytest.raises(FunctionFailed, match=r"operator 'scan-1' failed at label .*\n.*record:"):
+        run(flow, spark, [source], tmp_path / "o")
+    assert not list((tmp_path / "o").glob("*.jsonl"))
+
+
+def test_what_json_cannot_hold_is_set_aside_as_by_the_reference(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    flow = Flow("odd")
+    odd = {2: float("nan"), 3: b"bytes", 5: {1: 1}}
+    flow.source("in").map(lambda n: (n, odd.get(n, "even"))).sink("pairs")
+    source = ListSource([1, 2, 3, 4, 5])
+    with pytest.raises(PayloadError, match=r"sink 'pairs' .*--on-error dead-letter"):
+        run(flow, spark, [source], tmp_path / "ended")
+    ran = run(flow, spark, [source], tmp_path / "out", dead_letters=True)
+    assert ran.outputs == {"pairs": 2, DEAD_LETTERS: 3}
+    run_reference_to(flow, [source], tmp_path / "wanted", dead_letters=True)
+    for pattern in ("*.jsonl", "dead-letters/*.jsonl"):
+        found = [line for f in (tmp_path / "out").glob(pattern) for line in lines_of(f)]
+        [wanted] = (tmp_path / "wanted").glob(pattern)
+        assert sorted(found) == sorted(lines_of(wanted))
+    assert audit(flow, spark, [source], [tmp_path / "out"], dead_letters=True).clean
+
+
+def lines_of(file: Path) -> list[str]:
+    return file.read_text().splitlines()
+
+
+def test_a_bad_record_is_told_with_file_and_number(spark: SparkSession, tmp_path: Path) -> None:
+    path = tmp_path / "some.jsonl"
+    path.write_text('{"text": "a"}\n{"text"\n')
+    flow = load_flow("driftline.index")
+    with pytest.raises(InputError, match=r"some.jsonl, record 2: malformed JSON"):
+        run(flow, spark, [open_source(path)], tmp_path / "o")
+    ran = run(flow, spark, [open_source(path)], tmp_path / "p", dead_letters=True)
+    assert (ran.records, ran.bad_records, ran.outputs) == (1, 1, {"changes": 1})
+    [aside] = (tmp_path / "p" / "dead-letters").iterdir()
+    assert json.loads(aside.read_text())["record"] == 2
+
+
+def test_outputs_of_another_run_are_not_touched(spark: SparkSession, tmp_path: Path) -> None:
+    (tmp_path / "changes-0.jsonl").write_text("")
+    with pytest.raises(StateMismatch, match="already holds outputs"):
+        run(load_flow("driftline.index"), spark, [ListSource([])], tmp_path)
+
+
+def test_functions_of_a_flow_in_a_file_come_to_the_tasks(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    (tmp_path / "f.py").write_text(
+        "from driftline import Flow, ValueState\n"
+        "def put(value, last):\n    last.set(value)\n    return value\n"
+        "flow = Flow('f')\n"
+        "flow.source('in').key_by(lambda v: v).scan(put, ValueState('last'), name='op').sink()\n"
+    )
+    flow = load_flow(str(tmp_path / "f.py"))
+    ran = run(flow, spark, [ListSource(["a", "b"])], tmp_path / "o", save=tmp_path / "s")
+    assert (ran.records, open_savepoint(tmp_path / "s").time) == (2, 3)
+
+
+def test_a_savepoint_is_checked(spark: SparkSession, tmp_path: Path) -> None:
+    flow, source = load_flow("driftline.index"), ListSource([{"id": "a", "text": "to be"}])
+    run(flow, spark, [source], tmp_path / "o", save=tmp_path / "s")
+    found = open_savepoint(tmp_path / "s")
+    other = load_flow("driftline.deploy.simulation.scenarios.flows:counts")
+    with pytest.raises(StateMismatch, match="another flow"):
+        run(other, spark, [source], tmp_path / "p", since=2, start=found)
+    name = next(iter(found.files))
+    (tmp_path / "s" / name).write_bytes(b"x")
+    with pytest.raises(SnapshotDamaged, match=f"{name} is damaged"):
+        run(flow, spark, [source], tmp_path / "p", since=2, start=found)
+    manifest = tmp_path / "s" / "manifest.json"
+    manifest.write_text(manifest.read_text().replace('"time": 2', '"time": 3'))
+    with pytest.raises(SnapshotDamaged, match=r"manifest.json is damaged"):
+        open_savepoint(tmp_path / "s")
+
+
+HASHED = "sets"
+"""Its order is that of hashes, which a command fixes, and this process of the tests does not."""
+
+
+@pytest.mark.parametrize("name", [name for name in CARELESS if name != HASHED])
+def test_functions_that_are_not_careful_give_what_the_reference_gives(
+    spark: SparkSession, name: str
+) -> None:
+    flow = load_flow(CARELESS[name])
+    found = [records(Random(7), 60, 0)]
+    wanted = as_lines(flow, list(run_reference(flow, found, dead_letters=True)))
+    assert on_spark(spark, flow, found, 3) == wanted
