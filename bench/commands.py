@@ -70,7 +70,6 @@ def _end(problems: Iterable[str], picture: Path | None = None) -> None:
 @options.policies("none,exactly-once,two-phase")
 @options.checkpoints("50,1000")
 @options.durable(True)
-@options.ordering
 @corpus_options
 @options.seed
 @json_option
@@ -85,7 +84,6 @@ def latency(
     policies: list[str],
     checkpoints: list[int],
     durable: bool,
-    ordering: str,
     corpus: Corpus,
     seed: int,
     json_file: Path | None,
@@ -113,7 +111,7 @@ def latency(
     from driftline.bench.systems.cases import cases
 
     rows = cases(policies, checkpoints, max(checkpoints) if durable else None)
-    setup = Setup(corpus.load(documents), nodes, ordering)
+    setup = Setup(corpus.load(documents), nodes)
     disk_ms = sync_ms()
     rounds = measure_latency(setup, rows, rate, warmup, seed, repeat, Console(stderr=True))
     found = latencies_of(setup, rows, rate, rounds, disk_ms)
@@ -132,7 +130,6 @@ def latency(
 @options.policies(",".join(POLICIES))
 @options.checkpoints("1000")
 @options.durable(False)
-@options.ordering
 @corpus_options
 @json_option
 @plot_option("out/throughput.png")
@@ -143,7 +140,6 @@ def throughput(
     policies: list[str],
     checkpoints: list[int],
     durable: bool,
-    ordering: str,
     corpus: Corpus,
     json_file: Path | None,
     plot: Path,
@@ -160,7 +156,7 @@ def throughput(
     from driftline.bench.systems.cases import cases
 
     rows = cases(policies, checkpoints, max(checkpoints) if durable else None)
-    setup = Setup(corpus.load(documents), nodes, ordering)
+    setup = Setup(corpus.load(documents), nodes)
     rounds = measure_throughput(setup, rows, repeat, Console(stderr=True))
     found = throughputs_of(setup, rows, rounds)
     _show(json_file, found.as_json(), found.tables())
@@ -209,7 +205,7 @@ def ordering(
     found = measure_ordering(
         documents, nodes, rates, seconds, saturated, seed, Console(stderr=True)
     )
-    _show(json_file, found.as_json(), [found.table()])
+    _show(json_file, found.as_json(), found.tables())
     draw_ordering(found.rows, plot)
     _end(found.problems(), plot)
 
@@ -262,7 +258,7 @@ def recovery(
     found = measure_recovery(
         documents, kills, trials, rate, interval_ms, nodes, seed, Console(stderr=True)
     )
-    _show(json_file, found.as_json(), [found.table()])
+    _show(json_file, found.as_json(), found.tables())
     draw_recovery(found, plot)
     _end(found.problems(), plot)
 

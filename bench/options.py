@@ -12,7 +12,7 @@ import click
 
 from driftline.bench.systems.cases import CHOICES, MICRO_BATCH
 from driftline.engine.errors import InputError
-from driftline.engine.policy import ORDERINGS, POLICIES
+from driftline.engine.policy import POLICIES
 from driftline.engine.sources.record import Shape
 from driftline.engine.sources.texts.words import words_of_text
 from driftline.engine.ui.options import reading_options, writable
@@ -174,13 +174,6 @@ warmup = click.option(
     show_default=True,
     type=click.IntRange(0),
     help="Documents at the beginning that are sent but not measured.",
-)
-ordering = click.option(
-    "--ordering",
-    default="speculative",
-    show_default=True,
-    type=click.Choice(ORDERINGS),
-    help="How exactly-once keeps label order.",
 )
 seed = click.option("--seed", default=0, show_default=True, help="Decides when documents arrive.")
 raw = click.option(

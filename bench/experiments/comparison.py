@@ -25,8 +25,6 @@ from operator import sub
 from pathlib import Path
 
 from rich.console import Console
-from rich.table import Table
-from rich.text import Text
 
 from driftline.bench.experiments.report import (
     COUNTS,
@@ -35,22 +33,19 @@ from driftline.bench.experiments.report import (
     Comparison,
     Figure,
     Key,
+    Report,
     Row,
     Spread,
-    as_json,
     compared,
     number,
     ratio,
-    table,
     three_digits,
-    wrong_rows,
 )
 from driftline.bench.experiments.rounds import (
     Rounds,
     Setup,
     Turn,
     back_and_forth,
-    in_turn,
     run_rounds,
 )
 from driftline.bench.measuring.corpus import expected_outputs
@@ -72,11 +67,11 @@ UNDER_WAY_FLOOR = 512
 DOCUMENTS_MICRO_BATCH = 600
 """Documents of a run of micro-batches at most: six full batches, which take long enough."""
 
-ALL_RIGHT = (
+IF_RIGHT = (
     "Checked: in every run each document had one output for each of its words, none lost and none "
     "twice. Nothing is killed here."
 )
-WRONG = "though nothing was killed; do not use its figures"
+IF_WRONG = "though nothing was killed; do not use its figures"
 
 
 def _signed(ms: float) -> str:
@@ -114,54 +109,34 @@ THROUGHPUT = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Results:
-    """The rows of all cases under one kind of load."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Results(Report[Case]):
+    """The rows of all cases; in the JSON the floor and the durable ends are apart.
 
-    settings: Mapping[str, object]
-    """`rate` (None: the system sets its own), `documents` of each run, and `nodes`."""
-    tables_of: Mapping[str, Sequence[Column]]
-    """Title of each table, and its columns."""
-    rows: Sequence[Row[Case]]
-    notes: Sequence[str]
+    The settings are `rate` (None: the system sets its own), `documents` of each run, and `nodes`.
+    """
+
+    keys: Sequence[Column] = KEYS
+    if_right: str = IF_RIGHT
+    if_wrong: str = IF_WRONG
     sync_ms: float = nan
     """What a write of 4 KiB and its fdatasync take here."""
 
     def as_json(self) -> dict[str, object]:
         """Return the figures as a JSON object."""
-        durable = [row for row in self.rows if row.case.durable]
+        durable = self._with_ends(durable=True)
         return {
             **self.settings,
-            **self._same_ends([row for row in self.rows if not row.case.durable]),
-            "durable": (
-                {"sync_ms": number(self.sync_ms), **self._same_ends(durable)} if durable else None
-            ),
+            **self._with_ends(durable=False),
+            "durable": {"sync_ms": number(self.sync_ms), **durable} if durable["rows"] else None,
         }
 
-    def tables(self) -> list[Table]:
-        """Return the figures for a terminal."""
-        made = [
-            table(title, KEYS, columns, self.rows, []) for title, columns in self.tables_of.items()
-        ]
-        runs = max((len(row.runs) for row in self.rows), default=0)
-        notes = [
-            f"Medians of {runs} runs, with the least and the largest of them." if runs > 1 else "",
-            *self.notes,
-            ALL_RIGHT if runs and not self.problems() else "",
-        ]
-        made[-1].caption = Text("\n".join(filter(None, notes)))
-        return made
-
-    def problems(self) -> list[str]:
-        """Return a sentence for each row that is wrong."""
-        return wrong_rows(self.rows, WRONG)
-
-    def _same_ends(self, rows: Sequence[Row[Case]]) -> dict[str, object]:
-        columns = [*KEYS, *(column for shown in self.tables_of.values() for column in shown)]
-        floors = [as_json(row, columns) for row in rows if row.case.is_floor]
+    def _with_ends(self, *, durable: bool) -> dict[str, object]:
+        rows = [row for row in self.rows if row.case.durable is durable]
+        floors = [self.row_as_json(row) for row in rows if row.case.is_floor]
         return {
             "floor": floors[0] if floors else None,
-            "rows": [as_json(row, columns) for row in rows if not row.case.is_floor],
+            "rows": [self.row_as_json(row) for row in rows if not row.case.is_floor],
         }
 
 
@@ -213,6 +188,7 @@ def latencies_of(
     """Return the latencies of all cases."""
     rows = [latency_row(case, rounds.of(case)) for case in cases]
     notes = [
+        _medians_of(rows),
         "max: the largest latency of all runs. Latency counts from the time at which a document is "
         "due until its last output has arrived; late: the part of it before the producer handed "
         "the document over.",
@@ -231,11 +207,11 @@ def latencies_of(
     }
     comparisons: dict[str, Compare] = {"of_floor": ratio, "of_none": ratio, "over_none_ms": sub}
     return Results(
-        {"rate": rate, "documents": len(setup.documents), "nodes": setup.nodes},
-        tables,
-        _with_comparisons(rows, "p50_ms", comparisons),
-        notes,
-        sync_ms,
+        settings={"rate": rate, "documents": len(setup.documents), "nodes": setup.nodes},
+        tables_of=tables,
+        rows=_with_comparisons(rows, "p50_ms", comparisons),
+        notes=notes,
+        sync_ms=sync_ms,
     )
 
 
@@ -251,7 +227,7 @@ def measure_throughput(
         figures = closed_loop(system, meter, under_way(case), patience_s=patience_s(case))
         return figures, f"{figures['documents_per_s']:,.0f} documents/s"
 
-    return run_rounds(setup, in_turn(cases, rounds), measure, console)
+    return run_rounds(setup, back_and_forth(cases, rounds), measure, console)
 
 
 def under_way(case: Case) -> int:
@@ -269,14 +245,20 @@ def throughputs_of(
     """Return the throughput of all cases."""
     rows = [Row(case, rounds.of(case), (case.is_floor, case.durable)) for case in cases]
     return Results(
-        {"rate": None, "documents": len(setup.documents), "nodes": setup.nodes},
-        {f"Throughput, {setup.nodes} nodes": THROUGHPUT},
-        _with_comparisons(rows, "documents_per_s", {"of_floor": ratio, "of_none": ratio}),
-        [
+        settings={"rate": None, "documents": len(setup.documents), "nodes": setup.nodes},
+        tables_of={f"Throughput, {setup.nodes} nodes": THROUGHPUT},
+        rows=_with_comparisons(rows, "documents_per_s", {"of_floor": ratio, "of_none": ratio}),
+        notes=[
+            _medians_of(rows),
             "outputs: a document has one for each of its different words; cores: processor cores "
-            "busy on average, with all processes, the producer and the consumer among them."
+            "busy on average, with all processes, the producer and the consumer among them.",
         ],
     )
+
+
+def _medians_of(rows: Sequence[Row[Case]]) -> str:
+    runs = max((len(row.runs) for row in rows), default=0)
+    return f"Medians of {runs} runs, with the least and the largest of them." if runs > 1 else ""
 
 
 def patience_s(case: Case) -> float:

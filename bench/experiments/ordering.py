@@ -14,20 +14,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rich.console import Console
-from rich.table import Table
 
-from driftline.bench.experiments.comparison import ALL_RIGHT, WRONG
+from driftline.bench.experiments.comparison import IF_RIGHT, IF_WRONG
 from driftline.bench.experiments.pictures import Bar, draw_bars
 from driftline.bench.experiments.report import (
     COUNTS,
     ENOUGH_FOR_P99,
     Figure,
     Key,
+    Report,
     Row,
     Spread,
-    as_json,
-    table,
-    wrong_rows,
 )
 from driftline.bench.experiments.rounds import RunLines
 from driftline.bench.measuring.corpus import Documents, expected_outputs
@@ -87,36 +84,6 @@ class OrderingCase:
 OrderingRow = Row[OrderingCase]
 
 
-@dataclass(frozen=True, slots=True)
-class Orderings:
-    """The rows of both orderings."""
-
-    rows: Sequence[OrderingRow]
-
-    def as_json(self) -> dict[str, object]:
-        """Return the rows as a JSON object."""
-        return {"policy": POLICY, "rows": [as_json(row, (*KEYS, *FIGURES)) for row in self.rows]}
-
-    def table(self) -> Table:
-        """Return the rows as a table for a terminal; latencies in ms."""
-        few = any(row.total("latencies") < ENOUGH_FOR_P99 for row in self.rows)
-        return table(
-            f"Ordering under {POLICY}, latency in ms",
-            KEYS,
-            FIGURES,
-            self.rows,
-            [
-                NOTE,
-                f"p99 needs {ENOUGH_FOR_P99:,} latencies: give more --seconds." if few else "",
-                "" if self.problems() else ALL_RIGHT,
-            ],
-        )
-
-    def problems(self) -> list[str]:
-        """Return a sentence for each row with an output that is lost or came twice."""
-        return wrong_rows(self.rows, WRONG)
-
-
 def measure_ordering(
     documents: Documents,
     nodes: Sequence[int],
@@ -125,7 +92,7 @@ def measure_ordering(
     saturated: int,
     seed: int,
     console: Console,
-) -> Orderings:
+) -> Report[OrderingCase]:
     """Run both orderings, one after the other, with every rate on every number of nodes.
 
     `saturated`: the documents of the runs without a rate; 0: no such runs.
@@ -144,7 +111,19 @@ def measure_ordering(
         row = measure(case, documents[:count], seed)
         lines.end(", ".join(f"{f.heading} {f.text(row)}" for f in FIGURES[:5]))
         rows.append(row)
-    return Orderings(rows)
+    few = any(row.total("latencies") < ENOUGH_FOR_P99 for row in rows)
+    return Report(
+        settings={"policy": POLICY},
+        keys=KEYS,
+        tables_of={f"Ordering under {POLICY}, latency in ms": FIGURES},
+        rows=rows,
+        notes=[
+            NOTE,
+            f"p99 needs {ENOUGH_FOR_P99:,} latencies: give more --seconds." if few else "",
+        ],
+        if_right=IF_RIGHT,
+        if_wrong=IF_WRONG,
+    )
 
 
 def measure(case: OrderingCase, documents: Documents, seed: int) -> OrderingRow:

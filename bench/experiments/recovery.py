@@ -28,16 +28,13 @@ from random import Random
 from time import monotonic, perf_counter, time
 
 from rich.console import Console
-from rich.table import Table
 
 from driftline.bench.experiments.report import (
     COUNTS,
     Figure,
     Key,
+    Report,
     Row,
-    as_json,
-    table,
-    wrong_rows,
 )
 from driftline.bench.experiments.rounds import RunLines
 from driftline.bench.measuring.corpus import Documents, expected_outputs
@@ -95,38 +92,24 @@ class Kill:
 RecoveryRow = Row[Kill]
 
 
-@dataclass(frozen=True, slots=True)
-class Recoveries:
-    """The rows, and the load that all of them have."""
-
-    rate: float
-    interval_ms: int
-    rows: Sequence[RecoveryRow]
-
-    def as_json(self) -> dict[str, object]:
-        """Return the figures as a JSON object."""
-        rows = [as_json(row, (*KEYS, *FIGURES)) for row in self.rows]
-        return {"rate": self.rate, "checkpoint_ms": self.interval_ms, "rows": rows}
-
-    def table(self) -> Table:
-        """Return the figures as a table for a terminal."""
-        trials = max((len(row.runs) for row in self.rows), default=0)
-        return table(
-            f"Recovery from kill -9 at {self.rate:g} documents a second, "
-            f"checkpoint every {self.interval_ms} ms",
-            KEYS,
-            FIGURES,
-            self.rows,
-            [
-                f"Medians of {counted(trials, 'trial')}, in ms; max: the longest. First output: "
-                "from kill -9 to the first output that the recovery has made.",
-                "" if self.problems() else "Checked: no output was lost, and none came twice.",
-            ],
-        )
-
-    def problems(self) -> list[str]:
-        """Return a sentence for each row with an output that is lost or came twice."""
-        return wrong_rows(self.rows, "but a recovery must neither lose nor repeat any")
+def report_of(rows: Sequence[RecoveryRow], rate: float, interval_ms: int) -> Report[Kill]:
+    """Return the report of rows that all have the same load."""
+    trials = max((len(row.runs) for row in rows), default=0)
+    title = (
+        f"Recovery from kill -9 at {rate:g} documents a second, checkpoint every {interval_ms} ms"
+    )
+    return Report(
+        settings={"rate": rate, "checkpoint_ms": interval_ms},
+        keys=KEYS,
+        tables_of={title: FIGURES},
+        rows=rows,
+        notes=[
+            f"Medians of {counted(trials, 'trial')}, in ms; max: the longest. First output: "
+            "from kill -9 to the first output that the recovery has made."
+        ],
+        if_right="Checked: no output was lost, and none came twice.",
+        if_wrong="but a recovery must neither lose nor repeat any",
+    )
 
 
 def documents_of(rate: float, interval_ms: int) -> int:
@@ -143,7 +126,7 @@ def measure_recovery(
     nodes: int,
     seed: int,
     console: Console,
-) -> Recoveries:
+) -> Report[Kill]:
     """Run all kills, `trials` times in turn."""
     rows = [Row(kill, [], samples={"latencies": []}) for kill in kills]
     lines = RunLines(console, trials * len(rows))
@@ -157,7 +140,7 @@ def measure_recovery(
             samples = {"latencies": [*row.samples["latencies"], *latencies]}
             rows[number] = replace(row, runs=[*row.runs, run], samples=samples)
             lines.end(f"first new output after {run['first_output_ms']:.0f} ms")
-    return Recoveries(rate, interval_ms, rows)
+    return report_of(rows, rate, interval_ms)
 
 
 def _trial(
@@ -295,7 +278,7 @@ def events_of_log() -> Iterator[list[tuple[str, float]]]:
         log.level, log.propagate = before
 
 
-def draw_recovery(recoveries: Recoveries, path: Path) -> None:
+def draw_recovery(recoveries: Report[Kill], path: Path) -> None:
     """Draw the latency of documents over the time since the kill, a panel for each thing killed."""
     rows = recoveries.rows
     kinds = list(dict.fromkeys(row.case.killed for row in rows))
@@ -328,7 +311,8 @@ def draw_recovery(recoveries: Recoveries, path: Path) -> None:
     grid[0][0].set_ylabel("latency in ms")
     trials = max(len(row.runs) for row in rows)
     figure.suptitle(
-        f"{recoveries.rate:g} documents a second, checkpoint every {recoveries.interval_ms} ms; "
+        f"{recoveries.settings['rate']:g} documents a second, "
+        f"checkpoint every {recoveries.settings['checkpoint_ms']} ms; "
         f"all documents of {counted(trials, 'trial')}",
         fontsize=10,
         color=INK,

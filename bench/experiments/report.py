@@ -215,41 +215,61 @@ COUNTS = (Figure("lost", combined=sum), Figure("duplicated", combined=sum))
 """Outputs that are missing, and outputs that arrived again: fields of every experiment."""
 
 
-def table(
-    title: str,
-    keys: Sequence[Column],
-    figures: Sequence[Column],
-    rows: Sequence[Row[object]],
-    notes: Iterable[str],
-) -> Table:
-    """Return a table for a terminal, with notes below it."""
-    shown = [column for column in figures if column.heading]
-    made = new_table(title, [key.heading for key in keys], [column.heading for column in shown])
-    for at, row in enumerate(rows):
-        ends = at + 1 < len(rows) and rows[at + 1].section != row.section
-        made.add_row(*(column.text(row) for column in (*keys, *shown)), end_section=ends)
-    made.caption = Text("\n".join(filter(None, notes)))
-    return made
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Report(Generic[C_co]):
+    """The rows of an experiment, and the columns that describe them."""
 
+    settings: Mapping[str, object]
+    """Fields of the JSON before the rows."""
+    keys: Sequence[Column]
+    tables_of: Mapping[str, Sequence[Column]]
+    """Title of each table -> its columns."""
+    rows: Sequence[Row[C_co]]
+    notes: Sequence[str] = ()
+    """Notes below the tables."""
+    if_right: str = ""
+    """The last note, if no output of any run was lost or came twice."""
+    if_wrong: str
+    """The end of the sentence about a row that is wrong."""
 
-def as_json(row: Row[object], columns: Iterable[Column]) -> dict[str, object]:
-    """Return a row as a JSON object: all columns, and the figures of each run."""
-    chosen = list(columns)
-    of_runs = {column.of_run or column.name for column in chosen if isinstance(column, Figure)}
-    return {
-        **{column.name: column.as_json(row) for column in chosen},
-        "runs": [
-            {name: number(value) for name, value in run.items() if name in of_runs}
-            for run in row.runs
-        ],
-    }
+    def as_json(self) -> dict[str, object]:
+        """Return the figures as a JSON object."""
+        return {**self.settings, "rows": [self.row_as_json(row) for row in self.rows]}
 
+    def row_as_json(self, row: Row[object]) -> dict[str, object]:
+        """Return a row as a JSON object: all columns, and the figures of each run."""
+        columns = [*self.keys, *(column for shown in self.tables_of.values() for column in shown)]
+        of_runs = {column.of_run or column.name for column in columns if isinstance(column, Figure)}
+        return {
+            **{column.name: column.as_json(row) for column in columns},
+            "runs": [
+                {name: number(value) for name, value in run.items() if name in of_runs}
+                for run in row.runs
+            ],
+        }
 
-def wrong_rows(rows: Iterable[Row[object]], why: str) -> list[str]:
-    """Return a sentence for each row with a lost or repeated output; `why`: its end."""
-    return [
-        f"{row.case}: {counted(lost, 'output')} {'is' if lost == 1 else 'are'} lost and "
-        f"{again} came twice, {why}"
-        for row in rows
-        if (lost := row.total("lost")) + (again := row.total("duplicated"))
-    ]
+    def tables(self) -> list[Table]:
+        """Return the figures for a terminal."""
+        made = [self._table(title, columns) for title, columns in self.tables_of.items()]
+        is_right = any(row.runs for row in self.rows) and not self.problems()
+        notes = [*self.notes, *([self.if_right] if is_right else [])]
+        made[-1].caption = Text("\n".join(filter(None, notes)))
+        return made
+
+    def problems(self) -> list[str]:
+        """Return a sentence for each row with a lost or repeated output."""
+        return [
+            f"{row.case}: {counted(lost, 'output')} {'is' if lost == 1 else 'are'} lost and "
+            f"{again} came twice, {self.if_wrong}"
+            for row in self.rows
+            if (lost := row.total("lost")) + (again := row.total("duplicated"))
+        ]
+
+    def _table(self, title: str, columns: Sequence[Column]) -> Table:
+        shown = [column for column in columns if column.heading]
+        headings = [column.heading for column in shown]
+        made = new_table(title, [key.heading for key in self.keys], headings)
+        for at, row in enumerate(self.rows):
+            ends = at + 1 < len(self.rows) and self.rows[at + 1].section != row.section
+            made.add_row(*(column.text(row) for column in (*self.keys, *shown)), end_section=ends)
+        return made

@@ -29,7 +29,6 @@ class Setup:
 
     documents: Documents
     nodes: int
-    ordering: str
 
     def start(self, case: Case) -> AbstractContextManager[System]:
         """Return a new system for a case; entering starts and warms it up."""
@@ -41,7 +40,6 @@ class Setup:
             self.documents,
             case.policy,
             nodes=self.nodes,
-            ordering=self.ordering,
             checkpoint_s=(case.checkpoint_ms or 1000) / 1000,
         )
 
@@ -50,19 +48,13 @@ Measure = Callable[[System, Turn], tuple[Result, str]]
 """Measures a system that has been started: the result, and what a line says of it."""
 
 
-def in_turn(cases: Sequence[Case], rounds: int) -> list[Turn]:
-    """All runs, round by round."""
-    return [(number, case) for number in range(rounds) for case in cases]
-
-
 def back_and_forth(cases: Sequence[Case], rounds: int) -> list[Turn]:
-    """All runs: each round in the opposite order of the one before."""
-    turns: list[Turn] = []
-    for number in range(rounds):
-        this_round = in_turn(cases, 1)
-        for _, case in this_round if number % 2 == 0 else reversed(this_round):
-            turns.append((number, case))
-    return turns
+    """Return all runs: each round in the opposite order of the one before."""
+    return [
+        (number, case)
+        for number in range(rounds)
+        for case in (cases if number % 2 == 0 else reversed(cases))
+    ]
 
 
 class RunLines:

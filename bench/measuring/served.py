@@ -8,19 +8,18 @@ milliseconds.
 
 from __future__ import annotations
 
-import http.client
 import json
 import select
 import socket
 from collections import deque
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from http import HTTPStatus
 from time import perf_counter, sleep
 from urllib.error import HTTPError
 from urllib.parse import quote, urlsplit
-from urllib.request import urlopen
+from urllib.request import Request, urlopen
 
 from driftline.bench.measuring.corpus import Documents
 from driftline.bench.measuring.load import LIMIT, Arriving, Asked, Load, Observed
@@ -39,52 +38,43 @@ CONNECTIONS_MAX = 500
 
 
 def fill(url: str, documents: Documents) -> float:
-    """Put documents in by one bulk. Returns documents a second, until a query finds the last one.
+    """Put documents in by one bulk. Return documents a second, until a query finds the last one.
 
     Raises Unavailable if one is not taken, or not found.
     """
     began = perf_counter()
-    label = put_in(url, [{"id": id, "text": text} for id, text in documents])
-    found = _counted(f"{url}/count?q=*&after={label}", began + FILLS_WITHIN_S)
+    bulk = Request(f"{url}/documents:bulk", _blocks(documents), method="POST")
+    with urlopen(bulk, timeout=FILLS_WITHIN_S) as lines:
+        answers = [json.loads(line) for line in lines]
+    refused = [answer for answer in answers if "error" in answer]
+    if refused or len(answers) != len(documents):
+        first = refused[0]["error"] if refused else "lines without an answer"
+        missing = len(documents) - len(answers) + len(refused)
+        raise Unavailable(f"{missing} documents were not taken: {first}")
+    label = max(str(answer["label"]) for answer in answers)
+    found = _count(f"{url}/count?q=*&after={label}", began + FILLS_WITHIN_S)
     seconds = perf_counter() - began
     if found != len(documents):
         raise Unavailable(f"{len(documents)} documents were put in, and {found} are found")
     return len(documents) / seconds
 
 
-def _counted(url: str, until: float) -> int:
-    """How many are found, once all can be: the views may be many seconds behind a large bulk."""
+def _count(url: str, until: float) -> int:
+    """Return how many are found, once all can be: views may be many seconds behind a bulk."""
     while True:
         try:
             with urlopen(url, timeout=FILLS_WITHIN_S) as answer:
                 return int(json.load(answer)["total"])
         except HTTPError as error:
-            if error.code != http.client.SERVICE_UNAVAILABLE or perf_counter() > until:
+            if error.code != HTTPStatus.SERVICE_UNAVAILABLE or perf_counter() > until:
                 raise Unavailable(f"{url} is answered by {error.read().decode()}") from None
 
 
-def put_in(url: str, documents: Sequence[Mapping[str, object]]) -> str:
-    """Put documents in by one bulk. Returns the label of the last one.
-
-    Raises Unavailable if one is not taken.
-    """
-    connection = http.client.HTTPConnection(urlsplit(url).netloc, timeout=FILLS_WITHIN_S)
-    connection.request("POST", "/documents:bulk", _blocks(documents), encode_chunked=True,
-                       headers={"Transfer-Encoding": "chunked"})  # fmt: skip
-    answers = [json.loads(line) for line in connection.getresponse().read().splitlines()]
-    connection.close()
-    refused = [answer for answer in answers if "error" in answer]
-    if refused or len(answers) != len(documents):
-        first = refused[0]["error"] if refused else "lines without an answer"
-        raise Unavailable(f"{len(documents) - len(answers) + len(refused)} documents were not "
-                          f"taken: {first}")  # fmt: skip
-    return max(str(each["label"]) for each in answers)
-
-
-def _blocks(lines: Sequence[Mapping[str, object]]) -> Iterator[bytes]:
+def _blocks(documents: Documents) -> Iterator[bytes]:
+    """Return the lines of a bulk in blocks of BLOCK_BYTES: a body of chunks."""
     block = bytearray()
-    for line in lines:
-        block += json.dumps(line).encode() + b"\n"
+    for id, text in documents:
+        block += json.dumps({"id": id, "text": text}).encode() + b"\n"
         if len(block) >= BLOCK_BYTES:
             yield bytes(block)
             block.clear()

@@ -78,7 +78,7 @@ def unpacked(file: Path) -> list[Any]:
 )
 def test_what_has_arrived_is_on_the_disk(case: Case) -> None:
     meter = Meter(expected_outputs(DOCUMENTS))
-    with Setup(DOCUMENTS, 2, "speculative").start(case) as system:
+    with Setup(DOCUMENTS, 2).start(case) as system:
         assert isinstance(system, DurableFloor | Engine)
         watched = Watched(system)
         checked: System = watched

@@ -15,12 +15,12 @@ from rich.console import Console
 from driftline.bench.experiments import recovery
 from driftline.bench.experiments.recovery import (
     Kill,
-    Recoveries,
     RecoveryRow,
     draw_recovery,
     events_of_log,
+    report_of,
 )
-from driftline.bench.experiments.report import Row
+from driftline.bench.experiments.report import Report, Row
 from driftline.engine.events import about, log
 
 
@@ -41,15 +41,15 @@ def row(killed: str, spares: int, *firsts: float, lost: int = 0) -> RecoveryRow:
     return Row(Kill(killed, spares), runs, samples={"latencies": points * len(runs)})
 
 
-def shown(recoveries: Recoveries) -> str:
+def shown(recoveries: Report[Kill]) -> str:
     console = Console(file=StringIO(), width=140)
-    console.print(recoveries.table())
+    console.print(*recoveries.tables())
     assert isinstance(console.file, StringIO)
     return " ".join(console.file.getvalue().split())
 
 
 def test_a_row_has_the_medians_of_its_trials_and_the_longest() -> None:
-    recoveries = Recoveries(50.0, 1000, [row("node", 1, 80.0, 400.0, 120.0)])
+    recoveries = report_of([row("node", 1, 80.0, 400.0, 120.0)], 50.0, 1000)
     written = json.loads(json.dumps(recoveries.as_json()))
     assert (written["rate"], written["checkpoint_ms"]) == (50, 1000)
     [found] = written["rows"]
@@ -65,12 +65,12 @@ def test_a_row_has_the_medians_of_its_trials_and_the_longest() -> None:
 
 def test_a_lost_output_is_a_problem_and_not_called_checked() -> None:
     right, wrong = row("node", 0, 80.0), row("all", 1, 90.0, lost=2)
-    assert Recoveries(50, 1000, [right]).problems() == []
-    both = Recoveries(50, 1000, [right, wrong])
+    assert report_of([right], 50, 1000).problems() == []
+    both = report_of([right, wrong], 50, 1000)
     assert [text[:44] for text in both.problems()] == [
         "all, 1 spare: 2 outputs are lost and 0 came "
     ]
-    assert "no output was lost" in shown(Recoveries(50, 1000, [right]))
+    assert "no output was lost" in shown(report_of([right], 50, 1000))
     assert "no output was lost" not in shown(both)
 
 
@@ -78,7 +78,7 @@ def test_the_picture_shows_the_documents_around_the_kill(monkeypatch: pytest.Mon
     drawn: list[Figure] = []
     monkeypatch.setattr(recovery, "save", lambda figure, path: drawn.append(figure))
     rows = [row("node", 0, 80.0), row("node", 1, 40.0, 50.0), row("all", 0, 300.0)]
-    draw_recovery(Recoveries(50, 1000, rows), Path("recovery.png"))
+    draw_recovery(report_of(rows, 50, 1000), Path("recovery.png"))
     node, everything = drawn[0].axes
     assert [panel.get_title() for panel in (node, everything)] == ["kill -9: node", "kill -9: all"]
     assert [len(points.get_offsets()) for points in node.collections] == [3, 6]  # type: ignore[arg-type]

@@ -14,7 +14,6 @@ from driftline.bench.experiments.rounds import (
     Setup,
     Turn,
     back_and_forth,
-    in_turn,
     run_rounds,
 )
 from driftline.bench.measuring.loops import System
@@ -29,10 +28,6 @@ def test_every_round_is_in_the_opposite_order_of_the_one_before() -> None:
     turns = back_and_forth([BASE, NONE, OTHER], 3)
     rounds = [[case for number, case in turns if number == i] for i in range(3)]
     assert rounds == [[BASE, NONE, OTHER], [OTHER, NONE, BASE], [BASE, NONE, OTHER]]
-
-
-def test_every_round_is_in_the_same_order() -> None:
-    assert in_turn([BASE, NONE], 2) == [(0, BASE), (0, NONE), (1, BASE), (1, NONE)]
 
 
 @dataclass(frozen=True)
@@ -53,18 +48,18 @@ def measured(system: System, turn: Turn) -> tuple[int, str]:
 
 
 def test_every_turn_has_a_line_and_a_result() -> None:
-    setup = Echoes([("d", "a")], 1, "speculative", started=[])
+    setup = Echoes([("d", "a")], 1, started=[])
     out = StringIO()
-    turns = in_turn([BASE, OTHER], 2)
+    turns = back_and_forth([BASE, OTHER], 2)
     rounds = run_rounds(setup, turns, measured, Console(file=out, width=100))
-    assert setup.started == [BASE, OTHER, BASE, OTHER]
-    assert rounds.runs == [(BASE, 0), (OTHER, 0), (BASE, 1), (OTHER, 1)]
+    assert setup.started == [BASE, OTHER, OTHER, BASE]
+    assert rounds.runs == [(BASE, 0), (OTHER, 0), (OTHER, 1), (BASE, 1)]
     assert rounds.of(OTHER) == [0, 1]
     assert [line.strip() for line in out.getvalue().splitlines()] == [
         "1 of 4  floor: round 0",
         "2 of 4  exactly-once, checkpoint every 50 ms: round 0",
-        "3 of 4  floor: round 1",
-        "4 of 4  exactly-once, checkpoint every 50 ms: round 1",
+        "3 of 4  exactly-once, checkpoint every 50 ms: round 1",
+        "4 of 4  floor: round 1",
     ]
 
 
@@ -72,7 +67,7 @@ def test_an_error_ends_the_rounds() -> None:
     def broken(system: System, turn: Turn) -> tuple[int, str]:
         raise AssertionError("a mistake of ours")
 
-    setup = Echoes([("d", "a")], 1, "speculative", started=[])
+    setup = Echoes([("d", "a")], 1, started=[])
     with pytest.raises(AssertionError, match="a mistake of ours"):
-        run_rounds(setup, in_turn([BASE, NONE], 2), broken, Console(file=StringIO()))
+        run_rounds(setup, back_and_forth([BASE, NONE], 2), broken, Console(file=StringIO()))
     assert setup.started == [BASE]
