@@ -1,4 +1,4 @@
-"""In every round each has its turn, and what is refused once is not tried again."""
+"""Every policy has a case for every interval that it has, and a turn in each round."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ from driftline.bench.experiments.rounds import (
     run_rounds,
 )
 from driftline.bench.measuring.loops import System
-from driftline.bench.systems.cases import FLOOR, Case
+from driftline.bench.systems.cases import CHOICES, FLOOR, MICRO_BATCH, Case, cases
+from driftline.engine.policy import POLICIES
 from tests.bench.echo import Echo
 
 BASE, NONE, OTHER = Case(FLOOR, None), Case("none", None), Case("exactly-once", 50)
@@ -71,3 +72,38 @@ def test_an_error_ends_the_rounds() -> None:
     with pytest.raises(AssertionError, match="a mistake of ours"):
         run_rounds(setup, back_and_forth([BASE, NONE], 2), broken, Console(file=StringIO()))
     assert setup.started == [BASE]
+
+
+def test_micro_batches_run_once_and_last() -> None:
+    rows = cases(CHOICES, [50, 500])
+    assert rows[-1] == Case(MICRO_BATCH, None)
+    assert [row.is_micro_batch for row in rows].count(True) == 1
+    assert {row.policy for row in rows} == {FLOOR, *POLICIES, MICRO_BATCH}
+
+
+def test_policies_without_an_interval_run_once() -> None:
+    assert cases(["exactly-once", "strong-productions", "none", "two-phase"], [50, 500]) == [
+        Case(FLOOR, None),
+        Case("strong-productions", None),
+        Case("none", None),
+        Case("exactly-once", 50),
+        Case("two-phase", 50),
+        Case("exactly-once", 500),
+        Case("two-phase", 500),
+    ]
+
+
+def test_with_durable_ends_come_the_same_policies_and_a_floor_of_their_own() -> None:
+    rows = cases(["none", "exactly-once", MICRO_BATCH], [50, 500], durable_ms=500)
+    assert [row for row in rows if row.durable] == [
+        Case(FLOOR, None, durable=True),
+        Case("none", None, durable=True),
+        Case("exactly-once", 500, durable=True),
+    ]
+
+
+def test_what_is_durable_is_told() -> None:
+    assert Case(FLOOR, None).keeps == Case("none", None).keeps == []
+    assert Case("two-phase", 50).keeps == Case(MICRO_BATCH, None).keeps == ["state"]
+    assert Case("none", None, durable=True).keeps == ["inputs", "outputs"]
+    assert Case("exactly-once", 50, durable=True).keeps == ["inputs", "state", "outputs"]

@@ -1,12 +1,17 @@
-"""With durable ends nothing arrives that is not on the disk, in the floor as in Driftline."""
+"""The floor does the whole job; with durable ends nothing arrives that is not on the disk."""
 
 from __future__ import annotations
 
 import json
+import re
+from collections import defaultdict
 from pathlib import Path
+from random import Random
+from time import monotonic
 from typing import Any
 
 import msgpack
+import psutil
 import pytest
 
 from driftline.bench.experiments.rounds import Setup
@@ -15,9 +20,76 @@ from driftline.bench.measuring.loops import System, open_loop
 from driftline.bench.measuring.meter import Arrival, Meter
 from driftline.bench.systems.cases import FLOOR, Case
 from driftline.bench.systems.engine import DurableFirstSource, Engine
-from driftline.bench.systems.floor import DurableFloor
+from driftline.bench.systems.floor import Changes, DurableFloor, Floor
+from driftline.engine.errors import Unavailable
 from driftline.engine.sources.logs.inputlog import InputLog
-from tests.bench.test_floor import plain_index, some_documents
+
+Posting = tuple[str, str, tuple[int, ...]]
+
+
+def some_documents(count: int) -> list[tuple[str, str]]:
+    random = Random(1)
+    words = ["Tide", "tide", "Über", "drift,", "line", "x1", "don't", "潮", "--", "sea\nsea"]
+    return [(f"d{i}", " ".join(random.choices(words, k=i % 40))) for i in range(count)]
+
+
+def plain_index(documents: list[tuple[str, str]]) -> set[Posting]:
+    postings: set[Posting] = set()
+    for document, text in documents:
+        positions: defaultdict[str, list[int]] = defaultdict(list)
+        for position, word in enumerate(re.findall(r"\w+", text.lower())):
+            positions[word].append(position)
+        postings |= {(word, document, tuple(places)) for word, places in positions.items()}
+    return postings
+
+
+def all_changes(floor: Floor, records: int) -> list[Changes]:
+    found: list[Changes] = []
+    deadline = monotonic() + 10
+    while sum(len(changes[1]) for changes in found) < records and monotonic() < deadline:
+        floor.wait(100)
+        found += floor.changes()
+    return found
+
+
+@pytest.mark.parametrize("workers", [1, 2, 3])
+def test_the_changes_are_those_of_a_plain_index(workers: int) -> None:
+    documents = some_documents(60)
+    with Floor(documents, workers) as floor:
+        for number in range(len(documents)):
+            floor.send(number)
+        changes = all_changes(floor, sum(expected_outputs(documents)))
+        pids = [process.pid for process in floor._processes]
+        directory = Path(floor._directory.name)
+
+    assert not any(psutil.pid_exists(pid) for pid in pids)
+    assert not directory.exists()
+
+    postings = plain_index(documents)
+    found = [
+        (word, document, positions)
+        for document, words, places, _ in changes
+        for word, positions in zip(words, places, strict=True)
+    ]
+    assert len(found) == len(postings)
+    assert set(found) == postings
+
+    lengths: defaultdict[str, list[int]] = defaultdict(list)
+    for _, words, _, news in changes:
+        for word, length in zip(words, news, strict=True):
+            lengths[word].append(length)
+    for word, seen in lengths.items():
+        # One owner, so one order of documents per word, whichever it is: each length once.
+        assert seen == list(range(1, 1 + sum(word == other for other, _, _ in postings)))
+
+
+def test_workers_that_do_not_start_are_an_error_that_says_so(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("sys.executable", "/bin/false")
+    with pytest.raises(Unavailable, match="only 0 of 2 workers"), Floor([], workers=2):
+        pass
+
 
 DOCUMENTS = some_documents(40)
 
