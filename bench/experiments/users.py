@@ -9,7 +9,7 @@ import json
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from http.client import HTTPException
 from math import nan
 from pathlib import Path
@@ -18,13 +18,13 @@ from urllib.request import urlopen
 
 from rich.table import Table
 
-from driftline.bench.experiments.report import number
+from driftline.bench.experiments.report import Column, Figure, Key, Report, Row, number
 from driftline.bench.experiments.service import numbers
 from driftline.bench.measuring.corpus import Documents
 from driftline.bench.measuring.served import fill
 from driftline.bench.systems.service import ServedIndex
 from driftline.engine.errors import Unavailable
-from driftline.engine.ui.consoles import new_table, should_be_zero
+from driftline.engine.ui.consoles import new_table
 
 SPAWNED_PER_S = 100
 """Users that begin in a second at most: with more, locust warns of problems."""
@@ -32,89 +32,59 @@ SPAWNED_PER_S = 100
 BEYOND_S = 120.0
 """How much longer than the load locust may take to begin and to end."""
 
+KEYS = (Key("request", "what"),)
+FIGURES = (
+    Figure("per_s", "a second", "{:.1f}".format),
+    Figure("p50_ms", "p50 ms", "{:.0f}".format),
+    Figure("p99_ms", "p99 ms", "{:.0f}".format),
+    Figure("count"),
+    Figure("failures", "failures", "{:.0f}".format),
+)
+NOTE = (
+    "From the beginning of a request; fresh: put, and found, from when it was due; change: from "
+    "the label of a document until it comes in the stream of changes."
+)
+
 
 @dataclass(frozen=True, slots=True)
 class Requests:
-    """One kind of requests, as locust counts them: from the beginning of a request."""
+    """One kind of requests."""
 
-    name: str
-    count: int
-    failures: int
-    ms: Mapping[float, int]
-    """Response time, rounded -> how many had it."""
-
-    def percentile(self, percent: float) -> float:
-        """Return the smallest response time that so many percent do not exceed; NaN without any."""
-        left = self.count * percent / 100
-        for ms in sorted(self.ms):
-            left -= self.ms[ms]
-            if left <= 0:
-                return ms
-        return nan
-
-    def as_json(self) -> dict[str, object]:
-        """Return the figures as a JSON object."""
-        return {
-            "p50_ms": number(self.percentile(50)),
-            "p99_ms": number(self.percentile(99)),
-            "count": self.count,
-            "failures": self.failures,
-        }
+    request: str
 
 
-@dataclass(slots=True)
-class Usage:
-    """What users have experienced; the other figures are of a service started for them."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Usage(Report[Requests]):
+    """What users have experienced, and the memory of a service that was started for them."""
 
-    users: int
-    seconds: float
-    requests: Sequence[Requests]
-    fill_per_s: float = nan
-    memory_mib: dict[str, float] = field(default_factory=dict)
+    keys: Sequence[Column] = KEYS
+    notes: Sequence[str] = (NOTE,)
+    if_wrong: str = ""
+    memory_mib: Mapping[str, float] = field(default_factory=dict)
     """Memory of each process at the end."""
-    grown_mib: dict[str, float] = field(default_factory=dict)
+    grown_mib: Mapping[str, float] = field(default_factory=dict)
     """The part of it that it did not have after the documents were put in."""
 
     def as_json(self) -> dict[str, object]:
-        """Return the figures as a JSON object; `fresh` and `search ...` are among the requests."""
-        return {
-            "users": self.users,
-            "seconds": self.seconds,
-            "requests": {each.name: each.as_json() for each in self.requests},
-            "errors": sum(each.failures for each in self.requests),
-            "documents_per_s": number(self.fill_per_s),
-            "memory_mib": numbers(self.memory_mib),
-            "grown_mib": numbers(self.grown_mib),
-        }
+        """Return the figures as a JSON object."""
+        memory = {"memory_mib": numbers(self.memory_mib), "grown_mib": numbers(self.grown_mib)}
+        return {**super(Usage, self).as_json(), **memory}
 
     def tables(self) -> list[Table]:
         """Return the figures for a terminal."""
-        title = f"{self.users} users of locust, {self.seconds:g} s"
-        table = new_table(title, ["what"], ["a second", "p50 ms", "p99 ms", "failures"])
-        for each in self.requests:
-            table.add_row(
-                each.name,
-                f"{each.count / self.seconds:.1f}",
-                f"{each.percentile(50):.0f}",
-                f"{each.percentile(99):.0f}",
-                should_be_zero(each.failures),
-            )
-        table.caption = (
-            "From the beginning of a request; fresh: put, and found, from when it was due; "
-            "change: from the label of a document until it comes in the stream of changes."
-        )
-        if not self.memory_mib:
-            return [table]
-        memory = new_table("Memory, MiB", ["process"], ["at the end", "grown by"])
+        made = super(Usage, self).tables()
+        if self.memory_mib:
+            made.append(new_table("Memory, MiB", ["process"], ["at the end", "grown by"]))
         for name, mib in self.memory_mib.items():
-            memory.add_row(name, f"{mib:.0f}", f"{self.grown_mib[name]:+.0f}")
-        return [table, memory]
+            made[-1].add_row(name, f"{mib:.0f}", f"{self.grown_mib[name]:+.0f}")
+        return made
 
     def problems(self) -> list[str]:
         """Return what must not be."""
-        if not self.requests:
+        if not self.rows:
             return ["locust has done nothing: give more --seconds"]
-        return [f"{each.name}: {each.failures} failures" for each in self.requests if each.failures]
+        failed = {row.case.request: row.total("failures") for row in self.rows}
+        return [f"{name}: {count} failures" for name, count in failed.items() if count]
 
 
 def use(url: str, users: int, seconds: float) -> Usage:
@@ -136,10 +106,15 @@ def use(url: str, users: int, seconds: float) -> Usage:
         done = subprocess.run(
             command, stdout=subprocess.PIPE, timeout=seconds + BEYOND_S, text=True
         )
-        found = json.loads(done.stdout)
+        statistics = json.loads(done.stdout)
     except (subprocess.TimeoutExpired, ValueError) as error:
         raise Unavailable(f"locust has not come to its end: {error}") from None
-    return Usage(users, seconds, sorted(map(_requests, found), key=lambda each: each.name))
+    rows = [_row(each, seconds) for each in statistics]
+    return Usage(
+        settings={"users": users, "seconds": seconds},
+        tables_of={f"{users} users of locust, {seconds:g} s": FIGURES},
+        rows=sorted(rows, key=lambda row: row.case.request),
+    )
 
 
 def serve_and_use(
@@ -150,15 +125,17 @@ def serve_and_use(
         per_s = fill(service.url, documents)
         before = service.memory_mib()
         usage = use(service.url, users, seconds)
-        usage.fill_per_s = per_s
-        usage.memory_mib = service.memory_mib()
-        usage.grown_mib = {
-            name: mib - before.get(name, 0.0) for name, mib in usage.memory_mib.items()
-        }
-    return usage
+        memory = service.memory_mib()
+    return replace(
+        usage,
+        settings={**usage.settings, "documents_per_s": number(per_s)},
+        memory_mib=memory,
+        grown_mib={name: mib - before.get(name, 0.0) for name, mib in memory.items()},
+    )
 
 
-def _requests(statistics: Mapping[str, object]) -> Requests:
+def _row(statistics: Mapping[str, object], seconds: float) -> Row[Requests]:
+    """Return the row of one kind of requests, as locust counts them."""
     match statistics:
         case {
             "name": str(name),
@@ -166,5 +143,25 @@ def _requests(statistics: Mapping[str, object]) -> Requests:
             "num_failures": int(failures),
             "response_times": dict(times),
         }:
-            return Requests(name, count, failures, {float(ms): n for ms, n in times.items()})
+            run = {
+                "per_s": count / seconds,
+                "p50_ms": _percentile(times, count, 50),
+                "p99_ms": _percentile(times, count, 99),
+                "count": count,
+                "failures": failures,
+            }
+            return Row(Requests(name), [run])
     raise Unavailable("locust reports its figures in another form: is it another version?")
+
+
+def _percentile(times: Mapping[str, int], count: int, percent: float) -> float:
+    """Return the smallest response time in ms that so many percent do not exceed.
+
+    `times`: response time, rounded -> how many had it. NaN without any.
+    """
+    left = count * percent / 100
+    for ms, having in sorted((float(ms), having) for ms, having in times.items()):
+        left -= having
+        if left <= 0:
+            return ms
+    return nan

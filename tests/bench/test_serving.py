@@ -77,11 +77,12 @@ def test_users_of_locust_find_what_they_put(here: Path) -> None:
     done = run("--documents 20 --locust 9 --seconds 6 --json s.json")
     assert done.exit_code == 0, done.output
     found = json.loads((here / "s.json").read_text())
-    assert found["errors"] == 0
-    requests = found["requests"]
+    requests = {row["request"]: row for row in found["rows"]}
+    assert sum(row["failures"] for row in requests.values()) == 0
     assert set(requests) >= {"put", "find", "fresh", "change"}
     assert min(requests["fresh"]["count"], requests["find"]["count"]) > 0
     assert any(name.startswith("search ") for name in requests)
+    assert set(found["memory_mib"]) == set(found["grown_mib"]) >= {"gateway", "journal"}
 
 
 @pytest.mark.parametrize(
