@@ -24,8 +24,10 @@ from driftline.engine.errors import FlowError
 from driftline.engine.events import about, log
 from driftline.engine.flow.loading import load_flow
 from driftline.engine.ui.options import refuse_options
-from driftline.index.serving.application import application_of, views_of
-from driftline.index.serving.definition import define, searchers_in
+from driftline.index.http.application import application
+from driftline.index.http.page.routes import page_routes
+from driftline.index.serving.definition import define, schema_in, searchers_in
+from driftline.index.serving.shards import views_of
 from driftline.index.serving.wheel import FLOW, write_wheel
 from driftline.serve.gateway.backend import Backend
 from driftline.serve.gateway.server import Listening, bound
@@ -221,7 +223,11 @@ _Made = tuple[str, tuple[ViewSpec, ...], Callable[[Backend], ASGIApp]]
 def _index(state: Path, schema: Path | None, searchers: int | None, settings: Settings) -> _Made:
     name = define(state, schema)
     views = views_of(state, searchers_in(state, searchers))
-    return name, views, application_of(state, settings)
+    return name, views, partial(_index_application, state, settings)
+
+
+def _index_application(state: Path, settings: Settings, backend: Backend) -> ASGIApp:
+    return application(backend, schema_in(state), settings, page_routes())
 
 
 def _flow(
@@ -232,9 +238,9 @@ def _flow(
     if len(loaded.sources) != 1:
         raise FlowError(f"{flow} has {len(loaded.sources)} sources: a service has one")
     sinks = [sink.name for sink in loaded.sinks]
-    app = partial(_application, sinks, settings)
+    app = partial(_flow_application, sinks, settings)
     return flow, keyvalues.views_of(loaded), app
 
 
-def _application(sinks: list[str], settings: Settings, backend: Backend) -> ASGIApp:
+def _flow_application(sinks: list[str], settings: Settings, backend: Backend) -> ASGIApp:
     return flow_application(backend, sinks, settings)

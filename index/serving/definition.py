@@ -73,9 +73,8 @@ def searchers_in(state: Path, given: int | None) -> int:
     """
     path = state / _SEARCHERS
     with reported("state directory", state, ANOTHER_STATE):
-        if not path.exists():  # there is none yet, or an index from before this was kept
-            number = len(list(state.glob(f"{VIEW}-*"))) or given or 1
-            replace_file(path, str(number).encode())
+        if not path.exists():
+            replace_file(path, str(given or 1).encode())
         data = path.read_bytes()
     there = _number_in(data, path)
     if given not in (None, there):

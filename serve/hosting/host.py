@@ -25,11 +25,10 @@ from driftline.engine.wire.bundles import item_time
 from driftline.engine.wire.party import Party
 from driftline.serve.errors import Refused
 from driftline.serve.hosting.feeds import FOLLOW_EVERY_S, DurableUpTo, Subscription, Truncated
-from driftline.serve.hosting.retained import Retained
 from driftline.serve.hosting.view_client import Cancel, Request, decode_request, encode_answer
 from driftline.serve.journal import Span
-from driftline.serve.views.hosted import HostedView, Question, Work
-from driftline.serve.views.view import Follower
+from driftline.serve.views.checkpoint import Retained
+from driftline.serve.views.hosted import Follower, HostedView, Question, Work
 
 SLICE_S = 0.005
 """For so long questions are answered before the next span has its turn."""

@@ -9,11 +9,10 @@ An answer with items has a bounded number of bytes, but for one item, which may 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 
 from driftline.engine.errors import PayloadError, Unavailable
 from driftline.engine.flow.flow import Flow
-from driftline.engine.wire.bundles import Item
 from driftline.engine.wire.codec import pack
 from driftline.serve.errors import NoLongerRetained, Refused
 from driftline.serve.hosting.config import Place, ViewSpec
@@ -41,26 +40,10 @@ def make(place: Place) -> HostedKeyValues:
     return HostedKeyValues(int(place.options["sink"]))
 
 
-class HostedKeyValues:
+class HostedKeyValues(KeyValueView):
     """The values of the outputs of a sink, for a process that hosts them."""
 
-    def __init__(self, sink: int) -> None:
-        self._view = KeyValueView(sink)
-
-    @property
-    def time(self) -> int:
-        return self._view.time
-
-    @property
-    def since(self) -> int:
-        return self._view.since
-
-    @property
-    def damaged(self) -> str:
-        return ""
-
-    def apply(self, time: int, items: Sequence[Item]) -> None:
-        self._view.apply(time, items)
+    damaged = ""
 
     def ask(self, question: Question) -> Answer:
         """Answer as the module's docstring says. Raises Refused."""
@@ -68,12 +51,12 @@ class HostedKeyValues:
         try:
             match question:
                 case {"what": "value", "key": key} if isinstance(at, int):
-                    return {"at": at, **self._get(key, at)}
+                    return {"at": at, **self._found(key, at)}
                 case {"what": "items", "prefix": str(prefix), "limit": int(limit)} if isinstance(
                     at, int
                 ):
                     behind = {"behind": question["behind"]} if "behind" in question else {}
-                    found = self._view.items(prefix, at, **behind)
+                    found = self.items(prefix, at, **behind)
                     return {"at": at, **_page(found, max(0, min(limit, LIMIT)))}
         except NoLongerRetained as error:
             raise Refused("retained", str(error), {"oldest": error.oldest}) from None
@@ -83,14 +66,11 @@ class HostedKeyValues:
             raise Refused("invalid", "a key is a text, a number, or a list of these") from None
         raise Refused("invalid", "the view has no answer to such a question")
 
-    def _get(self, key: object, at: int) -> Mapping[str, object]:
-        found = self._view.get(key, at)
+    def _found(self, key: object, at: int) -> Mapping[str, object]:
+        found = self.get(key, at)
         if found is None:
             raise Refused("absent", "there is no such key", {"at": token_of(at)})
         return {"time": found.time, "value": found.value}
-
-    def retain(self, since: int) -> None:
-        self._view.retain(since)
 
     def settle(self) -> None:
         """Nothing is put off."""
@@ -98,20 +78,14 @@ class HostedKeyValues:
     def freeze(self) -> None:
         pass
 
-    def save(self) -> Iterator[bytes]:
-        return self._view.save()
-
     def saved(self) -> None:
         pass
-
-    def load(self, parts: Iterable[bytes]) -> None:
-        self._view.load(parts)
 
     def work(self) -> Work | None:
         return None
 
     def figures(self) -> Mapping[str, float]:
-        return {"keys": len(self._view), "without_key": self._view.without_key}
+        return {"keys": len(self), "without_key": self.without_key}
 
 
 def _page(items: Iterable[tuple[object, Version]], limit: int) -> Mapping[str, object]:

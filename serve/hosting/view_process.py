@@ -31,8 +31,7 @@ from driftline.serve.hosting.feeds import ROOM_BYTES, Subscription
 from driftline.serve.hosting.host import APPLY_S, Pace, ViewHost
 from driftline.serve.hosting.ipc import IpcParty, IpcServer, Route
 from driftline.serve.hosting.processes import run_process
-from driftline.serve.hosting.retained import Retained, noted
-from driftline.serve.views.checkpoint import restored, writing
+from driftline.serve.views.checkpoint import Retained, noted, restored, writing
 from driftline.serve.views.hosted import HostedView
 
 CHECKPOINT = "checkpoint"

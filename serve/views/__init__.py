@@ -9,9 +9,9 @@ view.get("the", at=time_of(token))
 """
 
 from driftline.serve.views.checkpoint import restored, writing
+from driftline.serve.views.hosted import Follower, View
 from driftline.serve.views.keyvalue import KeyValueView, Version
 from driftline.serve.views.tokens import time_of, token_of
-from driftline.serve.views.view import Follower, View
 
 __all__ = [
     "Follower",

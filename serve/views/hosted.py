@@ -1,15 +1,18 @@
-"""What a process needs of a view that it hosts: to ask it, to save it, and to let it tidy up.
+"""What a view is, how it follows the journal, and what a process needs of one that it hosts.
 
-A checkpoint is written by a copy of the process (fork), which has the view as it was at that
-moment: so nothing that is saved has to be copied first, and nobody who asks has to wait.
+A view is a deterministic state machine over a prefix of the journal. So every replica of it answers
+the same as of the same T, whenever it began and whatever checkpoint it began with.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from heapq import heapify, heappop, heappush
 from typing import NamedTuple, Protocol
 
-from driftline.engine.wire.bundles import Item
+from driftline.engine.wire.bundles import Item, item_time
+from driftline.serve.journal.merging import Span
 
 Question = Mapping[str, object]
 """What is asked: of values that travel (`engine.wire.codec`). `what` names the kind; `at`, if it is
@@ -17,6 +20,26 @@ there, is the T as of which the answer is."""
 
 Answer = Mapping[str, object]
 """What is answered, of values that travel. `at`: the T as of which it is."""
+
+
+class View(Protocol):
+    """A function of all outputs below a time."""
+
+    @property
+    def time(self) -> int:
+        """T: all outputs below it have been applied, and no others."""
+
+    def apply(self, time: int, items: Sequence[Item]) -> None:
+        """Apply the outputs from `self.time` up to a later time, in label order."""
+
+    def save(self) -> Iterator[bytes]:
+        """The view as of now, in parts. It may be applied to while they are taken."""
+
+    def load(self, parts: Iterable[bytes]) -> None:
+        """Become the view that was saved. Precondition: nothing has been applied.
+
+        Raises SnapshotDamaged if the parts are of another view: then this one cannot be used.
+        """
 
 
 class Work(NamedTuple):
@@ -30,12 +53,13 @@ class Work(NamedTuple):
     """Afterwards, in the process of the view, if it has not failed."""
 
 
-class HostedView(Protocol):
-    """A view that a process of its own hosts."""
+class HostedView(View, Protocol):
+    """A view that a process of its own hosts: it is asked, saved, and tidies up.
 
-    @property
-    def time(self) -> int:
-        """T: all outputs below it have been applied, and no others."""
+    A checkpoint is written by a copy of the process (fork), which has the view as it was at that
+    moment: so nothing that is saved has to be copied first, and nobody who asks has to wait. `save`
+    is called in the copy; it may write files. What it saves is the view as it was frozen.
+    """
 
     @property
     def since(self) -> int:
@@ -44,9 +68,6 @@ class HostedView(Protocol):
     @property
     def damaged(self) -> str:
         """Why the view has to be made anew, as its files are damaged; "" if they are not."""
-
-    def apply(self, time: int, items: Sequence[Item]) -> None:
-        """Apply the outputs from `self.time` up to a later time, in label order."""
 
     def settle(self) -> None:
         """Do what `apply` has put off: no answer depends on it, and none waits for it now."""
@@ -60,19 +81,10 @@ class HostedView(Protocol):
     def freeze(self) -> None:
         """The view is going to be saved as it is now: `save` is called next, in a copy."""
 
-    def save(self) -> Iterator[bytes]:
-        """The view as it was frozen, in parts. Called in a copy of the process; may write files."""
-
     def saved(self) -> None:
         """What was frozen has been saved, durably; called where `freeze` was, perhaps much later.
 
         It is not called if saving has failed; `freeze` may be called again then.
-        """
-
-    def load(self, parts: Iterable[bytes]) -> None:
-        """Become the view that was saved. Precondition: nothing has been applied.
-
-        Raises SnapshotDamaged if the parts are of another view, or files are missing or damaged.
         """
 
     def work(self) -> Work | None:
@@ -81,3 +93,61 @@ class HostedView(Protocol):
 
     def figures(self) -> Mapping[str, float]:
         """Figures for people and metrics, by name."""
+
+
+class Follower:
+    """Keeps a view up to date, and tells who waits for it.
+
+    Takes: spans, of the journal's followers or of `Journal.read`. Invariant: each output is
+    applied once, in label order, however often spans come again.
+    """
+
+    def __init__(self, view: View) -> None:
+        self.view = view
+        self._waiting: dict[int, Callable[[], None]] = {}
+        """Number -> whom to call."""
+        self._moments: list[tuple[int, int]] = []
+        """A heap of (time, number), also of some who do not wait any more."""
+        self._number = 0
+
+    def take(self, span: Span) -> bool:
+        """Apply what is new in a span.
+
+        Returns False, and does nothing, if what comes before the span is missing: then the journal
+        has to be read, from the view's time on.
+        """
+        view = self.view
+        if span.since > view.time:
+            return False
+        if span.time > view.time:
+            first = bisect_left(span.items, view.time, key=item_time)
+            view.apply(span.time, span.items[first:] if first else span.items)
+            self._call()
+        return True
+
+    def wait(self, time: int, callback: Callable[[], None]) -> int:
+        """Call back once, as soon as the view is as of this time or later; perhaps at once.
+
+        Returns a number for `cancel`.
+        """
+        self._number += 1
+        if self.view.time >= time:
+            callback()
+        else:
+            self._waiting[self._number] = callback
+            heappush(self._moments, (time, self._number))
+        return self._number
+
+    def cancel(self, number: int) -> None:
+        """Do not call back. May be called too late, or again."""
+        self._waiting.pop(number, None)
+        if len(self._moments) > 2 * len(self._waiting) + 100:
+            self._moments = [each for each in self._moments if each[1] in self._waiting]
+            heapify(self._moments)
+
+    def _call(self) -> None:
+        while self._moments and self._moments[0][0] <= self.view.time:
+            _, number = heappop(self._moments)
+            callback = self._waiting.pop(number, None)
+            if callback is not None:
+                callback()

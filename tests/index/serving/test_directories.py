@@ -87,15 +87,6 @@ def test_a_damaged_number_of_searchers_is_named(tmp_path: Path) -> None:
             searchers_in(tmp_path, None)
 
 
-def test_an_index_of_before_has_the_searchers_that_are_there(tmp_path: Path) -> None:
-    define(tmp_path, None)
-    for number in range(3):
-        (tmp_path / f"documents-{number}").mkdir()
-    with pytest.raises(StateMismatch, match="has 3 searchers"):
-        searchers_in(tmp_path, 1)
-    assert searchers_in(tmp_path, None) == 3
-
-
 def removed(name: str) -> Change:
     return lambda state: shutil.rmtree(state / name)
 

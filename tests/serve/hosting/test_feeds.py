@@ -14,8 +14,7 @@ from driftline.serve.hosting import feeds
 from driftline.serve.hosting.config import ServiceConfig
 from driftline.serve.hosting.feeds import NOBODY, ROOM_BYTES, STREAM_BYTES, Feeds, Subscription
 from driftline.serve.hosting.ipc import IpcServer
-from driftline.serve.hosting.journal_process import FeedLines
-from driftline.serve.hosting.journal_server import JournalServer
+from driftline.serve.hosting.journal_process import FeedLines, JournalServer
 from driftline.serve.journal import Span
 from tests.serve.journal.runs import opened
 

@@ -12,9 +12,9 @@ from driftline.engine.wire.bundles import Item
 from driftline.serve.errors import NoLongerRetained, Refused
 from driftline.serve.hosting.feeds import ROOM_BYTES, Feeds, Subscription
 from driftline.serve.hosting.host import APPLY_S, CALM_S, FEW, PIECE, PUT_OFF, Pace, ViewHost
-from driftline.serve.hosting.retained import Retained
 from driftline.serve.hosting.view_client import Request, decode_answer, encode_request
 from driftline.serve.journal import Span
+from driftline.serve.views.checkpoint import Retained
 from driftline.serve.views.hosted import Question
 from tests.serve.hosting.world import Recording
 

@@ -19,10 +19,10 @@ from driftline.serve.errors import Refused
 from driftline.serve.hosting import feeds
 from driftline.serve.hosting.feeds import DurableUpTo, Feeds, Subscription, Truncated
 from driftline.serve.hosting.host import Pace, ViewHost
-from driftline.serve.hosting.journal_server import JournalServer
-from driftline.serve.hosting.retained import Retained
+from driftline.serve.hosting.journal_process import JournalServer
 from driftline.serve.hosting.view_client import Cancel, Request, decode_answer, encode_request
 from driftline.serve.journal import Span
+from driftline.serve.views.checkpoint import Retained
 from driftline.serve.views.hosted import Question, Work
 from tests.serve.journal.runs import Run, after_crash, opened
 

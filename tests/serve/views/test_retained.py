@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from driftline.serve.hosting.retained import Note, Retained, noted
+from driftline.serve.views.checkpoint import Note, Retained, noted
 
 
 class Clock:
