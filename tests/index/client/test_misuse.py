@@ -4,19 +4,22 @@ says what to do."""
 from __future__ import annotations
 
 import asyncio
+import socket
 import ssl
 import subprocess
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from time import monotonic
 
 import pytest
+import uvicorn
+from starlette.types import Receive, Scope, Send
 
 from driftline import AsyncIndexClient, IndexClient
 from driftline.index.client import Invalid, ServiceError, Unavailable
 from driftline.index.client.connection import URL
 from tests.index.client.serving import Serving
-from tests.index.truth.service import Service
 
 AT_ONCE_S = 5.0
 """A request is tried again for 30 s."""
@@ -65,16 +68,28 @@ def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
+async def counts(scope: Scope, receive: Receive, send: Send) -> None:
+    """A service that has found nothing, whatever it is asked."""
+    content = b'{"at": "00000000000000", "total": 0}'
+    headers = [(b"content-length", b"%d" % len(content))]
+    await send({"type": "http.response.start", "status": 200, "headers": headers})
+    await send({"type": "http.response.body", "body": content})
+
+
 @pytest.fixture(scope="module")
 def with_tls(certificate: Path) -> Iterator[str]:
     """The address of a service with the certificate."""
-    key = str(certificate.with_suffix(".key"))
-    service = Service(certificate.parent / "state", "--certificate", str(certificate), "--key", key)
-    try:
-        service.start()
-        yield service.url
-    finally:
-        service.close()
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        key = str(certificate.with_suffix(".key"))
+        config = uvicorn.Config(
+            counts, lifespan="off", log_config=None, ssl_certfile=str(certificate), ssl_keyfile=key
+        )
+        server = uvicorn.Server(config)
+        running = threading.Thread(target=server.run, args=([listening],))
+        running.start()
+        yield f"https://127.0.0.1:{listening.getsockname()[1]}"
+        server.should_exit = True
+        running.join()
 
 
 async def _count(client: AsyncIndexClient) -> None:

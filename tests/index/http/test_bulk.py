@@ -141,16 +141,14 @@ def test_a_bulk_with_a_key_can_be_sent_again(tmp_path: Path) -> None:
 
 
 def test_a_client_that_sends_all_before_it_reads_is_served(tmp_path: Path) -> None:
-    body = lines_of(*({"id": str(n), "title": "tea " * 20} for n in range(5_000)))
+    body = lines_of(*({"id": str(n), "title": "tea " * 20} for n in range(2_000)))
 
     async def drive() -> None:
         async with served(Service(tmp_path)) as client:
-            began = monotonic()
             answer = await client.post("/documents:bulk", content=body)
-            print(5_000 / (monotonic() - began), "documents/s")
-            assert len(answer.text.splitlines()) == 5_000
+            assert len(answer.text.splitlines()) == 2_000
             found = await client.get("/count", params={"q": "tea"})
-            assert found.json()["total"] == 5_000
+            assert found.json()["total"] == 2_000
 
     asyncio.run(drive())
 

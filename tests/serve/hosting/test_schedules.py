@@ -7,7 +7,7 @@ from random import Random
 from tempfile import TemporaryDirectory
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 
 from driftline.engine.wire.bundles import Item
 from driftline.serve.hosting import feeds
@@ -19,7 +19,6 @@ STEPS = 150
 SILENT_S = 2 * feeds.GONE_AFTER_S
 
 
-@settings(max_examples=150)
 @given(chances)
 def test_each_follower_has_what_the_journal_has(chance: Random) -> None:
     with TemporaryDirectory() as directory, pytest.MonkeyPatch.context() as patch:

@@ -94,7 +94,7 @@ def test_who_leaves_in_the_middle_of_an_answer_leaves_no_error_line(
             url = client.base_url
             for n in range(6):
                 await client.put(f"/documents/{n}", json={"text": "a " * 450_000})
-            for _ in range(20):
+            for _ in range(5):
                 reader, writer = await asyncio.open_connection(url.host, url.port, limit=1000)
                 path = "/search?q=a&limit=6&snippets=0&field=text"
                 writer.write(f"GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())

@@ -70,7 +70,7 @@ def check_stored(
     assert [item for span in journal.read(0) for item in span.items] == run.below(below)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100)
 @given(chances, st.integers(60, 2000))
 def test_a_file_that_ends_anywhere(chance: Random, segment_bytes: int) -> None:
     """Bytes that were synced are there; of the others any may be."""
@@ -108,7 +108,7 @@ def test_a_file_that_ends_anywhere(chance: Random, segment_bytes: int) -> None:
         journal.close()
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=100)
 @given(st.integers(0, 2**32), st.integers(0, 60), st.booleans())
 def test_any_call_to_the_system_fails_or_is_the_last(seed: int, call: int, is_full: bool) -> None:
     """A disk that is full for a moment, or a power cut, at any write, sync or rename."""
