@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
 
 from driftline.engine.errors import Unavailable
@@ -42,23 +42,6 @@ class FairScheduler:
         """Wait for a turn, which lasts until the caller waits for something."""
         async with self._lock:
             await asyncio.sleep(0)
-
-
-def pieces(span: Span) -> Iterator[Span]:
-    """A span as several that follow each other, none with many more outputs than a piece has.
-
-    >>> from driftline.engine.wire.bundles import Item
-    >>> span = Span(3, 400, [Item((time, 0), 0, "") for time in range(10, 140)])
-    >>> [(piece.since, piece.time, len(piece.items)) for piece in pieces(span)]
-    [(3, 74, 64), (74, 138, 64), (138, 400, 2)]
-    """
-    since, items, begin = span.since, span.items, 0
-    for end in range(1, len(items)):
-        time = items[end].label[0]
-        if end - begin >= PIECE_ITEMS and time > items[end - 1].label[0]:
-            yield Span(since, time, items[begin:end])
-            since, begin = time, end
-    yield Span(since, span.time, items[begin:])
 
 
 async def subscribe(
@@ -108,7 +91,7 @@ async def subscribe(
                 if scheduler is None:
                     yield span
                 else:
-                    for piece in pieces(span):
+                    for piece in span.pieces(PIECE_ITEMS):
                         if len(span.items) > PIECE_ITEMS:
                             await scheduler.take()
                         yield piece

@@ -11,9 +11,8 @@ milliseconds of the other. Answers leave before anything is done that none of th
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from heapq import heappop, heappush
@@ -21,7 +20,6 @@ from heapq import heappop, heappush
 from driftline.engine.errors import DriftlineError, MalformedMessage, PayloadError
 from driftline.engine.events import Trouble, about, log
 from driftline.engine.moments import time_in_words
-from driftline.engine.wire.bundles import item_time
 from driftline.engine.wire.party import Party
 from driftline.serve.errors import Refused
 from driftline.serve.hosting.feeds import FOLLOW_EVERY_S, DurableUpTo, Subscription, Truncated
@@ -141,7 +139,7 @@ class ViewHost(Party):
             self.lost = Truncated(heard.oldest, _ways_out(self.name, self.view.time, heard.oldest))
         elif not isinstance(heard, DurableUpTo):
             self._unread.over(self.now, f"{self.name} can follow the journal again")
-            self._pieces.extend(_pieces(heard))
+            self._pieces.extend(heard.pieces(PIECE))
             if not self._holds:
                 self._apply_next()
         if credit := self.following.credit():
@@ -349,17 +347,6 @@ class ViewHost(Party):
             "waiting": len(self._asked),
             **self.view.figures(),
         }
-
-
-def _pieces(span: Span) -> Iterator[Span]:
-    """A span as some that follow each other, with few outputs each."""
-    since, items, at = span.since, span.items, 0
-    while len(items) - at > PIECE:
-        time = items[at + PIECE - 1].label[0] + 1
-        end = bisect_left(items, time, at, key=item_time)
-        yield Span(since, time, items[at:end])
-        since, at = time, end
-    yield Span(since, span.time, items[at:])
 
 
 def _ways_out(name: str, time: int, oldest: int) -> str:

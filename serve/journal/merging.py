@@ -26,15 +26,16 @@ decoded once, and a second time only if very much waits.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from operator import attrgetter
 from typing import NamedTuple
 
 from driftline.engine.errors import MalformedMessage
-from driftline.engine.wire.bundles import Item, from_blob
+from driftline.engine.wire.bundles import Item, from_blob, item_time
 from driftline.serve.journal.entries import BEGINNING, Entry, Header
 
 DECODED_BYTES = 1 << 22
@@ -49,6 +50,22 @@ class Span(NamedTuple):
     since: int
     time: int
     items: list[Item]
+
+    def pieces(self, count: int) -> Iterator[Span]:
+        """Return spans that follow each other, each with so many outputs at most, and those with
+        the same time as the last of them.
+
+        >>> span = Span(3, 400, [Item((time, 0), 0, "") for time in range(10, 140)])
+        >>> [(piece.since, piece.time, len(piece.items)) for piece in span.pieces(64)]
+        [(3, 74, 64), (74, 138, 64), (138, 400, 2)]
+        """
+        since, items, at = self.since, self.items, 0
+        while len(items) - at > count:
+            time = items[at + count - 1].label[0] + 1
+            end = bisect_left(items, time, at, key=item_time)
+            yield Span(since, time, items[at:end])
+            since, at = time, end
+        yield Span(since, self.time, items[at:])
 
 
 class Merge:
