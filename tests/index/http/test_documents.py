@@ -6,8 +6,6 @@ import asyncio
 from pathlib import Path
 from urllib.parse import quote
 
-import pytest
-
 from driftline.serve.errors import Refused
 from driftline.serve.http.operations import Settings
 from tests.index.http.service import Service, client_of
@@ -41,39 +39,36 @@ def test_a_document_is_written_read_replaced_and_deleted(tmp_path: Path) -> None
     asyncio.run(drive())
 
 
-@pytest.mark.parametrize("id", ["abc%0A", "a%0Ab", "%0A", "abc%0D", "abc%00"])
-def test_an_id_with_a_control_character_is_that_of_no_other_document(
-    tmp_path: Path, id: str
-) -> None:
+def test_an_id_with_a_control_character_is_that_of_no_other_document(tmp_path: Path) -> None:
     async def drive() -> None:
         async with client_of(Service(tmp_path)) as client:
             await client.put("/documents/abc", json=TEA)
-            for answer in (
-                await client.put(f"/documents/{id}", json={"title": "Coffee"}),
-                await client.delete(f"/documents/{id}"),
-            ):
-                assert answer.status_code == 400
-                assert "control character" in answer.json()["error"]["message"]
-            assert (await client.get("/documents/abc")).json()["document"] == TEA
-            assert (await client.put(f"/watches/{id}", json={"q": "x"})).status_code == 400
+            for id in ("abc%0A", "a%0Ab", "%0A", "abc%0D", "abc%00"):
+                for answer in (
+                    await client.put(f"/documents/{id}", json={"title": "Coffee"}),
+                    await client.delete(f"/documents/{id}"),
+                ):
+                    assert answer.status_code == 400, id
+                    assert "control character" in answer.json()["error"]["message"]
+                assert (await client.get("/documents/abc")).json()["document"] == TEA
+                assert (await client.put(f"/watches/{id}", json={"q": "x"})).status_code == 400
             assert (await client.get("/search%0A?q=tea")).status_code == 404
 
     asyncio.run(drive())
 
 
-@pytest.mark.parametrize(
-    "id", ["a/b", "a/like", "100%", "%2F", "ä ö", "a?b#c", "日本", "x:y", "a+b"]
-)
-def test_any_id_can_be_written_and_read(tmp_path: Path, id: str) -> None:
+def test_any_id_can_be_written_and_read(tmp_path: Path) -> None:
     async def drive() -> None:
         async with client_of(Service(tmp_path)) as client:
-            path = f"/documents/{quote(id, safe='')}"
-            assert (await client.put(path, json=TEA)).json()["id"] == id
-            found = await client.get(path)
-            assert found.json()["id"] == id
-            assert found.json()["document"] == TEA
-            hits = (await client.get("/search", params={"q": "tea"})).json()["hits"]
-            assert [hit["id"] for hit in hits] == [id]
+            for id in ("a/b", "a/like", "100%", "%2F", "ä ö", "a?b#c", "日本", "x:y", "a+b"):
+                path = f"/documents/{quote(id, safe='')}"
+                assert (await client.put(path, json=TEA)).json()["id"] == id
+                found = await client.get(path)
+                assert found.json()["id"] == id
+                assert found.json()["document"] == TEA
+                hits = (await client.get("/search", params={"q": "tea"})).json()["hits"]
+                assert [hit["id"] for hit in hits] == [id]
+                await client.delete(path)
 
     asyncio.run(drive())
 
@@ -143,100 +138,97 @@ def test_an_answer_comes_when_the_write_is_durable_or_visible_as_wanted(tmp_path
     asyncio.run(drive())
 
 
-@pytest.mark.parametrize(
-    ("body", "status", "says"),
-    [
-        (b"{", 400, "no JSON"),
-        (b"", 400, "no JSON"),
-        (b"[1]", 400, "no document"),
-        (b"null", 400, "no document"),
-        (b'{"title": NaN}', 400, "NaN"),
-        (b'{"n": 1e999}', 400, "finite"),
-        (b'{"title": 1}', 400, "'title'"),
-        (b'{"title": "a", "title": "b"}', 400, "twice"),
-        (b'{"title": "\\ud800"}', 400, "half a character"),
-        (b'{"\\ud800": 1}', 400, "half a character"),
-        (b'{"title": "\xff"}', 400, "UTF-8"),
-        (b'{"id": "2"}', 400, "id is given beside the document"),
-        (b'{"n": 99999999999999999999}', 400, "64 bits"),
-        (b'{"n": ' + b"9" * 5000 + b"}", 400, "thousands of digits"),
-        (b'{"n": ' + b"[" * 100_000 + b"}", 400, "nested"),
-        (b'{"n": ' + b"[" * 40 + b"]" * 40 + b"}", 400, "nested"),
-        (b'{"text": "' + b"a" * (1 << 20) + b'"}', 413, "bytes"),
-        (b" " * 9_000_000, 413, "bytes"),
-    ],
+BAD_DOCUMENTS = (
+    (b"{", 400, "no JSON"),
+    (b"", 400, "no JSON"),
+    (b"[1]", 400, "no document"),
+    (b"null", 400, "no document"),
+    (b'{"title": NaN}', 400, "NaN"),
+    (b'{"n": 1e999}', 400, "finite"),
+    (b'{"title": 1}', 400, "'title'"),
+    (b'{"title": "a", "title": "b"}', 400, "twice"),
+    (b'{"title": "\\ud800"}', 400, "half a character"),
+    (b'{"\\ud800": 1}', 400, "half a character"),
+    (b'{"title": "\xff"}', 400, "UTF-8"),
+    (b'{"id": "2"}', 400, "id is given beside the document"),
+    (b'{"n": 99999999999999999999}', 400, "64 bits"),
+    (b'{"n": ' + b"9" * 5000 + b"}", 400, "thousands of digits"),
+    (b'{"n": ' + b"[" * 100_000 + b"}", 400, "nested"),
+    (b'{"n": ' + b"[" * 40 + b"]" * 40 + b"}", 400, "nested"),
+    (b'{"text": "' + b"a" * (1 << 20) + b'"}', 413, "bytes"),
+    (b" " * 9_000_000, 413, "bytes"),
 )
-def test_a_bad_document_never_gets_into_the_log(
-    tmp_path: Path, body: bytes, status: int, says: str
-) -> None:
+"""The body of a request, the status of its answer, and what that says."""
+
+
+def test_a_bad_document_never_gets_into_the_log(tmp_path: Path) -> None:
     async def drive() -> None:
         service = Service(tmp_path)
         async with client_of(service) as client:
-            answer = await client.put("/documents/1", content=body)
-            error = answer.json()["error"]
-            assert answer.status_code == status
-            assert says in error["message"]
-            assert service.time == 1
+            for body, status, says in BAD_DOCUMENTS:
+                answer = await client.put("/documents/1", content=body)
+                assert answer.status_code == status, body[:40]
+                assert says in answer.json()["error"]["message"]
+                assert service.time == 1
 
     asyncio.run(drive())
 
 
-@pytest.mark.parametrize(
-    ("method", "path", "status", "says"),
-    [
-        ("GET", "/documents/1?att=5", 400, "did you mean 'at'"),
-        ("GET", "/documents/1?at=5", 400, "is not a label"),
-        ("GET", "/documents/1?at=00000000000000&at=00000000000000", 400, "twice"),
-        ("GET", "/documents/1?at=%FF", 400, "UTF-8"),
-        ("GET", "/documents/%FF", 400, "UTF-8"),
-        ("DELETE", "/documents/a%00b", 400, "control character"),
-        ("DELETE", "/documents/" + "a" * 513, 400, "513 bytes"),
-        ("GET", "/documents/" + "%C3%A4" * 600, 400, "1200 bytes"),
-        ("DELETE", "/documents/" + "%C3%A4" * 300, 400, "600 bytes"),
-        ("DELETE", "/documents/1?if_label=00000000000000", 400, "none"),
-        ("DELETE", "/documents/1?wait=long", 400, "durable or visible"),
-        ("DELETE", "/documents/1?key=", 400, "leave `key` out"),
-        ("POST", "/documents:bulk?key=", 400, "leave `key` out"),
-        ("POST", "/documents/1", 405, "GET, PUT, DELETE"),
-        ("PUT", "/documents/1/like", 405, "GET"),
-        ("GET", "/documents/", 404, "no document"),
-        ("GET", "/nothing", 404, "openapi"),
-        ("GET", "/collections/documens/count?q=a", 404, "did you mean 'documents'"),
-        ("GET", "/search", 400, "q is missing"),
-        ("GET", "/search?q=" + "a" * 5000, 400, "4096"),
-        ("GET", "/search?q=(a", 400, "character"),
-        ("GET", "/search?q=a&limit=0", 400, "1 to 1000"),
-        ("GET", "/search?q=a&limit=500", 400, "snippets=0"),
-        ("GET", "/search?q=a&sort=title", 400, "title"),
-        ("GET", "/search?q=a&facet=title", 400, "title"),
-        ("GET", "/search?q=a&cursor=abc", 400, "cursor"),
-        ("GET", "/changes?from=abc", 400, "not a label"),
-    ],
+BAD_REQUESTS = (
+    ("GET", "/documents/1?att=5", 400, "did you mean 'at'"),
+    ("GET", "/documents/1?at=5", 400, "is not a label"),
+    ("GET", "/documents/1?at=00000000000000&at=00000000000000", 400, "twice"),
+    ("GET", "/documents/1?at=%FF", 400, "UTF-8"),
+    ("GET", "/documents/%FF", 400, "UTF-8"),
+    ("DELETE", "/documents/a%00b", 400, "control character"),
+    ("DELETE", "/documents/" + "a" * 513, 400, "513 bytes"),
+    ("GET", "/documents/" + "%C3%A4" * 600, 400, "1200 bytes"),
+    ("DELETE", "/documents/" + "%C3%A4" * 300, 400, "600 bytes"),
+    ("DELETE", "/documents/1?if_label=00000000000000", 400, "none"),
+    ("DELETE", "/documents/1?wait=long", 400, "durable or visible"),
+    ("DELETE", "/documents/1?key=", 400, "leave `key` out"),
+    ("POST", "/documents:bulk?key=", 400, "leave `key` out"),
+    ("POST", "/documents/1", 405, "GET, PUT, DELETE"),
+    ("PUT", "/documents/1/like", 405, "GET"),
+    ("GET", "/documents/", 404, "no document"),
+    ("GET", "/nothing", 404, "openapi"),
+    ("GET", "/collections/documens/count?q=a", 404, "did you mean 'documents'"),
+    ("GET", "/search", 400, "q is missing"),
+    ("GET", "/search?q=" + "a" * 5000, 400, "4096"),
+    ("GET", "/search?q=(a", 400, "character"),
+    ("GET", "/search?q=a&limit=0", 400, "1 to 1000"),
+    ("GET", "/search?q=a&limit=500", 400, "snippets=0"),
+    ("GET", "/search?q=a&sort=title", 400, "title"),
+    ("GET", "/search?q=a&facet=title", 400, "title"),
+    ("GET", "/search?q=a&cursor=abc", 400, "cursor"),
+    ("GET", "/changes?from=abc", 400, "not a label"),
 )
-def test_bad_requests_are_told_what_is_wrong(
-    tmp_path: Path, method: str, path: str, status: int, says: str
-) -> None:
+"""A request, the status of its answer, and what that says."""
+
+
+def test_bad_requests_are_told_what_is_wrong(tmp_path: Path) -> None:
     async def drive() -> None:
         async with client_of(Service(tmp_path)) as client:
-            answer = await client.request(method, path)
-            assert answer.status_code == status, answer.text
-            assert says in answer.json()["error"]["message"]
+            for method, path, status, says in BAD_REQUESTS:
+                answer = await client.request(method, path)
+                assert answer.status_code == status, answer.text
+                assert says in answer.json()["error"]["message"]
 
     asyncio.run(drive())
 
 
-@pytest.mark.parametrize(
-    ("code", "status"), [("busy", 429), ("unavailable", 503), ("full", 507), ("invalid", 400)]
-)
-def test_a_write_that_is_refused_says_so(tmp_path: Path, code: str, status: int) -> None:
+def test_a_write_that_is_refused_says_so(tmp_path: Path) -> None:
+    cases = ("busy", 429), ("unavailable", 503), ("full", 507), ("invalid", 400)
+
     async def drive() -> None:
         service = Service(tmp_path)
-        service.refuses.append(Refused(code, "not now"))
         async with client_of(service) as client:
-            answer = await client.put("/documents/1", json=TEA)
-            assert answer.status_code == status
-            assert answer.json() == {"error": {"code": code, "message": "not now"}}
-            assert ("retry-after" in answer.headers) == (status in (429, 503))
+            for code, status in cases:
+                service.refuses.append(Refused(code, "not now"))
+                answer = await client.put("/documents/1", json=TEA)
+                assert answer.status_code == status
+                assert answer.json() == {"error": {"code": code, "message": "not now"}}
+                assert ("retry-after" in answer.headers) == (status in (429, 503))
 
     asyncio.run(drive())
 
