@@ -11,6 +11,7 @@ from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from heapq import merge
 from operator import attrgetter
+from time import monotonic
 
 import msgspec
 from starlette.responses import Response
@@ -49,7 +50,7 @@ from driftline.serve.http.parameters import (
     whole,
     within,
 )
-from driftline.serve.http.reads import changes, moment, since_of, with_pauses
+from driftline.serve.http.reads import changes, moment, since_of
 from driftline.serve.views.tokens import token_of
 
 AT_ONCE = 1_000
@@ -242,27 +243,23 @@ class _Watching:
     async def _events(
         self, call: Call, collection: Collection, events: Sequence[Event], reached: int
     ) -> AsyncGenerator[bytes, None]:
-        watch = call[ID]
+        watch, told_at = call[ID], monotonic()
         try:
             yield _as_events(watch, events)
             wanted = max(reached, self._index.backend.time)
-            source = with_pauses(self._index.backend.spans(wanted), call.settings.heartbeat_s)
-            async with aclosing(source) as spans:
-                while True:
+            async with aclosing(self._index.backend.spans(wanted)) as spans:
+                async for span in spans:
+                    if span.items:
+                        wanted = max(wanted, span.time)
                     while reached < wanted:
                         events, reached = await self._found(call, collection, reached, wanted)
                         if events:
                             yield _as_events(watch, events)
-                    try:
-                        span = await anext(spans)
-                    except StopAsyncIteration:  # the service ends
-                        return
-                    if span is None:
-                        yield moment(reached)
-                    elif span.items:
-                        wanted = max(wanted, span.time)
-                    else:  # nothing has happened since then
+                    if not span.items:  # nothing has happened since then
                         wanted = reached = max(reached, span.time)
+                    if monotonic() >= told_at + call.settings.heartbeat_s:
+                        told_at = monotonic()
+                        yield moment(reached)
         except DriftlineError as error:
             yield event(described(refusal_of(error)), name="error")
 

@@ -5,7 +5,7 @@ All times are T as integers (`serve.views.tokens` makes texts of them). All is f
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from typing import Protocol
 
 from driftline.engine.wire.bundles import Item
@@ -64,8 +64,9 @@ class Backend(Protocol):
         takes the question back.
         """
 
-    def spans(self, since: int) -> AsyncIterator[Span]:
-        """All outputs from a time on, in order, without an end; spans may be empty.
+    def spans(self, since: int) -> AsyncGenerator[Span, None]:
+        """All outputs from a time on, in order, without an end; spans may be empty. There is one at
+        least every second.
 
         Who reads slowly hinders nobody. Raises NoLongerRetained.
         """

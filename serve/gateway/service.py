@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from bisect import bisect_left
 from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Mapping, Sequence
 from contextlib import suppress
 from heapq import heappop, heappush
 from itertools import count, islice, takewhile
@@ -198,7 +198,7 @@ class Service:
             pass
         raise Refused("unavailable", f"it is stored, but not worked off within {within_s:g} s")
 
-    def spans(self, since: int) -> AsyncIterator[Span]:
+    def spans(self, since: int) -> AsyncGenerator[Span, None]:
         feeds, over = self._config.feeds, self._over
         return subscribe(feeds, since, "subscriber", over, STREAM_BYTES, self._scheduler)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncGenerator, Callable
 from contextlib import suppress
 
 from driftline.engine.errors import Unavailable
@@ -51,7 +51,7 @@ async def subscribe(
     over: asyncio.Event | None = None,
     room: int = ROOM_BYTES,
     scheduler: FairScheduler | None = None,
-) -> AsyncIterator[Span]:
+) -> AsyncGenerator[Span, None]:
     """The spans of a journal from a time on, without an end; those that are empty, too.
 
     One that ends where it begins says that there is no more for now. Whoever takes them slowly is

@@ -50,8 +50,8 @@ class Settings:
     """So long a read waits for its T and for its answer."""
     idle_s: float = 60.0
     """So long a client may take for the next bytes of a body."""
-    heartbeat_s: float = 5.0
-    """So often a stream without events says how far it is."""
+    heartbeat_s: float = 4.0
+    """A stream without events says how far it is at the first span after so long."""
     requests_max: int = 512
     """At work at one time, without streams and bulks."""
     streams_max: int = 192

@@ -18,13 +18,12 @@ there are none, `time` events say how far the stream is.
 
 from __future__ import annotations
 
-import asyncio
 from base64 import b64decode, urlsafe_b64encode
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
 from hashlib import blake2b
 from itertools import groupby
-from typing import TypeVar
+from time import monotonic
 
 from driftline.engine.errors import MalformedMessage
 from driftline.engine.wire.bundles import Item, item_time
@@ -35,8 +34,6 @@ from driftline.serve.http.content import Json, described, event, refusal_of
 from driftline.serve.http.operations import Call
 from driftline.serve.http.parameters import AFTER, AT, FROM
 from driftline.serve.views.tokens import time_of, token_of
-
-T = TypeVar("T")
 
 Told = Callable[[Sequence[Item]], "dict[str, Json] | None"]
 """What is told of the outputs of one time; None: nothing."""
@@ -110,21 +107,19 @@ async def changes(
     backend: Backend, since: int, told: Told, heartbeat_s: float
 ) -> AsyncGenerator[bytes, None]:
     """The events from a T on."""
-    reached = since
+    reached, told_at = since, monotonic()
     try:
-        async with aclosing(with_pauses(backend.spans(since), heartbeat_s)) as spans:
+        async with aclosing(backend.spans(since)) as spans:
             async for span in spans:
                 parts = []
-                for time, items in groupby(span.items if span else (), item_time):
+                for time, items in groupby(span.items, item_time):
                     if time >= reached and (data := told(list(items))) is not None:
                         label = token_of(time + 1)
                         parts.append(event({**data, "label": label}, label))
-                if span:
-                    reached = max(reached, span.time)
-                if parts:
-                    yield b"".join(parts)
-                elif span is None:
-                    yield moment(reached)
+                reached = max(reached, span.time)
+                if parts or monotonic() >= told_at + heartbeat_s:
+                    told_at = monotonic()
+                    yield b"".join(parts) or moment(reached)
     except (NoLongerRetained, Refused) as error:
         yield event(described(refusal_of(error)), name="error")
 
@@ -132,35 +127,3 @@ async def changes(
 def moment(time: int) -> bytes:
     """The event that says how far a stream is."""
     return event({"at": token_of(time)}, token_of(time), "time")
-
-
-async def with_pauses(source: AsyncIterator[T], pause_s: float) -> AsyncGenerator[T | None, None]:
-    """What there is, and None at least after each pause; what is there is not lost by it."""
-    coming: asyncio.Task[T] | None = None
-    try:
-        last = asyncio.get_running_loop().time()
-        while True:
-            if coming is None:
-                coming = asyncio.ensure_future(_next(source))
-            rest = last + pause_s - asyncio.get_running_loop().time()
-            done, _ = await asyncio.wait((coming,), timeout=max(0.0, rest))
-            if done:
-                found, coming = coming, None
-                try:
-                    yield found.result()
-                except StopAsyncIteration:
-                    return
-            if asyncio.get_running_loop().time() >= last + pause_s:
-                last = asyncio.get_running_loop().time()
-                yield None
-    finally:
-        if coming is not None:
-            coming.cancel()
-            await asyncio.gather(coming, return_exceptions=True)
-        close = getattr(source, "aclose", None)
-        if close is not None:
-            await close()
-
-
-async def _next(source: AsyncIterator[T]) -> T:
-    return await anext(source)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
 
 from driftline.engine.flow.flow import Flow
 from driftline.engine.reference import interpret
@@ -14,6 +14,9 @@ from driftline.serve.errors import NoLongerRetained, Refused
 from driftline.serve.gateway.backend import WITHIN_S
 from driftline.serve.journal import Span
 from driftline.serve.views.hosted import Answer, HostedView, Question
+
+SIGN_EVERY_S = 0.01
+"""How often a stream without outputs has an empty span."""
 
 
 class FlowBackend:
@@ -121,7 +124,7 @@ class FlowBackend:
             raise absent
         return answers
 
-    async def spans(self, since: int) -> AsyncIterator[Span]:
+    async def spans(self, since: int) -> AsyncGenerator[Span, None]:
         if since < self.oldest:
             raise NoLongerRetained.by("the journal", self.oldest)
         while True:
@@ -130,7 +133,10 @@ class FlowBackend:
                 span = Span(since, self.time, items)
                 since = self.time
                 yield span
-            await self._reached(since + 1, None)
+            try:
+                await self._reached(since + 1, SIGN_EVERY_S)
+            except Refused:
+                yield Span(since, since, [])
 
     def figures(self) -> Mapping[str, Mapping[str, float]]:
         return {
@@ -146,7 +152,7 @@ class FlowBackend:
             for view in shards:
                 view.retain(since)
 
-    async def _reached(self, time: int, within_s: float | None) -> None:
+    async def _reached(self, time: int, within_s: float) -> None:
         try:
             async with asyncio.timeout(within_s), self._moved:
                 await self._moved.wait_for(lambda: self.time >= time)
