@@ -250,12 +250,9 @@ class _Methods:
 
 
 def _headers_of(scope: Scope) -> Mapping[str, str]:
-    """By name; of several with one name, the first. Raises Refused for two hosts (RFC 9112)."""
-    pairs = scope["headers"]
-    headers = {name.decode("latin-1"): text.decode("latin-1") for name, text in pairs[::-1]}
-    if len(headers) < len(pairs) and sum(name == b"host" for name, _ in pairs) > 1:
-        raise Refused("invalid", "the header Host is there twice")
-    return headers
+    """By name; of several with one name, the first."""
+    pairs = reversed(scope["headers"])
+    return {name.decode("latin-1"): text.decode("latin-1") for name, text in pairs}
 
 
 def _admit(

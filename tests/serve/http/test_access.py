@@ -202,17 +202,3 @@ def test_this_machine_is_answered_by_all_its_names() -> None:
     names = "localhost", "LocalHost:80", "shop.localhost:8080", "127.0.0.1:8080", "127.9.9.9"
     for host in (*names, "[::1]:80", ""):  # "": HTTP/1.0
         check_host(host)
-
-
-def test_a_request_with_two_hosts_is_refused(tmp_path: Path) -> None:
-    """A proxy might have looked at the other one."""
-
-    async def drive() -> None:
-        async with client_of(Service(tmp_path)) as client:
-            hosts = [("Host", "localhost"), ("Host", "evil.example")]
-            for headers in (hosts, hosts[::-1]):
-                answer = await client.get("/count", params={"q": "a"}, headers=headers)
-                assert answer.status_code == 400
-                assert "Host is there twice" in answer.json()["error"]["message"]
-
-    asyncio.run(drive())
