@@ -25,10 +25,8 @@ from driftline.index.documents.writes import WatchWrite
 from driftline.index.http import shapes
 from driftline.index.http.about import ID_SCHEMA, Index
 from driftline.index.http.writing import WAIT, checked, outcome
-from driftline.index.query.binding import bind
-from driftline.index.query.errors import QueryError
 from driftline.index.query.parsing import LENGTH_MAX as QUERY_LENGTH_MAX
-from driftline.index.query.parsing import parse
+from driftline.index.query.parsing import QueryError, parse
 from driftline.index.watches.costs import WatchTooCostly, check
 from driftline.serve.errors import Refused
 from driftline.serve.http.content import (
@@ -286,7 +284,7 @@ class _Watching:
 def _check_query(query: str, collection: Collection) -> None:
     """Raises Refused for a query that cannot be read, or that costs too much for a watch."""
     try:
-        check(bind(parse(query), collection).root)
+        check(parse(query, collection).root)
     except WatchTooCostly as error:
         raise Refused("costly", str(error), {"leaf": error.leaf}) from None
     except QueryError as error:

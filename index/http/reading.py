@@ -284,7 +284,7 @@ def _sort(text: str) -> tuple[Sort | None, str]:
 
 
 class Piece(msgspec.Struct, frozen=True):
-    """A piece of a text, as `index.search.results.snippets.Snippet`."""
+    """A piece of a text, as `index.search.results.Snippet`."""
 
     text: str
     start: int

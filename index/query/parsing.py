@@ -1,27 +1,58 @@
 """From the text of a query to its tree, or to an error that points at the place.
 
->>> parse("big OR -title:cat").root
-Or(parts=(Words(text='big'), Not(part=In(field='title', part=Words(text='cat')))))
+    cat dog               both words, in any of the text fields; also `cat AND dog`
+    cat OR dog            one of them; weaker than AND
+    -cat  NOT cat         not this
+    (cat OR dog) bird     parentheses
+    "big cat"  "a b"~2    words one after the other; with 2 others between them, or exchanged
+    cat*                  words that begin so
+    cat~                  words with at most one letter more, less or other; also `cat~1`
+    title:cat  title:(cat OR dog)       in a field
+    year:[1990 TO 2000}  year:>=1990    from 1990 up to 2000, without 2000; `*` is an open end
+    *  title:*            all documents; all that have something in a field
+    \\*  \\(  \\OR            a backslash takes the meaning off the next character, or off a word
 
-The grammar is in `grammar.lark`. Texts are from strangers: their length, depth and number of leaves
-are limited, and nothing goes down a tree before its depth is known.
+AND, OR and NOT are words of the language in capitals only. The grammar is in `grammar.lark`. Texts
+are from strangers: their length, depth and number of leaves are limited, and nothing goes down a
+tree before its depth is known.
+
+A word without a field is looked for in every text field. A text becomes words as the field's own
+analyser says: `wi-fi` is the phrase "wi fi". The beginning of a word is not stemmed, though the
+words of the field may be: so `runn*` does not find what `running` finds.
+
+A text without any word, as the dash in `rock - roll`, is left out, wherever it stands: it would
+match nothing or everything, and nobody means that. If nothing is left, that is an error.
+
+Keywords match exactly. A date is the whole day, a date-time that moment: `day:2020-01-31` and
+`day:<=2020-01-31` have all of that day, and `day:>2020-01-31` begins with the next one.
+
+>>> from driftline.index.documents.schema import DEFAULT
+>>> str(parse("big -title:cat", DEFAULT.collections["documents"]))
+'(title:big OR text:big) -title:cat'
 """
 
 from __future__ import annotations
 
 import re
+import unicodedata
 from functools import cache
 from importlib.resources import files
+from math import inf, nextafter
+from typing import NamedTuple
 
-from lark import Lark, Token, Transformer, UnexpectedCharacters, UnexpectedInput, UnexpectedToken
-from lark.visitors import v_args
+from lark import Lark, Token, Tree, UnexpectedCharacters, UnexpectedInput, UnexpectedToken
 
-from driftline.index.query.errors import Place, QueryError
-from driftline.index.query.syntax import (
-    All,
+from driftline.engine.errors import DriftlineError
+from driftline.engine.ui.near import did_you_mean
+from driftline.index.documents.schema import Collection, StoredField, TextField, ValueField
+from driftline.index.documents.values import DATE_MAX, DATE_MIN, Kind, number_of, period_of, shown
+from driftline.index.query.tree import (
     And,
+    Exists,
     Fuzzy,
-    In,
+    Keyword,
+    KeywordPrefix,
+    MatchAll,
     Node,
     Not,
     Or,
@@ -29,7 +60,9 @@ from driftline.index.query.syntax import (
     Prefix,
     Query,
     Range,
-    Words,
+    Term,
+    joined,
+    query_of,
 )
 
 LENGTH_MAX = 4096
@@ -44,140 +77,319 @@ LEAVES_MAX = 128
 SLOP_MAX = 100
 """Other words within a phrase."""
 
-
 _WORD = re.compile(r"(?!(?:AND|OR|NOT)\Z)\w+")
 
+_BEFORE, _SHOWN = 40, 76
+"""Characters of a picture: before the place, and in all."""
 
-def parse(text: str) -> Query:
-    """The tree of a query; an empty one is for all documents. Raises QueryError."""
-    if len(text) <= LENGTH_MAX and _WORD.fullmatch(text):  # most are one word: a third of the time
-        return Query(Words(text, place=Place(0, len(text))), text)
+
+class Place(NamedTuple):
+    """A part of the text of a query: text[start:end]."""
+
+    start: int
+    end: int
+
+
+_BEGINNING = Place(0, 0)
+
+
+class QueryError(DriftlineError):
+    """A query cannot be understood, or does not fit the collection.
+
+    Args:
+        problem: What is wrong, and what to do.
+        query: The text of the query.
+        place: Where it is wrong.
+
+    >>> print(QueryError("there is no field 'titel'", "cat titel:dog", Place(4, 10)))
+    there is no field 'titel', at character 5
+      cat titel:dog
+          ^^^^^^
+    """
+
+    def __init__(self, problem: str, query: str = "", place: Place = _BEGINNING) -> None:
+        self.problem = problem
+        self.position = place.start
+        self.picture = _picture(query, place)
+        text = f"{problem}, at character {place.start + 1}\n{self.picture}" if query else problem
+        super().__init__(text)
+
+
+def parse(text: str, collection: Collection) -> Query:
+    """The query that a text is for a collection; an empty one is for all documents.
+
+    Raises QueryError.
+    """
     if len(text) > LENGTH_MAX:
         problem = f"the query has {len(text)} characters; the most is {LENGTH_MAX}"
         raise QueryError(problem, text, Place(LENGTH_MAX, LENGTH_MAX))
     if half := re.search("[\ud800-\udfff]", text):
         raise QueryError("the query is not Unicode: here is half a character", text, _of(half))
     if not text.strip():
-        return Query(All(), text)
+        return query_of(MatchAll())
+    root = _written(text)
+    _check_size(root, text)
+    found = _Binder(text, collection).bound(root, None)
+    if found is None:
+        raise QueryError("there is no word to look for", text, _place(root))
+    return query_of(found)
+
+
+def _written(text: str) -> Tree[Token]:
+    """A text as the grammar has it."""
+    if _WORD.fullmatch(text):  # most are one word: a third of the time
+        return Tree("words", [Token("WORDS", text, 0, end_pos=len(text))])
     try:
-        root: object = _parser().parse(text)
+        return _parser().parse(text)
     except UnexpectedInput as error:
         raise _explained(error, text) from None
-    except _Wrong as error:
-        raise QueryError(str(error), text, error.place) from None
-    assert isinstance(root, Node)  # lark's types know of no transformer
-    _check_size(root, text)
-    return Query(root, text)
-
-
-def _check_size(root: Node, text: str) -> None:
-    """Raises QueryError for a tree that is too deep or has too many leaves."""
-    leaves, waiting = 0, [(root, 1)]
-    while waiting:
-        node, depth = waiting.pop()
-        if depth > DEPTH_MAX:
-            raise QueryError(f"it is nested more than {DEPTH_MAX} deep", text, node.place)
-        match node:
-            case And() | Or():
-                waiting += [(part, depth + 1) for part in reversed(node.parts)]
-            case Not() | In():
-                waiting.append((node.part, depth + 1))
-            case _:
-                leaves += 1
-                if leaves > LEAVES_MAX:
-                    problem = f"the query has more than {LEAVES_MAX} words, phrases and ranges"
-                    raise QueryError(problem, text, node.place)
-
-
-class _Wrong(Exception):
-    """A token that fits the grammar has a value that does not."""
-
-    def __init__(self, problem: str, place: Place) -> None:
-        super().__init__(problem)
-        self.place = place
-
-
-@v_args(inline=True)
-class _Builder(Transformer[Token, Node]):
-    """Makes the nodes as the parser finds them, from the leaves up."""
-
-    def any_of(self, *parts: Node) -> Node:
-        return Or(parts, place=_across(parts[0].place, parts[-1].place))
-
-    def all_of(self, *parts: Node) -> Node:
-        return And(parts, place=_across(parts[0].place, parts[-1].place))
-
-    def not_(self, sign: Token, part: Node) -> Node:
-        return Not(part, place=_across(_place(sign), part.place))
-
-    def in_(self, name: Token, part: Node) -> Node:
-        return In(name[:-1], part, place=_across(_place(name), part.place))
-
-    def words(self, token: Token) -> Node:
-        if problem := _of_others(token):
-            raise _Wrong(problem, _place(token))
-        return Words(_unescaped(token), place=_place(token))
-
-    def prefix(self, token: Token) -> Node:
-        return Prefix(_unescaped(token[:-1]), place=_place(token))
-
-    def fuzzy(self, token: Token) -> Node:
-        text, _, distance = token.rpartition("~")
-        if distance not in ("", "1"):
-            raise _Wrong("words can differ by one letter only: cat~1", _place(token))
-        return Fuzzy(_unescaped(text), place=_place(token))
-
-    def phrase(self, token: Token) -> Node:
-        text, _, slop = token.rpartition('"')
-        if len(slop) > len(str(SLOP_MAX)) + 1 or int(slop[1:] or 0) > SLOP_MAX:
-            raise _Wrong(f"a phrase can have ~{SLOP_MAX} at most", _place(token))
-        return Phrase(_unescaped(text[1:]), int(slop[1:] or 0), place=_place(token))
-
-    def everything(self, token: Token) -> Node:
-        return All(place=_place(token))
-
-    def between(self, first: Token, low: Token, high: Token, last: Token) -> Node:
-        return _range(low, high, first == "[", last == "]", first, last)
-
-    def compared(self, sign: Token, bound: Token) -> Node:
-        low, high = (bound, None) if sign[0] == ">" else (None, bound)
-        return _range(low, high, sign != ">", sign != "<", sign, bound)
-
-
-def _range(
-    lowest: Token | None,
-    highest: Token | None,
-    with_low: bool,
-    with_high: bool,
-    first: Token,
-    last: Token,
-) -> Range:
-    """A range; an open end counts as being in it."""
-    low, high = _end(lowest), _end(highest)
-    place = _across(_place(first), _place(last))
-    return Range(low, high, with_low or low is None, with_high or high is None, place=place)
-
-
-def _end(token: Token | None) -> str | None:
-    if token is None or token == "*":
-        return None
-    return _unescaped(token[1:-1]) if token.type == "QUOTED" else str(token)
 
 
 @cache
 def _parser() -> Lark:
     grammar = files("driftline.index.query").joinpath("grammar.lark").read_text(encoding="utf-8")
-    return Lark(grammar, parser="lalr", transformer=_Builder())
+    return Lark(grammar, parser="lalr")
 
 
-def _place(token: Token) -> Place:
-    assert token.start_pos is not None
-    assert token.end_pos is not None
-    return Place(token.start_pos, token.end_pos)
+def _check_size(root: Tree[Token], text: str) -> None:
+    """Raises QueryError for a tree that is too deep or has too many leaves."""
+    leaves, waiting = 0, [(root, 1)]
+    while waiting:
+        node, depth = waiting.pop()
+        if depth > DEPTH_MAX:
+            raise QueryError(f"it is nested more than {DEPTH_MAX} deep", text, _place(node))
+        if parts := _parts(node):
+            waiting += [(part, depth + 1) for part in reversed(parts)]
+        else:
+            leaves += 1
+            if leaves > LEAVES_MAX:
+                problem = f"the query has more than {LEAVES_MAX} words, phrases and ranges"
+                raise QueryError(problem, text, _place(node))
 
 
-def _across(first: Place, last: Place) -> Place:
-    return Place(first.start, last.end)
+def _parts(node: Tree[Token]) -> list[Tree[Token]]:
+    return [child for child in node.children if isinstance(child, Tree)]
+
+
+def _tokens(node: Tree[Token]) -> list[Token]:
+    return [child for child in node.children if isinstance(child, Token)]
+
+
+def _place(node: Tree[Token]) -> Place:
+    """Where a part of a query is, without parentheses around it."""
+    first, last = node, node
+    start: int | None = None
+    while start is None:
+        child = first.children[0]
+        if isinstance(child, Token):
+            start = child.start_pos or 0
+        else:
+            first = child
+    while isinstance(child := last.children[-1], Tree):
+        last = child
+    return Place(start, child.end_pos or 0)
+
+
+class _Binder:
+    """Makes the tree of one query for a collection; None stands for a text without words."""
+
+    def __init__(self, text: str, collection: Collection) -> None:
+        self._text = text
+        self._collection = collection
+
+    def bound(self, node: Tree[Token], field: TextField | ValueField | None) -> Node | None:
+        parts = _parts(node)
+        match node.data:
+            case "in_":
+                return self.bound(parts[0], self._field(_tokens(node)[0]))
+            case "not_":
+                part = self.bound(parts[0], field)
+                return None if part is None else Not(part)
+            case "all_of":
+                return joined(And, (self.bound(part, field) for part in parts))
+            case "any_of":
+                return joined(Or, (self.bound(part, field) for part in parts))
+        match field:
+            case None:
+                return self._anywhere(node)
+            case TextField():
+                return self._in_text(node, field)
+            case ValueField(kind=Kind.KEYWORD):
+                return self._in_keywords(node, field)
+            case ValueField():
+                return self._in_values(node, field)
+
+    def _field(self, token: Token) -> TextField | ValueField:
+        name, known = str(token[:-1]), self._collection.by_name
+        start = token.start_pos or 0
+        place = Place(start, start + len(name))
+        field = known.get(name)
+        if field is None:
+            near = did_you_mean(name, known) or f"; there are {', '.join(known)}"
+            raise QueryError(
+                f"there is no field {shown(name)}{near}; if it is no field, write \\ before it",
+                self._text,
+                place,
+            )
+        if isinstance(field, StoredField):
+            problem = f"the field {name!r} is only stored, and cannot be searched"
+            raise QueryError(problem, self._text, place)
+        return field
+
+    def _anywhere(self, leaf: Tree[Token]) -> Node | None:
+        if leaf.data == "everything":
+            return MatchAll()
+        fields = self._collection.texts
+        if not fields:
+            raise self._wrong(leaf, "there is no text field to look in: name a field, as year:1990")
+        return joined(Or, (self._in_text(leaf, field) for field in fields))
+
+    def _in_text(self, leaf: Tree[Token], field: TextField) -> Node | None:
+        number, name, analyser = field.number, field.name, field.analyser
+        match leaf.data:
+            case "words" | "phrase":
+                text, slop = self._phrase(leaf)
+                words = analyser.words(text)
+                if len(words) < 2:
+                    return Term(number, name, words[0]) if words else None
+                return Phrase(number, name, tuple(words), slop)
+            case "prefix":
+                start = self._one(leaf, "*", analyser.unstemmed(self._prefix(leaf)))
+                return Prefix(number, name, start) if start else None
+            case "fuzzy":
+                word = self._one(leaf, "~", analyser.words(self._fuzzy(leaf)))
+                return Fuzzy(number, name, word) if word else None
+            case "everything":
+                return Exists(number, name)
+        raise self._wrong(leaf, f"{name!r} is a text, and has no ranges")
+
+    def _one(self, leaf: Tree[Token], sign: str, words: list[str]) -> str:
+        if len(words) > 1:
+            several = " ".join(words)
+            raise self._wrong(leaf, f"{sign} is for one word, and this is several: {several}")
+        return words[0] if words else ""
+
+    def _in_keywords(self, leaf: Tree[Token], field: ValueField) -> Node:
+        match leaf.data:
+            case "words" | "phrase":
+                text, slop = self._phrase(leaf)
+                if not slop:
+                    return Keyword(field.number, field.name, text)
+            case "prefix":
+                return KeywordPrefix(field.number, field.name, self._prefix(leaf))
+            case "everything":
+                return KeywordPrefix(field.number, field.name, "")
+        raise self._wrong(
+            leaf, f"{field.name!r} has keywords: look for one, or for a beginning, as tea*"
+        )
+
+    def _in_values(self, leaf: Tree[Token], field: ValueField) -> Node:
+        within = _Within(None, None)
+        slop = 0
+        match leaf.data:
+            case "words" | "phrase":
+                text, slop = self._phrase(leaf)
+                within = _Within(text, text)
+            case "between" | "compared":
+                within = _within(leaf)
+        if slop or leaf.data in ("prefix", "fuzzy"):
+            what = f"{field.name!r} is a {field.kind}"
+            raise self._wrong(leaf, f"{what}: look for one, or for a range, as [1990 TO *]")
+        try:
+            low, high = _numbers(within) if field.kind is Kind.NUMBER else _dates(within)
+        except ValueError as error:
+            raise self._wrong(leaf, str(error)) from None
+        return Range(field.number, field.name, low, high)
+
+    # Texts of leaves.
+
+    def _phrase(self, leaf: Tree[Token]) -> tuple[str, int]:
+        """The text of words or a phrase, and its slop."""
+        token = _tokens(leaf)[0]
+        if leaf.data == "words":
+            if problem := _of_others(token):
+                raise self._wrong(leaf, problem)
+            return _unescaped(token), 0
+        text, _, slop = token.rpartition('"')
+        if len(slop) > len(str(SLOP_MAX)) + 1 or int(slop[1:] or 0) > SLOP_MAX:
+            raise self._wrong(leaf, f"a phrase can have ~{SLOP_MAX} at most")
+        return _unescaped(text[1:]), int(slop[1:] or 0)
+
+    def _prefix(self, leaf: Tree[Token]) -> str:
+        return _unescaped(_tokens(leaf)[0][:-1])
+
+    def _fuzzy(self, leaf: Tree[Token]) -> str:
+        text, _, distance = _tokens(leaf)[0].rpartition("~")
+        if distance not in ("", "1"):
+            raise self._wrong(leaf, "words can differ by one letter only: cat~1")
+        return _unescaped(text)
+
+    def _wrong(self, leaf: Tree[Token], problem: str) -> QueryError:
+        return QueryError(problem, self._text, _place(leaf))
+
+
+class _Within(NamedTuple):
+    """A range as it is written; None: an open end, which counts as being in it."""
+
+    low: str | None
+    high: str | None
+    with_low: bool = True
+    with_high: bool = True
+
+
+def _within(leaf: Tree[Token]) -> _Within:
+    if leaf.data == "compared":
+        sign, bound = _tokens(leaf)
+        if sign[0] == ">":
+            return _Within(_end(bound), None, with_low=sign != ">")
+        return _Within(None, _end(bound), with_high=sign != "<")
+    first, low, high, last = _tokens(leaf)
+    return _Within(_end(low), _end(high), first == "[", last == "]")
+
+
+def _end(token: Token) -> str | None:
+    if token == "*":
+        return None
+    return _unescaped(token[1:-1]) if token.type == "QUOTED" else str(token)
+
+
+def _numbers(within: _Within) -> tuple[float, float]:
+    """The least and the largest number of a range. Raises ValueError, in words."""
+    low, high = -inf, inf
+    if within.low is not None:
+        low = number_of(within.low)
+        low = low if within.with_low else nextafter(low, inf)
+    if within.high is not None:
+        high = number_of(within.high)
+        high = high if within.with_high else nextafter(high, -inf)
+    return low, high
+
+
+def _dates(within: _Within) -> tuple[int, int]:
+    """The first and the last microsecond of a range. Raises ValueError, in words."""
+    low, high = DATE_MIN, DATE_MAX
+    if within.low is not None:
+        first, last = period_of(within.low)
+        low = first if within.with_low else last + 1
+    if within.high is not None:
+        first, last = period_of(within.high)
+        high = last if within.with_high else first - 1
+    return low, high
+
+
+def _picture(query: str, place: Place) -> str:
+    """Two lines: the query, and marks below the place. Of a long one what is near."""
+    first = max(0, place.start - _BEFORE)
+    shown = query[first : first + _SHOWN]
+    shown = "".join(each if each.isprintable() else " " for each in shown)
+    before, at = shown[: place.start - first], shown[place.start - first : place.end - first]
+    return f"  {shown}\n  {' ' * _width(before)}{'^' * max(1, _width(at))}"
+
+
+def _width(text: str) -> int:
+    """The columns that a text takes on a terminal."""
+    wide = sum(unicodedata.east_asian_width(each) in "WF" for each in text)
+    return len(text) + wide - sum(unicodedata.category(each) == "Mn" for each in text)
 
 
 def _of(found: re.Match[str]) -> Place:

@@ -4,11 +4,19 @@ All sets are dense: a boolean for each version of the part, so that AND, OR and 
 of numpy. Versions from `count` on are later than T, and cut off first; those that are dead as of T
 are for the caller to leave out. Invariant: whether a version is found depends on that version
 and the query alone.
+
+What a query may cost: one that would cost more than its budget is refused before it is evaluated.
+The cost is the number of postings that have to be read, which is known without reading them: that
+is nearly all that evaluating takes. Only phrases look at positions, too, of which a text may have
+any number: the most steps that takes follow from how often each word is there. Counted are all
+versions of the shard, also those that are not alive as of T, because they are read, too. So a
+refusal is about the shard as it is now: of answers that are given, nothing depends on the budget.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import reduce
 from sys import maxsize
 from typing import NamedTuple, assert_never
@@ -16,26 +24,29 @@ from typing import NamedTuple, assert_never
 import numpy as np
 from numpy.typing import NDArray
 
+from driftline.engine.errors import DriftlineError
 from driftline.index.postings.packing import Numbers, Places, in_both
 from driftline.index.postings.parts import Keywords, Often, Part, Postings
-from driftline.index.query import bound
-from driftline.index.query.bound import (
-    AllOf,
-    AnyOf,
-    AnyWord,
-    Between,
-    BoundPhrase,
-    Equals,
-    Every,
-    KeywordsFrom,
-    Near,
+from driftline.index.query.tree import (
+    And,
+    Exists,
+    Expanded,
+    Fuzzy,
+    Keyword,
+    KeywordPrefix,
+    MatchAll,
+    Node,
+    Not,
+    Or,
+    Phrase,
+    Prefix,
+    Range,
     Scoring,
-    Without,
-    Word,
-    WordsFrom,
+    Term,
+    leaves,
 )
 from driftline.index.search.edits import near_words, words_from
-from driftline.index.search.phrases import Numbered, find_phrase, phrase_in
+from driftline.index.search.phrases import Numbered, different, find_phrase, phrase_in, steps
 
 Mask = NDArray[np.bool_]
 
@@ -63,36 +74,36 @@ class Matching:
         self._often: dict[Scoring, Often | None] = {}
         """What the part keeps, or what was made of hits."""
         self._postings: dict[Scoring, dict[str, Postings]] = {}
-        self._phrases: dict[BoundPhrase, list[Numbered] | None] = {}
+        self._phrases: dict[Phrase, list[Numbered] | None] = {}
 
-    def mask(self, query: bound.Part) -> Mask:
+    def mask(self, query: Node) -> Mask:
         """Which versions a query, or a part of one, finds."""
         match query:
-            case Every():
+            case MatchAll():
                 return np.ones(self.count, np.bool_)
-            case AllOf():
+            case And():
                 return reduce(np.logical_and, map(self.mask, query.parts))
-            case AnyOf():
+            case Or():
                 return self._any_of(query.parts)
-            case Without():
+            case Not():
                 return ~self.mask(query.part)
-            case AnyWord():
+            case Exists():
                 return self.part.lengths(query.field)[: self.count] > 0
-            case Between():
+            case Range():
                 return self._between(query)
-            case Equals():
+            case Keyword():
                 return self._having(query.field, lambda word: word == query.keyword)
-            case KeywordsFrom():
+            case KeywordPrefix():
                 return self._having(query.field, lambda word: word.startswith(query.prefix))
-            case Word() | BoundPhrase() | WordsFrom() | Near():
+            case Term() | Phrase() | Prefix() | Fuzzy():
                 return self._any_of((query,))
         assert_never(query)
 
-    def _any_of(self, queries: Iterable[bound.Part]) -> Mask:
+    def _any_of(self, queries: Iterable[Node]) -> Mask:
         mask = np.zeros(self.count, np.bool_)
         for query in queries:
             match query:
-                case Word() | BoundPhrase() | WordsFrom() | Near():
+                case Term() | Phrase() | Prefix() | Fuzzy():
                     if (often := self._kept_often(query)) is not None:
                         mask |= often > 0
                         continue
@@ -102,30 +113,28 @@ class Matching:
                     mask |= self.mask(query)
         return mask
 
-    def finds_nothing(self, query: bound.Part) -> bool:
+    def finds_nothing(self, query: Node) -> bool:
         """Whether it is plain that a query finds nothing here, as words of it are missing."""
         match query:
-            case AllOf():
+            case And():
                 return any(map(self.finds_nothing, query.parts))
-            case AnyOf():
+            case Or():
                 return all(map(self.finds_nothing, query.parts))
-            case BoundPhrase():
+            case Phrase():
                 return self.phrase(query) is None
-            case Word() | WordsFrom() | Near():
+            case Term() | Prefix() | Fuzzy():
                 return not self.postings(query)
             case _:
                 return False
 
-    def phrase(self, leaf: BoundPhrase) -> list[Numbered] | None:
+    def phrase(self, leaf: Phrase) -> list[Numbered] | None:
         """What makes up a phrase here; None if something of it is missing."""
         if leaf not in self._phrases:
             found = phrase_in(self.part, leaf.field, leaf.words, leaf.slop)
             self._phrases[leaf] = found
         return self._phrases[leaf]
 
-    def postings(
-        self, leaf: Word | WordsFrom | Near, words_max: int = maxsize
-    ) -> Mapping[str, Postings]:
+    def postings(self, leaf: Expanded, words_max: int = maxsize) -> Mapping[str, Postings]:
         """The postings of the words that a leaf stands for, by word.
 
         If there are more words than `words_max`, those of one word more than that.
@@ -153,7 +162,7 @@ class Matching:
         """How often each version has a leaf that adds to scores."""
         found = self._kept_often(leaf)
         if found is None:
-            if isinstance(leaf, WordsFrom | Near):
+            if isinstance(leaf, Prefix | Fuzzy):
                 found = self._together(self.postings(leaf).values())
             else:
                 ordinals, frequencies = self.hits(leaf)
@@ -180,20 +189,20 @@ class Matching:
         try:
             return self._often[leaf]
         except KeyError:
-            postings = self.postings(leaf).get(leaf.word) if isinstance(leaf, Word) else None
+            postings = self.postings(leaf).get(leaf.word) if isinstance(leaf, Term) else None
             often = None if postings is None else postings.often
             self._often[leaf] = None if often is None else often[: self.count]
             return self._often[leaf]
 
     def _look_up(self, leaf: Scoring) -> Hits:
         match leaf:
-            case Word():
+            case Term():
                 postings = self.postings(leaf).get(leaf.word)
                 return self._hits(postings) if postings else NO_HITS
-            case BoundPhrase():
+            case Phrase():
                 phrase = self.phrase(leaf)
                 return Hits(*find_phrase(phrase, leaf.slop, self.count)) if phrase else NO_HITS
-            case WordsFrom() | Near():
+            case Prefix() | Fuzzy():
                 often = self.often(leaf)
                 ordinals = np.flatnonzero(often).astype(np.uint32)
                 return Hits(ordinals, often[ordinals].astype(np.uint32, copy=False))
@@ -215,24 +224,24 @@ class Matching:
             often[hits.ordinals] += hits.frequencies
         return often
 
-    def _words(self, leaf: Word | WordsFrom | Near) -> Iterable[str]:
+    def _words(self, leaf: Expanded) -> Iterable[str]:
         """The words of the part that a leaf stands for, and perhaps some that it has not."""
         match leaf:
-            case Word():
+            case Term():
                 return (leaf.word,)
-            case WordsFrom():
+            case Prefix():
                 return words_from(self.part, leaf.field, leaf.prefix)
-            case Near():
+            case Fuzzy():
                 return near_words(self.part, leaf.field, leaf.word)
         assert_never(leaf)
 
     def _having_words(self, leaf: Scoring) -> Iterable[Numbers]:
         """The versions that have any of its words, or the phrase."""
-        if leaf in self._scoring or isinstance(leaf, BoundPhrase):
+        if leaf in self._scoring or isinstance(leaf, Phrase):
             return (self.hits(leaf).ordinals,)
         return map(self._ordinals, self.postings(leaf).values())
 
-    def _between(self, leaf: Between) -> Mask:
+    def _between(self, leaf: Range) -> Mask:
         column = self.part.values(leaf.field)
         assert not isinstance(column, Keywords)
         values = column[: self.count]
@@ -248,3 +257,76 @@ class Matching:
         mask = np.zeros(self.count, np.bool_)
         mask[which[meant[column.numbers[: offsets[-1]]]]] = True
         return mask
+
+
+STEPS = 4
+"""Of a phrase: so many cost as much as one posting."""
+
+
+class TooCostly(DriftlineError):
+    """A query would cost too much; `leaf`: the part of it that costs most."""
+
+    def __init__(self, problem: str, leaf: str) -> None:
+        super().__init__(problem)
+        self.leaf = leaf
+
+
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """`postings`: of the whole query; `words`: that one prefix or near word stands for."""
+
+    postings: int = 4_000_000
+    words: int = 1_000
+
+
+BUDGET = Budget()
+"""Some tenths of a second for a query."""
+
+
+def check(query: Node, matchings: Sequence[Matching], budget: Budget) -> None:
+    """Refuse a query that would cost too much in the parts of a shard. Raises TooCostly."""
+    scored = dict.fromkeys(leaf for leaf in leaves(query) if isinstance(leaf, Scoring))
+    costs = {leaf: _cost(leaf, matchings, budget.words) for leaf in scored}
+    _check(costs, budget)
+    # How often words are there is in the postings: read once it is known that they are not many.
+    _check({leaf: cost + _steps(leaf, matchings) for leaf, cost in costs.items()}, budget)
+
+
+def _check(costs: Mapping[Scoring, int], budget: Budget) -> None:
+    total = sum(costs.values())
+    if total > budget.postings:
+        leaf = max(costs, key=costs.__getitem__)
+        sloppy = isinstance(leaf, Phrase) and leaf.slop
+        do = "write it without ~" if sloppy else "look for something rarer"
+        raise TooCostly(
+            f"the query would read {total:,} postings, {costs[leaf]:,} of them for {leaf}, and the "
+            f"most is {budget.postings:,}: leave {leaf} out, or {do}",
+            str(leaf),
+        )
+
+
+def _cost(leaf: Scoring, matchings: Sequence[Matching], words_max: int) -> int:
+    """The postings of a leaf. Raises TooCostly if it stands for too many words."""
+    if isinstance(leaf, Phrase):
+        return sum(
+            postings.count
+            for matching in matchings
+            for postings in different(matching.phrase(leaf) or ())
+        )
+    words: set[str] = set()
+    for matching in matchings:
+        words |= matching.postings(leaf, words_max).keys()
+        if len(words) > words_max:
+            do = "write more of it" if isinstance(leaf, Prefix) else "write it without ~"
+            raise TooCostly(f"{leaf} stands for more than {words_max:,} words: {do}", str(leaf))
+    return sum(
+        postings.count for matching in matchings for postings in matching.postings(leaf).values()
+    )
+
+
+def _steps(leaf: Scoring, matchings: Sequence[Matching]) -> int:
+    """What looking at positions costs, of a phrase."""
+    if not isinstance(leaf, Phrase):
+        return 0
+    phrases = [matching.phrase(leaf) for matching in matchings]
+    return sum(steps(phrase, leaf.slop) // STEPS for phrase in phrases if phrase)

@@ -26,16 +26,13 @@ from driftline.engine.labels import INFINITY
 from driftline.index.documents.versions import Version
 from driftline.index.postings.parts import Part
 from driftline.index.postings.tail import Tail
-from driftline.index.query.bound import Bound, Scoring
-from driftline.index.search.budget import BUDGET, Budget, check
-from driftline.index.search.candidates import Floor, candidates
-from driftline.index.search.matching import Mask, Matching
+from driftline.index.query.tree import Query, Scoring
+from driftline.index.search.matching import BUDGET, Budget, Mask, Matching, check
 from driftline.index.search.places import Place, Sort
 from driftline.index.search.ranking import Ranked, best, best_by, together
-from driftline.index.search.results.explaining import Explanation, explain
-from driftline.index.search.results.facets import Facet, count_by
+from driftline.index.search.results import Explanation, count_by, explain
 from driftline.index.search.saving import Saved, of_dictionary, of_numbers
-from driftline.index.search.scoring import Scorer
+from driftline.index.search.scoring import Floor, Scorer, candidates
 from driftline.index.search.statistics import Statistics
 
 NONE = -1
@@ -113,19 +110,20 @@ class Shard:
 
     def search(
         self,
-        query: Bound,
+        query: Query,
         time: int,
         limit: int,
         after: Place | None = None,
         *,
         sort: Sort | None = None,
-        facets: Sequence[Facet] = (),
+        facets: Sequence[int] = (),
         without: str | None = None,
     ) -> Answer:
         """How many versions a query finds as of a time, and the first `limit` behind a place.
 
-        By score, or by `sort`; `without`: the id of a document that is left out. `together` and
-        `summed` make one answer of those of several shards. Raises TooCostly.
+        By score, or by `sort`; `facets`: fields whose keywords are counted; `without`: the id of a
+        document that is left out. `together` makes one list of those of several shards. Raises
+        TooCostly.
         """
         scoring = query.scoring if sort is None else ()
         scorer = Scorer(scoring, self._weights, self.statistics, time)
@@ -138,16 +136,16 @@ class Shard:
             if limit:
                 here = _best(scorer, matching, mask, floor, after, sort)
                 ranked = together([ranked, here], limit, sort)
-            for facet, counted in zip(facets, counts, strict=True):
-                counted.update(count_by(facet, matching, mask))
+            for field, counted in zip(facets, counts, strict=True):
+                counted.update(count_by(field, matching, mask))
         return Answer(total, ranked, counts)
 
-    def count(self, query: Bound, time: int, without: str | None = None) -> int:
+    def count(self, query: Query, time: int, without: str | None = None) -> int:
         """How many versions a query finds as of a time. Raises TooCostly."""
         found = self._found(query, time, (), without)
         return sum(int(np.count_nonzero(mask)) for _, mask in found)
 
-    def explain(self, query: Bound, id: str, time: int) -> Explanation | None:
+    def explain(self, query: Query, id: str, time: int) -> Explanation | None:
         """Why a document has its score as of a time; None if there is no such document here.
 
         Raises TooCostly.
@@ -163,7 +161,7 @@ class Shard:
         return explain(query.root, scorer, matching, row)
 
     def _found(
-        self, query: Bound, time: int, scoring: Collection[Scoring], without: str | None
+        self, query: Query, time: int, scoring: Collection[Scoring], without: str | None
     ) -> Iterator[tuple[Matching, Mask]]:
         """What a query finds in each part; `scoring`: the leaves whose frequencies are wanted."""
         left_out = None if without is None else self.find(without, time)
@@ -278,18 +276,16 @@ class Shard:
         yield from of_dictionary(self._last)
         yield from self.statistics.save()
 
-    def load(self, saved: Saved, parts: Sequence[Part], *, numbered: bool) -> None:
+    def load(self, saved: Saved, parts: Sequence[Part]) -> None:
         """Become the shard that was saved, with all its versions in `parts`.
 
-        `numbered`: whether it was saved with the numbers of versions; if not, none were dropped.
         Precondition: nothing was applied. Raises SnapshotDamaged.
         """
-        columns = [saved.numbers() for _ in range(4 if numbered else 3)]
+        columns = [saved.numbers() for _ in range(4)]
         end = sum(part.count for part in parts)
         if {len(column) for column in columns} != {end}:
             raise Saved.damaged()
-        self._times, self._deaths, self._before, *rest = columns
-        self._numbers = rest[0] if numbered else array("q", range(end))
+        self._times, self._deaths, self._before, self._numbers = columns
         self._last = saved.dictionary()
         self.statistics = Statistics.load(saved, self.tail.text_fields)
         self.alive = self._deaths.count(INFINITY)

@@ -13,12 +13,10 @@ from typing import NamedTuple
 
 from driftline.index.documents.schema import Collection
 from driftline.index.documents.values import shown
-from driftline.index.query.bound import Bound
-from driftline.index.search.budget import TooCostly
+from driftline.index.query.tree import Query
+from driftline.index.search.matching import TooCostly
 from driftline.index.search.ranking import Ranked
-from driftline.index.search.results.explaining import Explanation
-from driftline.index.search.results.similar import like
-from driftline.index.search.results.snippets import READ_MAX, Snippet, snippets
+from driftline.index.search.results import READ_MAX, Explanation, Snippet, like, snippets
 from driftline.index.search.shard import Shard
 from driftline.index.searcher.questions import (
     BYTES_MAX,
@@ -29,8 +27,8 @@ from driftline.index.searcher.questions import (
     limit_of,
     page_of,
     query_of,
-    since_of,
     text_of,
+    time_of,
 )
 from driftline.index.watches.watches import Watch, Watches
 from driftline.serve.errors import Refused
@@ -108,7 +106,7 @@ def _events(asked: Asked) -> Answer:
     """Events of a watch from `since` on; `upto`: all below it are there, so one goes on from it."""
     question, time = asked.question, asked.time
     limit = limit_of(question, EVENTS_MAX)
-    found = asked.watches.events(text_of(question, "watch"), since_of(question, 0), limit)
+    found = asked.watches.events(text_of(question, "watch"), time_of(question, "since", 0), limit)
     events = [
         {"time": event.time, "id": event.id, "event": event.change}
         for event in found
@@ -153,7 +151,7 @@ _ANSWERS: Mapping[str, Callable[[Asked], Answer]] = {
 }
 
 
-def _found(asked: Asked, query: Bound, page: Page) -> Answer:
+def _found(asked: Asked, query: Query, page: Page) -> Answer:
     """The hits of a query."""
     found = asked.shard.search(
         query,
@@ -180,7 +178,7 @@ def _found(asked: Asked, query: Bound, page: Page) -> Answer:
     }
 
 
-def _hits(asked: Asked, found: Iterable[Ranked], page: Page, query: Bound) -> Iterator[Answer]:
+def _hits(asked: Asked, found: Iterable[Ranked], page: Page, query: Query) -> Iterator[Answer]:
     """Hits, perhaps with snippets for the query. Raises Refused if they are too large together."""
     size = read = 0
     for number, ranked in enumerate(found):
@@ -203,38 +201,18 @@ def _hits(asked: Asked, found: Iterable[Ranked], page: Page, query: Bound) -> It
             "time": place.time,
             "value": place.value,
             "stored": stored,
-            "snippets": {name: _piece(piece) for name, piece in pieces.items()},
+            "snippets": {name: piece._asdict() for name, piece in pieces.items()},
         }
 
 
-def _piece(snippet: Snippet) -> Answer:
-    return {
-        "text": snippet.text,
-        "start": snippet.start,
-        "more": snippet.more,
-        "marks": snippet.marks,
-    }
-
-
-def _tree(query: Bound, explanation: Explanation) -> Answer:
+def _tree(query: Query, explanation: Explanation) -> Answer:
     """Why a document has its score: the shares of leaves, which add up to it in their order."""
     return {
         "query": str(query),
         "matches": explanation.matches,
         "score": explanation.score,
         "shares": tuple(
-            {
-                "leaf": str(share.leaf),
-                "score": share.score,
-                "frequency": share.frequency,
-                "length": share.length,
-                "average": share.average,
-                "documents": share.documents,
-                "having": share.having,
-                "weight": share.weight,
-                "rarity": share.rarity,
-            }
-            for share in explanation.shares
+            {**share._asdict(), "leaf": str(share.leaf)} for share in explanation.shares
         ),
     }
 

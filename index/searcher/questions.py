@@ -14,12 +14,9 @@ from driftline.engine.labels import INFINITY
 from driftline.engine.ui.near import did_you_mean
 from driftline.index.documents.schema import Collection, DocumentRefused, ValueField
 from driftline.index.documents.values import DATE_MAX, DATE_MIN, Kind, shown
-from driftline.index.query.binding import bind
-from driftline.index.query.bound import Bound
-from driftline.index.query.errors import QueryError
-from driftline.index.query.parsing import parse
+from driftline.index.query.parsing import QueryError, parse
+from driftline.index.query.tree import Query
 from driftline.index.search.places import Place, Sort
-from driftline.index.search.results.facets import ByKeyword
 from driftline.serve.errors import Refused
 from driftline.serve.views.hosted import Question
 
@@ -41,13 +38,16 @@ KEYWORDS_MAX = 10_000
 
 
 class Page(NamedTuple):
-    """Which hits are wanted, and what of them; `facets`: by the name of the field; `bare`: nothing
-    that is stored, which takes longer to read than all else."""
+    """Which hits are wanted, and what of them.
+
+    `facets`: the number of a field by its name; `bare`: nothing that is stored, which takes longer
+    to read than all else.
+    """
 
     limit: int
     behind: Place | None
     sort: Sort | None
-    facets: Mapping[str, ByKeyword]
+    facets: Mapping[str, int]
     snippets: bool
     bare: bool
     without: str | None
@@ -60,7 +60,7 @@ def page_of(question: Question, collection: Collection) -> Page:
     if snippets and bare:
         raise Refused("invalid", "snippets are of what is stored, so they cannot be had bare")
     return Page(
-        _whole(question, "limit", LIMIT_MAX),
+        limit_of(question, LIMIT_MAX, 0, required=True),
         _behind(question, by),
         sort,
         _facets(question, collection),
@@ -70,10 +70,10 @@ def page_of(question: Question, collection: Collection) -> Page:
     )
 
 
-def query_of(question: Question, collection: Collection) -> Bound:
+def query_of(question: Question, collection: Collection) -> Query:
     """The query that is asked for, as the collection understands it."""
     try:
-        return bind(parse(text_of(question, "q")), collection)
+        return parse(text_of(question, "q"), collection)
     except QueryError as error:
         text = str(error).partition("\n")[0]
         details = {"position": error.position, "picture": error.picture}
@@ -100,36 +100,21 @@ def text_of(question: Question, name: str) -> str:
     return found
 
 
-def time_of(question: Question, now: int) -> int:
-    """The T as of which the question is; `now`: by default."""
-    found = question.get("at")
-    if found is None:
-        return now
-    if type(found) is not int:
-        raise _invalid("at", found, "a time")
-    return found
-
-
-def since_of(question: Question, time: int) -> int:
-    """The T from which on something is asked for; `time`: by default."""
-    found = question.get("since", time)
-    if type(found) is not int:
-        raise _invalid("since", found, "a time")
-    return found
-
-
-def limit_of(question: Question, most: int) -> int:
-    """How many of something are wanted, at least 1; by default as many as can be."""
-    found = question.get("limit", most)
-    if type(found) is not int or not 1 <= found <= most:
-        raise _invalid("limit", found, f"a whole number from 1 to {most}")
-    return found
-
-
-def _whole(question: Question, name: str, most: int) -> int:
+def time_of(question: Question, name: str, default: int) -> int:
+    """A T of the question: "at": as of which it is; "since": from which on something is asked."""
     found = question.get(name)
-    if type(found) is not int or not 0 <= found <= most:
-        raise _invalid(name, found, f"a whole number from 0 to {most}")
+    if found is None:
+        return default
+    if type(found) is not int:
+        raise _invalid(name, found, "a time")
+    return found
+
+
+def limit_of(question: Question, most: int, least: int = 1, *, required: bool = False) -> int:
+    """How many of something are wanted; by default as many as can be."""
+    found = question.get("limit", None if required else most)
+    if type(found) is not int or not least <= found <= most:
+        raise _invalid("limit", found, f"a whole number from {least} to {most}")
     return found
 
 
@@ -151,7 +136,7 @@ def _sort(question: Question, collection: Collection) -> tuple[ValueField | None
     return by, Sort(by.number, _flag(sort, "descending"))
 
 
-def _facets(question: Question, collection: Collection) -> Mapping[str, ByKeyword]:
+def _facets(question: Question, collection: Collection) -> Mapping[str, int]:
     names = question.get("facets") or ()
     if not isinstance(names, list | tuple) or len(names) > FACETS_MAX:
         raise _invalid("facets", names, f"a list of at most {FACETS_MAX} fields")
@@ -161,7 +146,7 @@ def _facets(question: Question, collection: Collection) -> Mapping[str, ByKeywor
         if not isinstance(name, str):
             raise _invalid("facets", name, "the name of a field")
         by = _field(name, collection, keywords, "with keywords to count", "facet")
-        found[name] = ByKeyword(by.number, KEYWORDS_MAX)
+        found[name] = by.number
     return found
 
 

@@ -34,18 +34,15 @@ from driftline.index.documents.writes import NotWritten, Outcome, Watched, outco
 from driftline.index.postings.merging import write
 from driftline.index.postings.sections import DamagedSegment
 from driftline.index.postings.segment import Segment
-from driftline.index.search.budget import BUDGET, Budget
+from driftline.index.search.matching import BUDGET, Budget
 from driftline.index.search.saving import Saved
 from driftline.index.searcher.answers import Asked, answer_to
-from driftline.index.searcher.files import Files, set_aside
-from driftline.index.searcher.holding import Holding
-from driftline.index.searcher.questions import since_of, text_of, time_of
+from driftline.index.searcher.collection import CollectionIndex, SegmentFiles, set_aside
+from driftline.index.searcher.questions import text_of, time_of
 from driftline.serve.errors import NoLongerRetained, Refused
 from driftline.serve.views.hosted import Answer, Question, Work
 
-_FORMAT = "searcher 3"
-_WITHOUT_NUMBERS = "searcher 2"
-"""It is read, too."""
+_FORMAT = "searcher 4"
 
 _SINK = 0
 """The number of the flow's only sink."""
@@ -79,9 +76,11 @@ class Searcher:
         self._fingerprints = tuple(
             (name, collection.fingerprint()) for name, collection in schema.collections.items()
         )
-        self._files = Files(directory)
+        self._files = SegmentFiles(directory)
         self._holdings = {
-            name: Holding(collection, self._files, lambda id: shard_of(id, shards) == shard, budget)
+            name: CollectionIndex(
+                collection, self._files, lambda id: shard_of(id, shards) == shard, budget
+            )
             for name, collection in schema.collections.items()
         }
         self._named: frozenset[str] = frozenset()
@@ -103,7 +102,7 @@ class Searcher:
                     self._take(holding, item.label[0], outcome)
         self.time = time
 
-    def _take(self, holding: Holding, time: int, outcome: Outcome) -> None:
+    def _take(self, holding: CollectionIndex, time: int, outcome: Outcome) -> None:
         match outcome:
             case Version():
                 try:
@@ -125,8 +124,8 @@ class Searcher:
 
     def ask(self, question: Question) -> Answer:
         """Answer as of `question["at"]`, by default as of now. Raises Refused."""
-        name, time = text_of(question, "collection"), time_of(question, self.time)
-        if min(time, since_of(question, time)) < self.since:
+        name, time = text_of(question, "collection"), time_of(question, "at", self.time)
+        if min(time, time_of(question, "since", time)) < self.since:
             refused = NoLongerRetained.by("the index", self.since)
             raise Refused("retained", str(refused), {"oldest": self.since})
         if time > self.time:
@@ -190,7 +189,7 @@ class Searcher:
         saved = Saved(parts)
         match saved.row():
             case (str(form), *kind, tuple(fingerprints), int(time), int(since)) if (
-                form in (_FORMAT, _WITHOUT_NUMBERS)
+                form == _FORMAT
                 and tuple(kind) == self._is
                 and set(fingerprints) <= set(self._fingerprints)
             ):
@@ -201,7 +200,7 @@ class Searcher:
                     "Driftline; everything is made anew from the journal"
                 )
         for name, _ in fingerprints:
-            self._holdings[name].load(saved, numbered=form == _FORMAT)
+            self._holdings[name].load(saved)
         self._named = self._in_use()
         self._files.sweep(self._named)
 
@@ -234,7 +233,11 @@ class Searcher:
         return None
 
     def _merged(
-        self, holding: Holding, segments: Sequence[Segment], path: Path, kept: NDArray[np.bool_]
+        self,
+        holding: CollectionIndex,
+        segments: Sequence[Segment],
+        path: Path,
+        kept: NDArray[np.bool_],
     ) -> None:
         self._merging = None
         try:

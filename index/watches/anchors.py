@@ -18,20 +18,20 @@ from itertools import pairwise
 from sys import maxsize
 from typing import Generic, NamedTuple, TypeVar, assert_never
 
-from driftline.index.query.bound import (
-    AllOf,
-    AnyOf,
-    AnyWord,
-    Between,
-    BoundPhrase,
-    Equals,
-    Every,
-    KeywordsFrom,
-    Near,
-    Part,
-    Without,
-    Word,
-    WordsFrom,
+from driftline.index.query.tree import (
+    And,
+    Exists,
+    Fuzzy,
+    Keyword,
+    KeywordPrefix,
+    MatchAll,
+    Node,
+    Not,
+    Or,
+    Phrase,
+    Prefix,
+    Range,
+    Term,
 )
 from driftline.index.watches.evaluating import Contents, pair
 
@@ -74,39 +74,39 @@ class Cover(NamedTuple):
     exact: bool
 
 
-def cover(part: Part, frequency: Frequency) -> Cover | None:
+def cover(part: Node, frequency: Frequency) -> Cover | None:
     """The anchors of a query; None: it has none. `frequency`: by it they are chosen."""
     match part:
-        case Word():
+        case Term():
             return _one(Kind.WORD, part.field, part.word)
-        case BoundPhrase():
+        case Phrase():
             return min(_in_phrase(part), key=lambda found: _cost(found, frequency))
-        case WordsFrom():
+        case Prefix():
             return _one(Kind.BEGINNING, part.field, part.prefix)
-        case Near():
+        case Fuzzy():
             if len(part.word) > LETTERS_MAX:
                 return None
             return Cover(
                 tuple(Anchor(Kind.NEAR, part.field, text) for text in _shortened(part.word)), False
             )
-        case AnyWord():
+        case Exists():
             return _one(Kind.BEGINNING, part.field, "")
-        case Equals():
+        case Keyword():
             return _one(Kind.KEYWORD, part.field, part.keyword)
-        case KeywordsFrom():
+        case KeywordPrefix():
             return _one(Kind.KEYWORD_BEGINNING, part.field, part.prefix)
-        case AllOf():
+        case And():
             found = [found for each in part.parts if (found := cover(each, frequency)) is not None]
             best = min(found, key=lambda each: _cost(each, frequency), default=None)
             return best and best._replace(exact=False)
-        case AnyOf():
+        case Or():
             covers = [cover(each, frequency) for each in part.parts]
             all_ = [found for found in covers if found is not None]
             if len(all_) < len(covers):
                 return None
             anchors = dict.fromkeys(anchor for found in all_ for anchor in found.anchors)
             return Cover(tuple(anchors), all(found.exact for found in all_))
-        case Every() | Between() | Without():
+        case MatchAll() | Range() | Not():
             return None
     assert_never(part)
 
@@ -115,7 +115,7 @@ def _one(kind: Kind, field: int, text: str, exact: bool = True) -> Cover:
     return Cover((Anchor(kind, field, text),), exact)
 
 
-def _in_phrase(phrase: BoundPhrase) -> Iterator[Cover]:
+def _in_phrase(phrase: Phrase) -> Iterator[Cover]:
     """All that has the phrase has each of these."""
     words = phrase.words
     if phrase.slop:

@@ -1,6 +1,6 @@
 """What a watch may cost: known from its query, before it is stored, for any version at all.
 
-A search is refused when it would take long on what is there (`index.search.budget`). Nobody waits
+A search is refused when it would take long on what is there (`index.search.matching`). Nobody waits
 for a watch, and whoever puts a document has not put the watch: so what is bounded is how long the
 longest text can take, and a watch that could take longer is never stored. Only phrases look at each
 position of a text, once for each of their words. All texts of a version together are no longer than
@@ -10,10 +10,9 @@ one can be: so what counts is the field with most.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
 
 from driftline.engine.errors import DriftlineError
-from driftline.index.query.bound import AllOf, AnyOf, BoundPhrase, Part, Without
+from driftline.index.query.tree import Node, Phrase, leaves
 
 WORDS_MAX = 512
 """Of all phrases of a watch in one field: some tens of milliseconds for a text of 1 MiB."""
@@ -30,11 +29,11 @@ class WatchTooCostly(DriftlineError):
         self.leaf = leaf
 
 
-def check(query: Part) -> None:
+def check(query: Node) -> None:
     """Refuse a query that no watch can have. Raises WatchTooCostly."""
     costs: Counter[int] = Counter()
-    dearest: dict[int, BoundPhrase] = {}
-    for phrase in _phrases(query):
+    dearest: dict[int, Phrase] = {}
+    for phrase in (leaf for leaf in leaves(query) if isinstance(leaf, Phrase)):
         costs[phrase.field] += _cost(phrase)
         dearest[phrase.field] = max(dearest.get(phrase.field, phrase), phrase, key=_cost)
     for field, cost in costs.most_common(1):
@@ -48,16 +47,5 @@ def check(query: Part) -> None:
             )
 
 
-def _phrases(part: Part) -> Iterator[BoundPhrase]:
-    match part:
-        case AllOf() | AnyOf():
-            for each in part.parts:
-                yield from _phrases(each)
-        case Without():
-            yield from _phrases(part.part)
-        case BoundPhrase():
-            yield part
-
-
-def _cost(phrase: BoundPhrase) -> int:
+def _cost(phrase: Phrase) -> int:
     return len(phrase.words) * (SLOPPY if phrase.slop else 1)

@@ -11,20 +11,20 @@ from typing import assert_never
 import numpy as np
 
 from driftline.index.documents.versions import Version
-from driftline.index.query.bound import (
-    AllOf,
-    AnyOf,
-    AnyWord,
-    Between,
-    BoundPhrase,
-    Equals,
-    Every,
-    KeywordsFrom,
-    Near,
-    Part,
-    Without,
-    Word,
-    WordsFrom,
+from driftline.index.query.tree import (
+    And,
+    Exists,
+    Fuzzy,
+    Keyword,
+    KeywordPrefix,
+    MatchAll,
+    Node,
+    Not,
+    Or,
+    Phrase,
+    Prefix,
+    Range,
+    Term,
 )
 from driftline.index.search.edits import is_near
 from driftline.index.search.phrases import Places, is_in_text
@@ -79,33 +79,33 @@ def pair(word: str, after: str) -> str:
     return f"{word} {after}"
 
 
-def matches(part: Part, contents: Contents) -> bool:
+def matches(part: Node, contents: Contents) -> bool:
     """Whether a query, or a part of one, finds a version."""
     match part:
-        case Word():
+        case Term():
             return part.word in contents.words[part.field]
-        case AllOf():
+        case And():
             return all(matches(each, contents) for each in part.parts)
-        case AnyOf():
+        case Or():
             return any(matches(each, contents) for each in part.parts)
-        case BoundPhrase():
+        case Phrase():
             return is_in_text(part.words, part.slop, contents.places(part.field, part.words))
-        case Without():
+        case Not():
             return not matches(part.part, contents)
-        case WordsFrom():
+        case Prefix():
             return _begins(contents.words[part.field], part.prefix)
-        case Near():
+        case Fuzzy():
             return any(is_near(part.word, word) for word in contents.words[part.field])
-        case AnyWord():
+        case Exists():
             return bool(contents.words[part.field])
-        case Equals():
+        case Keyword():
             return part.keyword in contents.keywords(part.field)
-        case KeywordsFrom():
+        case KeywordPrefix():
             return _begins(contents.keywords(part.field), part.prefix)
-        case Between():
+        case Range():
             value = contents.values[part.field]
             return isinstance(value, float | int) and part.low <= value <= part.high
-        case Every():
+        case MatchAll():
             return True
     assert_never(part)
 

@@ -12,30 +12,94 @@ events so far stay; those of one that was removed, too, as long as they are reta
 cannot be read, which a gateway refuses, matches nothing.
 
 Invariant: the events are a function of what was taken, however it was saved and loaded meanwhile.
+
+A watch is seldom looked at, and there are many: so a watch has its anchors and its tree as bytes,
+of which trees are made when they are needed. Reading the text of the query again would take much
+longer. An event takes 8 bytes: the versions with events are numbered, one after the other; an event
+is twice such a number, and one more if the version began to match.
 """
 
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable, Iterator, Mapping
-from functools import cache
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import cache, lru_cache
+from typing import Literal, NamedTuple
 
 from driftline.engine.errors import MalformedMessage
-from driftline.engine.wire.codec import pack
+from driftline.engine.wire.codec import pack, unpack
 from driftline.index.documents.schema import Collection
 from driftline.index.documents.versions import Version
-from driftline.index.query.binding import bind
-from driftline.index.query.bound import AnyOf, Part
-from driftline.index.query.errors import QueryError
-from driftline.index.query.parsing import parse
+from driftline.index.query.parsing import QueryError, parse
+from driftline.index.query.tree import Node, Or, decode, encode
 from driftline.index.search.saving import Saved, of_numbers, of_texts
-from driftline.index.watches.anchors import Anchors, Cover, Found, Frequency, cover
+from driftline.index.watches.anchors import Anchor, Anchors, Cover, Found, Frequency, Kind, cover
 from driftline.index.watches.costs import WatchTooCostly, check
 from driftline.index.watches.evaluating import Contents, matches
-from driftline.index.watches.events import Changes, Event
-from driftline.index.watches.packing import cover_in, packed, tree_in
 
-NOTHING = AnyOf(())
+Change = Literal["begins", "ceases"]
+CHANGES: tuple[Change, Change] = "ceases", "begins"
+
+
+class Event(NamedTuple):
+    """`time`: the label time of the version; `id`: of its document."""
+
+    time: int
+    id: str
+    change: Change
+
+
+class Changes:
+    """The versions that made events, as far back as they are retained."""
+
+    def __init__(
+        self, times: Iterable[int] = (), ids: Iterable[str] = (), events: Iterable[int] = ()
+    ) -> None:
+        self.first = 0
+        """The number of the first version."""
+        self.times = array("q", times)
+        self.ids = list(ids)
+        of_each = Counter(event // 2 for event in events)
+        self._counts = array("q", [of_each[number] for number in range(len(self.ids))])
+        """How many events each has."""
+
+    def add(self, time: int, id: str, count: int) -> int:
+        """The number of the next version. Precondition: no later one was added."""
+        self.times.append(time)
+        self.ids.append(id)
+        self._counts.append(count)
+        return self.first + len(self.times) - 1
+
+    def retain(self, since: int) -> int:
+        """Forget versions before a time; gives how many events they had."""
+        forgotten = bisect_left(self.times, since)
+        count = sum(self._counts[:forgotten])
+        del self.times[:forgotten], self.ids[:forgotten], self._counts[:forgotten]
+        self.first += forgotten
+        return count
+
+    def retained(self, events: array[int] | None) -> array[int]:
+        """The events of a watch that are retained; None: it has none."""
+        if events is None:
+            return array("q")
+        return events[bisect_left(events, 2 * self.first) :]
+
+    def read(self, events: array[int] | None, since: int, limit: int) -> list[Event]:
+        """The first events of a watch from a time on."""
+        retained, first = self.retained(events), self.first
+        begin = bisect_left(retained, 2 * (first + bisect_left(self.times, since)))
+        return [
+            Event(self.times[event // 2 - first], self.ids[event // 2 - first], CHANGES[event & 1])
+            for event in retained[begin : begin + limit]
+        ]
+
+
+CACHED = 1 << 15
+"""Trees of watches that are looked at often: some 400 bytes each."""
+
+NOTHING = Or(())
 """What a query that cannot be read, or costs too much, finds."""
 
 ROWS = 4096
@@ -55,7 +119,7 @@ class Watch:
         self.time = 0
         self.query: str | None = None
         self.packed = b""
-        self.tree: Part | None = None
+        self.tree: Node | None = None
         """Of a query that is looked at for every version: no cache would keep it."""
         self.events: array[int] | None = None
         """None: it has had none lately."""
@@ -100,7 +164,7 @@ class Watches:
         self._forget(watch)
         root = self._read(query)
         found = cover(root, self._frequency)
-        watch.time, watch.query, watch.packed = time, query, packed(found, root)
+        watch.time, watch.query, watch.packed = time, query, pack((found, encode(root)))
         self._add(watch, found)
 
     def remove(self, time: int, id: str) -> None:
@@ -246,7 +310,7 @@ class Watches:
             if about:
                 watch.time, watch.query, watch.packed = time, query, about
                 try:
-                    self._add(watch, cover_in(about))
+                    self._add(watch, _cover_in(about))
                 except MalformedMessage:
                     raise saved.damaged() from None
 
@@ -256,9 +320,9 @@ class Watches:
         if found is None:
             watch.tree = tree_in(watch.packed)
 
-    def _read(self, query: str) -> Part:
+    def _read(self, query: str) -> Node:
         try:
-            root = bind(parse(query), self._collection).root
+            root = parse(query, self._collection).root
             check(root)
         except (QueryError, WatchTooCostly):
             return NOTHING
@@ -267,7 +331,7 @@ class Watches:
     def _forget(self, watch: Watch) -> None:
         """A watch has no query any more, if it has had one."""
         if watch.query is not None:
-            self._anchors.remove(cover_in(watch.packed), watch)
+            self._anchors.remove(_cover_in(watch.packed), watch)
             watch.time, watch.query, watch.packed, watch.tree = 0, None, b"", None
             self._count -= 1
 
@@ -280,3 +344,34 @@ def _all_bytes(row: object) -> list[bytes]:
     if len(found) < len(row):
         raise Saved.damaged()
     return found
+
+
+@lru_cache(CACHED)
+def tree_in(data: bytes) -> Node:
+    """The tree of a watch. Raises MalformedMessage."""
+    return decode(_unpacked(data)[1])
+
+
+def _cover_in(data: bytes) -> Cover | None:
+    """The anchors of a watch. Raises MalformedMessage."""
+    match _unpacked(data)[0]:
+        case None:
+            return None
+        case ((*anchors,), bool(exact)):
+            return Cover(tuple(map(_anchor, anchors)), exact)
+    raise MalformedMessage("not the anchors of a watch")
+
+
+def _anchor(found: object) -> Anchor:
+    match found:
+        case (int(kind), int(field), str(text)) if kind in tuple(Kind):
+            return Anchor(Kind(kind), field, text)
+    raise MalformedMessage("not the anchor of a watch")
+
+
+def _unpacked(data: bytes) -> tuple[object, object]:
+    """The anchors and the tree of a watch."""
+    match unpack(data):
+        case (anchors, tree):
+            return anchors, tree
+    raise MalformedMessage("not the query of a watch")

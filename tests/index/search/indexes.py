@@ -15,22 +15,22 @@ from driftline.index.documents.values import Kind, Value, ValueKind
 from driftline.index.documents.versions import Replaced, Version, replaced, words_of
 from driftline.index.postings.merging import write
 from driftline.index.postings.tail import Tail
-from driftline.index.query import bound
-from driftline.index.query.bound import (
-    AllOf,
-    AnyOf,
-    AnyWord,
-    Between,
-    Bound,
-    BoundPhrase,
-    Equals,
-    Every,
-    KeywordsFrom,
-    Near,
+from driftline.index.query.tree import (
+    And,
+    Exists,
+    Fuzzy,
+    Keyword,
+    KeywordPrefix,
+    MatchAll,
+    Node,
+    Not,
+    Or,
+    Phrase,
+    Prefix,
+    Query,
+    Range,
     Scoring,
-    Without,
-    Word,
-    WordsFrom,
+    Term,
 )
 from driftline.index.search.places import Place
 from driftline.index.search.ranking import together
@@ -54,22 +54,22 @@ WRITES = st.lists(
 )
 
 FIELD = st.integers(0, 1)
-LEAF: st.SearchStrategy[bound.Part] = st.one_of(
-    st.just(Every()),
-    st.builds(Word, FIELD, st.just("f"), WORD),
+LEAF: st.SearchStrategy[Node] = st.one_of(
+    st.just(MatchAll()),
+    st.builds(Term, FIELD, st.just("f"), WORD),
     st.builds(
-        BoundPhrase,
+        Phrase,
         FIELD,
         st.just("f"),
         st.lists(WORD, min_size=2, max_size=3).map(tuple),
         st.integers(0, 3),
     ),
-    st.builds(WordsFrom, FIELD, st.just("f"), st.sampled_from(("a", "ab", "c"))),
-    st.builds(Near, FIELD, st.just("f"), WORD),
-    st.builds(AnyWord, FIELD, st.just("f")),
-    st.builds(Equals, st.just(0), st.just("f"), st.sampled_from(("x", "xy"))),
-    st.builds(KeywordsFrom, st.just(0), st.just("f"), st.sampled_from(("x", "q", ""))),
-    st.builds(Between, st.just(1), st.just("f"), st.just(-1.5), st.sampled_from((-1.5, 0.0, 9.0))),
+    st.builds(Prefix, FIELD, st.just("f"), st.sampled_from(("a", "ab", "c"))),
+    st.builds(Fuzzy, FIELD, st.just("f"), WORD),
+    st.builds(Exists, FIELD, st.just("f")),
+    st.builds(Keyword, st.just(0), st.just("f"), st.sampled_from(("x", "xy"))),
+    st.builds(KeywordPrefix, st.just(0), st.just("f"), st.sampled_from(("x", "q", ""))),
+    st.builds(Range, st.just(1), st.just("f"), st.just(-1.5), st.sampled_from((-1.5, 0.0, 9.0))),
 )
 
 
@@ -83,22 +83,22 @@ def histories(draw: st.DrawFn) -> tuple[Model, int]:
     return model, time
 
 
-def joined(parts: st.SearchStrategy[bound.Part]) -> st.SearchStrategy[bound.Part]:
+def joined(parts: st.SearchStrategy[Node]) -> st.SearchStrategy[Node]:
     some = st.lists(parts, min_size=2, max_size=3).map(tuple)
-    return st.builds(AllOf, some) | st.builds(AnyOf, some) | st.builds(Without, parts)
+    return st.builds(And, some) | st.builds(Or, some) | st.builds(Not, parts)
 
 
 QUERY = st.recursive(LEAF, joined, max_leaves=4).map(
-    lambda root: Bound(root, tuple(dict.fromkeys(leaves(root))))
+    lambda root: Query(root, tuple(dict.fromkeys(leaves(root))))
 )
 
 
-def leaves(part: bound.Part) -> Iterator[Scoring]:
+def leaves(part: Node) -> Iterator[Scoring]:
     match part:
-        case AllOf() | AnyOf():
+        case And() | Or():
             for each in part.parts:
                 yield from leaves(each)
-        case Word() | BoundPhrase() | WordsFrom() | Near():
+        case Term() | Phrase() | Prefix() | Fuzzy():
             yield part
 
 
@@ -158,7 +158,7 @@ class Index:
         shard.replace([*parts[:at], segment], tail)
 
     def search(
-        self, query: Bound, time: int, limit: int, after: Place | None = None
+        self, query: Query, time: int, limit: int, after: Place | None = None
     ) -> tuple[int, list[Hit]]:
         answers = [shard.search(query, time, limit, after) for shard in self.shards]
         ids = {

@@ -10,22 +10,22 @@ from dataclasses import dataclass
 from itertools import product
 from math import log1p
 
-from driftline.index.query import bound
-from driftline.index.query.bound import (
-    AllOf,
-    AnyOf,
-    AnyWord,
-    Between,
-    Bound,
-    BoundPhrase,
-    Equals,
-    Every,
-    KeywordsFrom,
-    Near,
+from driftline.index.query.tree import (
+    And,
+    Exists,
+    Fuzzy,
+    Keyword,
+    KeywordPrefix,
+    MatchAll,
+    Node,
+    Not,
+    Or,
+    Phrase,
+    Prefix,
+    Query,
+    Range,
     Scoring,
-    Without,
-    Word,
-    WordsFrom,
+    Term,
 )
 
 
@@ -69,7 +69,7 @@ class Model:
                     found[write.id] = write.time, write.document
         return found
 
-    def search(self, query: Bound, time: int) -> list[Hit]:
+    def search(self, query: Query, time: int) -> list[Hit]:
         """All that a query finds, in order."""
         everything = self.everything(time)
         hits = []
@@ -80,7 +80,7 @@ class Model:
             hits.append((id, score, written))
         return sorted(hits, key=lambda hit: (-hit[1], hit[2]))
 
-    def found(self, query: Bound, time: int) -> list[tuple[str, int, Document]]:
+    def found(self, query: Query, time: int) -> list[tuple[str, int, Document]]:
         """(document, time of its version, its contents) of all that a query finds."""
         documents = self.documents(time).items()
         return [
@@ -112,46 +112,46 @@ class Model:
 def words_of(leaf: Scoring) -> tuple[str, ...]:
     """The words whose rarity counts."""
     match leaf:
-        case Word():
+        case Term():
             return (leaf.word,)
-        case BoundPhrase():
+        case Phrase():
             return leaf.words
     return ()
 
 
-def matches(part: bound.Part, document: Document) -> bool:
+def matches(part: Node, document: Document) -> bool:
     match part:
-        case Every():
+        case MatchAll():
             return True
-        case AllOf():
+        case And():
             return all(matches(each, document) for each in part.parts)
-        case AnyOf():
+        case Or():
             return any(matches(each, document) for each in part.parts)
-        case Without():
+        case Not():
             return not matches(part.part, document)
-        case AnyWord():
+        case Exists():
             return bool(document.texts[part.field])
-        case Equals():
+        case Keyword():
             return part.keyword in document.keywords
-        case KeywordsFrom():
+        case KeywordPrefix():
             return any(word.startswith(part.prefix) for word in document.keywords)
-        case Between():
+        case Range():
             value = {1: document.number, 2: document.date}[part.field]
             return value is not None and part.low <= value <= part.high
-        case Word() | BoundPhrase() | WordsFrom() | Near():
+        case Term() | Phrase() | Prefix() | Fuzzy():
             return frequency(part, document.texts[part.field]) > 0
 
 
 def frequency(leaf: Scoring, text: tuple[str, ...]) -> int:
     """How often a leaf is in a text."""
     match leaf:
-        case Word():
+        case Term():
             return text.count(leaf.word)
-        case BoundPhrase():
+        case Phrase():
             return phrase_frequency(text, leaf.words, leaf.slop)
-        case WordsFrom():
+        case Prefix():
             return sum(word.startswith(leaf.prefix) for word in text)
-        case Near():
+        case Fuzzy():
             return sum(distance(leaf.word, word) <= 1 for word in text)
 
 

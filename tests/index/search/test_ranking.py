@@ -1,8 +1,9 @@
-"""The order by values, over parts, against sorting a list; keywords of many versions."""
+"""The order by values, pages, counts and facets, over shards and parts, against sorted lists."""
 
 from __future__ import annotations
 
 from collections import Counter
+from pathlib import Path
 from random import Random
 
 import numpy as np
@@ -12,11 +13,13 @@ from hypothesis import strategies as st
 from driftline.index.documents.values import Kind, Value, ValueKind
 from driftline.index.documents.versions import Version
 from driftline.index.postings.tail import Tail
-from driftline.index.query.bound import Between
+from driftline.index.query.tree import Query
 from driftline.index.search.matching import Matching
-from driftline.index.search.places import Sort, SortValue
+from driftline.index.search.places import Place, Sort, SortValue
 from driftline.index.search.ranking import best_by, together
-from driftline.index.search.results.facets import ByKeyword, ByRange, Facet, count_by, summed
+from driftline.index.search.results import count_by
+from tests.index.search.indexes import QUERY, Index, histories, indexes
+from tests.index.search.model import Document, Model
 
 KINDS: tuple[ValueKind, ...] = (Kind.KEYWORD, Kind.NUMBER, Kind.DATE)
 
@@ -84,26 +87,109 @@ def test_pages_are_those_of_a_sorted_list(
 
 @given(st.randoms(use_true_random=False), st.sets(st.integers(1, 39)), st.integers(1, 2))
 def test_facets_count_what_was_found(random: Random, cuts: set[int], most: int) -> None:
-    values: list[tuple[Value | None, ...]] = [
-        (tuple(random.choices("cbade", k=random.randint(0, most))), random.randint(0, 9) / 1, None)
-        for _ in range(40)
-    ]
-    found = [random.random() < 0.5 for _ in values]
-    ranges_of_it = Between(1, "n", 2.0, 5.0), Between(1, "n", 5.0, 7.0)
-    facets: list[Facet] = [ByKeyword(0, 4), ByRange(ranges_of_it)]
-    keywords: Counter[str] = Counter()
-    ranges = [0, 0]
-    for (words, number, _), is_found in zip(values, found, strict=True):
-        assert isinstance(words, tuple)
-        assert isinstance(number, float)
-        keywords.update(set(words) if is_found else ())
-        ranges[0] += is_found and 2 <= number <= 5
-        ranges[1] += is_found and 5 <= number <= 7
-    counts: list[list[Counter[str]]] = [[], []]
-    for part in parts_of(values, sorted(cuts)):
+    words = [tuple(random.choices("cbade", k=random.randint(0, most))) for _ in range(40)]
+    found = [random.random() < 0.5 for _ in words]
+    expected = Counter(
+        word for some, has in zip(words, found, strict=True) for word in set(some * has)
+    )
+    counts: Counter[str] = Counter()
+    for part in parts_of([(some, None, None) for some in words], sorted(cuts)):
         mask = np.array(found[part.first : part.first + part.count])
-        for each, facet in zip(counts, facets, strict=True):
-            each.append(count_by(facet, Matching(part, part.count), mask))
-    top = sorted(keywords.items(), key=lambda item: (-item[1], item[0]))[:4]
-    assert summed(facets[0], reversed(counts[0])) == top
-    assert [number for _, number in summed(facets[1], counts[1])] == ranges
+        counts.update(count_by(0, Matching(part, part.count), mask))
+    assert counts == expected
+
+
+SORT = st.builds(Sort, st.integers(0, 2), st.booleans())
+
+
+def value_of(document: Document, field: int) -> SortValue:
+    return (
+        (*document.keywords, None)[0] if field == 0 else (document.number, document.date)[field - 1]
+    )
+
+
+def in_order(model: Model, query: Query, time: int, sort: Sort) -> list[tuple[str, Place]]:
+    """All that a query finds, sorted."""
+    found = [
+        (id, Place(0.0, written, value_of(document, sort.field)))
+        for id, written, document in model.found(query, time)
+    ]
+    found.sort(key=lambda hit: hit[1].time)
+    having = [hit for hit in found if hit[1].value is not None]
+    having.sort(key=lambda hit: hit[1].value, reverse=sort.descending)  # type: ignore[arg-type, return-value]
+    return having + [hit for hit in found if hit[1].value is None]
+
+
+def pages(index: Index, query: Query, time: int, sort: Sort, limit: int) -> list[tuple[str, Place]]:
+    """All results, page by page."""
+    found: list[tuple[str, Place]] = []
+    after = None
+    while True:
+        page = together(
+            (shard.search(query, time, limit, after, sort=sort).ranked for shard in index.shards),
+            limit,
+            sort,
+        )
+        ids = {
+            shard.time_of(shard_ordinal): id
+            for shard in index.shards
+            for id in "pqrstuvw"
+            if (shard_ordinal := shard.find(id, time)) is not None
+        }
+        found += [(ids[each.place.time], each.place) for each in page]
+        if len(page) < limit:
+            return found
+        after = page[-1].place
+
+
+@given(
+    histories(),
+    QUERY,
+    SORT,
+    st.lists(st.integers(1, 25), max_size=4),
+    st.integers(1, 5),
+    st.data(),
+)
+def test_sorted_pages_are_those_of_the_model(
+    tmp_path: Path,
+    history: tuple[Model, int],
+    query: Query,
+    sort: Sort,
+    sealed_at: list[int],
+    limit: int,
+    data: st.DataObject,
+) -> None:
+    model, time = history
+    at = data.draw(st.integers(0, time + 1))
+    expected = in_order(model, query, at, sort)
+    for index in indexes(tmp_path, model, sealed_at):
+        assert pages(index, query, at, sort, limit) == expected
+
+
+@given(
+    histories(),
+    QUERY,
+    st.lists(st.integers(1, 25), max_size=4),
+    st.none() | st.sampled_from("pqx"),
+    st.data(),
+)
+def test_counts_and_facets_are_those_of_the_model(
+    tmp_path: Path,
+    history: tuple[Model, int],
+    query: Query,
+    sealed_at: list[int],
+    without: str | None,
+    data: st.DataObject,
+) -> None:
+    model, time = history
+    at = data.draw(st.integers(0, time + 1))
+    found = [document for id, _, document in model.found(query, at) if id != without]
+    keywords = Counter(word for each in found for word in set(each.keywords))
+    for index in indexes(tmp_path, model, sealed_at):
+        answers = [
+            shard.search(query, at, 3, facets=[0], without=without) for shard in index.shards
+        ]
+        assert sum(answer.total for answer in answers) == len(found)
+        assert sum(shard.count(query, at, without) for shard in index.shards) == len(found)
+        counts = [answer.facets[0] for answer in answers]
+        assert sum(counts, Counter()) == keywords

@@ -8,7 +8,7 @@ from pathlib import Path
 from hypothesis import given
 from hypothesis import strategies as st
 
-from driftline.index.query.bound import Bound
+from driftline.index.query.tree import Query
 from driftline.index.search.places import Place
 from tests.index.search.indexes import QUERY, histories, indexes
 from tests.index.search.model import Model
@@ -24,7 +24,7 @@ from tests.index.search.model import Model
 def test_every_answer_is_that_of_the_sequential_model(
     tmp_path: Path,
     history: tuple[Model, int],
-    queries: list[Bound],
+    queries: list[Query],
     sealed_at: list[int],
     limit: int,
     data: st.DataObject,

@@ -1,4 +1,4 @@
-"""Statistics as of each retained time, whenever their words are counted, against plain sums."""
+"""Statistics and counts as of each retained time, against plain sums."""
 
 from __future__ import annotations
 
@@ -7,7 +7,14 @@ from hypothesis import strategies as st
 
 from driftline.index.documents.versions import Replaced, Version, Words, words_of
 from driftline.index.search.saving import Saved
-from driftline.index.search.statistics import UNCOUNTED_MAX, FieldStatistics, Statistics
+from driftline.index.search.statistics import (
+    FORGETS,
+    TRIMMED_EVERY,
+    UNCOUNTED_MAX,
+    Counts,
+    FieldStatistics,
+    Statistics,
+)
 
 WORDS = "abc"
 FIELDS = 2
@@ -71,3 +78,52 @@ def test_only_a_few_texts_wait_to_be_counted() -> None:
     for time in range(10 * UNCOUNTED_MAX):
         statistics.apply(time, Version("c", str(time), (words_of("a"),), (), b""))
         assert len(statistics._uncounted) <= UNCOUNTED_MAX
+
+
+CHANGES = st.lists(st.tuples(st.integers(0, 3), st.sampled_from("ab"), st.sampled_from((-1, 1))))
+
+
+@given(CHANGES, st.integers(0, 200), st.integers(0, 200), st.integers(0, 200))
+def test_counts_are_the_sums_of_all_earlier_changes(
+    changes: list[tuple[int, str, int]], moment: int, since: int, saved: int
+) -> None:
+    counts, time, all_changes = Counts(), 0, []
+    for number, (step, word, change) in enumerate(changes):
+        time += step
+        if number == moment:
+            counts.retain(min(since, time))
+        if number == saved:
+            counts = Counts.load(Saved(list(counts.save())))
+        counts.add(time, [word], change)
+        all_changes.append((time, word, change))
+    for word in "ab":
+        for before in range(min(since, time), time + 2):
+            expected = sum(c for t, w, c in all_changes if w == word and t < before)
+            assert counts.before(word, before) == expected
+
+
+def test_what_is_not_retained_takes_no_memory() -> None:
+    counts = Counts()
+    for time in range(10 * TRIMMED_EVERY):
+        counts.add(time, ["often", f"once {time}"], 1)
+        counts.retain(time - 5)
+    assert len(counts._changing) <= 8
+    assert len(counts._changing["often"]) <= TRIMMED_EVERY + 5
+    assert counts.before("often", 10 * TRIMMED_EVERY) == 10 * TRIMMED_EVERY
+    loaded = Counts.load(Saved(list(counts.save())))
+    assert loaded._since == counts._since
+    loaded.retain(10 * TRIMMED_EVERY)
+    assert not Counts.load(Saved(list(loaded.save())))._changing
+
+
+def test_what_is_not_retained_is_forgotten_little_by_little() -> None:
+    """Answers wait for it: so for a bounded part of it at a time."""
+    counts = Counts()
+    counts.add(0, [f"once {number}" for number in range(10 * FORGETS)], 1)
+    counts.retain(1)
+    left = []
+    for time in range(1, 21):
+        counts.add(time, [f"new {number}" for number in range(FORGETS // 4)], 1)
+        left.append(sum(word.startswith("once") for word in counts._changing) // FORGETS)
+    assert left == [each for each in (10, 8, 6, 4, 2, 0) for _ in range(4)][1 : 20 + 1]
+    assert counts.before("once 7", 21) == 1

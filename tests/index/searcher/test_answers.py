@@ -12,7 +12,7 @@ from driftline.engine.errors import MalformedMessage
 from driftline.engine.wire.codec import pack, unpack
 from driftline.index.documents.schema import Schema, load_schema
 from driftline.index.documents.writes import Write, document_flow
-from driftline.index.search.budget import Budget
+from driftline.index.search.matching import Budget
 from driftline.index.searcher import Searcher, answers, shard_of
 from driftline.serve.errors import Refused
 from driftline.serve.views.hosted import Question
@@ -108,29 +108,25 @@ def test_a_search(searcher: Searcher) -> None:
     assert everything["facets"] == {"tags": {"drink": 2, "fuel": 1}}
 
 
-@pytest.mark.parametrize(
-    ("field", "descending", "expected"),
-    [
+def test_pages_in_the_order_of_a_field(searcher: Searcher) -> None:
+    orders: list[tuple[str, bool, list[tuple[str, object]]]] = [
         ("pages", False, [("sea", 7.0), ("tea", 12.0), ("oil", None)]),
         ("pages", True, [("tea", 12.0), ("sea", 7.0), ("oil", None)]),
         ("tags", False, [("tea", "drink"), ("oil", "fuel"), ("sea", None)]),
         ("printed", True, [("sea", 86_400_000_000), ("tea", None), ("oil", None)]),
-    ],
-)
-def test_pages_in_the_order_of_a_field(
-    searcher: Searcher, field: str, descending: bool, expected: list[tuple[str, object]]
-) -> None:
-    found, behind = [], None
-    sort = {"field": field, "descending": descending}
-    for _ in range(4):
-        answer = ask(searcher, "search", q="*", limit=1, sort=sort, behind=behind)
-        assert answer["total"] == 3
-        hits = answer["hits"]
-        assert isinstance(hits, tuple)
-        for hit in hits:
-            found.append((hit["id"], hit["value"]))
-            behind = hit["score"], hit["time"], hit["value"]
-    assert found == expected
+    ]
+    for field, descending, expected in orders:
+        found, behind = [], None
+        sort = {"field": field, "descending": descending}
+        for _ in range(4):
+            answer = ask(searcher, "search", q="*", limit=1, sort=sort, behind=behind)
+            assert answer["total"] == 3
+            hits = answer["hits"]
+            assert isinstance(hits, tuple)
+            for hit in hits:
+                found.append((hit["id"], hit["value"]))
+                behind = hit["score"], hit["time"], hit["value"]
+        assert found == expected
 
 
 def test_as_of_each_time_a_document_is_what_it_was(searcher: Searcher) -> None:
@@ -198,75 +194,75 @@ def test_only_retained_times_are_answered(searcher: Searcher) -> None:
 SEARCH = {"what": "search", "q": "tea", "limit": 3}
 
 
-@pytest.mark.parametrize(
-    ("code", "text", "question"),
-    [
-        ("invalid", "what is missing: it is a text", {}),
-        ("invalid", "an index is not asked for 'find'; there are search, count", {"what": "find"}),
-        ("absent", "no collection 'films'; there are books, notes", {"collection": "films"}),
-        ("invalid", "collection is 7; it has to be a text", {"collection": 7}),
-        ("invalid", "at is '3'; it has to be a time", {**SEARCH, "at": "3"}),
-        ("invalid", "q is missing", {"what": "count"}),
-        ("invalid", "limit is missing", {"what": "search", "q": "tea"}),
-        ("invalid", "a whole number from 0 to 1000", {**SEARCH, "limit": 1001}),
-        ("invalid", "a whole number from 0 to 1000", {**SEARCH, "limit": -1}),
-        ("invalid", "a whole number from 0 to 1000", {**SEARCH, "limit": True}),
-        ("invalid", "snippets is 1; it has to be true or false", {**SEARCH, "snippets": 1}),
-        ("invalid", "sort is 'pages'", {**SEARCH, "sort": "pages"}),
-        ("invalid", "field is missing", {**SEARCH, "sort": {}}),
-        (
-            "invalid",
-            r"'page' is no field .* \(did you mean 'pages'\?\); there are tags, pages, printed",
-            {**SEARCH, "sort": {"field": "page", "descending": True}},
-        ),
-        (
-            "invalid",
-            "descending is 'no'",
-            {**SEARCH, "sort": {"field": "tags", "descending": "no"}},
-        ),
-        ("invalid", "'pages' is no field .* there are tags", {**SEARCH, "facets": ["pages"]}),
-        ("invalid", "a list of at most 16 fields", {**SEARCH, "facets": "tags"}),
-        ("invalid", "the name of a field", {**SEARCH, "facets": [["tags"]]}),
-        ("invalid", "score, time and value of a hit", {**SEARCH, "behind": 3}),
-        ("invalid", "score, time and value", {**SEARCH, "behind": (0.5, 3)}),
-        ("invalid", "score, time and value", {**SEARCH, "behind": (0.5, 3, "a")}),
-        ("invalid", "score, time and value", {**SEARCH, "behind": ("x", 3, None)}),
-        ("invalid", "score, time and value", {**SEARCH, "behind": (float("nan"), 3, None)}),
-        ("invalid", "score, time and value", {**SEARCH, "behind": (0.5, 2**63, None)}),
-        (
-            "invalid",
-            "score, time and value",
-            {**SEARCH, "behind": (0.0, 3, "a"), "sort": {"field": "pages"}},
-        ),
-        (
-            "invalid",
-            "score, time and value",
-            {**SEARCH, "behind": (0.0, 3, 2**63), "sort": {"field": "printed"}},
-        ),
-        ("invalid", "without is 7", {**SEARCH, "without": 7}),
-        ("query", "there is no field 'titel'", {**SEARCH, "q": "cat titel:dog"}),
-        ("query", "\\)", {"what": "count", "q": "(tea"}),
-        ("absent", "the collection 'books' has no document 'x'", {"what": "get", "id": "x"}),
-        ("absent", "no document 'x'", {"what": "explain", "q": "tea", "id": "x"}),
-        ("absent", "no document 'x'", {"what": "like", "id": "x", "limit": 3}),
-        ("invalid", "id is missing", {"what": "get"}),
-        (
-            "invalid",
-            "field 'title': 7 is no text",
-            {"what": "like", "id": "x", "limit": 3, "document": {"title": 7}},
-        ),
-        (
-            "invalid",
-            "is no document",
-            {"what": "like", "id": "x", "limit": 3, "document": "tea"},
-        ),
-    ],
-)
-def test_what_is_refused(searcher: Searcher, code: str, text: str, question: Question) -> None:
-    with pytest.raises(Refused, match=text) as refused:
-        searcher.ask(unpack(pack({"collection": "books", **question})))  # type: ignore[arg-type]
-    assert refused.value.code == code
-    pack(refused.value.details)
+REFUSED: list[tuple[str, str, Question]] = [
+    ("invalid", "what is missing: it is a text", {}),
+    ("invalid", "an index is not asked for 'find'; there are search, count", {"what": "find"}),
+    ("absent", "no collection 'films'; there are books, notes", {"collection": "films"}),
+    ("invalid", "collection is 7; it has to be a text", {"collection": 7}),
+    ("invalid", "at is '3'; it has to be a time", {**SEARCH, "at": "3"}),
+    ("invalid", "q is missing", {"what": "count"}),
+    ("invalid", "limit is missing", {"what": "search", "q": "tea"}),
+    ("invalid", "a whole number from 0 to 1000", {**SEARCH, "limit": 1001}),
+    ("invalid", "a whole number from 0 to 1000", {**SEARCH, "limit": -1}),
+    ("invalid", "a whole number from 0 to 1000", {**SEARCH, "limit": True}),
+    ("invalid", "snippets is 1; it has to be true or false", {**SEARCH, "snippets": 1}),
+    ("invalid", "sort is 'pages'", {**SEARCH, "sort": "pages"}),
+    ("invalid", "field is missing", {**SEARCH, "sort": {}}),
+    (
+        "invalid",
+        r"'page' is no field .* \(did you mean 'pages'\?\); there are tags, pages, printed",
+        {**SEARCH, "sort": {"field": "page", "descending": True}},
+    ),
+    (
+        "invalid",
+        "descending is 'no'",
+        {**SEARCH, "sort": {"field": "tags", "descending": "no"}},
+    ),
+    ("invalid", "'pages' is no field .* there are tags", {**SEARCH, "facets": ["pages"]}),
+    ("invalid", "a list of at most 16 fields", {**SEARCH, "facets": "tags"}),
+    ("invalid", "the name of a field", {**SEARCH, "facets": [["tags"]]}),
+    ("invalid", "score, time and value of a hit", {**SEARCH, "behind": 3}),
+    ("invalid", "score, time and value", {**SEARCH, "behind": (0.5, 3)}),
+    ("invalid", "score, time and value", {**SEARCH, "behind": (0.5, 3, "a")}),
+    ("invalid", "score, time and value", {**SEARCH, "behind": ("x", 3, None)}),
+    ("invalid", "score, time and value", {**SEARCH, "behind": (float("nan"), 3, None)}),
+    ("invalid", "score, time and value", {**SEARCH, "behind": (0.5, 2**63, None)}),
+    (
+        "invalid",
+        "score, time and value",
+        {**SEARCH, "behind": (0.0, 3, "a"), "sort": {"field": "pages"}},
+    ),
+    (
+        "invalid",
+        "score, time and value",
+        {**SEARCH, "behind": (0.0, 3, 2**63), "sort": {"field": "printed"}},
+    ),
+    ("invalid", "without is 7", {**SEARCH, "without": 7}),
+    ("query", "there is no field 'titel'", {**SEARCH, "q": "cat titel:dog"}),
+    ("query", "\\)", {"what": "count", "q": "(tea"}),
+    ("absent", "the collection 'books' has no document 'x'", {"what": "get", "id": "x"}),
+    ("absent", "no document 'x'", {"what": "explain", "q": "tea", "id": "x"}),
+    ("absent", "no document 'x'", {"what": "like", "id": "x", "limit": 3}),
+    ("invalid", "id is missing", {"what": "get"}),
+    (
+        "invalid",
+        "field 'title': 7 is no text",
+        {"what": "like", "id": "x", "limit": 3, "document": {"title": 7}},
+    ),
+    (
+        "invalid",
+        "is no document",
+        {"what": "like", "id": "x", "limit": 3, "document": "tea"},
+    ),
+]
+
+
+def test_what_is_refused(searcher: Searcher) -> None:
+    for code, text, question in REFUSED:
+        with pytest.raises(Refused, match=text) as refused:
+            searcher.ask(unpack(pack({"collection": "books", **question})))  # type: ignore[arg-type]
+        assert refused.value.code == code
+        pack(refused.value.details)
 
 
 def test_where_a_query_is_wrong_is_shown(searcher: Searcher) -> None:

@@ -14,8 +14,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from driftline.engine.wire.codec import pack, unpack
-from driftline.index.searcher import Searcher, holding
+from driftline.index.searcher import Searcher
+from driftline.index.searcher import collection as holding
 from driftline.serve.views.checkpoint import restored, writing
 from driftline.serve.views.hosted import HostedView
 from tests.index.search.indexes import WEIGHTS, histories
@@ -144,27 +144,6 @@ def test_a_document_that_is_gone_for_good_is_not_taken_for_a_new_one(tmp_path: P
         check([replica.searcher], model, ["*", "text:b"], replica.searcher.time)
         if what == "reopen":
             assert replica.searcher.figures()["versions"] == 1
-
-
-def test_a_checkpoint_without_numbers_of_versions_is_read(tmp_path: Path) -> None:
-    """As they were before versions could be dropped."""
-    model, random = Model(WEIGHTS), Random(2)
-    replica = Replica(tmp_path, 0, 1)
-    write_some(model, random, 50)
-    items = items_of(model.writes)
-    replica.follow(items, 40)
-    replica.happen("save", items)
-    assert replica.checkpoint is not None
-    head, *columns = replica.checkpoint[:5]
-    about = unpack(head)
-    assert isinstance(about, tuple)
-    head = pack(("searcher 2", *about[1:]))
-    replica.checkpoint = [head, *columns, *replica.checkpoint[6:]]
-    replica.happen("reopen", items)
-    assert replica.searcher.time == 40
-    replica.follow(items, 51)
-    for at in (20, 40, 51):
-        check([replica.searcher], model, ["text:a", "*"], at)
 
 
 def disk(directory: Path) -> int:

@@ -17,7 +17,7 @@ from driftline.engine.wire.bundles import Item
 from driftline.engine.wire.codec import pack, unpack
 from driftline.index.documents.writes import WatchWrite, Write, document_flow
 from driftline.index.searcher import Searcher
-from driftline.index.watches.events import Event
+from driftline.index.watches.watches import Event
 from driftline.serve.errors import Refused
 from tests.index.search.model import Document
 from tests.index.searcher.test_damage import flipped, loaded
@@ -173,24 +173,19 @@ def test_what_is_asked_about_watches(watching: Searcher) -> None:
     assert watching.figures()["watch_events"] == 2
 
 
-@pytest.mark.parametrize(
-    ("code", "text", "question"),
-    [
+def test_what_is_refused_about_watches(watching: Searcher) -> None:
+    watching.retain(3)
+    for code, text, question in (
         ("absent", "no watch 'x'", {"what": "watch", "watch": "x"}),
         ("invalid", "watch is missing", {"what": "watch"}),
         ("invalid", "since is 'x'; it has to be a time", {"what": "events", "since": "x"}),
         ("invalid", "limit is 0", {"what": "events", "watch": "w", "since": 3, "limit": 0}),
         ("invalid", "limit is 1001", {"what": "watches", "limit": 1_001}),
         ("retained", "the index", {"what": "events", "watch": "w", "since": 2}),
-    ],
-)
-def test_what_is_refused_about_watches(
-    watching: Searcher, code: str, text: str, question: dict[str, object]
-) -> None:
-    watching.retain(3)
-    with pytest.raises(Refused, match=text) as refused:
-        watching.ask({"collection": "c", **question})
-    assert refused.value.code == code
+    ):
+        with pytest.raises(Refused, match=text) as refused:
+            watching.ask({"collection": "c", **question})
+        assert refused.value.code == code
 
 
 def test_after_damage_no_wrong_events_are_told(tmp_path: Path) -> None:

@@ -16,9 +16,8 @@ from driftline.index.documents.schema import Collection, Schema, TextField, Valu
 from driftline.index.documents.values import Kind
 from driftline.index.documents.versions import Version, encode
 from driftline.index.documents.writes import VERSION
-from driftline.index.query.binding import bind
-from driftline.index.query.bound import Bound
 from driftline.index.query.parsing import parse
+from driftline.index.query.tree import Query
 from driftline.index.searcher.searcher import Searcher, shard_of
 from driftline.serve.errors import Refused
 from driftline.serve.views.hosted import Answer, HostedView, Work
@@ -70,9 +69,9 @@ QUERIES = st.recursive(
 )
 
 
-def bound(query: str) -> Bound:
+def bound(query: str) -> Query:
     """What the collection understands."""
-    return bind(parse(query), COLLECTION)
+    return parse(query, COLLECTION)
 
 
 def items_of(writes: list[Write]) -> list[Item]:

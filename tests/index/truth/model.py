@@ -14,24 +14,23 @@ from math import log1p
 
 from driftline.index.documents.schema import Collection
 from driftline.index.documents.values import Value, value_of
-from driftline.index.query import bound
-from driftline.index.query.binding import bind
-from driftline.index.query.bound import (
-    AllOf,
-    AnyOf,
-    AnyWord,
-    Between,
-    BoundPhrase,
-    Equals,
-    Every,
-    KeywordsFrom,
-    Near,
-    Scoring,
-    Without,
-    Word,
-    WordsFrom,
-)
 from driftline.index.query.parsing import parse
+from driftline.index.query.tree import (
+    And,
+    Exists,
+    Fuzzy,
+    Keyword,
+    KeywordPrefix,
+    MatchAll,
+    Node,
+    Not,
+    Or,
+    Phrase,
+    Prefix,
+    Range,
+    Scoring,
+    Term,
+)
 from tests.index.search.model import distance, frequency, words_of
 
 Hit = tuple[str, float, int]
@@ -103,7 +102,7 @@ class SequentialIndex:
         return sorted(counts.items(), key=lambda each: (-each[1], each[0]))
 
     def _search(self, query: str, sort: str) -> list[Hit]:
-        tree = bind(parse(query), self._collection)
+        tree = parse(query, self._collection)
         hits = []
         for id in self._matching(tree.root):
             document = self.documents[id]
@@ -145,36 +144,36 @@ class SequentialIndex:
                 having = self._having[number][word]
                 having.add(id) if sign > 0 else having.discard(id)
 
-    def _matching(self, part: bound.Part) -> set[str]:
+    def _matching(self, part: Node) -> set[str]:
         match part:
-            case Every():
+            case MatchAll():
                 return set(self.documents)
-            case AllOf():
+            case And():
                 return set.intersection(*map(self._matching, part.parts))
-            case AnyOf():
+            case Or():
                 return set.union(*map(self._matching, part.parts))
-            case Without():
+            case Not():
                 return set(self.documents) - self._matching(part.part)
-            case Word():
+            case Term():
                 return self._having[part.field][part.word]
-            case WordsFrom():
+            case Prefix():
                 words = self._having[part.field].items()
                 return set().union(*(ids for word, ids in words if word.startswith(part.prefix)))
-            case Near():
+            case Fuzzy():
                 words = self._having[part.field].items()
                 near = (ids for word, ids in words if distance_of(part.word, word) <= 1)
                 return set().union(*near)
-            case BoundPhrase():
+            case Phrase():
                 having = self._having[part.field]
                 ids = set.intersection(*(having[word] for word in part.words))
                 return {id for id in ids if self._frequency(part, self.documents[id])}
-            case AnyWord():
+            case Exists():
                 return {id for id, each in self.documents.items() if each.texts[part.field]}
-            case Equals():
+            case Keyword():
                 return self._with_keyword(part.field, lambda word: word == part.keyword)
-            case KeywordsFrom():
+            case KeywordPrefix():
                 return self._with_keyword(part.field, lambda word: word.startswith(part.prefix))
-            case Between():
+            case Range():
                 return {
                     id
                     for id, document in self.documents.items()
@@ -190,7 +189,7 @@ class SequentialIndex:
         }
 
     def _frequency(self, leaf: Scoring, document: Document) -> int:
-        if isinstance(leaf, Near):
+        if isinstance(leaf, Fuzzy):
             return sum(distance_of(leaf.word, word) <= 1 for word in document.texts[leaf.field])
         return frequency(leaf, document.texts[leaf.field])
 

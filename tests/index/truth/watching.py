@@ -7,9 +7,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 
 from driftline.index.documents.schema import Collection
-from driftline.index.query.binding import bind
-from driftline.index.query.bound import Part
 from driftline.index.query.parsing import parse
+from driftline.index.query.tree import Node
 from tests.index.search.model import Document, matches
 from tests.index.truth.model import document_of
 from tests.index.truth.notes import Watched
@@ -30,8 +29,8 @@ def wrong_events(
     """
 
     @lru_cache(4096)
-    def tree(query: str) -> Part:
-        return bind(parse(query), collection).root
+    def tree(query: str) -> Node:
+        return parse(query, collection).root
 
     def has(query: str | None, document: Document | None) -> bool:
         return query is not None and document is not None and matches(tree(query), document)

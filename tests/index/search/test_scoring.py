@@ -11,11 +11,9 @@ from driftline.index.documents.versions import Version, words_of
 from driftline.index.postings.merging import write
 from driftline.index.postings.segment import Segment
 from driftline.index.postings.tail import Tail
-from driftline.index.query.bound import AnyOf, Bound, BoundPhrase, Every, Scoring, Without, Word
-from driftline.index.search.candidates import Floor, candidates
+from driftline.index.query.tree import MatchAll, Not, Or, Phrase, Query, Scoring, Term
 from driftline.index.search.matching import Matching
-from driftline.index.search.places import Place
-from driftline.index.search.scoring import Scorer
+from driftline.index.search.scoring import Floor, Scorer, candidates
 from driftline.index.search.shard import Shard
 
 VERSIONS = 3000
@@ -41,19 +39,19 @@ def shard(tmp_path_factory: pytest.TempPathFactory) -> Shard:
     return shard
 
 
-def drawn(chance: Random) -> Bound:
+def drawn(chance: Random) -> Query:
     """A union of words, perhaps without another, or with a phrase."""
     leaves: list[Scoring] = [_word(chance) for _ in range(chance.randint(1, 6))]
     if chance.random() < 0.2:
-        leaves.append(BoundPhrase(0, "text", (_word(chance).word, "w0"), 0))
+        leaves.append(Phrase(0, "text", (_word(chance).word, "w0"), 0))
     leaves = list(dict.fromkeys(leaves))
-    parts = [*leaves, Without(_word(chance))] if chance.random() < 0.2 else leaves
-    root = AnyOf(tuple(parts)) if len(parts) > 1 else parts[0]
-    return Bound(root, tuple(leaves))
+    parts = [*leaves, Not(_word(chance))] if chance.random() < 0.2 else leaves
+    root = Or(tuple(parts)) if len(parts) > 1 else parts[0]
+    return Query(root, tuple(leaves))
 
 
-def _word(chance: Random) -> Word:
-    return Word(0, "text", WORDS[int(len(WORDS) ** chance.random()) - 1])
+def _word(chance: Random) -> Term:
+    return Term(0, "text", WORDS[int(len(WORDS) ** chance.random()) - 1])
 
 
 @pytest.mark.parametrize("limit", [1, 3, 10, 25])
@@ -70,7 +68,7 @@ def test_the_best_are_those_of_all(shard: Shard, limit: int) -> None:
 
 
 def test_versions_with_equal_scores_are_not_left_out(shard: Shard) -> None:
-    query = Bound(Every(), ())
+    query = Query(MatchAll(), ())
     every = shard.search(query, AT, VERSIONS).ranked
     assert shard.search(query, AT, 10).ranked == every[:10]
 
@@ -80,8 +78,8 @@ def test_most_versions_are_left_out(shard: Shard) -> None:
     chance = Random(1)
     scored = found = 0
     for _ in range(50):
-        leaves = tuple(dict.fromkeys((Word(0, "text", "w0"), _word(chance), _word(chance))))
-        root = AnyOf(leaves) if len(leaves) > 1 else leaves[0]
+        leaves = tuple(dict.fromkeys((Term(0, "text", "w0"), _word(chance), _word(chance))))
+        root = Or(leaves) if len(leaves) > 1 else leaves[0]
         scorer, floor = Scorer(leaves, [1.5], shard.statistics, AT), Floor(10)
         for part in shard.parts:
             matching = Matching(part, part.count, leaves)
@@ -99,11 +97,3 @@ def test_a_floor_is_what_enough_versions_reach() -> None:
     assert floor.score == 2.0
     floor.rise(np.array([1.0, 1.0, 1.0]))
     assert floor.score == 2.0
-
-
-def test_what_is_behind_a_place_is_not_among_the_best(shard: Shard) -> None:
-    query = Bound(Word(0, "text", "w7"), (Word(0, "text", "w7"),))
-    every = shard.search(query, AT, VERSIONS).ranked
-    last = every[len(every) // 2].place
-    found = shard.search(query, AT, 5, after=Place(last.score, last.time))
-    assert found.ranked == every[len(every) // 2 + 1 :][:5]

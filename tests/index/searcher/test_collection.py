@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import weakref
 from math import log
 from pathlib import Path
 
@@ -10,11 +11,21 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from driftline.index.documents.versions import Version, Words
+from driftline.index.postings.tail import Tail
+from driftline.index.search.matching import BUDGET
 from driftline.index.searcher import Searcher
-from driftline.index.searcher.files import Files
-from driftline.index.searcher.holding import LARGER, MUCH_LARGER, SMALL, merged_from
+from driftline.index.searcher.collection import (
+    FREED,
+    LARGER,
+    MUCH_LARGER,
+    SMALL,
+    CollectionIndex,
+    SegmentFiles,
+    merged_from,
+)
 from tests.index.search.model import Document, Model, Write
-from tests.index.searcher.world import SCHEMA, check, items_of
+from tests.index.searcher.world import COLLECTION, SCHEMA, check, items_of
 
 MODEL = Model([2.0, 1.0])
 MODEL.writes += [Write(time, "pq"[time % 2], Document((("a", "b"), ()))) for time in range(1, 40)]
@@ -101,7 +112,7 @@ def test_a_merge_that_cannot_be_used_changes_nothing(tmp_path: Path, searcher: S
 
 
 def test_a_draft_stays_while_its_file_is_needed_and_not_there(tmp_path: Path) -> None:
-    files = Files(tmp_path)
+    files = SegmentFiles(tmp_path)
     name = files.new()
     draft = tmp_path / f".{name}.77"
     draft.touch()
@@ -155,3 +166,33 @@ def test_what_is_no_longer_retained_is_not_saved(searcher: Searcher) -> None:
     searcher.retain(searcher.time)
     histories = 4 * 34 * 2  # of two words, the documents and their lengths: times and sums
     assert sum(map(len, freeze(searcher))) < full - histories / 2
+
+
+NO_VALUES = (None,) * len(COLLECTION.values)
+
+
+def words_left(tail: Tail | None) -> int:
+    """How many words of the first field a tail has in memory."""
+    assert tail is not None
+    return sum(tail.postings(0, word) is not None for word in tail.words(0, ""))
+
+
+def test_the_memory_of_a_tail_that_is_a_segment_now_is_freed_little_by_little(
+    tmp_path: Path,
+) -> None:
+    """Answers wait for it: to free all of it at once takes some 10 ms."""
+    holding = CollectionIndex(COLLECTION, SegmentFiles(tmp_path), lambda id: True, BUDGET)
+    words = Words(3 * FREED, tuple((f"w{number:05}", (number,)) for number in range(3 * FREED)))
+    holding.apply(1, Version("c", "1", (words, None), NO_VALUES, b"{}"))
+    tail = weakref.ref(holding.shard.tail)
+    holding.freeze()
+    list(holding.save())
+    holding.saved()
+    left = []
+    while tail() is not None:
+        left.append(words_left(tail()))
+        holding.settle()
+    assert left == [3 * FREED, 2 * FREED, FREED]
+    postings = holding.segments[0].postings(0, "w00007")
+    assert postings is not None
+    assert postings.ordinals.tolist() == [0]

@@ -12,47 +12,46 @@ from hypothesis import strategies as st
 
 from driftline.index.documents.versions import Version, words_of
 from driftline.index.postings.tail import Tail
-from driftline.index.query import bound
-from driftline.index.query.bound import (
-    AllOf,
-    AnyOf,
-    Bound,
-    BoundPhrase,
-    Near,
+from driftline.index.query.tree import (
+    And,
+    Fuzzy,
+    Node,
+    Not,
+    Or,
+    Phrase,
+    Prefix,
+    Query,
     Scoring,
-    Without,
-    Word,
-    WordsFrom,
+    Term,
 )
-from driftline.index.search.budget import STEPS, Budget, TooCostly, check
-from driftline.index.search.matching import Matching
+from driftline.index.search.matching import STEPS, Budget, Matching, TooCostly, check
 from driftline.index.search.shard import Shard
 from tests.index.search.indexes import QUERY, histories, indexes
 from tests.index.search.model import Model, frequency
 
 
-def leaves(part: bound.Part) -> Iterator[Scoring]:
+def leaves(part: Node) -> Iterator[Scoring]:
     """All leaves with words, also those that must not match."""
     match part:
-        case AllOf() | AnyOf():
+        case And() | Or():
             for each in part.parts:
                 yield from leaves(each)
-        case Without():
+        case Not():
             yield from leaves(part.part)
-        case Word() | BoundPhrase() | WordsFrom() | Near():
+        case Term() | Phrase() | Prefix() | Fuzzy():
             yield part
 
 
 def words_read(leaf: Scoring, text: tuple[str, ...]) -> set[str]:
     """The words of a text whose postings a leaf needs."""
-    if isinstance(leaf, BoundPhrase):
+    if isinstance(leaf, Phrase):
         return set(leaf.words) & set(text)
     return {word for word in set(text) if frequency(leaf, (word,))}
 
 
 def steps_of(leaf: Scoring, texts: list[tuple[str, ...]]) -> int:
     """The most that looking for a phrase in the texts of a part takes."""
-    if not isinstance(leaf, BoundPhrase):
+    if not isinstance(leaf, Phrase):
         return 0
     together = list(chain.from_iterable(texts))
     places = [together.count(word) for word in leaf.words]
@@ -62,15 +61,15 @@ def steps_of(leaf: Scoring, texts: list[tuple[str, ...]]) -> int:
 
 @given(histories(), QUERY, st.lists(st.integers(1, 25), max_size=4))
 def test_the_cost_is_that_of_all_postings_and_steps(
-    tmp_path: Path, history: tuple[Model, int], query: Bound, sealed_at: list[int]
+    tmp_path: Path, history: tuple[Model, int], query: Query, sealed_at: list[int]
 ) -> None:
     model, _ = history
     texts = [write.document.texts for write in model.writes if write.document is not None]
     asked = set(leaves(query.root))
     words = max(
         len(set().union(*(words_read(leaf, text[leaf.field]) for text in texts)))
-        for leaf in [*asked, WordsFrom(0, "f", "nothing")]
-        if isinstance(leaf, WordsFrom | Near)
+        for leaf in [*asked, Prefix(0, "f", "nothing")]
+        if isinstance(leaf, Prefix | Fuzzy)
     )
     parts = indexes(tmp_path, model, sealed_at)[0].shards[0].parts
     cost = 0
@@ -78,7 +77,7 @@ def test_the_cost_is_that_of_all_postings_and_steps(
         its = texts[part.first : part.first + part.count]
         for leaf in asked:
             there = [text[leaf.field] for text in its]
-            if not isinstance(leaf, BoundPhrase) or set(leaf.words) <= set(chain(*there)):
+            if not isinstance(leaf, Phrase) or set(leaf.words) <= set(chain(*there)):
                 cost += sum(len(words_read(leaf, text)) for text in there)
                 cost += steps_of(leaf, there) // STEPS
     matchings = [Matching(part, part.count) for part in parts]
@@ -100,17 +99,17 @@ for _time, _text in enumerate(("cat cats car dog", "cat caps cut", "cat dog")):
 @pytest.mark.parametrize(
     ("leaf", "problem"),
     [
-        (WordsFrom(0, "text", "ca"), r"text:ca\* stands for more than 3 words: write more of it"),
-        (Near(0, "text", "cap"), None),
-        (Near(0, "text", "cat"), r"text:cat~ stands for more than 3 words: write it without ~"),
-        (WordsFrom(0, "text", "cat"), None),
-        (BoundPhrase(0, "text", ("cats", "dog"), 0), None),
-        (BoundPhrase(0, "text", ("cats", "dog"), 9), None),
-        (BoundPhrase(0, "text", ("cat", "cat"), 0), None),
-        (BoundPhrase(0, "text", ("cat",) * 5, 0), "would read 7 postings.* or look for"),
-        (BoundPhrase(0, "text", ("cat",) * 3, 2), "would read 10 postings.* or write it without"),
+        (Prefix(0, "text", "ca"), r"text:ca\* stands for more than 3 words: write more of it"),
+        (Fuzzy(0, "text", "cap"), None),
+        (Fuzzy(0, "text", "cat"), r"text:cat~ stands for more than 3 words: write it without ~"),
+        (Prefix(0, "text", "cat"), None),
+        (Phrase(0, "text", ("cats", "dog"), 0), None),
+        (Phrase(0, "text", ("cats", "dog"), 9), None),
+        (Phrase(0, "text", ("cat", "cat"), 0), None),
+        (Phrase(0, "text", ("cat",) * 5, 0), "would read 7 postings.* or look for"),
+        (Phrase(0, "text", ("cat",) * 3, 2), "would read 10 postings.* or write it without"),
         (
-            BoundPhrase(0, "text", ("cat", "cats", "dog", "car"), 0),
+            Phrase(0, "text", ("cat", "cats", "dog", "car"), 0),
             'read 7 postings, 7 of them for text:"cat cats dog car", and the most is 6: leave',
         ),
     ],
@@ -118,8 +117,8 @@ for _time, _text in enumerate(("cat cats car dog", "cat caps cut", "cat dog")):
 def test_what_is_too_costly_is_named_before_anything_is_read(
     leaf: Scoring, problem: str | None
 ) -> None:
-    beside = Without(leaf)  # costs as much
-    for query in Bound(leaf, (leaf,)), Bound(beside, ()):
+    beside = Not(leaf)  # costs as much
+    for query in Query(leaf, (leaf,)), Query(beside, ()):
         if problem is None:
             A_SHARD.search(query, 3, 10)
             assert A_SHARD.count(query, 3) <= 3
@@ -138,16 +137,16 @@ def test_a_long_text_is_counted_with_all_its_positions() -> None:
     shard = Shard(Tail(0, 1, ()), [1.0])
     shard.apply(0, Version("c", "0", (words_of(["tea"] * 20_000),), (), b""))
     for slop in (0, 100):
-        within = BoundPhrase(0, "text", ("tea",) * 20, slop)
-        assert shard.count(Bound(within, (within,)), 1) == 1
-        beyond = BoundPhrase(0, "text", ("tea",) * 1_000, slop)
+        within = Phrase(0, "text", ("tea",) * 20, slop)
+        assert shard.count(Query(within, (within,)), 1) == 1
+        beyond = Phrase(0, "text", ("tea",) * 1_000, slop)
         with pytest.raises(TooCostly):
-            shard.count(Bound(beyond, (beyond,)), 1)
+            shard.count(Query(beyond, (beyond,)), 1)
 
 
 def test_the_leaf_that_costs_most_is_named() -> None:
-    words = AnyOf((Word(0, "text", "zoo"), Word(0, "text", "cat"), Word(0, "text", "cut")))
-    more = AnyOf((Word(0, "text", "car"), Word(0, "text", "dog")))
+    words = Or((Term(0, "text", "zoo"), Term(0, "text", "cat"), Term(0, "text", "cut")))
+    more = Or((Term(0, "text", "car"), Term(0, "text", "dog")))
     with pytest.raises(TooCostly) as refused:
-        A_SHARD.count(Bound(AllOf((words, more)), ()), 3)
+        A_SHARD.count(Query(And((words, more)), ()), 3)
     assert refused.value.leaf == "text:cat", refused.value

@@ -12,13 +12,16 @@ ask for any more.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Sequence
+import re
+from collections.abc import Callable, Container, Iterator, Sequence
+from contextlib import suppress
 from functools import partial
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
-from driftline.engine.durable import reported
+from driftline.engine.durable import make_directory, reported
 from driftline.engine.errors import MalformedMessage, SnapshotDamaged
 from driftline.engine.labels import INFINITY
 from driftline.engine.wire.codec import pack
@@ -29,11 +32,14 @@ from driftline.index.postings.merging import write
 from driftline.index.postings.sections import DamagedSegment, OtherFormat
 from driftline.index.postings.segment import Segment
 from driftline.index.postings.tail import Tail
-from driftline.index.search.budget import Budget
+from driftline.index.search.matching import Budget
 from driftline.index.search.saving import Saved
 from driftline.index.search.shard import Shard
-from driftline.index.searcher.files import Files
 from driftline.index.watches.watches import Watches
+
+_FILE = re.compile(r"\.?(?P<name>(?P<number>\d{8,})\.segment)(?:\.\d+)?", re.ASCII)
+"""A segment, or a draft of one that a process was writing."""
+
 
 LARGER = 2
 """A segment that stays is larger than so many times all later ones together: a query looks through
@@ -52,11 +58,15 @@ WASTE = 3
 """If of one in so many versions of a segment nobody can ask for any more, it is written again."""
 
 
-class Holding:
+class CollectionIndex:
     """One collection of a searcher; `has`: whether it has the document with an id."""
 
     def __init__(
-        self, collection: Collection, files: Files, has: Callable[[str], bool], budget: Budget
+        self,
+        collection: Collection,
+        files: SegmentFiles,
+        has: Callable[[str], bool],
+        budget: Budget,
     ) -> None:
         self.collection = collection
         kinds = tuple(field.kind for field in collection.values)
@@ -158,12 +168,12 @@ class Holding:
             self.shard.exchange(sealed, Segment(self._files.path(self._name)))
             self._replaced += sealed
 
-    def load(self, saved: Saved, *, numbered: bool) -> None:
-        """Become what was saved; `numbered`: see `Shard.load`. Raises SnapshotDamaged."""
+    def load(self, saved: Saved) -> None:
+        """Become what was saved. Raises SnapshotDamaged."""
         match saved.row():
             case tuple(rows):
                 segments = [self._open(row) for row in rows]
-                self.shard.load(saved, segments, numbered=numbered)
+                self.shard.load(saved, segments)
                 self.watches.load(saved)
             case _:
                 raise saved.damaged()
@@ -213,3 +223,49 @@ def merged_from(sizes: Sequence[int]) -> int:
         if sizes[first] <= larger * sum(sizes[first + 1 :]):
             return first
     return len(sizes)
+
+
+class SegmentFiles:
+    """The segment files of a searcher, by their names in its directory, which has no other owner.
+
+    Each file has a number that no other one there has had since the searcher began. So a file that
+    a checkpoint names is never written again, whatever became of the checkpoints after it.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        """Make the directory, if it is not there. Raises Unavailable."""
+        self._directory = directory
+        with reported("segments", directory):
+            make_directory(directory)
+            self._number = max((int(found["number"]) for found in self._found()), default=0)
+
+    def new(self) -> str:
+        """The name of a file that is going to be written."""
+        self._number += 1
+        return f"{self._number:08}.segment"
+
+    def path(self, name: str) -> Path:
+        """Where a file is."""
+        return self._directory / name
+
+    def sweep(self, needed: Container[str]) -> None:
+        """Remove all other segments, and drafts; what cannot be removed now stays.
+
+        The draft of a file that is needed, and is not there yet, stays, too.
+        """
+        with suppress(OSError):
+            for found in list(self._found()):
+                is_draft, path = found[0] != found["name"], self.path(found["name"])
+                if found["name"] not in needed or (is_draft and path.exists()):
+                    self.path(found[0]).unlink(missing_ok=True)
+
+    def _found(self) -> Iterator[re.Match[str]]:
+        for path in self._directory.iterdir():
+            if found := _FILE.fullmatch(path.name):
+                yield found
+
+
+def set_aside(path: Path) -> None:
+    """Give a damaged file another name: so no checkpoint that names it is used any more."""
+    with suppress(OSError):
+        path.rename(path.with_suffix(".damaged"))

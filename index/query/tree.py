@@ -1,0 +1,279 @@
+"""The tree of a query: fields are numbers, words are analysed. `str` writes it as a query again.
+
+    t:cat t:dog           And: both
+    t:cat OR t:dog        Or: one of them; weaker than And
+    -t:cat                Not
+    *                     MatchAll
+    t:cat                 Term
+    t:"big cat"  t:"a b"~2
+                          Phrase: one after the other; with 2 others between them, or exchanged
+    t:cat*  t:cat~  t:*   Prefix, Fuzzy, Exists
+    k:"tea"  k:te*        Keyword, KeywordPrefix
+    n:[1 TO *]            Range, of numbers or dates
+
+A tree is canonical: the parts of an `And` or `Or` are at least two, all different, none of its own
+class, in the order in which they were written. Fields with words and fields with values are
+numbered apart, see `driftline.index.documents.schema`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, fields
+from math import isinf
+from typing import Any
+
+from driftline.engine.errors import MalformedMessage
+from driftline.index.documents.values import DATE_MAX, DATE_MIN, date_in_words
+
+
+@dataclass(frozen=True, slots=True)
+class MatchAll:
+    """All documents."""
+
+    def __str__(self) -> str:
+        return "*"
+
+
+@dataclass(frozen=True, slots=True)
+class _OfField:
+    """`field`: its number; `name`: for people."""
+
+    field: int
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Term(_OfField):
+    """Documents that have this word in a text field."""
+
+    word: str
+
+    def __str__(self) -> str:
+        return f"{self.name}:{_bare(self.word)}"
+
+
+@dataclass(frozen=True, slots=True)
+class Phrase(_OfField):
+    """These words, two or more, one after the other in a text field; no word is further than `slop`
+    from its place among the others (`index.search.phrases`).
+    """
+
+    words: tuple[str, ...]
+    slop: int
+
+    def __str__(self) -> str:
+        return f"{self.name}:{quoted(' '.join(self.words))}" + f"~{self.slop}" * bool(self.slop)
+
+
+@dataclass(frozen=True, slots=True)
+class Prefix(_OfField):
+    """Any word of a text field that begins so."""
+
+    prefix: str
+
+    def __str__(self) -> str:
+        return f"{self.name}:{_bare(self.prefix)}*"
+
+
+@dataclass(frozen=True, slots=True)
+class Fuzzy(_OfField):
+    """Any word of a text field with a Levenshtein distance of at most 1, in characters."""
+
+    word: str
+
+    def __str__(self) -> str:
+        return f"{self.name}:{_bare(self.word)}~"
+
+
+@dataclass(frozen=True, slots=True)
+class Exists(_OfField):
+    """Documents that have a word in a text field, whichever."""
+
+    def __str__(self) -> str:
+        return f"{self.name}:*"
+
+
+@dataclass(frozen=True, slots=True)
+class Keyword(_OfField):
+    """This keyword, in a field of keywords."""
+
+    keyword: str
+
+    def __str__(self) -> str:
+        return f"{self.name}:{quoted(self.keyword)}"
+
+
+@dataclass(frozen=True, slots=True)
+class KeywordPrefix(_OfField):
+    """Any keyword that begins so."""
+
+    prefix: str
+
+    def __str__(self) -> str:
+        return f"{self.name}:{_bare(self.prefix)}*"
+
+
+@dataclass(frozen=True, slots=True)
+class Range(_OfField):
+    """A number (floats) or a date (integers: microseconds) with low <= value <= high."""
+
+    low: float | int
+    high: float | int
+
+    def __str__(self) -> str:
+        return f"{self.name}:[{_end(self.low)} TO {_end(self.high)}]"
+
+
+@dataclass(frozen=True, slots=True)
+class Not:
+    """What does not match the part."""
+
+    part: Node
+
+    def __str__(self) -> str:
+        return f"-({self.part})" if isinstance(self.part, And | Or | Not) else f"-{self.part}"
+
+
+@dataclass(frozen=True, slots=True)
+class And:
+    """What matches all parts."""
+
+    parts: tuple[Node, ...]
+
+    def __str__(self) -> str:
+        return " ".join(f"({part})" if isinstance(part, Or) else str(part) for part in self.parts)
+
+
+@dataclass(frozen=True, slots=True)
+class Or:
+    """What matches any part."""
+
+    parts: tuple[Node, ...]
+
+    def __str__(self) -> str:
+        return " OR ".join(map(str, self.parts))
+
+
+Expanded = Term | Prefix | Fuzzy
+"""Leaves that stand for words."""
+
+Scoring = Expanded | Phrase
+"""What can add to a score: leaves of text fields."""
+
+Leaf = MatchAll | Scoring | Exists | Keyword | KeywordPrefix | Range
+Node = Leaf | Not | And | Or
+
+_CLASSES: tuple[type[Any], ...] = (
+    MatchAll,
+    Term,
+    Phrase,
+    Prefix,
+    Fuzzy,
+    Exists,
+    Keyword,
+    KeywordPrefix,
+    Range,
+    Not,
+    And,
+    Or,
+)
+"""By their numbers in `encode`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """A query for one collection.
+
+    `scoring`: the leaves that add to the score of a document, if they match it; each once, in the
+    order in which they were written. Leaves below a `Not` are none of them.
+    """
+
+    root: Node
+    scoring: tuple[Scoring, ...]
+
+    def __str__(self) -> str:
+        return str(self.root)
+
+
+def query_of(root: Node) -> Query:
+    """The query with this tree."""
+    scored = (leaf for leaf in leaves(root, negated=False) if isinstance(leaf, Scoring))
+    return Query(root, tuple(dict.fromkeys(scored)))
+
+
+def leaves(node: Node, *, negated: bool = True) -> Iterator[Leaf]:
+    """The leaves of a tree, in the order in which they were written; `negated`: also those below a
+    `Not`."""
+    match node:
+        case And() | Or():
+            for part in node.parts:
+                yield from leaves(part, negated=negated)
+        case Not():
+            if negated:
+                yield from leaves(node.part)
+        case _:
+            yield node
+
+
+def joined(kind: type[And] | type[Or], parts: Iterable[Node | None]) -> Node | None:
+    """The parts as one, canonical; None stands for what is left out."""
+    found: dict[Node, None] = {}
+    for part in parts:
+        if part is not None:
+            found |= dict.fromkeys(part.parts if isinstance(part, kind) else (part,))
+    if kind is And and len(found) > 1:
+        found.pop(MatchAll(), None)
+    return kind(tuple(found)) if len(found) > 1 else next(iter(found), None)
+
+
+def encode(value: object) -> object:
+    """A tree as tuples that can be packed."""
+    if isinstance(value, _CLASSES):
+        parts = (encode(getattr(value, field.name)) for field in fields(value))
+        return _CLASSES.index(type(value)), *parts
+    return tuple(map(encode, value)) if isinstance(value, tuple) else value
+
+
+def decode(found: object) -> Node:
+    """Decode `encode`. Raises MalformedMessage for what cannot be a tree."""
+    match found:
+        case (int(number), *parts) if 0 <= number < len(_CLASSES):
+            try:
+                node: Node = _CLASSES[number](*map(_decode_part, parts))
+                return node
+            except TypeError:
+                pass
+    raise MalformedMessage("not the tree of a query")
+
+
+def _decode_part(found: object) -> object:
+    match found:
+        case (int(), *_):
+            return decode(found)
+        case tuple():
+            return tuple(map(_decode_part, found))
+    return found
+
+
+_SPECIAL = re.compile(r'[\s()"*~\\]|(?<=\w)(?:[\^?]|\|\||&&)(?=\w)')
+_MEANT = re.compile(r"[-+<>=\[{!/|&]|(?:AND|OR|NOT)\Z|[^\W\d][\w.-]*:")
+"""Texts whose beginning would have a meaning."""
+
+
+def _bare(text: str) -> str:
+    """A text as a word of a query."""
+    escaped = _SPECIAL.sub(r"\\\g<0>", text)
+    return f"\\{escaped}" if _MEANT.match(text) else escaped
+
+
+def quoted(text: str) -> str:
+    """A text as a phrase of a query."""
+    return '"' + re.sub(r'["\\]', r"\\\g<0>", text) + '"'
+
+
+def _end(value: float | int) -> str:
+    if isinstance(value, int):
+        return "*" if value in (DATE_MIN, DATE_MAX) else quoted(date_in_words(value))
+    return "*" if isinf(value) else repr(value)

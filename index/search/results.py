@@ -1,0 +1,286 @@
+"""What is told of the versions that a query finds: snippets, shares of scores, facets, more of it.
+
+*Snippets*: of each text of a document the piece that shows best why a query finds it. The best
+piece has most of the different words that match; of several such it is the first. A phrase matches
+where all of it is. What matches is said by places, in the text as it was written: how it is shown
+is not decided here.
+
+>>> from driftline.index.documents.analysis import analyser
+>>> snippet("Of cats. The Cat sat on", analyser("english"), [Term(0, "text", "cat")], 12)
+Snippet(text='Of cats. The', start=0, more=True, marks=((3, 7),))
+
+*Shares*: why a version has its score, as what each leaf of the query adds to it. They are the very
+numbers of which scores are made: added one after the other, from 0 on, they give the score to the
+last bit.
+
+*Facets*: how many of the versions found have each keyword. Each shard counts all keywords, not only
+its own most frequent ones: so the sums are exact.
+
+*More like this*: a query for what has the words that are typical of a document: those that are
+often in the document and in few others, by tf * idf, as of T.
+"""
+
+from __future__ import annotations
+
+import json
+from bisect import bisect_left, bisect_right
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from heapq import nsmallest
+from operator import itemgetter
+from typing import NamedTuple, assert_never
+
+import numpy as np
+
+from driftline.index.documents.analysis import Analyser, Place
+from driftline.index.documents.schema import Collection
+from driftline.index.documents.writes import version_of
+from driftline.index.postings.parts import Keywords
+from driftline.index.query.tree import (
+    Fuzzy,
+    Node,
+    Or,
+    Phrase,
+    Prefix,
+    Query,
+    Scoring,
+    Term,
+    query_of,
+)
+from driftline.index.search.edits import is_near
+from driftline.index.search.matching import Mask, Matching
+from driftline.index.search.phrases import in_text
+from driftline.index.search.scoring import Scorer, bm25, rarity
+from driftline.index.search.statistics import Statistics
+
+LENGTH = 160
+"""Characters of a snippet."""
+
+READ_MAX = 100_000
+"""Characters of a text in which words are looked for: a snippet is made while somebody waits."""
+
+
+class Snippet(NamedTuple):
+    """A piece of a text: where it begins there, and whether the text goes on behind it.
+
+    `marks`: (start, end) in the piece of what matches the query, in order, and apart.
+    """
+
+    text: str
+    start: int
+    more: bool
+    marks: tuple[tuple[int, int], ...]
+
+
+def snippets(stored: bytes, collection: Collection, query: Query) -> dict[str, Snippet]:
+    """A snippet of each text that a stored document has, by the name of its field."""
+    document = json.loads(stored)
+    found = {}
+    for field in collection.texts:
+        text = document.get(field.name)
+        if text:
+            leaves = [leaf for leaf in query.scoring if leaf.field == field.number]
+            found[field.name] = snippet(text, field.analyser, leaves)
+    return found
+
+
+def snippet(
+    text: str, analyser: Analyser, leaves: Iterable[Scoring], length: int = LENGTH
+) -> Snippet:
+    """The best piece of a text; its beginning, if no leaf of a query is in it."""
+    words, places = analyser.words(text[:READ_MAX]), analyser.places(text[:READ_MAX])
+    if len(text) > READ_MAX:
+        del words[-1:], places[-1:]  # it may go on
+    matching = [(words[i], *places[i]) for i in sorted(_matching(words, leaves))]
+    core = _best(matching, length)
+    begin, end = _edges(text, places, core, length)
+    marks = (
+        (start - begin, min(stop, end) - begin)
+        for _, start, stop in matching
+        if begin <= start < end and (stop <= end or start == core[0])
+    )
+    return Snippet(text[begin:end], begin, end < len(text), tuple(_apart(marks)))
+
+
+def _matching(words: Sequence[str], leaves: Iterable[Scoring]) -> set[int]:
+    """The positions of the words that match."""
+    there = set(words)
+    wanted = [(leaf, set(_words_of(leaf, there))) for leaf in leaves]
+    positions: dict[str, list[int]] = {word: [] for _, some in wanted for word in some}
+    if positions:
+        for position, word in enumerate(words):
+            if word in positions:
+                positions[word].append(position)
+    found: set[int] = set()
+    for leaf, some in wanted:
+        if isinstance(leaf, Phrase):
+            found.update(in_text(leaf.words, leaf.slop, positions))
+        else:
+            found.update(*(positions[word] for word in some))
+    return found
+
+
+def _words_of(leaf: Scoring, there: set[str]) -> Iterable[str]:
+    """The words of a text that a leaf stands for, or has in it."""
+    match leaf:
+        case Phrase():
+            return there.intersection(leaf.words)
+        case Term():
+            return there.intersection((leaf.word,))
+        case Prefix():
+            return (word for word in there if word.startswith(leaf.prefix))
+        case Fuzzy():
+            return (word for word in there if is_near(leaf.word, word))
+    assert_never(leaf)
+
+
+def _best(matching: Sequence[tuple[str, int, int]], length: int) -> tuple[int, int]:
+    """Where the best matches begin and end: most different words, as far as a snippet goes.
+
+    `matching`: words, each with its place.
+    """
+    best, core = 0, (0, 0)
+    inside: Counter[str] = Counter()
+    last = 0
+    for word, start, stop in matching:
+        while last < len(matching) and (not inside or matching[last][2] <= start + length):
+            inside[matching[last][0]] += 1
+            last += 1
+        if len(inside) > best:
+            best, core = len(inside), (start, max(stop, matching[last - 1][2]))
+        inside[word] -= 1
+        if not inside[word]:
+            del inside[word]
+    return core
+
+
+def _edges(text: str, places: Sequence[Place], core: Place, length: int) -> Place:
+    """Where a snippet begins and ends: at words, as much before its core as behind it."""
+    start, stop = core
+    begin = min(start - (length - (stop - start)) // 2, len(text) - length)
+    begin = max(0, min(begin, start))
+    if begin:
+        begin = places[bisect_left(places, (begin,))][0]
+    end = begin + length
+    if end >= len(text):
+        return begin, len(text)
+    before = bisect_right(places, end, key=itemgetter(1))
+    if before and places[before - 1][1] > begin:
+        end = places[before - 1][1]
+    return begin, end
+
+
+def _apart(marks: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Marks as one where they touch: words of Han, Kana and Hangul overlap."""
+    apart: list[tuple[int, int]] = []
+    for start, end in marks:
+        if apart and start <= apart[-1][1]:
+            apart[-1] = apart[-1][0], max(end, apart[-1][1])
+        else:
+            apart.append((start, end))
+    return apart
+
+
+class Share(NamedTuple):
+    """What a leaf adds; all figures are as of T, over all shards."""
+
+    leaf: Scoring
+    frequency: int
+    """How often the version has it; 0: not at all, and it adds nothing."""
+    length: int
+    """The words of its field in the version."""
+    documents: int
+    """The documents that have the field."""
+    having: tuple[int, ...]
+    """In how many documents each of its words is; of a prefix or near word this does not count."""
+    average: float
+    """The average length of the field in the documents that have it."""
+    weight: float
+    """The weight of the field."""
+    rarity: float
+    score: float
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """`matches`: whether the query finds the version."""
+
+    matches: bool
+    score: float
+    shares: tuple[Share, ...]
+
+
+def explain(query: Node, scorer: Scorer, matching: Matching, row: int) -> Explanation:
+    """Explain the score of one version of a part."""
+    score = 0.0
+    shares = []
+    for leaf, factor in scorer.factors:
+        _, often = matching.within(leaf, np.array([row]))
+        length = matching.part.lengths(leaf.field)[row : row + 1]
+        adds = float(bm25(often, length, factor)[0]) if len(often) else 0.0
+        score += adds
+        shares.append(
+            Share(
+                leaf,
+                int(often.sum()),
+                int(length[0]),
+                factor.documents,
+                factor.having,
+                factor.length / factor.documents if factor.documents else 0.0,
+                factor.weight,
+                factor.rarity,
+                adds,
+            )
+        )
+    return Explanation(bool(matching.mask(query)[row]), score, tuple(shares))
+
+
+def count_by(field: int, matching: Matching, found: Mask) -> Counter[str]:
+    """Count the keywords of a value field among the versions found in one part."""
+    column = matching.part.values(field)
+    assert isinstance(column, Keywords)
+    offsets = column.offsets[: len(found) + 1]
+    often = np.diff(offsets)
+    has = np.repeat(found, often)
+    numbers = column.numbers[: offsets[-1]][has]
+    if not len(numbers):
+        return Counter()
+    if often.max() > 1:  # a version that has a keyword twice counts once
+        versions = np.repeat(np.arange(len(found)), often)[has]
+        numbers = np.unique(versions * len(column.words) + numbers) % len(column.words)
+    counts = np.bincount(numbers)
+    there = np.flatnonzero(counts).tolist()
+    return Counter({column.words[number]: int(counts[number]) for number in there})
+
+
+WORDS_MAX = 25
+"""Words of such a query."""
+
+
+def like(
+    document: Mapping[str, object], collection: Collection, statistics: Statistics, time: int
+) -> Query | None:
+    """A query for documents like this one, which finds this one, too (see `Shard.search`).
+
+    Each word is looked for in the text field in which it is. A word that is in no other document
+    would find nothing, and is left out. None: there is no word left.
+    """
+    typical = nsmallest(WORDS_MAX, _rated(document, collection, statistics, time))
+    words = tuple(Term(field, collection.texts[field].name, word) for _, field, word in typical)
+    if not words:
+        return None
+    return query_of(Or(words) if len(words) > 1 else words[0])
+
+
+def _rated(
+    document: Mapping[str, object], collection: Collection, statistics: Statistics, time: int
+) -> Iterator[tuple[float, int, str]]:
+    """(-tf * idf, field, word) of each word."""
+    statistics.settle()  # it is asked for many words
+    for field, text in enumerate(version_of(collection, "", document).fields):
+        documents = statistics.field(field, time).documents
+        for word, positions in text.words if text else ():
+            having = statistics.documents_with(field, word, time)
+            if having > 1:
+                yield -len(positions) * rarity(documents, having), field, word

@@ -1,0 +1,259 @@
+"""Snippets, explanations and more like this, against trying everything in the plainest way."""
+
+from __future__ import annotations
+
+import json
+from itertools import product
+from math import log1p
+from pathlib import Path
+from random import Random
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from driftline.index.documents.analysis import analyser
+from driftline.index.documents.schema import DEFAULT
+from driftline.index.documents.versions import Version
+from driftline.index.documents.versions import words_of as fields_of
+from driftline.index.documents.writes import version_of
+from driftline.index.postings.tail import Tail
+from driftline.index.query.parsing import parse
+from driftline.index.query.tree import Fuzzy, Or, Phrase, Prefix, Query, Scoring, Term
+from driftline.index.search.results import LENGTH, READ_MAX, WORDS_MAX, like, snippet, snippets
+from driftline.index.search.shard import Shard
+from tests.index.search.indexes import QUERY, WEIGHTS, histories, indexes
+from tests.index.search.model import Model, frequency, words_of
+
+TEXT = st.lists(
+    st.sampled_from(("a", "b", "ab", "É", "Ab", "東京都", "京", "bbbbb", ".", ", ", "\n", "İ")),
+    max_size=40,
+).flatmap(lambda parts: st.sampled_from((" ", "")).map(lambda between: between.join(parts)))
+WORD = st.sampled_from(("a", "b", "ab", "e", "東京", "京", "bbbbb"))
+LEAF: st.SearchStrategy[Scoring] = st.one_of(
+    st.builds(Term, st.just(0), st.just("f"), WORD),
+    st.builds(Prefix, st.just(0), st.just("f"), WORD),
+    st.builds(Fuzzy, st.just(0), st.just("f"), WORD),
+    st.builds(
+        Phrase,
+        st.just(0),
+        st.just("f"),
+        st.lists(WORD, min_size=2, max_size=3).map(tuple),
+        st.integers(0, 2),
+    ),
+)
+
+
+def of_leaf(leaf: Scoring, words: tuple[str, ...]) -> set[int]:
+    """The positions that can be part of a match."""
+    if not isinstance(leaf, Phrase):
+        return {i for i, word in enumerate(words) if frequency(leaf, (word,))}
+    places = [[i for i, word in enumerate(words) if word == wanted] for wanted in leaf.words]
+    found: set[int] = set()
+    for chosen in product(*places):
+        moved = [place - number for number, place in enumerate(chosen)]
+        if len(set(chosen)) == len(chosen) and max(moved) - min(moved) <= leaf.slop:
+            found |= set(chosen)
+    return found
+
+
+@given(
+    TEXT,
+    st.sampled_from(("plain", "folded", "cjk")),
+    st.lists(LEAF, max_size=4),
+    st.integers(5, 30),
+)
+def test_a_snippet_is_the_best_piece(
+    text: str, name: str, leaves: list[Scoring], length: int
+) -> None:
+    by = analyser(name)
+    spans = [(word, *at) for word, at in zip(by.words(text), by.places(text), strict=True)]
+    found = snippet(text, by, leaves, length)
+    begin, end = found.start, found.start + len(found.text)
+    assert found.text == text[begin:end]
+    assert len(found.text) <= length
+    assert found.more == (end < len(text))
+    words = tuple(word for word, _, _ in spans)
+    matching = set().union(*(of_leaf(leaf, words) for leaf in leaves))
+    marked = {i for start, stop in found.marks for i in range(begin + start, begin + stop)}
+
+    def different(first: int, last: int) -> int:
+        return len({spans[i][0] for i in matching if first <= spans[i][1] and spans[i][2] <= last})
+
+    can_be = {i for match in matching for i in range(*spans[match][1:])}
+    assert marked <= can_be
+    if all(not isinstance(leaf, Phrase) for leaf in leaves):
+        for i in matching:
+            if begin <= spans[i][1] and spans[i][2] <= end:
+                assert marked >= set(range(*spans[i][1:]))
+        most = max((different(at, at + length) for at in range(len(text))), default=0)
+        assert different(begin, end) == most
+        starts = (spans[i][1] for i in sorted(matching))
+        first = next((at for at in starts if different(at, at + length) == most), begin)
+        assert begin <= first < end or not most
+    if not matching:
+        assert (begin, found.marks) == (0, ())
+    else:
+        assert found.marks
+    assert all(a[1] < b[0] for a, b in zip(found.marks, found.marks[1:], strict=False))
+
+
+def test_a_document_has_a_snippet_of_each_text() -> None:
+    long = "word " * 100 + "Of CAFÉS, big cats and dogs. " + "word " * 100
+    document = json.dumps({"other": 1, "text": long, "title": "Cats; a Cat, Catalogues"})
+    query = parse('"big cats" OR cat* OR CAFES~', DEFAULT.collections["documents"])
+    found = snippets(document.encode(), DEFAULT.collections["documents"], query)
+    assert list(found) == ["title", "text"]
+
+    def marked(name: str) -> list[str]:
+        return [found[name].text[start:end] for start, end in found[name].marks]
+
+    assert marked("title") == ["Cats", "Cat", "Catalogues"]
+    assert marked("text") == ["CAFÉS", "big", "cats"]
+    piece = found["text"]
+    assert piece.more
+    assert 0.9 * LENGTH < len(piece.text) <= LENGTH
+    assert abs(piece.marks[0][0] - (len(piece.text) - piece.marks[-1][1])) < 10, "in the middle"
+
+
+def test_a_huge_text_is_read_to_a_limit() -> None:
+    text = "a" * (READ_MAX + 5) + " b"
+    assert snippet(text, analyser("plain"), [Term(0, "f", "b")]).text == "a" * LENGTH
+    assert snippet(text, analyser("plain"), [Prefix(0, "f", "a")]).marks == ()
+
+
+def test_the_best_piece_is_the_first_of_the_best() -> None:
+    text = "cat and mouse or cat and dog or dog and cat"
+    leaves = [Term(0, "f", "cat"), Term(0, "f", "dog")]
+    found = snippet(text, analyser("plain"), leaves, 11)
+    assert (found.text, found.marks) == ("cat and dog", ((0, 3), (8, 11)))
+    assert snippet(text, analyser("plain"), leaves, 10).text == "cat and"
+
+
+def test_a_match_at_the_end_has_all_of_the_piece_before_it() -> None:
+    text = "word " * 100 + "cat"
+    found = snippet(text, analyser("plain"), [Term(0, "f", "cat")])
+    assert (len(found.text), found.more) == (158, False)
+
+
+def test_a_match_that_is_longer_than_a_piece_is_marked_as_far_as_it_is_seen() -> None:
+    text = "b " + "a" * 300 + " c"
+    found = snippet(text, analyser("plain"), [Prefix(0, "f", "aa")])
+    assert (found.text, found.start, found.marks) == ("a" * LENGTH, 2, ((0, LENGTH),))
+
+
+def test_marks_that_touch_are_one() -> None:
+    found = snippet("x a京 b", analyser("cjk"), [Term(0, "f", "a"), Term(0, "f", "京")])
+    assert found.marks == ((2, 4),)
+
+
+@given(histories(), QUERY, st.lists(st.integers(1, 25), max_size=4), st.data())
+def test_shares_add_up_to_the_score(
+    tmp_path: Path,
+    history: tuple[Model, int],
+    query: Query,
+    sealed_at: list[int],
+    data: st.DataObject,
+) -> None:
+    model, time = history
+    at = data.draw(st.integers(0, time + 1))
+    hits = {id: score for id, score, _ in model.search(query, at)}
+    documents = model.documents(at)
+    for index in indexes(tmp_path, model, sealed_at):
+        for id in "pqrstuvw":
+            explained = [
+                each for shard in index.shards if (each := shard.explain(query, id, at)) is not None
+            ]
+            assert len(explained) == (id in documents)
+            if not explained:
+                continue
+            assert explained[0].matches == (id in hits)
+            score = 0.0
+            for share in explained[0].shares:
+                score += share.score
+            assert score == explained[0].score == hits.get(id, score)
+            assert [share.leaf for share in explained[0].shares] == list(query.scoring)
+            for share in explained[0].shares:
+                leaf, document = share.leaf, documents[id][1]
+                text = document.texts[leaf.field]
+                texts = [each.texts[leaf.field] for each in model.everything(at)]
+                assert share.frequency == frequency(leaf, text)
+                assert share.length == len(text)
+                assert share.documents == sum(map(bool, texts))
+                assert share.having == tuple(
+                    sum(word in each for each in texts) for word in words_of(leaf)
+                )
+                assert share.average == sum(map(len, texts)) / max(share.documents, 1) or not text
+                assert share.weight == WEIGHTS[leaf.field]
+                assert share.score == model.score(leaf, document, model.everything(at))
+
+
+def test_many_shares_add_up_in_their_order() -> None:
+    random = Random(7)
+    shard = Shard(Tail(0, 1, ()), [1.3])
+    for number in range(200):
+        words = fields_of(random.choices("abcdefgh", range(1, 9), k=random.randint(5, 30)))
+        shard.apply(number, Version("c", str(number), (words,), (), b""))
+    leaves = tuple(Term(0, "f", word) for word in "hagbfce")
+    query = Query(Or(leaves), leaves)
+    for ranked in shard.search(query, 200, 200).ranked:
+        explanation = shard.explain(query, str(ranked.ordinal), 200)
+        assert explanation is not None
+        assert explanation.score == ranked.place.score
+        score = 0.0
+        for share in explanation.shares:
+            score += share.score
+        assert score == ranked.place.score
+
+
+COLLECTION = DEFAULT.collections["documents"]
+NAMES = ("title", "text")
+
+WORDS = st.lists(st.sampled_from([f"{a}{b}" for a in "abcdefg" for b in "abcdefg"]), max_size=60)
+DOCUMENTS = st.lists(st.tuples(WORDS, WORDS), min_size=1, max_size=8)
+
+
+def shard_of(documents: list[tuple[list[str], list[str]]]) -> Shard:
+    shard = Shard(Tail(0, 2, ()), [2.0, 1.0])
+    for number, texts in enumerate(documents):
+        shard.apply(number, version_of(COLLECTION, str(number), as_json(texts)))
+    return shard
+
+
+def as_json(texts: tuple[list[str], list[str]]) -> dict[str, object]:
+    return dict(zip(NAMES, map(" ".join, texts), strict=True))
+
+
+@given(DOCUMENTS, st.integers(1, 8))
+def test_the_most_typical_words_are_looked_for(
+    documents: list[tuple[list[str], list[str]]], time: int
+) -> None:
+    shard = shard_of(documents)
+    before = documents[:time]
+    rated = []
+    for field in range(2):
+        texts = [texts[field] for texts in before if texts[field]]
+        for word in set(documents[0][field]):
+            having = sum(word in text for text in texts)
+            idf = log1p((len(texts) - having + 0.5) / (having + 0.5))
+            if having > 1:
+                rated.append((-documents[0][field].count(word) * idf, field, word))
+    words = tuple(Term(field, NAMES[field], word) for _, field, word in sorted(rated)[:WORDS_MAX])
+    found = like(as_json(documents[0]), COLLECTION, shard.statistics, time)
+    if found is None:
+        assert not words
+    else:
+        assert found == Query(Or(words) if len(words) > 1 else words[0], words)
+
+
+def test_what_is_like_a_document_is_found_without_it() -> None:
+    texts = ("red fox", "red fox den"), ("blue fox", "den"), ("grey", "whale")
+    shard = shard_of([(title.split(), text.split()) for title, text in texts])
+    query = like({"title": "red fox", "text": "red fox den"}, COLLECTION, shard.statistics, 3)
+    assert str(query) == "title:fox OR text:den"
+    assert query is not None
+    shard.replace(shard.parts, Tail(3, 2, ()))
+    shard.apply(3, version_of(COLLECTION, "3", {"title": "a fox", "text": ""}))
+    assert [each.ordinal for each in shard.search(query, 4, 10).ranked] == [1, 0, 3]
+    assert [each.ordinal for each in shard.search(query, 4, 10, without="2").ranked] == [1, 0, 3]
+    assert [each.ordinal for each in shard.search(query, 4, 10, without="0").ranked] == [1, 3]
+    assert [each.ordinal for each in shard.search(query, 4, 10, without="1").ranked] == [0, 3]
