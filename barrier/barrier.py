@@ -20,8 +20,8 @@ from __future__ import annotations
 from collections import deque
 
 from driftline.engine.errors import FunctionFailed, StateMismatch
-from driftline.engine.flow.context import describe
 from driftline.engine.labels import Label
+from driftline.engine.operators.context import describe
 from driftline.engine.operators.steps import FAILURES, Signs, Values
 from driftline.engine.wire.label_columns import Labels
 from driftline.engine.wire.messages import Bundle

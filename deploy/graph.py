@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import click
 
-from driftline.engine.flow.flow import Flow, Vertex
+from driftline.engine.flow.flow import Flow
 from driftline.engine.flow.loading import load_flow
 from driftline.engine.flow.plan import plan
+from driftline.engine.operators.operator import Vertex
 from driftline.engine.ui.options import flow_argument
 
 
@@ -40,10 +41,10 @@ def as_dot(flow: Flow) -> str:
     """The flow as DOT, for Graphviz; a shuffle is a dashed edge."""
     flow.validate()
     lines = [f'digraph "{flow.name}" {{', "  rankdir=LR;", "  node [shape=box];"]
-    shapes = {"source": "invhouse", "sink": "house"}
     for vertex in flow.vertices:
         states = "".join(f"\\n{type(s).__name__} {s.name}" for s in vertex.states)
-        shape = f", shape={shapes[vertex.kind]}" if vertex.kind in shapes else ""
+        operator = vertex.operator
+        shape = ", shape=invhouse" * operator.is_source + ", shape=house" * operator.is_sink
         lines.append(f'  {vertex.number} [label="{vertex.name}\\n{vertex.kind}{states}"{shape}];')
     for vertex in flow.vertices:
         style = " [style=dashed, label=key]" if vertex.keyed else ""
@@ -56,6 +57,6 @@ def _details(flow: Flow, vertex: Vertex) -> str:
     details = [f" <- {', '.join(names)}"] if names else []
     if vertex.states:
         details.append("; ".join(f"{type(s).__name__} {s.name!r}" for s in vertex.states))
-    if vertex.fields and vertex.kind != "sink":
+    if vertex.fields and not vertex.operator.is_sink:
         details.append(f"gives ({', '.join(vertex.fields)})")
     return "  ".join(details)

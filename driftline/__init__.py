@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from driftline.deploy.api.run import run
     from driftline.deploy.api.simulate import SimulationReport, simulate
     from driftline.deploy.producer import Producer
-    from driftline.engine.flow.context import Context
+    from driftline.engine.operators.context import Context
     from driftline.engine.errors import (
         DriftlineError,
         FlowError,
@@ -72,7 +72,7 @@ MODULES = {
     "driftline.deploy.api.run": ["run"],
     "driftline.deploy.api.simulate": ["SimulationReport", "simulate"],
     "driftline.deploy.producer": ["Producer"],
-    "driftline.engine.flow.context": ["Context"],
+    "driftline.engine.operators.context": ["Context"],
     "driftline.engine.errors": [
         "DriftlineError",
         "FlowError",

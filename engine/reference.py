@@ -27,12 +27,13 @@ from driftline.engine.errors import (
     MalformedMessage,
     PayloadError,
 )
-from driftline.engine.flow.context import Context, Failure, describe
-from driftline.engine.flow.flow import Fields, Flow, Vertex
+from driftline.engine.flow.flow import Flow
 from driftline.engine.flow.plan import functions_follow
 from driftline.engine.keygroups import group_of
 from driftline.engine.labels import Label, child
-from driftline.engine.operators.steps import FAILURES, iterable
+from driftline.engine.operators.context import Context, Failure, describe
+from driftline.engine.operators.operator import Vertex
+from driftline.engine.operators.steps import FAILURES, Fields
 from driftline.engine.sources.record import taken
 from driftline.engine.sources.source import BadRecord
 from driftline.engine.state.plain import Undo, plain_state
@@ -184,17 +185,14 @@ class _Interpreter:
 
     def visit(self, vertex: Vertex, label: Label, made: _Made) -> Iterator[Item]:
         """All items that come of an element that arrives at a vertex."""
-        if vertex.keyed or vertex.kind == "sink":
+        if vertex.keyed or vertex.operator.is_sink:
             try:
                 made = made.left()
             except PayloadError as error:
                 yield Item(label, FAILURES, made.failure(str(error)).payload())
                 return
-        if vertex.kind == "sink":
+        if vertex.operator.is_sink:
             yield Item(label, self.flow.sinks.index(vertex), made.value)
-            return
-        if vertex.kind == "union":
-            yield from self.follow(vertex, label, made)
             return
         try:
             key = None if vertex.key is None else self.key_of(vertex, travelled(made.value))
@@ -212,8 +210,8 @@ class _Interpreter:
         finally:
             self.undo.clear()
         for number, output in enumerate(outputs):
-            after = child(label, number) if vertex.kind in ("flat_map", "process") else label
-            if vertex.kind != "filter":
+            after = child(label, number) if vertex.operator.many else label
+            if not vertex.operator.passes_on:
                 made = _Made(output, vertex.name, key, vertex.fields)
             yield from self.follow(vertex, after, made)
 
@@ -233,19 +231,10 @@ class _Interpreter:
 
     def apply(self, vertex: Vertex, label: Label, key: object, value: object) -> list[object]:
         """The outputs of an operator for one element. Raises any exception of its function."""
-        assert vertex.function is not None
-        if vertex.kind == "map":
-            return [vertex.function(value)]
-        if vertex.kind == "filter":
-            return [value] if vertex.function(value) else []
-        if vertex.kind == "flat_map":
-            return iterable(vertex.function(value))
         states = self.states.setdefault((vertex.number, key), [])
         if not states:
             states += [plain_state(declared, self.undo) for declared in vertex.states]
-        if vertex.kind == "scan":
-            return [vertex.function(value, *states)]
-        return iterable(vertex.function(Context(label, key), value, *states))
+        return vertex.operator.plain(vertex, Context(label, key), value, states)
 
 
 class _Failed(Exception):

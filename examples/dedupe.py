@@ -7,18 +7,9 @@ So a client that gets no answer can send its event again.
     driftline run examples/dedupe.py --input events.jsonl --output out
 """
 
-from driftline import Context, Flow, ValueState
+from driftline import Flow
 
 Event = dict[str, object]
 
-
-def first(context: Context, event: Event, seen: ValueState[bool]) -> list[Event]:
-    """The event, if it is the first with its id."""
-    if seen.get(False):
-        return []
-    seen.set(True)
-    return [event]
-
-
 flow = Flow("dedupe")
-flow.source("events", of=Event).key_by("id").process(first, ValueState("seen")).sink("first")
+flow.source("events", of=Event).key_by("id").distinct().sink("first")

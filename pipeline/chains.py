@@ -15,14 +15,15 @@ from operator import itemgetter
 from pathlib import Path
 
 from driftline.engine.errors import FunctionFailed, InputError
-from driftline.engine.flow.context import describe
-from driftline.engine.flow.flow import Flow, Vertex
+from driftline.engine.flow.chains import Chains
+from driftline.engine.flow.flow import Flow
 from driftline.engine.flow.plan import Plan, plan
 from driftline.engine.keygroups import GroupCache, Owners, owned_by
 from driftline.engine.labels import INFINITY, Label
-from driftline.engine.operators.chains import Chains
+from driftline.engine.operators.context import describe
 from driftline.engine.operators.ends import Maker
 from driftline.engine.operators.keyed import Arrival
+from driftline.engine.operators.operator import Vertex
 from driftline.engine.operators.steps import (
     FAILURES,
     Elements,

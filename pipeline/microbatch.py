@@ -50,7 +50,11 @@ from pyspark.sql.streaming.stateful_processor import (
 from pyspark.sql.types import BinaryType, LongType, StructField, StructType
 
 from driftline.engine.errors import FlowError
-from driftline.engine.flow.flow import Flow, Function
+from driftline.engine.flow.flow import Flow
+from driftline.engine.operators.routing import Sink, Source
+from driftline.engine.operators.scan import Scan
+from driftline.engine.operators.stateless import FlatMap
+from driftline.engine.operators.steps import Function
 from driftline.engine.state.managed import MapState as DeclaredMap
 from driftline.engine.wire.codec import pack, unpack
 from driftline.pipeline.session import FRUGAL_JVM
@@ -154,10 +158,9 @@ SPREAD = StructType([*long("group"), *binary("key", "element")])
 
 def operators_of(flow: Flow) -> tuple[Spread, Keyed]:
     """The two operators of a flow. Raises FlowError for a flow with other operators."""
-    form = [vertex.kind for vertex in flow.vertices]
-    if form != ["source", "flat_map", "scan", "sink"]:
+    if [type(vertex.operator) for vertex in flow.vertices] != [Source, FlatMap, Scan, Sink]:
         raise FlowError(
-            f"flow {flow.name!r} is {', '.join(form)}: "
+            f"flow {flow.name!r} is {', '.join(vertex.kind for vertex in flow.vertices)}: "
             "micro-batches take a source, flat_map, scan, sink"
         )
     _, flat_map, scan, _ = flow.vertices

@@ -45,7 +45,7 @@ DRIVERS = (
     "coordinator/registry.py",
     "coordinator/succession.py",
     "coordinator/zookeeper.py",
-    "engine/flow/context.py",  # generators of random numbers that labels seed
+    "engine/operators/context.py",  # generators of random numbers that labels seed
     "serve/journal/consumer.py",
     "serve/journal/segments.py",
     "serve/views/checkpoint.py",

@@ -9,9 +9,10 @@ from driftline.deploy.api.cluster import Cluster
 from driftline.deploy.api.inputs import check_record
 from driftline.deploy.api.scripted import ScriptedSource
 from driftline.engine.errors import DriftlineError, FlowError
-from driftline.engine.flow.context import Failure
-from driftline.engine.flow.flow import Flow, Vertex
+from driftline.engine.flow.flow import Flow
 from driftline.engine.flow.loading import check_not_loading, flow_of
+from driftline.engine.operators.context import Failure
+from driftline.engine.operators.operator import Vertex
 from driftline.engine.operators.steps import FAILURES
 from driftline.engine.policy import policy as policy_named
 from driftline.engine.sinks import MemoryConsumer

@@ -16,7 +16,7 @@ import sys
 from types import FrameType
 
 from driftline.engine.events import about, log
-from driftline.engine.flow.users import line_of_caller
+from driftline.engine.operators.users import line_of_caller
 
 CAME_BACK = 71
 """Exit status of a copy that came back."""

@@ -22,12 +22,12 @@ from driftline.deploy.work.productions import ProductionAssembly
 from driftline.deploy.work.tracking import Tracking
 from driftline.engine.compared.alignment import Alignment
 from driftline.engine.errors import SnapshotDamaged
-from driftline.engine.flow.flow import Vertex
+from driftline.engine.flow.chains import Chains
 from driftline.engine.flow.plan import Plan
 from driftline.engine.keygroups import Layout, Owners, names_of, owned_by
-from driftline.engine.operators.chains import Chains
 from driftline.engine.operators.ends import Maker
 from driftline.engine.operators.keyed import Arrival, Keyed
+from driftline.engine.operators.operator import Vertex
 from driftline.engine.operators.speculative import Speculative
 from driftline.engine.operators.steps import Failures, Step
 from driftline.engine.policy import Output, Policy, SnapshotCut

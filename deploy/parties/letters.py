@@ -12,9 +12,9 @@ from collections.abc import Sequence
 from driftline.deploy.parties.seldom import Seldom
 from driftline.engine.counted import counted
 from driftline.engine.events import TOLD_EVERY_S, Field, about, log
-from driftline.engine.flow.context import parts
-from driftline.engine.flow.users import is_of_driftline
 from driftline.engine.moments import time_in_words
+from driftline.engine.operators.context import parts
+from driftline.engine.operators.users import is_of_driftline
 from driftline.engine.sources import BadRecord
 from driftline.engine.visible import visible
 from driftline.engine.wire.bundles import Item

@@ -15,7 +15,7 @@ from driftline.deploy.simulation.scenarios.scenario import scenario as scenario_
 from driftline.deploy.simulation.simulation import Outcome, Simulation
 from driftline.engine.errors import FlowError
 from driftline.engine.exits import no_exit
-from driftline.engine.flow.context import parts
+from driftline.engine.operators.context import parts
 from driftline.engine.operators.steps import FAILURES
 from driftline.engine.reference import run_reference
 

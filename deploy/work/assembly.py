@@ -18,8 +18,8 @@ from driftline.deploy.work.blocks import Block
 from driftline.deploy.work.gates import Gate
 from driftline.deploy.work.tracking import Acks
 from driftline.engine.compared.alignment import Alignment
+from driftline.engine.flow.chains import Chains
 from driftline.engine.flow.plan import Plan
-from driftline.engine.operators.chains import Chains
 from driftline.engine.operators.ends import Outbound
 from driftline.engine.operators.keyed import Keyed
 from driftline.engine.snapshots.jobs import Capture, CommitSnapshot

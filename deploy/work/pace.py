@@ -14,11 +14,11 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from driftline.deploy.work.blocks import Batch
-from driftline.engine.flow.context import shown
-from driftline.engine.flow.flow import Vertex
 from driftline.engine.flow.plan import Plan, functions_of
 from driftline.engine.interrupts import let_through
 from driftline.engine.moments import label_in_words
+from driftline.engine.operators.context import shown
+from driftline.engine.operators.operator import Vertex
 from driftline.engine.wire.label_columns import times
 
 TURN_S = 0.1
@@ -152,7 +152,7 @@ class Pace:
         vertex = self._vertex(port)
         names = functions_of(self._plan.flow, vertex)
         named = f"operator{'s' * (len(names) != 1)} {', '.join(map(repr, names))}"
-        if vertex.kind == "source":
+        if vertex.operator.is_source:
             return f"{named} after source {vertex.name!r}" if names else f"source {vertex.name!r}"
         return named
 

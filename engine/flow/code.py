@@ -33,9 +33,10 @@ from types import (
 )
 from typing import TypeVar
 
-from driftline.engine.flow.flow import Flow, Vertex
-from driftline.engine.flow.users import is_of_python, is_users
+from driftline.engine.flow.flow import Flow
 from driftline.engine.interrupts import let_through
+from driftline.engine.operators.operator import Vertex
+from driftline.engine.operators.users import is_of_python, is_users
 
 T = TypeVar("T")
 

@@ -27,9 +27,16 @@ from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, TypeVarTuple, overload
 
 from driftline.engine.errors import FlowError
-from driftline.engine.flow.context import Context
-from driftline.engine.flow.users import as_line, line_of_caller
 from driftline.engine.keygroups import GROUPS
+from driftline.engine.operators.context import Context
+from driftline.engine.operators.distinct import Distinct
+from driftline.engine.operators.operator import KeyedOperator, Operator, Vertex
+from driftline.engine.operators.registry import OPERATORS
+from driftline.engine.operators.routing import Sink, Source, Union
+from driftline.engine.operators.scan import Process, Scan
+from driftline.engine.operators.stateless import Filter, FlatMap, Map
+from driftline.engine.operators.steps import Fields, Function
+from driftline.engine.operators.users import as_line, line_of_caller
 from driftline.engine.state.managed import State
 
 K = TypeVar("K")
@@ -38,32 +45,6 @@ T_co = TypeVar("T_co", covariant=True)
 U = TypeVar("U")
 Handles = TypeVarTuple("Handles")
 """The states that a function takes: of the declared classes, in the order of declaration."""
-
-Function = Callable[..., object]
-Fields = tuple[str, ...] | None
-
-
-@dataclass(frozen=True, slots=True)
-class Vertex:
-    """One operator of the flow; `inputs`: the numbers of the vertices before it."""
-
-    number: int
-    kind: str  # source, map, flat_map, filter, scan, process, union, sink
-    name: str
-    inputs: tuple[int, ...]
-    function: Function | None = None
-    key: Function | None = None
-    states: tuple[State, ...] = ()
-    fields: Fields = None
-    line: str = field(default="", compare=False, repr=False)
-    """The line of the user's own code that has made it."""
-    key_line: str = field(default="", compare=False, repr=False)
-    """The line that has made its key."""
-
-    @property
-    def keyed(self) -> bool:
-        """Whether its input is shuffled by key."""
-        return self.key is not None
 
 
 @dataclass(slots=True)
@@ -107,7 +88,7 @@ class Flow:
         Raises:
             FlowError: The name is taken, or the fields are wrong.
         """
-        return Stream(self, self._add("source", name, (), fields=fields))
+        return Stream(self, self._add(Source(), name, (), fields=fields))
 
     def union(self, first: Stream[T], *others: Stream[U]) -> Stream[T | U]:
         """All elements of several streams: the same as ``first.union(*others)``."""
@@ -116,12 +97,12 @@ class Flow:
     @property
     def sources(self) -> list[Vertex]:
         """Sources in the order of their declaration; front i reads source i."""
-        return [vertex for vertex in self.vertices if vertex.kind == "source"]
+        return [vertex for vertex in self.vertices if vertex.operator.is_source]
 
     @property
     def sinks(self) -> list[Vertex]:
         """Sinks in the order of their declaration."""
-        return [vertex for vertex in self.vertices if vertex.kind == "sink"]
+        return [vertex for vertex in self.vertices if vertex.operator.is_sink]
 
     def in_order(self, inputs: Mapping[str, T]) -> list[T]:
         """Inputs by the name of their source, in the order of the sources.
@@ -163,7 +144,7 @@ class Flow:
             at = as_line(self.vertices[-1].line)
             raise FlowError(f"flow {self.name!r} has no sink: end a stream with .sink(name){at}")
         for vertex in self.vertices:
-            if vertex.kind != "sink" and not self.outputs_of(vertex.number):
+            if not vertex.operator.is_sink and not self.outputs_of(vertex.number):
                 raise FlowError(
                     f"{vertex.kind} {vertex.name!r} of flow {self.name!r} leads nowhere: "
                     f"end it with .sink(name) or leave it out{as_line(vertex.line)}"
@@ -172,7 +153,7 @@ class Flow:
 
     def _add(
         self,
-        kind: str,
+        operator: Operator,
         name: str | None,
         inputs: tuple[int, ...],
         function: Function | None = None,
@@ -181,7 +162,7 @@ class Flow:
         fields: Sequence[str] | None = None,
         key_line: str = "",
     ) -> Vertex:
-        number = len(self.vertices)
+        number, kind = len(self.vertices), operator.kind
         if name is None:
             name = f"{kind}-{number}"
         if not isinstance(name, str) or not name:
@@ -189,11 +170,13 @@ class Flow:
         if kinds := [vertex.kind for vertex in self.vertices if vertex.name == name]:
             both = f"a {kinds[0]} named {name!r}, as this {kind} is: give one another name"
             raise FlowError(f"flow {self.name!r} already has {both}")
-        if kind in ("map", "flat_map", "filter", "scan", "process") and not callable(function):
+        if operator.takes_function and not callable(function):
             raise FlowError(f"{kind} {name!r} needs a function, not {function!r}")
         names = _fields(f"{kind} {name!r}", fields)
         line = line_of_caller()
-        vertex = Vertex(number, kind, name, inputs, function, key, states, names, line, key_line)
+        vertex = Vertex(
+            number, operator, name, inputs, function, key, states, names, line, key_line
+        )
         self.vertices.append(vertex)
         return vertex
 
@@ -225,7 +208,7 @@ class Stream(Generic[T_co]):
         Raises:
             FlowError: `function` is no function, the name is taken, or the fields are wrong.
         """
-        return Stream(self.flow, self._next("map", name, function, fields))
+        return Stream(self.flow, self._next(Map(), name, function, fields))
 
     def flat_map(
         self,
@@ -239,7 +222,7 @@ class Stream(Generic[T_co]):
         Arguments, result and errors are those of `map`, except that the function returns an
         iterable of outputs, or yields them.
         """
-        return Stream(self.flow, self._next("flat_map", name, function, fields))
+        return Stream(self.flow, self._next(FlatMap(), name, function, fields))
 
     def filter(
         self, predicate: Callable[[T_co], object], *, name: str | None = None
@@ -256,7 +239,7 @@ class Stream(Generic[T_co]):
         Raises:
             FlowError: `predicate` is no function, or the name is taken.
         """
-        return Stream(self.flow, self._next("filter", name, predicate, self.vertex.fields))
+        return Stream(self.flow, self._next(Filter(), name, predicate, self.vertex.fields))
 
     def union(self, *others: Stream[U], name: str | None = None) -> Stream[T_co | U]:
         """All elements of this stream and the others, in label order.
@@ -286,14 +269,14 @@ class Stream(Generic[T_co]):
         inputs = tuple(vertex.number for vertex in vertices)
         same = {vertex.fields for vertex in vertices}
         fields = self.vertex.fields if len(same) == 1 else None
-        return Stream(self.flow, self.flow._add("union", name, inputs, fields=fields))
+        return Stream(self.flow, self.flow._add(Union(), name, inputs, fields=fields))
 
     @overload
     def key_by(self, key: Callable[[T_co], K]) -> KeyedStream[K, T_co]: ...
     @overload
     def key_by(self, key: str | int) -> KeyedStream[Any, T_co]: ...
     def key_by(self, key: Callable[[T_co], object] | str | int) -> KeyedStream[Any, T_co]:
-        """Partition by a key, for `scan` and `process`.
+        """Partition by a key, for `scan`, `process` and `distinct`.
 
         Args:
             key: A function from an element to its key; or the name of a field (in a stream without
@@ -316,25 +299,26 @@ class Stream(Generic[T_co]):
         Raises:
             FlowError: The name is taken.
         """
-        self._next("sink", name, None, self.vertex.fields)
+        self._next(Sink(), name, None, self.vertex.fields)
 
     if not TYPE_CHECKING:  # type checkers report both on an unkeyed stream
 
-        def scan(self, *_: object, **__: object) -> None:
-            """Raises FlowError: a state belongs to a key."""
-            before = self.vertex.name
-            raise FlowError(f"scan after {before!r} needs a key: put .key_by(...) before it")
-
-        process = scan
+        def __getattr__(self, name: str) -> object:
+            """Raises FlowError for a keyed operator: a state belongs to a key."""
+            if name not in _KEYED:
+                raise AttributeError(f"a stream has no {name!r}")
+            raise FlowError(
+                f"{name} after {self.vertex.name!r} needs a key: put .key_by(...) before it"
+            )
 
     def _next(
         self,
-        kind: str,
+        operator: Operator,
         name: str | None,
         function: Function | None,
         fields: Sequence[str] | None,
     ) -> Vertex:
-        return self.flow._add(kind, name, (self.vertex.number,), function, fields=fields)
+        return self.flow._add(operator, name, (self.vertex.number,), function, fields=fields)
 
     def _key_function(self, key: Callable[[T_co], object] | str | int) -> Function:
         fields = self.vertex.fields
@@ -387,7 +371,7 @@ class KeyedStream(Generic[K, T]):
             FlowError: `function` is no function, a state is no declaration or declared twice, the
                 name is taken, or the fields are wrong.
         """
-        return self._keyed("scan", function, states, name, fields)
+        return self._keyed(Scan(), name, fields, function, states)
 
     def process(
         self,
@@ -401,28 +385,46 @@ class KeyedStream(Generic[K, T]):
         Arguments, result and errors are those of `scan`, except that the function takes a Context
         before the element, and returns an iterable of outputs, or yields them.
         """
-        return self._keyed("process", function, states, name, fields)
+        return self._keyed(Process(), name, fields, function, states)
+
+    def distinct(self, *, name: str | None = None) -> Stream[T]:
+        """Only the first element of each key, in label order, with the fields of the stream.
+
+        The keys that have been seen are state: they are kept for as long as the flow runs.
+
+        Args:
+            name: Name of the operator, in graphs and errors; by default its kind and a number.
+
+        Returns:
+            The stream of these elements.
+
+        Raises:
+            FlowError: The name is taken.
+        """
+        operator = Distinct()
+        fields = self.stream.vertex.fields
+        return self._keyed(operator, name, fields, operator.apply, operator.states)
 
     if not TYPE_CHECKING:  # type checkers report these on a keyed stream
 
-        def map(self, *_: object, **__: object) -> None:
-            """Raises FlowError: operators on a keyed stream have states."""
+        def __getattr__(self, name: str) -> object:
+            """Raises FlowError for another operator: those of a keyed stream have states."""
+            if name not in _NOT_KEYED:
+                raise AttributeError(f"a keyed stream has no {name!r}")
             raise FlowError(
-                f"after .key_by(...) of {self.stream.vertex.name!r} comes .scan(...) or "
-                ".process(...): put operators without state before .key_by, or after them"
+                f"after .key_by(...) of {self.stream.vertex.name!r} comes {_one_of(_KEYED)}: put "
+                f".{name} before .key_by, or after that"
             )
-
-        flat_map = filter = union = key_by = sink = map
 
     def _keyed(
         self,
-        kind: str,
-        function: Function,
-        states: tuple[object, ...],
+        operator: KeyedOperator,
         name: str | None,
         fields: Sequence[str] | None,
-    ) -> Stream[U]:
-        flow, before = self.stream.flow, self.stream.vertex
+        function: Function,
+        states: tuple[object, ...],
+    ) -> Stream[Any]:
+        flow, before, kind = self.stream.flow, self.stream.vertex, operator.kind
         shown = name or f"{kind}-{len(flow.vertices)}"
         declared: dict[str, State] = {}
         for state in states:
@@ -432,8 +434,17 @@ class KeyedStream(Generic[K, T]):
                 raise FlowError(f"{kind} {shown!r} declares state {state.name!r} twice")
             declared[state.name] = state
         of, given = (before.number,), tuple(declared.values())
-        vertex = flow._add(kind, name, of, function, self.key, given, fields, self.line)
+        vertex = flow._add(operator, name, of, function, self.key, given, fields, self.line)
         return Stream(flow, vertex)
+
+
+_KEYED = [operator.kind for operator in OPERATORS if operator.keyed]
+_NOT_KEYED = ["key_by", *(operator.kind for operator in OPERATORS if not operator.keyed)]
+
+
+def _one_of(kinds: Sequence[str]) -> str:
+    names = [f".{kind}(...)" for kind in kinds]
+    return f"{', '.join(names[:-1])} or {names[-1]}"
 
 
 def _union(name: str | None) -> str:

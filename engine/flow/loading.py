@@ -16,8 +16,8 @@ from typing import get_type_hints
 from driftline.engine.errors import FlowError
 from driftline.engine.exits import EndsProcess, no_exit
 from driftline.engine.flow.flow import Flow
-from driftline.engine.flow.users import as_line, line_of
 from driftline.engine.interrupts import let_through
+from driftline.engine.operators.users import as_line, line_of
 
 OF_A_FILE = "driftline_flow_"
 """Prefix of the names of modules that are loaded from a file, before the name of the file."""

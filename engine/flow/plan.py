@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from hashlib import blake2b
 from operator import itemgetter
 
-from driftline.engine.flow.flow import Flow, Vertex
+from driftline.engine.flow.flow import Flow
+from driftline.engine.operators.operator import Vertex
 from driftline.engine.wire.codec import pack
 
 
@@ -53,7 +54,7 @@ class Plan:
 
     def sinks_of(self, port: Port) -> list[Vertex]:
         """The sinks in a port's chain."""
-        return [v for v in chain_of(self.flow, port.vertex) if v.kind == "sink"]
+        return [v for v in chain_of(self.flow, port.vertex) if v.operator.is_sink]
 
     def identity(self) -> str:
         """A digest. Flows with equal digests can use each other's state."""
@@ -86,7 +87,7 @@ def plan(flow: Flow) -> Plan:
     for i in range(len(entries)):  # entries are in topological order, as vertices are
         stage[i] = 1 + max((stage[before] for before in feeders[i]), default=-1)
     ports = tuple(
-        Port(i, entry, stage[i], tuple(feeders[i]), i if entry.kind == "source" else None)
+        Port(i, entry, stage[i], tuple(feeders[i]), i if entry.operator.is_source else None)
         for i, entry in enumerate(entries)
     )
     return Plan(flow, ports, 1 + max(stage.values()))

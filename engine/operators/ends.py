@@ -1,4 +1,4 @@
-"""The ends of a chain: `Shuffle` hands elements to other chains, `Sink` outputs to the barrier.
+"""The ends of a chain: `Shuffle` hands elements to other chains, `SinkStep` outputs to the barrier.
 
 Payloads are packed here, once, while they are in the processor's caches. An output that cannot be
 packed, or that has not the fields that its operator declares, becomes a failure of the function
@@ -11,16 +11,16 @@ from collections.abc import Sequence
 from operator import itemgetter
 
 from driftline.engine.errors import MalformedMessage, PayloadError
-from driftline.engine.flow.context import Failure
-from driftline.engine.flow.flow import Fields
-from driftline.engine.flow.plan import Port
 from driftline.engine.interrupts import let_through
 from driftline.engine.keygroups import Owners
 from driftline.engine.labels import Label
+from driftline.engine.operators.context import Failure
 from driftline.engine.operators.steps import (
     MANY,
     Elements,
     Failures,
+    Fields,
+    Function,
     Hold,
     Signs,
     Values,
@@ -112,7 +112,7 @@ def not_of_fields(output: object, fields: Fields) -> str:
     return f"the operator declares {len(fields)} fields, {', '.join(fields)}, but an output {has}"
 
 
-class Sink:
+class SinkStep:
     """A sink of the flow: hands outputs to the node's barrier."""
 
     def __init__(self, number: int, barrier: Hold, maker: Maker, failures: Failures) -> None:
@@ -164,22 +164,25 @@ def _joined(one: Elements, other: Elements) -> Elements:
 class Shuffle:
     """Sends each element to the node that owns its key.
 
+    `operator`: the name of the keyed operator behind it; `made_at`: the line that has made its key.
+
     The key function is called twice for an element: here, to find the node, and there, to find the
     state. Both calls get the payload in the form in which it arrives there.
     """
 
     def __init__(
         self,
-        port: Port,
+        operator: str,
+        key: Function,
+        made_at: str,
         owners: Owners,
         outbounds: list[Outbound],
         failures: Failures,
         maker: Maker,
     ) -> None:
-        assert port.vertex.key is not None
-        self.name = f"key of {port.vertex.name}"
-        self.key = port.vertex.key
-        self.made_at = port.vertex.key_line
+        self.name = f"key of {operator}"
+        self.key = key
+        self.made_at = made_at
         self.owners = owners
         self.outbounds = outbounds
         self.failures = failures

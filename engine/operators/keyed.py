@@ -17,10 +17,10 @@ from itertools import chain, compress
 from operator import itemgetter
 
 from driftline.engine.errors import MalformedMessage, PayloadError
-from driftline.engine.flow.context import Context, Failure
-from driftline.engine.flow.flow import Vertex
 from driftline.engine.labels import Label
+from driftline.engine.operators.context import Context, Failure
 from driftline.engine.operators.ends import Maker
+from driftline.engine.operators.operator import Vertex
 from driftline.engine.operators.steps import (
     Failures,
     Signs,
@@ -68,7 +68,7 @@ class Keyed:
         self.vertex = vertex
         self.key = vertex.key
         self.function = vertex.function
-        self.many = vertex.kind == "process"
+        self.many = vertex.operator.many
         self.apply = self.function if len(vertex.states) == 1 and not self.many else None
         """The function, if it can be called without a wrapper: with an element and one state."""
         self.after = after

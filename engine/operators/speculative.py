@@ -47,13 +47,13 @@ from collections.abc import Container, Iterable, Mapping
 from itertools import chain
 from operator import itemgetter
 
-from driftline.engine.flow.context import Failure
-from driftline.engine.flow.flow import Vertex
 from driftline.engine.interrupts import let_through
 from driftline.engine.labels import Label
 from driftline.engine.operators.applied import Applied, Arrived
+from driftline.engine.operators.context import Failure
 from driftline.engine.operators.ends import Maker
 from driftline.engine.operators.keyed import Keyed
+from driftline.engine.operators.operator import Vertex
 from driftline.engine.operators.steps import Failures, Signs, Step, Values
 from driftline.engine.state.managed import MISSING, undo
 from driftline.engine.state.values import exactly, fresh, output

@@ -10,18 +10,21 @@ are outputs, too, so that they are in the same order in every replay.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import chain, compress, groupby
 from operator import countOf
 from typing import Protocol
 
-from driftline.engine.flow.context import Failure
-from driftline.engine.flow.flow import Function, Vertex
 from driftline.engine.labels import Label
+from driftline.engine.operators.context import Failure
 from driftline.engine.state.values import as_it_is, copies
 from driftline.engine.wire.codec import is_a
 from driftline.engine.wire.label_columns import LabelColumn, Labels, numbered, select, times
 
+Function = Callable[..., object]
+"""A function of the user."""
+Fields = tuple[str, ...] | None
+"""The names of the items of a stream's payloads, if these are tuples with names."""
 Values = list[object]
 Signs = list[int] | None
 Elements = tuple[Labels, Values, Signs]
@@ -75,82 +78,6 @@ class Failures:
             if is_a(result, Failure):
                 self.add(labels[i], result, 1 if signs is None else signs[i])
         return [not is_a(result, Failure) for result in results]
-
-
-class Stateless:
-    """Base of map, filter and flat_map: calls a user function for each element."""
-
-    def __init__(
-        self,
-        vertex: Vertex,
-        function: Function,
-        after: Step,
-        failures: Failures,
-        functions_follow: bool = False,
-    ) -> None:
-        self.name = vertex.name
-        self.made_at = vertex.line
-        self.function = function
-        self.after = after
-        self.failures = failures
-        self.functions_follow = functions_follow
-        """Whether the next functions see the outputs: then each output is copied for them."""
-
-    def push(self, labels: Labels, values: Values, signs: Signs) -> None:
-        results = called(self.function_of, self.name, values, self.made_at)
-        good = self.failures.sort_out(labels, results, signs)
-        if good is not None:
-            values = list(compress(values, good))
-            labels, results, signs = chosen((labels, results, signs), good)
-        for out_labels, outputs, out_signs in self.outputs(labels, values, results, signs):
-            if self.functions_follow:
-                outputs = copies(outputs)
-            self.after.push(out_labels, outputs, out_signs)
-
-    def function_of(self, value: object) -> object:
-        """The result of the user function, in the form that `outputs` takes."""
-        return self.function(value)
-
-    def outputs(
-        self, labels: Labels, values: Values, results: Values, signs: Signs
-    ) -> list[Elements]:
-        """The outputs of a batch. `results`: of the user function, without failures."""
-        raise NotImplementedError
-
-
-class Map(Stateless):
-    """One output, at the label of its input."""
-
-    def outputs(
-        self, labels: Labels, values: Values, results: Values, signs: Signs
-    ) -> list[Elements]:
-        return [(labels, results, signs)] if labels else []
-
-
-class Filter(Stateless):
-    """The elements for which the function returns something true."""
-
-    def function_of(self, value: object) -> object:
-        return bool(self.function(value))
-
-    def outputs(
-        self, labels: Labels, values: Values, results: Values, signs: Signs
-    ) -> list[Elements]:
-        if all(results):
-            return [(labels, values, signs)] if labels else []
-        return [chosen((labels, values, signs), results)] if any(results) else []
-
-
-class FlatMap(Stateless):
-    """Any number of outputs; their labels are that of the input with their number appended."""
-
-    def function_of(self, value: object) -> object:
-        return iterable(self.function(value))
-
-    def outputs(
-        self, labels: Labels, values: Values, results: Values, signs: Signs
-    ) -> list[Elements]:
-        return children(labels, results, signs)  # type: ignore[arg-type]
 
 
 def called(function: Function, name: str, values: Values, made_at: str) -> Values:

@@ -28,10 +28,10 @@ from contextlib import suppress
 from pathlib import Path
 
 from driftline.engine.errors import PayloadError
-from driftline.engine.flow.context import Failure, letter_of
-from driftline.engine.flow.flow import Fields, Flow
+from driftline.engine.flow.flow import Flow
 from driftline.engine.labels import Label
-from driftline.engine.operators.steps import FAILURES
+from driftline.engine.operators.context import Failure, letter_of
+from driftline.engine.operators.steps import FAILURES, Fields
 from driftline.engine.raised import text_of
 from driftline.engine.wire.bundles import Item
 

@@ -28,10 +28,11 @@ from zlib import crc32
 
 from driftline.engine.durable import replace_file, reported
 from driftline.engine.errors import SnapshotDamaged, StateMismatch, Unavailable
-from driftline.engine.flow.flow import Flow, Vertex
+from driftline.engine.flow.flow import Flow
 from driftline.engine.flow.outline import OperatorOutline, Outline, outline
 from driftline.engine.flow.plan import plan
 from driftline.engine.keygroups import GroupCache
+from driftline.engine.operators.operator import Vertex
 from driftline.engine.snapshots.merging import as_segment
 from driftline.engine.state.table import StateTable
 

@@ -17,8 +17,8 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Literal, NamedTuple, get_args
 
 from driftline.engine.errors import MalformedMessage
-from driftline.engine.flow.context import Context
 from driftline.engine.flow.flow import Flow
+from driftline.engine.operators.context import Context
 from driftline.engine.state.managed import ValueState
 from driftline.index.documents.records import WatchWrite as WatchWrite
 from driftline.index.documents.records import Write as Write

@@ -16,7 +16,7 @@ from starlette.responses import Response
 from starlette.types import ASGIApp
 
 from driftline.engine.errors import MalformedMessage
-from driftline.engine.flow.context import letter_of
+from driftline.engine.operators.context import letter_of
 from driftline.engine.operators.steps import FAILURES
 from driftline.engine.ui.near import did_you_mean
 from driftline.engine.wire.bundles import Item

@@ -9,7 +9,7 @@ from collections.abc import Callable
 import pytest
 
 from driftline import Flow, FlowTest, ValueState, run, run_reference
-from driftline.engine.flow.context import Failure
+from driftline.engine.operators.context import Failure
 
 RAISED = [KeyboardInterrupt, SystemExit, GeneratorExit, asyncio.CancelledError, StopIteration]
 

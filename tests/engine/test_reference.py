@@ -3,9 +3,9 @@
 import pytest
 
 from driftline.engine.errors import FlowError, FunctionFailed, InputError
-from driftline.engine.flow.context import Context
 from driftline.engine.flow.flow import Flow
 from driftline.engine.labels import Label
+from driftline.engine.operators.context import Context
 from driftline.engine.operators.steps import FAILURES
 from driftline.engine.reference import interpret, run_reference
 from driftline.engine.state.managed import ListState, MapState, ReducingState, ValueState

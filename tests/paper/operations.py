@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from driftline.engine.flow.context import Context
 from driftline.engine.flow.flow import Flow
+from driftline.engine.operators.context import Context
 from driftline.engine.reference import interpret
 from driftline.engine.state.managed import ValueState
 

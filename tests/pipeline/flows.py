@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 from hypothesis import strategies as st
 
-from driftline.engine.flow.context import Context
 from driftline.engine.flow.flow import Flow, Stream
+from driftline.engine.operators.context import Context
 from driftline.engine.state.managed import ListState, MapState, ReducingState, ValueState
 
 Element = tuple[str, str, int]
@@ -90,6 +90,8 @@ def build(smalls: list[Small]) -> Flow:
                 stream = stream.key_by(1).scan(
                     _fail, ReducingState[int]("seen", operator.add), name=name
                 )
+            elif step == "distinct":
+                stream = stream.key_by(1).distinct(name=name)
             elif step == "fork":
                 stream.filter(_is_long).sink(name)
             elif step == "itself":
@@ -114,7 +116,10 @@ def _element(record: Element) -> Element:
     return record[0], record[1], record[2]
 
 
-_STEPS = ("upper", "words", "long", "count", "concatenate", "gather", "fail", "fork", "itself")
+_STEPS = (
+    *("upper", "words", "long", "count", "concatenate", "gather", "fail", "distinct"),
+    *("fork", "itself"),
+)
 _elements = st.lists(
     st.tuples(
         st.sampled_from(["a", "b", "мир"]),

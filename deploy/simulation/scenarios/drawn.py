@@ -23,6 +23,7 @@ from driftline.deploy.simulation.scenarios.functions import (
 )
 from driftline.deploy.simulation.scenarios.stateful import PROCESSES, SCANS
 from driftline.engine.flow.flow import Flow, Stream
+from driftline.engine.operators.registry import OPERATORS
 
 MODULE = "driftline.deploy.simulation.scenarios.drawn"
 
@@ -30,6 +31,9 @@ Elements = Stream[Element]
 
 OUTPUTS_MAX = 8
 """About how many elements of one record a stream may have before no further step multiplies it."""
+
+_WITHOUT_FUNCTION = [each.kind for each in OPERATORS if each.keyed and not each.takes_function]
+"""The keyed operators that need nothing but a key."""
 
 
 def drawn(seed: int, *, any_order: bool = False) -> Flow:
@@ -88,7 +92,12 @@ class _Drawing:
         chance = self.chance
         keyed = branch.stream.key_by(chance.choice(KEYS).function)
         if not self.any_order and branch.elements < OUTPUTS_MAX and chance.random() < 0.4:
-            process = chance.choice(PROCESSES)
+            number = chance.randrange(len(PROCESSES) + len(_WITHOUT_FUNCTION))
+            if number >= len(PROCESSES):
+                kind = _WITHOUT_FUNCTION[number - len(PROCESSES)]
+                branch.stream = getattr(keyed, kind)(name=self._name(kind))
+                return
+            process = PROCESSES[number]
             many = process.make(chance)
             name = self._name(many.name)
             branch.stream = keyed.process(many.function, *many.states, name=name)

@@ -10,9 +10,9 @@ from dataclasses import dataclass, field
 from random import Random
 
 from driftline.deploy.simulation.scenarios.drawn import MODULE, drawn
-from driftline.engine.flow.context import Context
 from driftline.engine.flow.flow import Flow
 from driftline.engine.flow.loading import load_flow
+from driftline.engine.operators.context import Context
 from driftline.engine.policy import Policy
 from driftline.engine.state.managed import ListState, MapState, ReducingState, ValueState
 

@@ -9,7 +9,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from zlib import crc32
 
-from driftline.engine.flow.flow import Flow, Function, Vertex
+from driftline.engine.flow.flow import Flow
+from driftline.engine.operators.operator import Vertex
+from driftline.engine.operators.steps import Function
 from driftline.engine.wire.codec import exact
 
 
@@ -35,7 +37,7 @@ def slowed(flow: Flow, work: Work, spend: Callable[[float], None]) -> Flow:
 def _slow(
     vertex: Vertex, function: Function, work: Work, spend: Callable[[float], None]
 ) -> Function:
-    place = 1 if vertex.kind == "process" else 0
+    place = 1 if vertex.keyed and vertex.operator.many else 0  # after a Context
 
     def slow(*arguments: object) -> object:
         if not crc32(exact(arguments[place])) % work.one_in:

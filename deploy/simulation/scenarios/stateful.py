@@ -11,7 +11,7 @@ from random import Random
 from typing import Generic, TypeVar
 from zlib import crc32
 
-from driftline.engine.flow.context import Context
+from driftline.engine.operators.context import Context
 from driftline.engine.state.managed import ListState, MapState, ReducingState, State, ValueState
 
 Element = tuple[str, int]

@@ -11,8 +11,8 @@ from driftline.barrier.ordered import OrderedBarrier
 from driftline.deploy.node.brake import TELL_EVERY_S, Brake
 from driftline.deploy.node.node import Node
 from driftline.deploy.parties.front import Front
-from driftline.engine.flow.context import Context
 from driftline.engine.flow.flow import Flow
+from driftline.engine.operators.context import Context
 from driftline.engine.policy import POLICIES
 from driftline.engine.reference import interpret
 from driftline.engine.state.managed import MapState, ReducingState

@@ -69,6 +69,7 @@ WRONG: list[tuple[Callable[[Flow], object], str]] = [
     (scan_without_function, "scan 'counter' needs a function"),
     (lambda flow: flow.source("in").scan(len), "scan after 'in' needs a key"),  # type: ignore[attr-defined]
     (lambda flow: flow.source("in").process(len), "after 'in' needs a key"),  # type: ignore[attr-defined]
+    (lambda flow: flow.source("in").distinct(), "distinct after 'in' needs a key"),  # type: ignore[attr-defined]
     (no_state, "scan 'counter': 5 is not a state declaration"),
     (same_state_twice, "scan 'counter' declares state 's' twice"),
     (union_of_two_flows, "union 'joined' joins streams of different flows"),
@@ -82,7 +83,7 @@ WRONG: list[tuple[Callable[[Flow], object], str]] = [
 
 
 WRONG += [
-    (partial(_after_key_by, name), r"after \.key_by\(\.\.\.\) of 'in' comes \.scan\(\.\.\.\) or ")
+    (partial(_after_key_by, name), r"after \.key_by\(\.\.\.\) of 'in' comes \.scan\(\.\.\.\), ")
     for name in ("map", "flat_map", "filter", "key_by", "sink", "union")
 ]
 

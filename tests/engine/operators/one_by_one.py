@@ -2,8 +2,8 @@
 
 from collections.abc import Sequence
 
-from driftline.engine.flow.context import Context
-from driftline.engine.flow.flow import Vertex
+from driftline.engine.operators.context import Context
+from driftline.engine.operators.operator import Vertex
 from driftline.engine.operators.steps import FAILURES
 from driftline.engine.state.managed import Change, undo
 from driftline.engine.state.table import StateTable
@@ -20,7 +20,7 @@ def one_by_one(vertex: Vertex, elements: Sequence[Element]) -> tuple[list[object
     outputs: list[object] = []
     for label, value in elements:
         try:
-            if vertex.kind == "scan":
+            if not vertex.operator.many:
                 result = vertex.function(value, *table.states(value[0]))
                 outputs.append((label, 0, result))
             else:

@@ -2,9 +2,9 @@
 
 from collections.abc import Callable, Iterator
 
-from driftline.engine.flow.context import Context
 from driftline.engine.flow.flow import Flow
 from driftline.engine.labels import Label
+from driftline.engine.operators.context import Context
 from driftline.engine.operators.keyed import Keyed
 from driftline.engine.state.managed import ListState, MapState, ReducingState, ValueState
 from tests.engine.operators.steps import Collected
@@ -75,6 +75,8 @@ def flow_of(kind: str) -> Flow:
     if kind == "gather":
         states = ListState[str]("seen"), MapState[str, int]("latest")
         keyed.process(gather, *states, ReducingState[str]("texts", str.__add__), name="op").sink()
+    elif kind == "distinct":
+        keyed.distinct(name="op").sink()
     elif kind == "collect":
         keyed.scan(collect, ListState[str]("texts"), name="op").sink()
     else:
@@ -87,7 +89,7 @@ def flow_of(kind: str) -> Flow:
     return flow
 
 
-KINDS = ["join", "fail", "gather", "collect", "only_itself"]
+KINDS = ["join", "fail", "gather", "collect", "only_itself", "distinct"]
 
 
 def make(order: type[Keyed], flow: Flow) -> tuple[Keyed, Collected]:

@@ -5,9 +5,9 @@ from collections.abc import Callable, Iterator
 import pytest
 from hypothesis import given, settings
 
-from driftline.engine.flow.context import Context
 from driftline.engine.flow.flow import Flow
 from driftline.engine.labels import INFINITY
+from driftline.engine.operators.context import Context
 from driftline.engine.operators.keyed import Arrival, Keyed
 from driftline.engine.operators.speculative import Speculative
 from driftline.engine.state.managed import ListState, MapState, ValueState

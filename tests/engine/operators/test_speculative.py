@@ -5,9 +5,9 @@ from itertools import pairwise
 import pytest
 from hypothesis import event, given, settings
 
-from driftline.engine.flow.context import Context
 from driftline.engine.flow.flow import Flow
 from driftline.engine.labels import Label
+from driftline.engine.operators.context import Context
 from driftline.engine.operators.speculative import Speculative
 from driftline.engine.state.managed import ValueState
 from tests.engine.operators.arrivals import Story, push, stories

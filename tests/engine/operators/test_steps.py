@@ -6,24 +6,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from driftline.engine.flow.flow import Flow, Vertex
+from driftline.engine.flow.chains import Chains
+from driftline.engine.flow.flow import Flow
 from driftline.engine.flow.plan import plan
 from driftline.engine.keygroups import Owners, group_of, owner
 from driftline.engine.labels import Label
-from driftline.engine.operators.chains import Chains
 from driftline.engine.operators.ends import Maker, Outbound, Shuffle
+from driftline.engine.operators.operator import Vertex
 from driftline.engine.operators.speculative import Speculative
-from driftline.engine.operators.steps import (
-    FAILURES,
-    Failures,
-    FanOut,
-    Filter,
-    FlatMap,
-    Map,
-    Stateless,
-    Step,
-    iterable,
-)
+from driftline.engine.operators.stateless import Filter, FlatMap, Map, Stateless, StatelessStep
+from driftline.engine.operators.steps import FAILURES, Failures, FanOut, Step, iterable
 from driftline.engine.reference import interpret
 from driftline.engine.state.managed import ValueState
 from driftline.engine.wire.label_columns import Labels
@@ -41,8 +33,12 @@ elements = st.lists(
 )
 
 
-def vertex(kind: str, function: Callable[..., object]) -> Vertex:
-    return Vertex(1, kind, "op", (0,), function)
+def make(
+    kind: type[Stateless], function: Callable[..., object], collected: Collected
+) -> StatelessStep:
+    operator = kind()
+    vertex = Vertex(1, operator, "op", (0,), function)
+    return StatelessStep(vertex, operator, collected, collected.failures)
 
 
 def push(step: Step, batch: list[Element]) -> None:
@@ -118,15 +114,14 @@ def test_a_batch_becomes_what_its_elements_become_one_by_one(
 ) -> None:
     """Also where a function raises: the others are not taken with it, a tombstone takes back."""
     collected = Collected()
-    name = {Map: "map", Filter: "filter", FlatMap: "flat_map"}[kind]
-    push(kind(vertex(name, function), function, collected, collected.failures), batch)
+    push(make(kind, function, collected), batch)
     outputs = [output for element in batch for output in wanted(kind, function, element)]
     assert shown(collected) == sorted(outputs, key=repr)
 
 
 def test_the_labels_of_a_flat_map_are_those_of_its_inputs_and_numbers_from_0() -> None:
     collected = Collected()
-    step = FlatMap(vertex("flat_map", str.split), str.split, collected, collected.failures)
+    step = make(FlatMap, str.split, collected)
     step.push([(1, 0), (2, 1, 5), (3, 0)], ["a b", "c d", ""], None)
     assert [(label, value) for label, _, value, _ in collected.pushed] == [
         ((1, 0, 0), "a"),
@@ -138,7 +133,7 @@ def test_the_labels_of_a_flat_map_are_those_of_its_inputs_and_numbers_from_0() -
 
 def test_a_failure_and_its_tombstone_cancel_each_other() -> None:
     collected = Collected()
-    step = Map(vertex("map", picky), picky, collected, collected.failures)
+    step = make(Map, picky, collected)
     push(step, [((1, 0), 3, 1), ((2, 0), 4, 1)])
     assert collected.failed() == [((1, 0), "ValueError: 3 is bad")]
     push(step, [((1, 0), 3, -1)])
@@ -185,12 +180,10 @@ def test_an_edge_may_change_its_batch_without_others_seeing_it() -> None:
 
 
 def shuffle(key: Callable[..., object], nodes: int) -> tuple[Shuffle, list[Outbound], Collected]:
-    flow = Flow("shuffle")
-    flow.source("in").key_by(key).scan(lambda *_: None, name="op").sink()
-    port = plan(flow).ports[1]
     outbounds = [Outbound() for _ in range(nodes)]
     barrier = Collected()
-    step = Shuffle(port, Owners(nodes), outbounds, Failures(barrier), Maker("in", None))
+    maker = Maker("in", None)
+    step = Shuffle("op", key, "", Owners(nodes), outbounds, Failures(barrier), maker)
     return step, outbounds, barrier
 
 

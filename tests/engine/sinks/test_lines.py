@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from driftline.engine.errors import PayloadError
-from driftline.engine.flow.context import Failure
+from driftline.engine.operators.context import Failure
 from driftline.engine.operators.steps import FAILURES
 from driftline.engine.sinks import Lines
 from driftline.engine.sinks.lines import LEVELS_MAX

@@ -4,7 +4,8 @@ from collections.abc import Iterable, Mapping
 
 from hypothesis import strategies as st
 
-from driftline.engine.flow.flow import Flow, Vertex
+from driftline.engine.flow.flow import Flow
+from driftline.engine.operators.operator import Vertex
 from driftline.engine.snapshots.jobs import Capture
 from driftline.engine.snapshots.merging import restore
 from driftline.engine.state.changelog import Changelog

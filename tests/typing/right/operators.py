@@ -59,9 +59,11 @@ assert_type(
 assert_type(short.key_by(str.lower), KeyedStream[str, str])
 count_by(short.key_by(str.lower), "total").sink("counts")
 short.key_by(0).process(keys).sink("keys")
+assert_type(lines.key_by("text").distinct(), Stream[Line])
 
 pairs = flow.source("pairs", of=tuple[str, int], fields=("word", "number"))
 assert_type(pairs, Stream[tuple[str, int]])
 assert_type(pairs.key_by("word"), KeyedStream[Any, tuple[str, int]])
 assert_type(pairs.key_by(0).scan(lambda pair: pair[1]), Stream[int])
+pairs.key_by("word").distinct(name="words once").key_by("number").distinct().sink("firsts")
 pairs.map(lambda pair: pair[1], name="second").sink("numbers")

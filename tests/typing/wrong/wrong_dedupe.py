@@ -2,13 +2,23 @@
 
 from collections.abc import Iterable
 
-from dedupe import Event, first
+from dedupe import Event
 
 import driftline
-from driftline import Flow, ListState, ValueState
+from driftline import Context, Flow, ListState, ValueState
 
 flow = Flow("wrong dedupe")
 events = flow.source("events", of=Event)
+
+# Distinct elements of a stream without a key, with a number as name, and of another type.
+events.distinct()  # error: attr-defined
+events.key_by("id").distinct(name=5)  # error: arg-type
+events.key_by("id").distinct().map(str.upper)  # error: arg-type
+
+
+def first(context: Context, event: Event, seen: ValueState[bool]) -> list[Event]:
+    return [] if seen.get(False) else [event]
+
 
 # A state of another type, of another class, and none.
 events.key_by("id").process(first, ValueState[int]("seen"))  # error: arg-type

@@ -13,9 +13,9 @@ import pytest
 import driftline.engine.reference
 from driftline import FlowTest, run_reference
 from driftline.engine.errors import FlowError
-from driftline.engine.flow.context import Failure
 from driftline.engine.flow.loading import load_flow
-from driftline.engine.flow.users import is_users
+from driftline.engine.operators.context import Failure
+from driftline.engine.operators.users import is_users
 
 HELPER = """
 import json

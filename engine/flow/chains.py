@@ -1,0 +1,80 @@
+"""Operator chains: the steps between two shuffles, joined so that each pushes into the next."""
+
+from __future__ import annotations
+
+from driftline.engine.flow.plan import Plan, Port, functions_follow
+from driftline.engine.keygroups import Owners
+from driftline.engine.operators.ends import Maker, Outbound, Shuffle, SinkStep
+from driftline.engine.operators.operator import KeyedStep, Vertex
+from driftline.engine.operators.steps import Failures, FanOut, Hold, Step
+
+
+class Chains:
+    """All chains of a plan on one node.
+
+    `entries[p]`: the first step of the chain at port p; `outbounds[p, q][n]`: the batches that this
+    chain has for port q on node n.
+    """
+
+    def __init__(self, plan: Plan, owners: Owners, barrier: Hold, keyed: KeyedStep) -> None:
+        self.plan = plan
+        self.barrier = barrier
+        self.keyed = keyed
+        self.failures = Failures(barrier)
+        self.owners = owners
+        self.outbounds = {
+            (before, port.number): [Outbound() for _ in range(owners.nodes)]
+            for port in plan.ports
+            for before in port.feeders
+        }
+        self.entries: list[Step] = [_Chain(self, port).entry() for port in plan.ports]
+
+
+class _Chain:
+    """Joins the steps of one chain.
+
+    A vertex gets one step for each operator whose outputs reach it: the ends of the chain have to
+    know which operator has made an output.
+    """
+
+    def __init__(self, chains: Chains, port: Port) -> None:
+        self.failures = chains.failures
+        self.keyed = chains.keyed
+        self._chains = chains
+        self._flow = chains.plan.flow
+        self._port = port
+        self._steps: dict[tuple[int, str], Step] = {}
+
+    def entry(self) -> Step:
+        """Return the first step of the chain."""
+        vertex = self._port.vertex
+        return vertex.operator.step(vertex, self, Maker(vertex.name, None))
+
+    def after(self, vertex: Vertex, maker: Maker) -> Step:
+        edges = [self._step(after, maker) for after in self._flow.outputs_of(vertex.number)]
+        return edges[0] if len(edges) == 1 else FanOut(edges)
+
+    def sink(self, vertex: Vertex, maker: Maker) -> Step:
+        number = self._flow.sinks.index(vertex)
+        return SinkStep(number, self._chains.barrier, maker, self.failures)
+
+    def functions_follow(self, vertex: Vertex) -> bool:
+        return functions_follow(self._flow, vertex)
+
+    def _step(self, vertex: Vertex, maker: Maker) -> Step:
+        place = vertex.number, maker.name
+        if place not in self._steps:
+            keyed = vertex.key is not None
+            self._steps[place] = (
+                self._shuffle(vertex, maker) if keyed else vertex.operator.step(vertex, self, maker)
+            )
+        return self._steps[place]
+
+    def _shuffle(self, vertex: Vertex, maker: Maker) -> Step:
+        assert vertex.key is not None
+        port = self._chains.plan.port_of(vertex.number)
+        return Shuffle(
+            *(vertex.name, vertex.key, vertex.key_line, self._chains.owners),
+            self._chains.outbounds[self._port.number, port.number],
+            *(self.failures, maker),
+        )

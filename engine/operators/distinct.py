@@ -1,0 +1,32 @@
+"""The keyed operator `distinct`: the first element of each key, in label order."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from driftline.engine.operators.context import Context
+from driftline.engine.operators.operator import KeyedOperator, Vertex
+from driftline.engine.state.managed import ValueState
+
+
+class Distinct(KeyedOperator):
+    """Passes the first element of each key, and drops those after it."""
+
+    kind = "distinct"
+    many = True
+    states = (ValueState[bool]("seen"),)
+
+    def apply(self, context: Context, value: object, seen: ValueState[bool]) -> Sequence[object]:
+        if seen.get(False):
+            return ()
+        seen.set(True)
+        return (value,)
+
+    def plain(
+        self, vertex: Vertex, context: Context, value: object, states: Sequence[object]
+    ) -> list[object]:
+        [seen] = states
+        assert isinstance(seen, ValueState)
+        is_first = seen.get() is None
+        seen.set(True)
+        return [value] if is_first else []

@@ -1,0 +1,143 @@
+"""Stateless operators: map, filter and flat_map."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import compress
+
+from driftline.engine.operators.context import Context
+from driftline.engine.operators.ends import Maker
+from driftline.engine.operators.operator import Chain, Operator, Vertex
+from driftline.engine.operators.steps import (
+    Elements,
+    Failures,
+    Function,
+    Signs,
+    Step,
+    Values,
+    called,
+    children,
+    chosen,
+    iterable,
+)
+from driftline.engine.state.values import copies
+from driftline.engine.wire.label_columns import Labels
+
+
+class Stateless(Operator):
+    """Base of the operators that call a function for each element and keep nothing."""
+
+    takes_function = True
+
+    def calls(self, function: Function) -> Function:
+        """Return what is called for each element; `outputs` takes its results."""
+        return function
+
+    def outputs(
+        self, labels: Labels, values: Values, results: Values, signs: Signs
+    ) -> list[Elements]:
+        """Return the outputs of a batch. `results`: of the function, without failures."""
+        raise NotImplementedError
+
+    def step(self, vertex: Vertex, chain: Chain, maker: Maker) -> Step:
+        if not self.passes_on:
+            maker = Maker(vertex.name, vertex.fields)
+        after, follow = chain.after(vertex, maker), chain.functions_follow(vertex)
+        return StatelessStep(vertex, self, after, chain.failures, follow)
+
+
+class StatelessStep:
+    """Calls a user function for each element of a batch.
+
+    `functions_follow`: whether the next functions see the outputs: then each output is copied for
+    them.
+    """
+
+    def __init__(
+        self,
+        vertex: Vertex,
+        operator: Stateless,
+        after: Step,
+        failures: Failures,
+        functions_follow: bool = False,
+    ) -> None:
+        assert vertex.function is not None
+        self.name = vertex.name
+        self.made_at = vertex.line
+        self.function = operator.calls(vertex.function)
+        self.outputs = operator.outputs
+        self.after = after
+        self.failures = failures
+        self.functions_follow = functions_follow
+
+    def push(self, labels: Labels, values: Values, signs: Signs) -> None:
+        results = called(self.function, self.name, values, self.made_at)
+        good = self.failures.sort_out(labels, results, signs)
+        if good is not None:
+            values = list(compress(values, good))
+            labels, results, signs = chosen((labels, results, signs), good)
+        for out_labels, outputs, out_signs in self.outputs(labels, values, results, signs):
+            if self.functions_follow:
+                outputs = copies(outputs)
+            self.after.push(out_labels, outputs, out_signs)
+
+
+class Map(Stateless):
+    """One output, at the label of its element."""
+
+    kind = "map"
+
+    def outputs(
+        self, labels: Labels, values: Values, results: Values, signs: Signs
+    ) -> list[Elements]:
+        return [(labels, results, signs)] if labels else []
+
+    def plain(
+        self, vertex: Vertex, context: Context, value: object, states: Sequence[object]
+    ) -> list[object]:
+        assert vertex.function is not None
+        return [vertex.function(value)]
+
+
+class Filter(Stateless):
+    """The elements for which the function returns something true."""
+
+    kind = "filter"
+    passes_on = True
+
+    def calls(self, function: Function) -> Function:
+        return lambda value: bool(function(value))
+
+    def outputs(
+        self, labels: Labels, values: Values, results: Values, signs: Signs
+    ) -> list[Elements]:
+        if all(results):
+            return [(labels, values, signs)] if labels else []
+        return [chosen((labels, values, signs), results)] if any(results) else []
+
+    def plain(
+        self, vertex: Vertex, context: Context, value: object, states: Sequence[object]
+    ) -> list[object]:
+        assert vertex.function is not None
+        return [value] if vertex.function(value) else []
+
+
+class FlatMap(Stateless):
+    """Any number of outputs; their labels are that of the element with their number appended."""
+
+    kind = "flat_map"
+    many = True
+
+    def calls(self, function: Function) -> Function:
+        return lambda value: iterable(function(value))
+
+    def outputs(
+        self, labels: Labels, values: Values, results: Values, signs: Signs
+    ) -> list[Elements]:
+        return children(labels, results, signs)  # type: ignore[arg-type]
+
+    def plain(
+        self, vertex: Vertex, context: Context, value: object, states: Sequence[object]
+    ) -> list[object]:
+        assert vertex.function is not None
+        return iterable(vertex.function(value))

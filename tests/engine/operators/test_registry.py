@@ -1,0 +1,77 @@
+"""What holds for each operator: its method, its documentation, and its step against its twin."""
+
+from pathlib import Path
+from random import Random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from driftline.engine.errors import FlowError
+from driftline.engine.flow.chains import Chains
+from driftline.engine.flow.flow import Flow, KeyedStream, Stream
+from driftline.engine.flow.plan import plan
+from driftline.engine.keygroups import Owners
+from driftline.engine.operators.operator import Operator
+from driftline.engine.operators.registry import OPERATORS
+from driftline.engine.operators.speculative import Speculative
+from driftline.engine.reference import run_reference
+from tests.engine.operators.steps import Collected
+
+REFERENCE = Path(__file__).parents[3] / "docs/reference/flow.md"
+
+
+@pytest.mark.parametrize("operator", OPERATORS)
+def test_operator_has_a_method_of_its_kind_and_a_line_in_the_reference(
+    operator: type[Operator],
+) -> None:
+    face = KeyedStream if operator.keyed else Flow if operator.is_source else Stream
+    assert callable(vars(face)[operator.kind])
+    assert f"`{operator.kind}`" in REFERENCE.read_text() or operator.is_source
+
+
+def test_stream_refuses_methods_that_belong_behind_a_key() -> None:
+    stream = Flow("streams").source("in")
+    for operator in OPERATORS:
+        if operator.keyed:
+            with pytest.raises(FlowError, match=f"{operator.kind} after 'in' needs a key"):
+                getattr(stream, operator.kind)
+    for each in (stream, stream.key_by(0)):
+        assert not hasattr(each, "windows")
+
+
+@given(
+    st.lists(st.tuples(st.sampled_from("abc"), st.integers(0, 9)), max_size=12), st.integers(1, 3)
+)
+def test_distinct_passes_the_first_element_of_each_key_in_label_order(
+    records: list[tuple[str, int]], seed: int
+) -> None:
+    """Elements reach the step in any order."""
+    flow = Flow("distinct")
+    flow.source("in", fields=("word", "n")).key_by("word").distinct().sink()
+    wanted: dict[str, tuple[str, int]] = {}
+    for record in records:
+        wanted.setdefault(record[0], record)
+    found = list(run_reference(flow, [records]))
+    assert [item.value for item in found] == list(wanted.values())
+    barrier = Collected()
+    chains = Chains(
+        plan(flow),
+        Owners(1),
+        barrier,
+        lambda vertex, after, failures, maker: Speculative(vertex, after, failures, maker=maker),
+    )
+    order = [*enumerate(records, 1)]
+    Random(seed).shuffle(order)
+    for time, record in order:
+        chains.entries[1].push([(time, 0)], [record], None)
+    assert barrier.net() == [(item.label, item.sink, item.value) for item in found]
+
+
+def test_distinct_keeps_the_fields_of_its_stream() -> None:
+    flow = Flow("fields")
+    stream = flow.source("in", fields=("word", "n")).key_by(0).distinct(name="once")
+    assert (stream.vertex.fields, stream.vertex.name) == (("word", "n"), "once")
+    stream.key_by("n").distinct().sink()
+    found = run_reference(flow, [[("a", 1), ("a", 2), ("b", 1), ("c", 3)]])
+    assert [item.value for item in found] == [("a", 1), ("c", 3)]
