@@ -7,12 +7,17 @@ import re
 from collections.abc import Callable
 
 from driftline.engine.counted import beginning
-from driftline.engine.interrupts import let_through
 
 ERROR_SHOWN = 2000
 """Characters of an exception's text that an error shows."""
 
 _ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
+
+
+def let_through(error: BaseException) -> None:
+    """Raise a KeyboardInterrupt again. Any other exception of user code is a failure of it."""
+    if isinstance(error, KeyboardInterrupt):
+        raise error
 
 
 def raised(error: BaseException) -> str:

@@ -12,7 +12,7 @@ from driftline.engine.flow.code import functions_of
 from driftline.engine.flow.flow import Flow
 from driftline.engine.flow.loading import OF_A_FILE, LoadedAgain, load_flow
 from driftline.engine.flow.plan import plan
-from driftline.engine.interrupts import let_through
+from driftline.engine.raised import let_through
 
 
 def name_of(flow: Flow) -> str:

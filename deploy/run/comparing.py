@@ -17,7 +17,6 @@ from pathlib import Path
 from driftline.deploy.host.forks import guard
 from driftline.engine.counted import beginning
 from driftline.engine.errors import StateMismatch
-from driftline.engine.exits import no_exit
 from driftline.engine.flow.flow import Flow
 from driftline.engine.labels import Label
 from driftline.engine.operators.steps import FAILURES
@@ -43,7 +42,6 @@ def difference(
     guard()
     count = 0
     with ExitStack() as stack:
-        stack.enter_context(no_exit())
         there = {
             sink: _delivered(output, name, stack)
             for sink, name in lines.names.items()

@@ -13,7 +13,6 @@ from driftline.deploy.parties.letters import DeadLetters
 from driftline.deploy.run.inputs.asides import Asides
 from driftline.deploy.run.report import ReferenceReport
 from driftline.engine.errors import StateMismatch, Unavailable
-from driftline.engine.exits import no_exit
 from driftline.engine.flow.flow import Flow
 from driftline.engine.operators.steps import FAILURES
 from driftline.engine.reference import interpret
@@ -54,7 +53,6 @@ def run_reference_to(
     guard()
     counts: Counter[int] = Counter()
     with ExitStack() as stack:
-        stack.enter_context(no_exit())
         letters = stack.enter_context(closing(DeadLetters(f"{output}/{DEAD_LETTERS}")))
         files = {
             sink: stack.enter_context((output / name).open("w", encoding="utf-8"))

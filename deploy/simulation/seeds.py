@@ -14,7 +14,6 @@ from driftline.deploy.simulation.scenarios.scenario import DRAWN_FLOW, Scenario
 from driftline.deploy.simulation.scenarios.scenario import scenario as scenario_of
 from driftline.deploy.simulation.simulation import Outcome, Simulation
 from driftline.engine.errors import FlowError
-from driftline.engine.exits import no_exit
 from driftline.engine.operators.context import parts
 from driftline.engine.operators.steps import FAILURES
 from driftline.engine.reference import run_reference
@@ -45,8 +44,7 @@ def run_one(scenario: Scenario, tell: Callable[[str], None] | None = None) -> Ou
     if tell is not None:
         tell(as_text(simulation.flow))
     try:
-        with no_exit():
-            outcome = simulation.run()
+        outcome = simulation.run()
     except Exception as error:
         where = traceback.extract_tb(error.__traceback__)[-1]
         problem = f"{type(error).__name__}: {error} ({Path(where.filename).name}:{where.lineno})"
@@ -65,8 +63,7 @@ def check_flow(scenario: Scenario, advice: str) -> str:
     for a flow that cannot be loaded, or whose functions fail on every record.
     """
     simulation = Simulation(scenario)
-    with no_exit():
-        items = list(run_reference(simulation.flow, simulation.inputs, dead_letters=True))
+    items = list(run_reference(simulation.flow, simulation.inputs, dead_letters=True))
     failures = [item for item in items if item.sink == FAILURES]
     if not failures:
         return ""

@@ -34,9 +34,9 @@ from types import (
 from typing import TypeVar
 
 from driftline.engine.flow.flow import Flow
-from driftline.engine.interrupts import let_through
 from driftline.engine.operators.operator import Vertex
 from driftline.engine.operators.users import is_of_python, is_users
+from driftline.engine.raised import let_through
 
 T = TypeVar("T")
 

@@ -14,10 +14,9 @@ from types import FunctionType, ModuleType
 from typing import get_type_hints
 
 from driftline.engine.errors import FlowError
-from driftline.engine.exits import EndsProcess, no_exit
 from driftline.engine.flow.flow import Flow
-from driftline.engine.interrupts import let_through
 from driftline.engine.operators.users import as_line, line_of
+from driftline.engine.raised import let_through
 
 OF_A_FILE = "driftline_flow_"
 """Prefix of the names of modules that are loaded from a file, before the name of the file."""
@@ -55,11 +54,6 @@ def load_flow(spec: str) -> Flow:
     only function with the annotation ``-> Flow``. Raises FlowError if there is no such flow, or if
     it cannot run; the text names the line of the user's code, if there is one.
     """
-    with no_exit():
-        return _load_flow(spec)
-
-
-def _load_flow(spec: str) -> Flow:
     where, _, name = spec.partition(":")
     module = _load_module(where)
     if name:
@@ -123,10 +117,9 @@ def _line(error: BaseException) -> str:
 def _said(error: BaseException) -> str:
     """What user code has raised, or that it has called for the end of the process."""
     if isinstance(error, SystemExit):
-        call = str(error) if isinstance(error, EndsProcess) else f"sys.exit({error.code!r})"
         return (
-            f"it ends the process while it is loaded, by {call}: put what a script does under "
-            '`if __name__ == "__main__":`'
+            f"it ends the process while it is loaded, by sys.exit({error.code!r}): put what a "
+            'script does under `if __name__ == "__main__":`'
         )
     return f"{type(error).__name__}: {error}"
 

@@ -11,7 +11,6 @@ from collections.abc import Sequence
 from operator import itemgetter
 
 from driftline.engine.errors import MalformedMessage, PayloadError
-from driftline.engine.interrupts import let_through
 from driftline.engine.keygroups import Owners
 from driftline.engine.labels import Label
 from driftline.engine.operators.context import Failure
@@ -27,7 +26,7 @@ from driftline.engine.operators.steps import (
     called,
     chosen,
 )
-from driftline.engine.raised import text_of
+from driftline.engine.raised import let_through, text_of
 from driftline.engine.wire.codec import (
     ATOMS,
     PLAIN,

@@ -47,7 +47,6 @@ from collections.abc import Container, Iterable, Mapping
 from itertools import chain
 from operator import itemgetter
 
-from driftline.engine.interrupts import let_through
 from driftline.engine.labels import Label
 from driftline.engine.operators.applied import Applied, Arrived
 from driftline.engine.operators.context import Failure
@@ -55,6 +54,7 @@ from driftline.engine.operators.ends import Maker
 from driftline.engine.operators.keyed import Keyed
 from driftline.engine.operators.operator import Vertex
 from driftline.engine.operators.steps import Failures, Signs, Step, Values
+from driftline.engine.raised import let_through
 from driftline.engine.state.managed import MISSING, undo
 from driftline.engine.state.values import exactly, fresh, output
 from driftline.engine.wire.codec import exact, is_a

@@ -18,8 +18,7 @@ from reprlib import Repr
 
 from driftline.engine.counted import beginning
 from driftline.engine.errors import MalformedMessage, PayloadError
-from driftline.engine.interrupts import let_through
-from driftline.engine.raised import shown_by
+from driftline.engine.raised import let_through, shown_by
 from driftline.engine.sources.source import BadRecord
 from driftline.engine.sources.texts.wikitext import clean, sections
 from driftline.engine.wire.codec import pack_rows, unpack_rows

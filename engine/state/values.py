@@ -31,9 +31,8 @@ from itertools import chain
 import msgpack
 
 from driftline.engine.errors import PayloadError
-from driftline.engine.interrupts import let_through
 from driftline.engine.keygroups import canonical
-from driftline.engine.raised import text_of
+from driftline.engine.raised import let_through, text_of
 from driftline.engine.wire.codec import ATOMS, exact, is_a, levels_of, pack, unpack, why_not
 
 _SLOTS: frozenset[type] = frozenset((type(None), int, str, bytes, tuple))

@@ -54,23 +54,6 @@ def test_failed_elements_are_told_of_at_once_seldom_and_at_the_end(
     assert len((letters / "reference.jsonl").read_text().splitlines()) == RECORDS // 2
 
 
-def test_a_function_that_ends_the_process_has_failed(tmp_path: Path) -> None:
-    (tmp_path / "flow.py").write_text(
-        FLOW.replace("1 // (r['n'] % 2)", "__import__('os')._exit(0)")
-    )
-    (tmp_path / "in.jsonl").write_text('{"n": 1}\n')
-    command = [sys.executable, "-m", "driftline", "run", "flow.py", "--reference"]
-    more = ["--input", "in.jsonl", "--output", "out"]
-    done = subprocess.run(
-        command + more, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=LIMIT_S
-    )
-    assert done.returncode == 1
-    assert (
-        "operator 'divide' failed at label [1, 0], key None: EndsProcess: os._exit(0)"
-        in done.stderr
-    )
-
-
 def test_without_dead_letters_the_first_failure_ends_it(source: Path, tmp_path: Path) -> None:
     source.write_text('{"n": 1}\n{"n": 2}\n')
     with pytest.raises(FunctionFailed, match="divide"):

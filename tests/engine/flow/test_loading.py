@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import pytest
@@ -99,8 +98,6 @@ def test_a_flow_goes_before_functions(tmp_path: Path) -> None:
             "leaves",
             r"leaves fails: it ends .* by sys.exit\(3\)",
         ),
-        ("def ends(): import os; os._exit(0)", "ends", r"ends fails: it ends .* by os._exit\(0\)"),
-        ("import os; os._exit(3)", "", r"it ends the process while it is loaded, by os._exit\(3\)"),
         (
             "import sys; sys.exit(0)",
             "",
@@ -115,13 +112,3 @@ def test_what_is_no_flow_is_told_in_words(more: str, name: str, said: str, tmp_p
     where = flow_file(tmp_path, f"\n{more}\n")
     with pytest.raises(FlowError, match=said):
         load_flow(f"{where}:{name}" if name else where)
-
-
-def test_a_copy_of_the_process_may_end_while_a_module_is_loaded(tmp_path: Path) -> None:
-    forks = (
-        "import os\nif (copy := os.fork()) == 0:\n    os._exit(7)\nended = os.waitpid(copy, 0)[1]"
-    )
-    where = flow_file(tmp_path, f"\n{forks}\nassert os.waitstatus_to_exitcode(ended) == 7\n")
-    before = os._exit
-    load_flow(where)
-    assert os._exit is before
