@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from signal import SIGINT
@@ -23,7 +22,6 @@ from driftline.engine.flow.flow import Flow
 from driftline.engine.flow.loading import check_not_loading, flow_of
 from driftline.engine.policy import policy as policy_named
 from driftline.engine.sinks.lines import count_lines
-from driftline.engine.ui.unblocked import unblocked
 from driftline.engine.wire.bundles import Item
 
 
@@ -160,7 +158,7 @@ def run(
 
 
 def _run_in_processes(flow: Flow, config: RunConfig) -> RunSummary:
-    report = run_flow(flow, config, Console(file=unblocked(sys.stderr), stderr=True))
+    report = run_flow(flow, config, Console(stderr=True))
     if report.ended_by is not None:  # all is in good order, but the caller was asked to end
         raise KeyboardInterrupt if report.ended_by is SIGINT else SystemExit(128 + report.ended_by)
     return RunSummary(
