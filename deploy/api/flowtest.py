@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from types import TracebackType
 from typing import Self, overload
 
 from driftline.deploy.api.cluster import Cluster
 from driftline.deploy.api.inputs import check_record
-from driftline.deploy.api.scripted import ScriptedSource
 from driftline.engine.errors import DriftlineError, FlowError
 from driftline.engine.flow.flow import Flow
 from driftline.engine.flow.loading import check_not_loading, flow_of
@@ -16,6 +16,7 @@ from driftline.engine.operators.operator import Vertex
 from driftline.engine.operators.steps import FAILURES
 from driftline.engine.policy import policy as policy_named
 from driftline.engine.sinks import MemoryConsumer
+from driftline.engine.sources import QueueSource
 from driftline.engine.state.managed import ListState, MapState, State, ValueState
 from driftline.engine.state.table import StateTable
 from driftline.engine.wire.bundles import Item
@@ -309,3 +310,25 @@ def _plain(state: State) -> object:
         return list(state)
     assert isinstance(state, MapState)
     return state.copy()
+
+
+class ScriptedSource(QueueSource):
+    """The records that a test has sent to one source. None is forgotten: any may be replayed.
+
+    `now`: returns the time of the last record that the test has sent to any source. An idle source
+    promises, like a live one, that it has no record up to that time.
+    """
+
+    def __init__(self, name: str, now: Callable[[], int]) -> None:
+        super().__init__(name)
+        self._now = now
+
+    def send(self, time: int, record: object) -> None:
+        """Add a record. Precondition: its time is larger than all earlier ones."""
+        self._records.append((time, record))
+
+    def move_to(self, time: int) -> int:
+        return self._now() + 1
+
+    def trim(self, time: int) -> None:
+        """Forget nothing: a test is short."""

@@ -11,7 +11,7 @@ from textwrap import indent
 import pytest
 
 from driftline import FlowError, InputError, RunSummary, run, run_reference
-from driftline.deploy.api.importable import name_of
+from driftline.deploy.api.importable import as_others_import
 from driftline.engine.errors import FunctionFailed, StateMismatch, Unavailable
 from driftline.engine.flow.loading import load_flow
 from tests.deploy.api import flows
@@ -98,10 +98,11 @@ def test_errors_of_processes_are_those_of_the_reference(tmp_path: Path) -> None:
 
 
 def test_a_flow_has_a_name_only_where_others_can_import_it(tmp_path: Path) -> None:
-    assert name_of(flows.FAILING).endswith(":FAILING")
-    assert name_of(load_flow(str(script(tmp_path, "")))) == f"{tmp_path / 'orders.py'}:flow"
-    assert name_of(running_totals()) == ""
-    assert name_of(failing()) == ""
+    assert as_others_import(flows.FAILING)[0].endswith(":FAILING")
+    loaded = load_flow(str(script(tmp_path, "")))
+    assert as_others_import(loaded)[0] == f"{tmp_path / 'orders.py'}:flow"
+    for flow in (running_totals(), failing()):
+        assert as_others_import(flow) == ("", flow)
 
 
 def test_a_flow_that_the_script_has_made_anew_with_other_values_runs_in_its_process(
@@ -126,7 +127,7 @@ def test_a_flow_that_the_script_has_made_anew_with_other_values_runs_in_its_proc
 
 
 @pytest.mark.parametrize(
-    ("bound", "processes"), [("sum_to", True), ("Odd()", False), ("[1, 2]", True)]
+    ("bound", "processes"), [("sum_to", True), ("Odd()", True), ("[1, 2]", True)]
 )
 def test_functions_may_close_over_themselves_and_over_anything(
     bound: str, processes: bool, tmp_path: Path
