@@ -63,8 +63,8 @@ from driftline.barrier.barrier import ADVICE, Barrier
 from driftline.barrier.pending import Pending
 from driftline.engine.errors import NotDeterministic, StateMismatch
 from driftline.engine.labels import INFINITY
-from driftline.engine.moments import time_in_words
 from driftline.engine.operators.steps import Signs, Values, by_time
+from driftline.engine.texts import time_in_words
 from driftline.engine.wire.bundles import from_blob, running_checksum, to_blob
 from driftline.engine.wire.codec import exact
 from driftline.engine.wire.label_columns import Labels

@@ -19,10 +19,10 @@ from driftline.bench.options import Corpus, corpus_options
 from driftline.deploy.host.signals import Signals
 from driftline.engine.errors import Unavailable
 from driftline.engine.policy import POLICIES
+from driftline.engine.texts import complain
 from driftline.engine.ui.consoles import wide_console
 from driftline.engine.ui.options import FiniteRange, json_option, plot_option, refuse_options
 from driftline.engine.ui.results import write_json
-from driftline.engine.visible import complain
 
 KILLED = ("node", "all")
 """What can be killed, in the order of the rows."""

@@ -11,8 +11,8 @@ from collections.abc import Sequence
 
 from driftline.coordinator.registry import SnapshotRecord
 from driftline.engine.events import about, log
-from driftline.engine.histogram import Histogram
-from driftline.engine.moments import time_in_words
+from driftline.engine.meters import Histogram
+from driftline.engine.texts import time_in_words
 
 
 class Chronicle:

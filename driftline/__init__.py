@@ -148,7 +148,7 @@ def _status() -> object:
     """Run the command line. Returns the exit status, if it is a number."""
     from driftline.engine.errors import DriftlineError
     from driftline.engine.ui.results import sentence_of
-    from driftline.engine.visible import complain
+    from driftline.engine.texts import complain
 
     try:
         return _group().main(standalone_mode=False)
@@ -219,7 +219,7 @@ def _group() -> click.Group:
         ) -> tuple[str | None, click.Command | None, list[str]]:
             name = args[0]
             if name not in COMMANDS and not name.startswith("-"):
-                from driftline.engine.ui.near import did_you_mean
+                from driftline.engine.texts import did_you_mean
 
                 ctx.fail(f"No such command {name!r}{did_you_mean(name, COMMANDS)}.")
             return super().resolve_command(ctx, args)

@@ -14,7 +14,7 @@ section V: "order is maintained by t(x)").
 Two different elements never share a label on the same edge. Times lie in [0, INFINITY).
 
 A time is the number of a record in its file, or, for records that come while a flow runs, the time
-of a clock in microseconds; `engine.moments` says it to people.
+of a clock in microseconds; `engine.texts` says it to people.
 """
 
 Label = tuple[int, ...]

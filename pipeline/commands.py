@@ -18,6 +18,7 @@ from driftline.engine.labels import INFINITY
 from driftline.engine.snapshots.savepoint import open_savepoint
 from driftline.engine.sources.inputs import open_files, open_given_files
 from driftline.engine.sources.record import Shape
+from driftline.engine.texts import complain
 from driftline.engine.ui.consoles import tell, wide_console
 from driftline.engine.ui.options import (
     FiniteRange,
@@ -31,7 +32,6 @@ from driftline.engine.ui.options import (
     writable,
 )
 from driftline.engine.ui.results import write_json
-from driftline.engine.visible import complain
 from driftline.pipeline import PARTITIONS
 from driftline.pipeline.found import shares_of
 

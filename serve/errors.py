@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from driftline.engine.errors import DriftlineError
-from driftline.engine.moments import time_in_words
+from driftline.engine.texts import time_in_words
 
 
 class NoLongerRetained(DriftlineError):

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from driftline.bench.experiments.report import Row, Spread
 from driftline.bench.systems.cases import Case
-from driftline.engine.counted import counted
+from driftline.engine.texts import counted
 from driftline.engine.ui.pictures import (
     INK,
     colour_of_policy,

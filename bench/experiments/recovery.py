@@ -41,9 +41,9 @@ from driftline.bench.measuring.corpus import Documents, expected_outputs
 from driftline.bench.measuring.loops import open_loop, steady_schedule
 from driftline.bench.measuring.meter import Arrival, Meter
 from driftline.bench.systems.engine import Engine
-from driftline.engine.counted import counted
 from driftline.engine.errors import Unavailable
 from driftline.engine.events import FIELDS, log
+from driftline.engine.texts import counted
 from driftline.engine.ui.pictures import (
     INK,
     colours_of,

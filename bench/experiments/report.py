@@ -21,7 +21,7 @@ from typing import Any, Generic, Protocol, TypeVar
 from rich.table import Table
 from rich.text import Text
 
-from driftline.engine.counted import counted
+from driftline.engine.texts import counted
 from driftline.engine.ui.consoles import new_table
 
 C_co = TypeVar("C_co", covariant=True)

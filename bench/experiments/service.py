@@ -29,7 +29,7 @@ from driftline.bench.measuring.meter import percentiles
 from driftline.bench.measuring.served import drive, fill
 from driftline.bench.systems.peers import PEERS, measure_peer
 from driftline.bench.systems.service import ServedIndex
-from driftline.engine.counted import counted
+from driftline.engine.texts import counted
 from driftline.engine.ui.consoles import new_table, should_be_zero
 from driftline.engine.ui.pictures import (
     COLOURS,

@@ -45,7 +45,7 @@ from driftline.deploy.run.directories.leftovers import socket_folder
 from driftline.engine.errors import Disconnected, DriftlineError, InUse, StateMismatch, Unavailable
 from driftline.engine.events import Trouble, about, log
 from driftline.engine.wire.addresses import host_of, parse
-from driftline.engine.wire.senders import AGENT
+from driftline.engine.wire.kinds import AGENT
 
 ANY_PORT = 1
 """Stands for the ports of all processes: each has a free one of its own."""

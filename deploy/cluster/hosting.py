@@ -27,8 +27,8 @@ from driftline.deploy.parties.watch import Watch
 from driftline.engine.errors import DriftlineError, Unavailable
 from driftline.engine.events import about, log
 from driftline.engine.keygroups import Layout
+from driftline.engine.wire.kinds import AGENT, CONSUMER, WATCH
 from driftline.engine.wire.party import Job
-from driftline.engine.wire.senders import AGENT, CONSUMER, WATCH
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,8 +16,8 @@ from driftline.deploy.cluster.submissions import going_on
 from driftline.deploy.cluster.tree import Tree
 from driftline.deploy.host.guarding.listening import collide
 from driftline.deploy.run.inputs.reach import check_form, check_open
-from driftline.engine.counted import counted
 from driftline.engine.errors import FlowError, InUse, Unavailable
+from driftline.engine.texts import counted
 
 Taken = Mapping[str, Counter[str]]
 """Flow -> how many slots of each agent it takes."""

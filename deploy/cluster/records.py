@@ -20,7 +20,7 @@ from driftline.deploy.host.limits import LIMITS, Limits
 from driftline.engine.errors import StateMismatch
 from driftline.engine.keygroups import Layout, names_of
 from driftline.engine.policy import POLICIES
-from driftline.engine.snapshots.beginning import NOTHING, Beginning
+from driftline.engine.snapshots.fitting import NOTHING, Beginning
 
 
 class Role(StrEnum):

@@ -24,10 +24,10 @@ from driftline.deploy.cluster.submissions import (
     submission_of,
 )
 from driftline.deploy.cluster.tree import Conflict, Tree
-from driftline.engine.counted import counted
 from driftline.engine.errors import FlowError, StateMismatch, Unavailable
 from driftline.engine.events import about, log
 from driftline.engine.policy import POLICIES, Policy
+from driftline.engine.texts import counted
 
 
 def rescale(tree: Tree, name: str, nodes: int) -> Submission:

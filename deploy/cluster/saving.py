@@ -41,6 +41,7 @@ from driftline.engine.snapshots.savepoint import (
     write_table,
 )
 from driftline.engine.state.table import StateTable
+from driftline.engine.wire.kinds import FRONT, MASTER, WATCH
 from driftline.engine.wire.messages import (
     AskParts,
     AskUsed,
@@ -50,7 +51,6 @@ from driftline.engine.wire.messages import (
     Slice,
     UsedBelow,
 )
-from driftline.engine.wire.senders import FRONT, MASTER, WATCH
 
 ANSWER_S = 10.0
 """How long nothing may come."""

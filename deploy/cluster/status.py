@@ -27,13 +27,13 @@ from driftline.deploy.cluster.tree import Tree
 from driftline.deploy.host.loop.runtime import Runtime
 from driftline.deploy.host.sockets.transport import LOCAL, Network
 from driftline.deploy.parties.watch import Watch
-from driftline.engine.counted import counted, size_in_words
 from driftline.engine.errors import StateMismatch
 from driftline.engine.keygroups import Layout, names_of, owned_by
 from driftline.engine.labels import INFINITY
 from driftline.engine.policy import POLICIES, Output
+from driftline.engine.texts import counted, size_in_words
+from driftline.engine.wire.kinds import FRONT, MASTER, NODE, WATCH
 from driftline.engine.wire.messages import Report
-from driftline.engine.wire.senders import FRONT, MASTER, NODE, WATCH
 
 ANSWER_S = 2.0
 """How long masters, nodes and fronts may take to answer."""

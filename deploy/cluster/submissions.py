@@ -29,7 +29,7 @@ from driftline.deploy.cluster.tree import (
 )
 from driftline.engine.errors import StateMismatch, Unavailable
 from driftline.engine.events import about, log
-from driftline.engine.ui.near import did_you_mean
+from driftline.engine.texts import did_you_mean
 
 TRIES = 20
 """How often a write is tried: a master may write at the same moment, once for each snapshot."""

@@ -55,8 +55,7 @@ from driftline.engine.flow.flow import Flow
 from driftline.engine.flow.outline import outline
 from driftline.engine.flow.plan import plan
 from driftline.engine.policy import Policy, SnapshotCut
-from driftline.engine.snapshots.beginning import FIRST, NOTHING, Beginning
-from driftline.engine.snapshots.fitting import Fitted
+from driftline.engine.snapshots.fitting import FIRST, NOTHING, Beginning, Fitted
 from driftline.engine.sources.files.files import GENERATED
 from driftline.engine.sources.inputs import inputs_by_source
 

@@ -27,11 +27,10 @@ from driftline.deploy.cluster.submissions import (
 from driftline.deploy.cluster.submissions import remove as remove_flow
 from driftline.deploy.cluster.tree import Tree
 from driftline.deploy.commands.places import Place, in_cluster
-from driftline.engine.counted import counted
 from driftline.engine.errors import StateMismatch, Unavailable
+from driftline.engine.texts import complain, counted
 from driftline.engine.ui.options import FiniteRange, json_option
 from driftline.engine.ui.results import write_json
-from driftline.engine.visible import complain
 
 LOOK_EVERY_S = 0.2
 

@@ -8,7 +8,7 @@ import click
 
 from driftline.deploy.keys.key import AUTHORISED, SUFFIX
 from driftline.deploy.keys.keyset import add_keys
-from driftline.engine.counted import counted
+from driftline.engine.texts import counted
 from driftline.engine.ui.options import json_option
 from driftline.engine.ui.results import write_json
 

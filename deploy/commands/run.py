@@ -25,7 +25,6 @@ from driftline.deploy.run.inputs.receivers import identity_of
 from driftline.deploy.run.reference import run_reference_to
 from driftline.deploy.run.report import tell_if_all_set_aside
 from driftline.deploy.run.run import run_flow
-from driftline.engine.counted import counted
 from driftline.engine.events import about, log
 from driftline.engine.flow.loading import load_flow
 from driftline.engine.policy import ORDERINGS, POLICIES, policy
@@ -34,6 +33,7 @@ from driftline.engine.snapshots.fitting import Choice
 from driftline.engine.snapshots.savepoint import open_savepoint
 from driftline.engine.sources.inputs import open_given_files, open_inputs
 from driftline.engine.sources.record import Shape
+from driftline.engine.texts import counted
 from driftline.engine.ui.consoles import as_words
 from driftline.engine.ui.options import (
     SHAPE,

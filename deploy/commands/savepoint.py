@@ -19,10 +19,9 @@ from driftline.deploy.host.sockets.transport import Network
 from driftline.deploy.run.directories.leftovers import short_folder
 from driftline.deploy.run.ending import How
 from driftline.deploy.run.savepoints import save_run
-from driftline.engine.counted import counted
 from driftline.engine.flow.loading import load_flow
-from driftline.engine.moments import time_in_words
 from driftline.engine.snapshots.savepoint import Savepoint
+from driftline.engine.texts import counted, time_in_words
 from driftline.engine.ui.options import json_option, refuse_options
 from driftline.engine.ui.results import write_json
 

@@ -24,7 +24,7 @@ from pathlib import Path
 import click
 from click.core import ParameterSource
 
-from driftline.engine.ui.near import did_you_mean
+from driftline.engine.texts import did_you_mean
 
 FILE = "driftline.toml"
 

@@ -17,8 +17,9 @@ from driftline.deploy.host.limits import Limits
 from driftline.deploy.parties.window import WINDOW
 from driftline.engine.flow.loading import load_flow
 from driftline.engine.policy import ORDERINGS, POLICIES, policy
-from driftline.engine.snapshots.beginning import NOTHING, Beginning
+from driftline.engine.snapshots.fitting import NOTHING, Beginning
 from driftline.engine.sources.record import Shape
+from driftline.engine.texts import complain
 from driftline.engine.ui.options import (
     flow_argument,
     inputs_option,
@@ -28,7 +29,6 @@ from driftline.engine.ui.options import (
     renamings,
 )
 from driftline.engine.ui.results import write_json
-from driftline.engine.visible import complain
 
 Submitting = Callable[..., None]
 

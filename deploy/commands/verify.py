@@ -13,11 +13,10 @@ from driftline.deploy.cluster.verifying import compare_flow, verify_flow
 from driftline.deploy.commands.places import Place, perhaps_in_cluster
 from driftline.deploy.run.directories.leftovers import short_folder
 from driftline.deploy.run.verify import LookBeside, Verdict, verify_run
-from driftline.engine.counted import counted
 from driftline.engine.errors import DriftlineError, InUse
+from driftline.engine.texts import counted, visible_lines
 from driftline.engine.ui.options import json_option, refuse_options
 from driftline.engine.ui.results import sentence_of, write_json
-from driftline.engine.visible import visible_lines
 
 GOES_ON = 3
 """The exit status for a run that is going on: neither right nor wrong is known."""

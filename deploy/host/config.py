@@ -12,10 +12,10 @@ from driftline.deploy.host.limits import LIMITS, Limits
 from driftline.deploy.host.sockets.transport import LOCAL, Network, Transport
 from driftline.deploy.parties.window import WINDOW
 from driftline.deploy.work.pace import CARELESS
-from driftline.engine.snapshots.beginning import NOTHING, Beginning
+from driftline.engine.snapshots.fitting import NOTHING, Beginning
 from driftline.engine.sources.record import Shape
+from driftline.engine.wire.kinds import WATCH
 from driftline.engine.wire.marks import Mark
-from driftline.engine.wire.senders import WATCH
 
 SESSION_S = 1.5
 """Default of the silence, in seconds, after which the next master leads."""

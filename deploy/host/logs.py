@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 from driftline.engine.durable import write_at
 from driftline.engine.errors import Unavailable
 from driftline.engine.events import FIELDS, about, log
-from driftline.engine.visible import visible_json, visible_lines
+from driftline.engine.texts import visible_json, visible_lines
 
 if TYPE_CHECKING:  # a child has none, and a recovery would wait for the import
     from rich.console import Console

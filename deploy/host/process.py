@@ -43,7 +43,7 @@ from driftline.engine.keygroups import owned_by
 from driftline.engine.policy import Policy, policy
 from driftline.engine.sinks.jsonl import JsonLinesConsumer
 from driftline.engine.sinks.lines import DEAD_LETTERS
-from driftline.engine.snapshots.beginning import begin_with
+from driftline.engine.snapshots.fitting import begin_with
 from driftline.engine.snapshots.store import LmdbStore, PartStore
 
 NOTE_BYTES = 2048

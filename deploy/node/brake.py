@@ -33,7 +33,7 @@ from __future__ import annotations
 from math import inf
 
 from driftline.engine.events import about, log
-from driftline.engine.stopwatch import Stopwatch
+from driftline.engine.meters import Stopwatch
 
 WAITING_BYTES = 1 << 25
 """Bytes that may wait for the consumer, or for a snapshot, before the node stops."""

@@ -9,8 +9,8 @@ written in order.
 from __future__ import annotations
 
 from driftline.deploy.work.assembly import Assembly, Post
-from driftline.engine.moments import time_in_words
 from driftline.engine.snapshots.jobs import Capture, StoreSnapshot
+from driftline.engine.texts import time_in_words
 from driftline.engine.wire.messages import Prepared, PrepareFailed
 from driftline.engine.wire.party import Job
 

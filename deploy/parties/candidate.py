@@ -21,8 +21,8 @@ from driftline.coordinator.writing import AGAIN_S
 from driftline.deploy.parties.master import Master
 from driftline.engine.errors import DriftlineError, StateMismatch, Unavailable
 from driftline.engine.events import about, log
+from driftline.engine.wire.kinds import MASTER, Voice
 from driftline.engine.wire.party import Job, Party
-from driftline.engine.wire.senders import MASTER, Voice
 
 
 @dataclass(frozen=True, slots=True)

@@ -39,12 +39,13 @@ from driftline.engine.errors import DriftlineError, InputError
 from driftline.engine.flow.plan import Plan
 from driftline.engine.keygroups import names_of, owner, root_group
 from driftline.engine.labels import INFINITY, Label
+from driftline.engine.meters import Stopwatch
 from driftline.engine.policy import BY_TIME, Output, Policy
 from driftline.engine.sources import BadRecord, CachedSource, LiveSource, Source
 from driftline.engine.sources.cached import KEPT_BYTES, PackedRecord, packed
 from driftline.engine.sources.source import time_of
-from driftline.engine.stopwatch import Stopwatch
 from driftline.engine.wire.codec import joined_rows
+from driftline.engine.wire.kinds import MASTER
 from driftline.engine.wire.label_columns import encode_labels
 from driftline.engine.wire.messages import (
     AskDrain,
@@ -69,7 +70,6 @@ from driftline.engine.wire.messages import (
     Start,
     Stop,
 )
-from driftline.engine.wire.senders import MASTER
 
 BATCH = 24
 """Records that one turn takes at most; with more, the other nodes would wait."""

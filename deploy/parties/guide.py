@@ -18,9 +18,9 @@ from math import inf
 from typing import ClassVar
 
 from driftline.engine.errors import Unavailable
+from driftline.engine.wire.kinds import AGENT
 from driftline.engine.wire.messages import AskDrain, Hello, MasterAt, Message
 from driftline.engine.wire.party import Job, Party
-from driftline.engine.wire.senders import AGENT
 
 TELL_EVERY_S = 1.0
 

@@ -49,8 +49,8 @@ from driftline.engine.errors import DriftlineError, MalformedMessage, PayloadErr
 from driftline.engine.sources.logs.inputlog import PRODUCER_BYTES_MAX
 from driftline.engine.sources.logs.received import Receipt, ReceivedSource
 from driftline.engine.wire.codec import pack, unpack, unpack_foreign
+from driftline.engine.wire.kinds import Voice
 from driftline.engine.wire.limits import RECORD_BYTES_MAX
-from driftline.engine.wire.senders import Voice
 
 MAGIC = 0xD72
 

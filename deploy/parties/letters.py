@@ -10,13 +10,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from driftline.deploy.parties.seldom import Seldom
-from driftline.engine.counted import counted
 from driftline.engine.events import TOLD_EVERY_S, Field, about, log
-from driftline.engine.moments import time_in_words
 from driftline.engine.operators.context import parts
 from driftline.engine.operators.users import is_of_driftline
 from driftline.engine.sources import BadRecord
-from driftline.engine.visible import visible
+from driftline.engine.texts import counted, time_in_words, visible
 from driftline.engine.wire.bundles import Item
 
 

@@ -20,8 +20,9 @@ from driftline.deploy.work.tracking import token
 from driftline.engine.errors import MalformedMessage
 from driftline.engine.flow.plan import Plan
 from driftline.engine.labels import INFINITY
-from driftline.engine.moments import time_in_words
 from driftline.engine.policy import Policy, SnapshotCut
+from driftline.engine.texts import time_in_words
+from driftline.engine.wire.kinds import NODE
 from driftline.engine.wire.messages import (
     Acknowledge,
     Alive,
@@ -48,7 +49,6 @@ from driftline.engine.wire.messages import (
     Unloadable,
 )
 from driftline.engine.wire.party import Job, Party
-from driftline.engine.wire.senders import NODE
 
 STALLED_AFTER_S = 10.0
 """How long the oldest work may stay unfinished, while no node works, before it counts as lost."""

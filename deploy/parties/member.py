@@ -10,6 +10,7 @@ work, and says `Goodbye` instead of `Hello` until its process ends.
 from __future__ import annotations
 
 from driftline.engine.errors import MalformedMessage
+from driftline.engine.wire.kinds import MASTER
 from driftline.engine.wire.messages import (
     Alive,
     AskReport,
@@ -25,7 +26,6 @@ from driftline.engine.wire.messages import (
     encode,
 )
 from driftline.engine.wire.party import Party
-from driftline.engine.wire.senders import MASTER
 
 HELLO_EVERY_S = 0.2
 

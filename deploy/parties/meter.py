@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import deque
 from math import ceil
 
-from driftline.engine.histogram import Histogram
+from driftline.engine.meters import Histogram
 
 RECENT_S = 5.0
 """Latencies of records that were delivered within the last seconds count."""

@@ -13,9 +13,9 @@ from logging import INFO
 from math import inf
 
 from driftline.deploy.parties.seldom import Seldom
-from driftline.engine.counted import counted
 from driftline.engine.events import about, log
 from driftline.engine.sources.logs.received import ReceivedSource
+from driftline.engine.texts import counted
 
 GONE_S = 1.0
 """Seconds without a connection before that is told: a producer may connect again at once."""

@@ -7,7 +7,7 @@ lines, two for a replay, and one every few seconds in a long one.
 from __future__ import annotations
 
 from driftline.engine.events import about, log
-from driftline.engine.moments import time_in_words
+from driftline.engine.texts import time_in_words
 
 TOLD_EVERY_S = 5.0
 """How often a long replay is told, in seconds."""

@@ -11,9 +11,9 @@ from collections.abc import Sequence
 from math import inf
 
 from driftline.coordinator.phases import Phase
+from driftline.engine.wire.kinds import MASTER, NODE, WATCH
 from driftline.engine.wire.messages import Alive, AskReport, MasterAt, Message, Report, Resize
 from driftline.engine.wire.party import Party
-from driftline.engine.wire.senders import MASTER, NODE, WATCH
 
 ASK_EVERY_S = 1.0
 """Seconds between two questions to each."""

@@ -15,7 +15,6 @@ from operator import index
 from pathlib import Path
 
 from driftline.deploy.host.forks import guard
-from driftline.engine.counted import beginning
 from driftline.engine.errors import StateMismatch
 from driftline.engine.flow.flow import Flow
 from driftline.engine.labels import Label
@@ -23,7 +22,7 @@ from driftline.engine.operators.steps import FAILURES
 from driftline.engine.reference import interpret
 from driftline.engine.sinks.lines import Lines
 from driftline.engine.sources import BadRecord, Source, strict
-from driftline.engine.visible import visible
+from driftline.engine.texts import beginning, visible
 
 SHOWN = 200
 """Characters of a line that are shown."""

@@ -23,7 +23,7 @@ from driftline.deploy.run.ending import asked_to_end
 from driftline.deploy.run.progress import RunProgress
 from driftline.engine.errors import Unavailable
 from driftline.engine.events import about, log
-from driftline.engine.ui.progress import ProgressView
+from driftline.engine.ui.consoles import ProgressView
 from driftline.engine.wire.messages import Stop
 
 END_S = 5.0

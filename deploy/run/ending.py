@@ -19,12 +19,10 @@ from driftline.coordinator.draining import IN_GOOD_ORDER
 from driftline.coordinator.registry import ClusterState, FileRegistry, RunOutcome, SnapshotRecord
 from driftline.deploy.run.directories.survey import OUTPUT, DirectoryReport, Problem
 from driftline.deploy.run.inputs.receivers import LOGGED
-from driftline.engine.counted import counted
-from driftline.engine.errors import DriftlineError
-from driftline.engine.mending import IF_CODE
-from driftline.engine.moments import time_in_words
+from driftline.engine.errors import IF_CODE, DriftlineError
 from driftline.engine.policy import BY_TIME, POLICIES, Output, Policy, SnapshotCut
 from driftline.engine.sinks.lines import DEAD_LETTERS, count_bad_records
+from driftline.engine.texts import counted, time_in_words
 
 
 class How(StrEnum):

@@ -18,10 +18,10 @@ from driftline.deploy.parties.meter import percentile
 from driftline.deploy.parties.watch import Watch
 from driftline.deploy.run.inputs.asides import Asides
 from driftline.deploy.run.inputs.tallies import InputFigures, Tally
-from driftline.engine.counted import counted
 from driftline.engine.events import Field, Fields, about, log
 from driftline.engine.sinks.jsonl import delivered_to
-from driftline.engine.ui.progress import ProgressView
+from driftline.engine.texts import counted
+from driftline.engine.ui.consoles import ProgressView
 
 RATE_OVER_S = 5.0
 """Seconds over which the rate is taken."""

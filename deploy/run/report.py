@@ -7,8 +7,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from signal import Signals as Signal
 
-from driftline.engine.counted import counted
 from driftline.engine.events import about, log
+from driftline.engine.texts import counted
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,12 +10,11 @@ from pathlib import Path
 
 from driftline.coordinator.registry import ClusterState
 from driftline.deploy.run.ending import How, how_ended
-from driftline.engine.counted import counted
 from driftline.engine.events import about, log
-from driftline.engine.moments import time_in_words
 from driftline.engine.policy import Policy
 from driftline.engine.sources import LiveSource, Source
 from driftline.engine.sources.logs.received import ReceivedSource
+from driftline.engine.texts import counted, time_in_words
 
 _HOW = {
     How.ASKED: "the call before was asked to end, and ended in good order",

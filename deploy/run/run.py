@@ -43,6 +43,7 @@ from driftline.deploy.run.report import RunReport, tell_if_all_set_aside
 from driftline.deploy.run.resuming import Resuming, last_sign
 from driftline.deploy.run.savepoints import restore_run
 from driftline.engine.errors import (
+    OF_RECORDS,
     DriftlineError,
     FunctionFailed,
     InputError,
@@ -53,7 +54,6 @@ from driftline.engine.flow.code import code_of
 from driftline.engine.flow.flow import Flow
 from driftline.engine.flow.outline import outline
 from driftline.engine.flow.plan import Plan, plan
-from driftline.engine.mending import OF_RECORDS
 from driftline.engine.policy import Output
 from driftline.engine.sinks.jsonl import last_time_in
 from driftline.engine.sinks.lines import DEAD_LETTERS

@@ -25,16 +25,13 @@ from driftline.deploy.run.ending import How, how_ended
 from driftline.deploy.run.inputs.receivers import PIPED, RECEIVED
 from driftline.deploy.run.inputs.tallies import NUMBERED
 from driftline.deploy.run.inputs.used_files import MAY_GROW, UsedFile, read_used
-from driftline.engine.counted import counted
 from driftline.engine.errors import StateMismatch, Unavailable
 from driftline.engine.events import about, log
 from driftline.engine.flow.flow import Flow
 from driftline.engine.flow.plan import plan
 from driftline.engine.keygroups import GroupCache, owned_by
-from driftline.engine.moments import time_in_words
 from driftline.engine.policy import POLICIES, Policy, SnapshotCut
-from driftline.engine.snapshots.beginning import FIRST, begin_with
-from driftline.engine.snapshots.fitting import Fitted, fit
+from driftline.engine.snapshots.fitting import FIRST, Fitted, begin_with, fit
 from driftline.engine.snapshots.merging import restore
 from driftline.engine.snapshots.reading import read_store
 from driftline.engine.snapshots.savepoint import (
@@ -51,6 +48,7 @@ from driftline.engine.sources.logs.logged import INPUT_LOG
 from driftline.engine.sources.source import time_of
 from driftline.engine.sources.used import CheckedSource, StoreUsed, Used
 from driftline.engine.state.table import StateTable
+from driftline.engine.texts import counted, time_in_words
 from driftline.engine.wire.marks import Mark
 
 

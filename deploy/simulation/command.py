@@ -18,6 +18,7 @@ from driftline.deploy.simulation.seeds import check_flow, run_one, run_seeds
 from driftline.engine.errors import FlowError, InputError, Unavailable
 from driftline.engine.policy import POLICIES
 from driftline.engine.sources.record import Shape
+from driftline.engine.texts import complain
 from driftline.engine.ui.consoles import bars
 from driftline.engine.ui.options import (
     SHAPE,
@@ -27,7 +28,6 @@ from driftline.engine.ui.options import (
     refuse_options,
 )
 from driftline.engine.ui.results import write_json
-from driftline.engine.visible import complain
 
 SEEDS_AT_ONCE = 20
 """Seeds that a process takes at a time."""

@@ -20,9 +20,9 @@ from driftline.deploy.simulation.scenarios.scenario import MASTERS
 from driftline.deploy.simulation.world.disks import MasterDisk
 from driftline.deploy.simulation.world.world import Host, World
 from driftline.deploy.simulation.world.zookeeper import Client, ZooKeeper
+from driftline.engine.wire.kinds import AGENT, MASTER
 from driftline.engine.wire.messages import MasterAt, encode
 from driftline.engine.wire.party import Party
-from driftline.engine.wire.senders import AGENT, MASTER
 
 TELL_EVERY_S = 0.2
 """How often members are told where the master is."""

@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.table import Table
 
 from driftline.deploy.simulation.simulation import Outcome
-from driftline.engine.visible import visible_lines
+from driftline.engine.texts import visible_lines
 
 FAULTS = (
     "crash",

@@ -16,8 +16,8 @@ from driftline.deploy.simulation.masters import Masters, master_of
 from driftline.deploy.simulation.scenarios.resized import Resized
 from driftline.deploy.simulation.world.disks import MasterDisk
 from driftline.deploy.simulation.world.world import Host, World
+from driftline.engine.wire.kinds import AGENT
 from driftline.engine.wire.messages import Resize, encode
-from driftline.engine.wire.senders import AGENT
 
 LOOK_EVERY_S = 0.02
 

@@ -17,7 +17,7 @@ from driftline.deploy.parties.silences import Running, Silences
 from driftline.deploy.parties.watch import Watch
 from driftline.deploy.simulation.scenarios.hanging import Hang
 from driftline.deploy.simulation.world.world import World
-from driftline.engine.wire.senders import MASTER, NODE
+from driftline.engine.wire.kinds import MASTER, NODE
 
 LOOK_EVERY_S = 0.25
 

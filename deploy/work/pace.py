@@ -15,10 +15,9 @@ from collections.abc import Callable
 
 from driftline.deploy.work.blocks import Batch
 from driftline.engine.flow.plan import Plan, functions_of
-from driftline.engine.moments import label_in_words
 from driftline.engine.operators.context import shown
 from driftline.engine.operators.operator import Vertex
-from driftline.engine.raised import let_through
+from driftline.engine.texts import label_in_words, let_through
 from driftline.engine.wire.label_columns import times
 
 TURN_S = 0.1

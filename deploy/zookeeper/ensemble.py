@@ -22,9 +22,9 @@ from types import TracebackType
 from typing import Self
 
 from driftline.deploy.zookeeper.server import Member, Server, command_line
-from driftline.engine.counted import counted
 from driftline.engine.errors import StateMismatch, Unavailable
 from driftline.engine.locks import Lock
+from driftline.engine.texts import counted
 
 READY_S = 60.0
 """How long servers may take until they serve, in seconds."""

@@ -36,7 +36,7 @@ from typing import TypeVar
 from driftline.engine.flow.flow import Flow
 from driftline.engine.operators.operator import Vertex
 from driftline.engine.operators.users import is_of_python, is_users
-from driftline.engine.raised import let_through
+from driftline.engine.texts import let_through
 
 T = TypeVar("T")
 

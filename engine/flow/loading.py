@@ -16,7 +16,7 @@ from typing import get_type_hints
 from driftline.engine.errors import FlowError
 from driftline.engine.flow.flow import Flow
 from driftline.engine.operators.users import as_line, line_of
-from driftline.engine.raised import let_through
+from driftline.engine.texts import let_through
 
 OF_A_FILE = "driftline_flow_"
 """Prefix of the names of modules that are loaded from a file, before the name of the file."""

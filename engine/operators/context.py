@@ -5,13 +5,18 @@ import reprlib
 from dataclasses import dataclass, field
 from typing import Any
 
-from driftline.engine.counted import beginning
 from driftline.engine.errors import MalformedMessage, PayloadError
 from driftline.engine.labels import Label
-from driftline.engine.moments import label_in_words
 from driftline.engine.operators.users import line_of
-from driftline.engine.raised import let_through, raised, shown_by, stable
-from driftline.engine.visible import visible
+from driftline.engine.texts import (
+    beginning,
+    label_in_words,
+    let_through,
+    raised,
+    shown_by,
+    stable,
+    visible,
+)
 from driftline.engine.wire.codec import is_deeper, pack, pack_payload, unpack, why_not
 from driftline.engine.wire.limits import RECORD_BYTES_MAX
 

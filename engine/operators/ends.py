@@ -26,7 +26,7 @@ from driftline.engine.operators.steps import (
     called,
     chosen,
 )
-from driftline.engine.raised import let_through, text_of
+from driftline.engine.texts import let_through, text_of
 from driftline.engine.wire.codec import (
     ATOMS,
     PLAIN,

@@ -7,7 +7,7 @@ A user function may go on changing its argument, a value that it has put into a 
 that it has returned. Nothing of the engine depends on such an object: payloads are stored in the
 form of `engine.state.values`, and where a batch has put or returned values that the function could
 still change, the batch is undone and applied again to states that serialise their values
-(`engine.state.serialised`). A function always gets the payload as it arrived.
+(`engine.state.table`). A function always gets the payload as it arrived.
 """
 
 from __future__ import annotations
@@ -32,8 +32,7 @@ from driftline.engine.operators.steps import (
 )
 from driftline.engine.state.changelog import Changelog
 from driftline.engine.state.managed import ALL, MISSING, Change, MapState, undo
-from driftline.engine.state.serialised import serialise
-from driftline.engine.state.table import StateTable
+from driftline.engine.state.table import StateTable, serialise
 from driftline.engine.state.values import (
     all_plain,
     copies,

@@ -54,9 +54,9 @@ from driftline.engine.operators.ends import Maker
 from driftline.engine.operators.keyed import Keyed
 from driftline.engine.operators.operator import Vertex
 from driftline.engine.operators.steps import Failures, Signs, Step, Values
-from driftline.engine.raised import let_through
 from driftline.engine.state.managed import MISSING, undo
 from driftline.engine.state.values import exactly, fresh, output
+from driftline.engine.texts import let_through
 from driftline.engine.wire.codec import exact, is_a
 from driftline.engine.wire.label_columns import Labels, times
 

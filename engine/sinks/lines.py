@@ -32,7 +32,7 @@ from driftline.engine.flow.flow import Flow
 from driftline.engine.labels import Label
 from driftline.engine.operators.context import Failure, letter_of
 from driftline.engine.operators.steps import FAILURES, Fields
-from driftline.engine.raised import text_of
+from driftline.engine.texts import text_of
 from driftline.engine.wire.bundles import Item
 
 DEAD_LETTERS = "dead-letters"

@@ -15,8 +15,7 @@ from driftline.engine.flow.flow import Flow
 from driftline.engine.keygroups import GroupCache, Owners
 from driftline.engine.state.changelog import Row, encoded
 from driftline.engine.state.managed import ALL, MISSING
-from driftline.engine.state.serialised import serialise
-from driftline.engine.state.table import StateTable
+from driftline.engine.state.table import StateTable, serialise
 from driftline.engine.state.values import Frozen, keep_frozen
 from driftline.engine.wire.codec import decode_rows, unpack_all
 

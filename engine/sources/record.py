@@ -16,11 +16,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from reprlib import Repr
 
-from driftline.engine.counted import beginning
 from driftline.engine.errors import MalformedMessage, PayloadError
-from driftline.engine.raised import let_through, shown_by
 from driftline.engine.sources.source import BadRecord
 from driftline.engine.sources.texts.wikitext import clean, sections
+from driftline.engine.texts import beginning, let_through, shown_by
 from driftline.engine.wire.codec import pack_rows, unpack_rows
 from driftline.engine.wire.limits import why_refused
 

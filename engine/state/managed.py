@@ -11,7 +11,7 @@ a snapshot ever copies a state.
 
 Immutable values (None, bool, int, float, str, bytes and tuples of these) are stored as they are. A
 list or a dict may be changed later without a trace, and could not be undone: so once an operator
-stores one, its states are `serialised` (`engine.state.serialised`): they store such values as
+stores one, its states are `serialised` (`engine.state.table`): they store such values as
 bytes.
 
     >>> undo_log: list[Change] = []

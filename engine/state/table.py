@@ -1,17 +1,45 @@
-"""State tables: the states of all keys of an operator.
+"""State tables: the states of all keys of an operator, as they are or serialised.
 
 >>> from driftline.engine.state.managed import ReducingState
 >>> table = StateTable((ReducingState("total", lambda a, b: a + b),), [])
 >>> total = table["key"]
 >>> total.add(2), total.add(3)
 (2, 5)
+
+A serialised state keeps mutable values as bytes, and each `get` decodes a fresh copy
+(`engine.state.values`). So the undo log sees every change: changing a value after putting it, or
+after getting it, does not change the state. A value that cannot be stored is refused when it is
+put, with the user's line in the error.
+
+An operator begins with the states of `engine.state.managed`, which check nothing. When a batch puts
+a mutable value for the first time, its changes are undone, the states of all keys are converted
+in place to serialised ones, and the batch is applied again (`engine.operators.keyed`).
+
+>>> table = StateTable((ValueState("last"),), [])
+>>> serialise(table)
+>>> last, value = table["key"], {"n": 1}
+>>> last.set(value); value["n"] = 2; last.get()
+{'n': 1}
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container
+from collections.abc import Callable, Container, Iterator
+from typing import Generic, SupportsIndex, TypeVar, cast
 
-from driftline.engine.state.managed import Change, State
+from driftline.engine.state.managed import (
+    Change,
+    ListState,
+    MapState,
+    ReducingState,
+    State,
+    ValueState,
+    show_as,
+)
+from driftline.engine.state.values import frozen, slot_of, thawed
+
+K = TypeVar("K")
+V = TypeVar("V")
 
 
 class States(tuple[State, ...]):
@@ -70,3 +98,98 @@ class StateTable(dict[object, State | States]):
                 self.perhaps_empty.append(key)
             else:
                 del self[key]
+
+
+class SerialisedValue(ValueState[V]):
+    """One value per key."""
+
+    __slots__ = ()
+
+    def get(self, default: object = None) -> object:  # type: ignore[override]
+        return thawed(super().get(default))
+
+    def set(self, value: V) -> None:
+        super().set(cast(V, frozen(value)))
+
+
+class SerialisedReducing(ReducingState[V]):
+    """One folded value per key; the reduce function may change its arguments."""
+
+    __slots__ = ()
+
+    def get(self, default: object = None) -> object:  # type: ignore[override]
+        return thawed(super().get(default))
+
+    def set(self, value: V) -> None:
+        super().set(cast(V, frozen(value)))
+
+    def add(self, value: V) -> V:
+        new = value if self.is_empty() else self.reduce(cast(V, self.get()), value)
+        self.set(new)
+        return new
+
+
+class SerialisedList(ListState[V]):
+    """A list per key."""
+
+    __slots__ = ()
+
+    def append(self, value: V) -> None:
+        super().append(cast(V, frozen(value)))
+
+    def pop(self, index: SupportsIndex = -1) -> V:
+        return cast(V, thawed(super().pop(index)))
+
+    def __getitem__(self, index: SupportsIndex | slice) -> object:  # type: ignore[override]
+        if isinstance(index, slice):
+            return list(map(thawed, self.data[index]))
+        return thawed(self.data[index])
+
+    def __setitem__(self, index: SupportsIndex | slice, value: V) -> None:
+        super().__setitem__(index, cast(V, frozen(value)))
+
+    def __iter__(self) -> Iterator[V]:
+        return cast(Iterator[V], map(thawed, self.data[:]))
+
+
+class SerialisedMap(MapState[K, V], Generic[K, V]):
+    """A map per key."""
+
+    __slots__ = ()
+
+    def __setitem__(self, key: K, value: V) -> None:
+        super().__setitem__(cast(K, slot_of(key)), cast(V, frozen(value)))
+
+    def __getitem__(self, key: K) -> V:
+        return cast(V, thawed(super().__getitem__(key)))
+
+    def __delitem__(self, key: K) -> None:
+        self.remove(key, super().__getitem__(key))
+
+    def get(self, key: K, default: object = None) -> object:  # type: ignore[override]
+        return self[key] if key in self else default  # noqa: SIM401  # `get` itself
+
+
+_SERIALISED: dict[type[State], type[State]] = {
+    ValueState: SerialisedValue,
+    ReducingState: SerialisedReducing,
+    ListState: SerialisedList,
+    MapState: SerialisedMap,
+}
+
+for _plain, _class in _SERIALISED.items():  # error messages name the type that the user declared
+    show_as(_class, _plain)
+
+
+def serialise(table: StateTable) -> None:
+    """Convert the states of all keys of a table, and of keys that come later, in place."""
+    if table.convert is None:
+        table.convert = as_serialised
+        for key in table:
+            for state in table.states(key):
+                as_serialised(state)
+
+
+def as_serialised(state: State) -> None:
+    """Convert one state in place. Values that it already holds are immutable, and stay."""
+    state.__class__ = _SERIALISED[type(state)]

@@ -32,7 +32,7 @@ import msgpack
 
 from driftline.engine.errors import PayloadError
 from driftline.engine.keygroups import canonical
-from driftline.engine.raised import let_through, text_of
+from driftline.engine.texts import let_through, text_of
 from driftline.engine.wire.codec import ATOMS, exact, is_a, levels_of, pack, unpack, why_not
 
 _SLOTS: frozenset[type] = frozenset((type(None), int, str, bytes, tuple))

@@ -9,7 +9,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from driftline.engine.errors import DriftlineError, Unavailable
-from driftline.engine.raised import reason_of
+from driftline.engine.texts import reason_of
 
 
 def write_json(file: Path | None, content: Mapping[str, object], indent: int | None = None) -> None:

@@ -24,7 +24,7 @@ from typing import TypeGuard, TypeVar
 import msgpack
 
 from driftline.engine.errors import MalformedMessage, PayloadError
-from driftline.engine.raised import let_through, raised, text_of
+from driftline.engine.texts import let_through, raised, text_of
 
 Columns = tuple[int, int, Sequence[object]]
 """(number of rows, bit mask of constant columns, columns). With the mask PLAIN, the third part is

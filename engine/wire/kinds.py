@@ -14,6 +14,7 @@ from operator import attrgetter
 from typing import (
     ClassVar,
     NamedTuple,
+    Protocol,
     TypeVar,
     dataclass_transform,
     get_args,
@@ -30,6 +31,10 @@ MAGIC = 0xD74
 Batches = tuple[tuple[Columns, bytes, tuple[int, ...]], ...]
 """Batches of elements: labels, payloads, signs. Signs are empty where all are +1."""
 
+MASTER, NODE, FRONT, CONSUMER = "master", "node", "front", "consumer"
+WATCH, AGENT = "watch", "agent"
+"""The roles: the beginnings of names of parties."""
+
 M = TypeVar("M", bound="Message")
 
 
@@ -38,6 +43,8 @@ class Message:
 
     __slots__ = ()
     kind: ClassVar[int]
+    senders: ClassVar[frozenset[str]]
+    """The roles that send it."""
     control: ClassVar[bool]
 
 
@@ -59,13 +66,14 @@ _FIELDS: dict[type[Message], Callable[[Message], tuple[object, ...]]] = {}
 
 
 @dataclass_transform(frozen_default=True)
-def message(kind: int, *, control: bool = False) -> Callable[[type[M]], type[M]]:
-    """Declare a class to be the messages of a kind."""
+def message(kind: int, *senders: str, control: bool = False) -> Callable[[type[M]], type[M]]:
+    """Declare a class to be the messages of a kind, from these roles."""
+    assert senders, f"nobody sends messages of kind {kind}"
 
     def register(cls: type[M]) -> type[M]:
         # Frozen for the type checker only: at run time it would make every message slower.
         made: type[M] = dataclasses.dataclass(slots=True, unsafe_hash=True)(cls)
-        made.kind, made.control = kind, control
+        made.kind, made.senders, made.control = kind, frozenset(senders), control
         hints = get_type_hints(made)
         names = [field.name for field in dataclasses.fields(made)]  # type: ignore[arg-type]
         types = tuple(get_origin(hints[name]) or hints[name] for name in names)
@@ -125,3 +133,22 @@ def decode(data: bytes) -> tuple[Header, Message]:
             raise MalformedMessage(f"{cls.__name__} with a tuple that does not fit as field {i}")
     # `Header(...)` calls a function written in Python: twice the time, twice in each hop.
     return tuple.__new__(Header, (sender, incarnation, sequence)), cls(*fields)
+
+
+class Voice(Protocol):
+    """The key by which a message has come."""
+
+    @property
+    def key(self) -> str:
+        """Its name."""
+
+    def speaks_for(self, name: str) -> bool:
+        """Whether it may speak in this name."""
+
+
+def check(voice: Voice, sender: str, message: Message) -> None:
+    """Raises MalformedMessage if this key may not send this message in this name."""
+    if not voice.speaks_for(sender):
+        raise MalformedMessage(f"the key {voice.key} does not speak for {sender!r}")
+    if sender.partition("-")[0] not in message.senders:
+        raise MalformedMessage(f"{type(message).__name__} is not for {sender!r} to send")

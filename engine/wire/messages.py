@@ -5,40 +5,35 @@ Messages of the running protocol are numbered per channel and belong to one inca
 are idempotent, name an incarnation themselves if they need one, and are never dropped as out of
 order or as of an older incarnation. In their header the epoch of the newest master that the sender
 knows of takes the place of the number.
+
+A message names the roles that send it. Between the processes of one machine nobody asks for more.
+Between hosts each message comes with a *voice*, the key of its sender (`deploy.host.sockets.zap`),
+which speaks for some names only; and a name sends only what its role sends: no consumer can stop
+a run.
 """
 
 from __future__ import annotations
 
+from driftline.engine.wire.kinds import (
+    AGENT,
+    CONSUMER,
+    FRONT,
+    MASTER,
+    NODE,
+    WATCH,
+    message,
+)
 from driftline.engine.wire.kinds import MAGIC as MAGIC
 from driftline.engine.wire.kinds import Batches as Batches
 from driftline.engine.wire.kinds import Header as Header
 from driftline.engine.wire.kinds import Message as Message
 from driftline.engine.wire.kinds import decode as decode
 from driftline.engine.wire.kinds import encode as encode
-from driftline.engine.wire.kinds import message
-from driftline.engine.wire.resizing import SLICE_BYTES as SLICE_BYTES
-from driftline.engine.wire.resizing import AskParts as AskParts
-from driftline.engine.wire.resizing import AskSlice as AskSlice
-from driftline.engine.wire.resizing import GoOn as GoOn
-from driftline.engine.wire.resizing import Held as Held
-from driftline.engine.wire.resizing import Hold as Hold
-from driftline.engine.wire.resizing import Join as Join
-from driftline.engine.wire.resizing import Joined as Joined
-from driftline.engine.wire.resizing import NoParts as NoParts
-from driftline.engine.wire.resizing import Parts as Parts
-from driftline.engine.wire.resizing import Resize as Resize
-from driftline.engine.wire.resizing import Slice as Slice
-from driftline.engine.wire.watching import AskDrain as AskDrain
-from driftline.engine.wire.watching import AskReport as AskReport
-from driftline.engine.wire.watching import AskUsed as AskUsed
-from driftline.engine.wire.watching import MasterAt as MasterAt
-from driftline.engine.wire.watching import Report as Report
-from driftline.engine.wire.watching import UsedBelow as UsedBelow
 
 # Elements -------------------------------------------------------------------------------------
 
 
-@message(1)
+@message(1, NODE, FRONT)
 class Frame(Message):
     """Elements from one chain on one node (or from a front) to one port on one node.
 
@@ -58,7 +53,7 @@ class Frame(Message):
     covered: tuple[tuple[int, int, int], ...] = ()
 
 
-@message(2)
+@message(2, NODE, FRONT)
 class Marker(Message):
     """The end of an epoch on the channel from a feeder's chain on the sender to a port."""
 
@@ -70,7 +65,7 @@ class Marker(Message):
 # Progress -------------------------------------------------------------------------------------
 
 
-@message(10)
+@message(10, FRONT)
 class Promise(Message):
     """Front to trackers: all my records with times in [since, until) have been sent.
 
@@ -84,7 +79,7 @@ class Promise(Message):
     durable: int
 
 
-@message(11)
+@message(11, NODE)
 class Acknowledge(Message):
     """Node to trackers: what the node has worked off and sent; applied as a whole.
 
@@ -98,7 +93,7 @@ class Acknowledge(Message):
     delivered: int
 
 
-@message(12)
+@message(12, NODE)
 class Delivered(Message):
     """Node to fronts and nodes, while the master is silent: the consumer has all outputs of mine
     below `time`."""
@@ -106,7 +101,7 @@ class Delivered(Message):
     time: int
 
 
-@message(13)
+@message(13, MASTER)
 class Progress(Message):
     """Master to all: how far everything is processed and delivered.
 
@@ -118,14 +113,14 @@ class Progress(Message):
     delivered: int
 
 
-@message(14)
+@message(14, MASTER, NODE)
 class AskPromise(Message):
     """To a front that alone holds the frontier back: promise up to `next` or more if you can."""
 
     next: int
 
 
-@message(15)
+@message(15, NODE, FRONT)
 class Drained(Message):
     """Front to coordinator: the run is to end in good order, and I send no record from `time` on.
 
@@ -138,14 +133,14 @@ class Drained(Message):
     ended: int
 
 
-@message(16)
+@message(16, MASTER)
 class Drain(Message):
     """Coordinator to a front: send all records below `time`, and none from `time` on."""
 
     time: int
 
 
-@message(17)
+@message(17, NODE)
 class Reached(Message):
     """Node to master, in label order: how far the node's own tracker and its consumer are.
 
@@ -166,7 +161,7 @@ class Reached(Message):
 # Snapshots ------------------------------------------------------------------------------------
 
 
-@message(20)
+@message(20, MASTER)
 class Prepare(Message):
     """Coordinator to nodes: make the state as of `time` durable, as your part of a snapshot.
 
@@ -177,14 +172,14 @@ class Prepare(Message):
     time: int
 
 
-@message(21)
+@message(21, MASTER)
 class BeginEpoch(Message):
     """Coordinator to fronts: send the marker of epoch `number`."""
 
     number: int
 
 
-@message(22)
+@message(22, NODE, FRONT)
 class Prepared(Message):
     """Node or front to coordinator: my part of the snapshot is durable.
 
@@ -196,7 +191,7 @@ class Prepared(Message):
     offset: int
 
 
-@message(23)
+@message(23, NODE)
 class PrepareFailed(Message):
     """Node to coordinator: the snapshot could not be written; try a later one."""
 
@@ -204,7 +199,7 @@ class PrepareFailed(Message):
     reason: str
 
 
-@message(24)
+@message(24, MASTER)
 class Committed(Message):
     """Coordinator to nodes and fronts: the snapshot is committed.
 
@@ -219,7 +214,7 @@ class Committed(Message):
     offset: int
 
 
-@message(25)
+@message(25, NODE, FRONT)
 class AskSnapshot(Message):
     """Node or front to coordinator: take a snapshot now, as what waits for it takes much memory."""
 
@@ -227,7 +222,7 @@ class AskSnapshot(Message):
 # Incarnations (control) -----------------------------------------------------------------------
 
 
-@message(30, control=True)
+@message(30, NODE, FRONT, control=True)
 class Hello(Message):
     """Node or front to master, repeatedly: this process takes part, and has got this far.
 
@@ -242,7 +237,7 @@ class Hello(Message):
     obstacle: str = ""
 
 
-@message(31, control=True)
+@message(31, MASTER, control=True)
 class Recover(Message):
     """Coordinator to a node: begin `incarnation` with snapshot `number` (0: the empty one).
 
@@ -262,7 +257,7 @@ class Recover(Message):
     layout: tuple[int, ...] = ()
 
 
-@message(44, control=True)
+@message(44, NODE, FRONT, control=True)
 class Alive(Message):
     """Node or front to master: this process lives. `steps`: how many steps of work it has done.
 
@@ -274,7 +269,7 @@ class Alive(Message):
     busy: int
 
 
-@message(33, control=True)
+@message(33, NODE, control=True)
 class Unloadable(Message):
     """Node to coordinator: snapshot `number` is damaged here; use an older one."""
 
@@ -283,7 +278,7 @@ class Unloadable(Message):
     reason: str
 
 
-@message(34, control=True)
+@message(34, MASTER, control=True)
 class Start(Message):
     """Coordinator to a front: begin `incarnation`, replay from `offset` on (-1: do not replay).
 
@@ -296,7 +291,7 @@ class Start(Message):
     layout: tuple[int, ...] = ()
 
 
-@message(35, control=True)
+@message(35, NODE, FRONT, control=True)
 class Lost(Message):
     """Member to coordinator: a message of this incarnation is lost; recover."""
 
@@ -304,7 +299,7 @@ class Lost(Message):
     reason: str
 
 
-@message(36, control=True)
+@message(36, NODE, FRONT, CONSUMER, control=True)
 class Failed(Message):
     """Member to coordinator, consumer to barrier: the flow cannot go on, a replay would not help.
 
@@ -316,7 +311,7 @@ class Failed(Message):
     text: str
 
 
-@message(37, control=True)
+@message(37, MASTER, control=True)
 class Stop(Message):
     """Coordinator to a member: the run is over; the registry has its outcome.
 
@@ -329,7 +324,7 @@ class Stop(Message):
     text: str
 
 
-@message(46, control=True)
+@message(46, MASTER, control=True)
 class Lead(Message):
     """Master to a member: I lead, in the same incarnation; tell me where you are.
 
@@ -337,7 +332,7 @@ class Lead(Message):
     """
 
 
-@message(47, control=True)
+@message(47, NODE, FRONT, control=True)
 class Following(Message):
     """Member to master, in answer to `Lead`: I take nothing of the one before `epoch` any more.
 
@@ -351,7 +346,7 @@ class Following(Message):
     answered: int
 
 
-@message(32, control=True)
+@message(32, NODE, FRONT, control=True)
 class Goodbye(Message):
     """Node or front to master, in place of `Hello`: this process knows that the run is over."""
 
@@ -361,7 +356,7 @@ class Goodbye(Message):
 # Consumers (control) --------------------------------------------------------------------------
 
 
-@message(40, control=True)
+@message(40, NODE, control=True)
 class Bundle(Message):
     """Barrier to consumer: outputs in label order; store all of them with `t_last`, or nothing.
 
@@ -377,7 +372,7 @@ class Bundle(Message):
     checksum: int
 
 
-@message(41, control=True)
+@message(41, CONSUMER, control=True)
 class BundleStored(Message):
     """Consumer to barrier: the bundle that ended with `t_last` is durable."""
 
@@ -386,7 +381,7 @@ class BundleStored(Message):
     t_last: int
 
 
-@message(45, control=True)
+@message(45, CONSUMER, control=True)
 class Delayed(Message):
     """Consumer to barrier: what was asked cannot be done at the moment; ask again later."""
 
@@ -395,7 +390,7 @@ class Delayed(Message):
     reason: str
 
 
-@message(42, control=True)
+@message(42, NODE, control=True)
 class FetchLast(Message):
     """Barrier to consumer: which bundle of this barrier have you stored last?
 
@@ -409,7 +404,7 @@ class FetchLast(Message):
     number: int
 
 
-@message(43, control=True)
+@message(43, CONSUMER, control=True)
 class LastBundle(Message):
     """Consumer to barrier: the last bundle; t_last -1 if there is none. `number`: as in the ask."""
 
@@ -419,3 +414,198 @@ class LastBundle(Message):
     blobs: tuple[bytes, ...]
     t_last: int
     checksum: int
+
+
+# Another number of nodes: see `coordinator.resizing` ----------------------------------------------
+
+
+@message(60, WATCH, AGENT, control=True)
+class Resize(Message):
+    """Watch or agent to the master: the run is to have so many nodes. Answered by a `Report`.
+
+    `first`: the number of the first one of the next nodes, at least; of two requests that name one,
+    the later has the larger; 0: whatever is next. Repeated until the report says so: a master that
+    takes over knows nothing of an earlier request.
+    """
+
+    nodes: int
+    first: int
+    address: str
+
+
+@message(61, MASTER, control=True)
+class Join(Message):
+    """Coordinator to a node of the next layout: get the state of your key groups as of a snapshot.
+
+    `layout`: the numbers of the nodes of that layout, in order. `number`, `taken`: the committed
+    snapshot, and the incarnation in which it was taken. `sources`: (name, address) of the nodes
+    that have it. A later `Join` names a later snapshot.
+    """
+
+    layout: tuple[int, ...]
+    number: int
+    taken: int
+    sources: tuple[tuple[str, str], ...]
+
+
+@message(62, NODE, control=True)
+class Joined(Message):
+    """Node of the next layout to coordinator: I have that state in memory, and on my disk.
+
+    `process`: the process that has it. `epoch`: of the master that has asked for it: when a later
+    one asks, the node begins anew, with an empty disk. `bytes`: what it took to get there from the
+    snapshot before.
+    """
+
+    layout: tuple[int, ...]
+    process: str
+    epoch: int
+    number: int
+    taken: int
+    bytes: int
+
+
+@message(63, NODE, WATCH, control=True)
+class AskParts(Message):
+    """Node of the next layout to a node: what is in snapshot `number`, and not in `after`?
+
+    `address`: for the answer. See `ListParts` for the others.
+    """
+
+    address: str
+    number: int
+    taken: int
+    after: int
+    after_taken: int
+    groups: tuple[int, int]
+
+
+@message(64, NODE, control=True)
+class Parts(Message):
+    """Answer to `AskParts`: (part, key group, checksum) of each segment, in order."""
+
+    number: int
+    after: int
+    segments: tuple[tuple[int, int, int], ...]
+
+
+@message(65, NODE, control=True)
+class NoParts(Message):
+    """Answer to `AskParts`: these snapshots are not there, or not any more."""
+
+    reason: str
+
+
+@message(66, NODE, WATCH, control=True)
+class AskSlice(Message):
+    """Node of the next layout to a node: send the bytes of a segment from `offset` on."""
+
+    address: str
+    part: int
+    group: int
+    offset: int
+
+
+@message(67, NODE, control=True)
+class Slice(Message):
+    """Answer to `AskSlice`. Fewer than `SLICE_BYTES` are the last of the segment."""
+
+    part: int
+    group: int
+    offset: int
+    data: bytes
+
+
+SLICE_BYTES = 1 << 20
+"""Bytes of a `Slice`."""
+
+
+@message(68, MASTER)
+class Hold(Message):
+    """Coordinator to a front: send all records below `time`, and none from there on.
+
+    -1: send none from now on. `number`: comes back in the answer, `Held`.
+    """
+
+    number: int
+    time: int
+
+
+@message(69, FRONT)
+class Held(Message):
+    """Front to coordinator: I send no record from `time` on. `ended`: 1 if there is none."""
+
+    number: int
+    time: int
+    ended: int
+
+
+@message(70, MASTER)
+class GoOn(Message):
+    """Coordinator to a front: what `Hold` has asked for is over. May be repeated."""
+
+
+# Agents and watches, which are no members (control) ----------------------------------------------
+
+
+@message(48, AGENT, control=True)
+class MasterAt(Message):
+    """Agent to a member: say hello to this address; whoever leads says so himself (`Lead`)."""
+
+    address: str
+
+
+@message(49, AGENT, control=True)
+class AskDrain(Message):
+    """Agent to front: the run shall end in good order; repeated until it has ended."""
+
+
+@message(52, WATCH, control=True)
+class AskUsed(Message):
+    """Watch to front: which records are below `time`? Answered to `address` once they are read."""
+
+    address: str
+    time: int
+
+
+@message(53, FRONT, control=True)
+class UsedBelow(Message):
+    """Answer to `AskUsed`. `source`: the identity of the input. `used`: (until, last, checksum), as
+    in `engine.sources.used`; `last` is not below `time` if that is known no more. Empty if records
+    of this input are never compared."""
+
+    time: int
+    source: str
+    used: tuple[int, ...]
+
+
+@message(38, WATCH, control=True)
+class AskReport(Message):
+    """Anybody to a member or the master: send a `Report` to `address`."""
+
+    address: str
+
+
+@message(39, MASTER, NODE, FRONT, control=True)
+class Report(Message):
+    """Member or master to the one who asked: its figures, by name, and its state in words.
+
+    `waits_for`: the same at length; empty if there is no more to say. If it is the master,
+    `addresses`: where all members can be asked, and `obstacles`: what the run waits for outside;
+    `silent`: (node, its process or "" if that was never heard, milliseconds of silence).
+    `process`: the process that reports, new with each start. `wanted`: the nodes that have to run,
+    `layout`: those that run the flow, `resizing`: what becomes of the number of nodes, for people;
+    "" if nothing; `refused`: why it cannot become what was asked for.
+    """
+
+    figures: tuple[tuple[str, int], ...]
+    state: str
+    waits_for: str
+    addresses: tuple[tuple[str, str], ...]
+    obstacles: tuple[str, ...] = ()
+    process: str = ""
+    silent: tuple[tuple[str, str, int], ...] = ()
+    wanted: tuple[str, ...] = ()
+    layout: tuple[int, ...] = ()
+    resizing: str = ""
+    refused: str = ""

@@ -22,8 +22,8 @@ from typing import ClassVar
 
 from driftline.engine.errors import DriftlineError, MalformedMessage, Unavailable
 from driftline.engine.events import about, log
+from driftline.engine.wire.kinds import MASTER, Voice, check
 from driftline.engine.wire.messages import Header, Message, decode, encode
-from driftline.engine.wire.senders import MASTER, Voice, check
 
 EPOCH_BITS = 40
 """Bits of a message's number on a channel of the master; the bits above are the epoch."""

@@ -27,7 +27,7 @@ import snowballstemmer
 
 from driftline.engine.errors import DriftlineError
 from driftline.engine.sources.texts.words import words_of_text
-from driftline.engine.ui.near import did_you_mean
+from driftline.engine.texts import did_you_mean
 
 WORD_MAX = 255
 """Characters of a word."""

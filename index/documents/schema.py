@@ -30,7 +30,7 @@ from pathlib import Path
 from typing import Literal
 
 from driftline.engine.errors import DriftlineError
-from driftline.engine.ui.near import did_you_mean
+from driftline.engine.texts import did_you_mean
 from driftline.engine.wire.codec import pack
 from driftline.index.documents.analysis import Analyser, UnknownAnalyser, analyser
 from driftline.index.documents.values import Kind, ValueKind, shown, size_of, utf8, value_of

@@ -8,7 +8,7 @@ from typing import TypeVar
 import msgspec
 
 from driftline.engine.errors import MalformedMessage
-from driftline.engine.ui.near import did_you_mean
+from driftline.engine.texts import did_you_mean
 from driftline.index.documents.schema import ID_BYTES_MAX, Collection, Schema
 from driftline.serve.errors import Refused
 from driftline.serve.gateway.backend import Backend

@@ -21,7 +21,7 @@ import msgspec
 from starlette.responses import Response
 
 from driftline.engine.labels import INFINITY
-from driftline.engine.ui.near import did_you_mean
+from driftline.engine.texts import did_you_mean
 from driftline.engine.wire.codec import pack
 from driftline.index.documents.schema import Collection
 from driftline.index.http import shapes

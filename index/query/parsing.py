@@ -43,7 +43,7 @@ from typing import NamedTuple
 from lark import Lark, Token, Tree, UnexpectedCharacters, UnexpectedInput, UnexpectedToken
 
 from driftline.engine.errors import DriftlineError
-from driftline.engine.ui.near import did_you_mean
+from driftline.engine.texts import did_you_mean
 from driftline.index.documents.schema import Collection, StoredField, TextField, ValueField
 from driftline.index.documents.values import DATE_MAX, DATE_MIN, Kind, number_of, period_of, shown
 from driftline.index.query.tree import (

@@ -11,7 +11,7 @@ from math import isfinite
 from typing import NamedTuple, assert_never
 
 from driftline.engine.labels import INFINITY
-from driftline.engine.ui.near import did_you_mean
+from driftline.engine.texts import did_you_mean
 from driftline.index.documents.schema import Collection, DocumentRefused, ValueField
 from driftline.index.documents.values import DATE_MAX, DATE_MIN, Kind, shown
 from driftline.index.query.parsing import QueryError, parse

@@ -24,7 +24,7 @@ from driftline.engine.errors import DriftlineError, SnapshotDamaged, Unavailable
 from driftline.engine.events import about as event
 from driftline.engine.events import log
 from driftline.engine.keygroups import group_of
-from driftline.engine.moments import time_in_words
+from driftline.engine.texts import time_in_words
 from driftline.engine.wire.bundles import Item
 from driftline.engine.wire.codec import pack
 from driftline.index.documents.schema import Schema

@@ -20,7 +20,7 @@ from driftline.deploy.host.sockets.intake_socket import IntakeSocket, Keys
 from driftline.deploy.parties.intake import Kind
 from driftline.engine.errors import PayloadError
 from driftline.engine.sources.logs.received import Receipt, ReceivedSource
-from driftline.engine.wire.senders import Voice
+from driftline.engine.wire.kinds import Voice
 from driftline.serve.errors import Refused
 
 GATEWAY = "driftline-gateway"

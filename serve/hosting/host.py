@@ -19,7 +19,7 @@ from heapq import heappop, heappush
 
 from driftline.engine.errors import DriftlineError, MalformedMessage, PayloadError
 from driftline.engine.events import Trouble, about, log
-from driftline.engine.moments import time_in_words
+from driftline.engine.texts import time_in_words
 from driftline.engine.wire.party import Party
 from driftline.serve.errors import Refused
 from driftline.serve.hosting.feeds import FOLLOW_EVERY_S, DurableUpTo, Subscription, Truncated

@@ -16,9 +16,9 @@ from driftline.engine.errors import MalformedMessage, Unavailable
 from driftline.engine.events import Trouble
 from driftline.engine.flow.loading import load_flow
 from driftline.engine.labels import INFINITY
+from driftline.engine.wire.kinds import CONSUMER
 from driftline.engine.wire.marks import Mark
 from driftline.engine.wire.messages import Bundle, BundleStored, Delayed
-from driftline.engine.wire.senders import CONSUMER
 from driftline.serve.hosting.config import JOURNAL, ServiceConfig
 from driftline.serve.hosting.feeds import Feeds
 from driftline.serve.hosting.ipc import IpcParty

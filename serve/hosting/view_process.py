@@ -24,7 +24,7 @@ from driftline.engine.durable import reported
 from driftline.engine.errors import DriftlineError, Unavailable
 from driftline.engine.events import about, log
 from driftline.engine.flow.loading import load_flow
-from driftline.engine.moments import time_in_words
+from driftline.engine.texts import time_in_words
 from driftline.engine.wire.party import Party
 from driftline.serve.hosting.config import Place, ServiceConfig
 from driftline.serve.hosting.feeds import ROOM_BYTES, Subscription

@@ -18,7 +18,7 @@ from starlette.types import ASGIApp
 from driftline.engine.errors import MalformedMessage
 from driftline.engine.operators.context import letter_of
 from driftline.engine.operators.steps import FAILURES
-from driftline.engine.ui.near import did_you_mean
+from driftline.engine.texts import did_you_mean
 from driftline.engine.wire.bundles import Item
 from driftline.engine.wire.codec import pack
 from driftline.serve.errors import Refused

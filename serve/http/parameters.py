@@ -22,7 +22,7 @@ from functools import cache
 from typing import Any, Generic, Literal, TypeVar
 from urllib.parse import unquote_plus
 
-from driftline.engine.ui.near import did_you_mean
+from driftline.engine.texts import did_you_mean
 from driftline.serve.errors import BadToken, Refused
 from driftline.serve.http.content import Json
 from driftline.serve.views.tokens import time_of

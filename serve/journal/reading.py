@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 
-from driftline.engine.counted import counted
 from driftline.engine.errors import StateMismatch
+from driftline.engine.texts import counted
 from driftline.serve.journal.entries import Entry, Header
 from driftline.serve.journal.frames import HEAD_BYTES, payload_at, was_durable
 

@@ -13,13 +13,13 @@ from driftline.coordinator.registry import ClusterState
 from driftline.deploy.run.directories.looking import look
 from driftline.deploy.run.directories.opening import with_missing
 from driftline.deploy.run.directories.survey import JOURNAL, STORE, DirectoryReport, problems
-from driftline.engine.counted import counted
 from driftline.engine.durable import reported
 from driftline.engine.errors import StateMismatch
 from driftline.engine.events import log
 from driftline.engine.keygroups import Layout
 from driftline.engine.policy import POLICIES
 from driftline.engine.sinks.directory import IDENTITY, identity_lines, read_mark
+from driftline.engine.texts import counted
 from driftline.serve.hosting.config import JOURNAL as FOLDER
 from driftline.serve.journal.consumer import identity_of
 from driftline.serve.journal.reading import JournalDamaged, look_at

@@ -40,7 +40,7 @@ from driftline.engine.events import Trouble, about, log
 from driftline.engine.flow.flow import Flow
 from driftline.engine.flow.plan import Plan
 from driftline.engine.policy import POLICIES
-from driftline.engine.wire.senders import AGENT
+from driftline.engine.wire.kinds import AGENT
 from driftline.serve.running.deployment import ENDS_WITHIN_S, Deployment, Serving
 from driftline.serve.running.opening import POLICY
 from driftline.serve.running.session import Beginning, journal_network

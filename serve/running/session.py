@@ -28,7 +28,6 @@ from driftline.deploy.cluster.tree import FLOWS, Tree
 from driftline.deploy.host.config import Reading
 from driftline.deploy.host.sockets.transport import Network
 from driftline.deploy.keys.key import own_key
-from driftline.engine.counted import counted
 from driftline.engine.durable import make_directory, replace_file, reported
 from driftline.engine.errors import NotPermitted, StateMismatch, Unavailable
 from driftline.engine.events import about, log
@@ -36,7 +35,8 @@ from driftline.engine.flow.code import code_of
 from driftline.engine.flow.flow import Flow
 from driftline.engine.flow.plan import plan
 from driftline.engine.policy import policy
-from driftline.engine.wire.senders import CONSUMER
+from driftline.engine.texts import counted
+from driftline.engine.wire.kinds import CONSUMER
 from driftline.serve.running.deployment import NOTE, Serving
 from driftline.serve.running.directories import check_directories
 from driftline.serve.running.opening import ANEW, POLICY

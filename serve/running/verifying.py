@@ -13,9 +13,9 @@ from driftline.deploy.run.directories.looking import look
 from driftline.deploy.run.directories.survey import VIEW, DirectoryReport, Problem
 from driftline.deploy.run.ending import How, how_ended
 from driftline.deploy.run.verify import Beside
-from driftline.engine.counted import counted
 from driftline.engine.durable import reported
 from driftline.engine.errors import DriftlineError, SnapshotDamaged, Unavailable
+from driftline.engine.texts import counted
 from driftline.serve.hosting.config import JOURNAL as FOLDER
 from driftline.serve.hosting.view_process import CHECKPOINT, RETAINED
 from driftline.serve.journal.reading import begins_at

@@ -26,7 +26,7 @@ from typing import NamedTuple
 
 from driftline.engine.errors import PayloadError, SnapshotDamaged, Unavailable
 from driftline.engine.keygroups import canonical
-from driftline.engine.moments import time_in_words
+from driftline.engine.texts import time_in_words
 from driftline.engine.wire.bundles import Item
 from driftline.engine.wire.codec import order_of, pack, unpack
 from driftline.serve.errors import NoLongerRetained

@@ -19,7 +19,7 @@ from driftline.engine.keygroups import (
     root_group,
 )
 from driftline.engine.labels import INFINITY, Label, child
-from driftline.engine.moments import time_in_words
+from driftline.engine.texts import time_in_words
 from driftline.engine.wire.codec import travelled
 from tests.engine.state.values import frozen
 

@@ -13,9 +13,9 @@ from driftline.coordinator.snapshots import Snapshots
 from driftline.coordinator.takeover import Takeover
 from driftline.deploy.parties.member import Member
 from driftline.deploy.simulation.world.disks import MasterDisk
+from driftline.engine.wire.kinds import MASTER
 from driftline.engine.wire.messages import Following, Header, Hello
 from driftline.engine.wire.party import Job, Party
-from driftline.engine.wire.senders import MASTER
 
 
 def any_master_may_write() -> AbstractContextManager[object]:

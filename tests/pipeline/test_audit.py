@@ -16,7 +16,6 @@ from driftline.deploy.simulation.scenarios.flows import records
 from driftline.engine.errors import InputError, StateMismatch, Unavailable
 from driftline.engine.flow.flow import Flow
 from driftline.engine.flow.loading import load_flow
-from driftline.engine.moments import time_in_words
 from driftline.engine.operators.steps import FAILURES
 from driftline.engine.reference import run_reference
 from driftline.engine.sinks import JsonLinesConsumer, LmdbConsumer
@@ -26,6 +25,7 @@ from driftline.engine.sources import ListSource, open_source
 from driftline.engine.sources.files import splits as splits_module
 from driftline.engine.sources.logs.inputlog import InputLog, WriteGroup
 from driftline.engine.sources.logs.received import ReceivedSource
+from driftline.engine.texts import time_in_words
 from driftline.engine.wire.bundles import to_blob
 from driftline.engine.wire.messages import Bundle
 from driftline.pipeline.audit import Report, audit

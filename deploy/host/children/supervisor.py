@@ -38,12 +38,10 @@ from driftline.deploy.host.loop.runtime import Runtime
 from driftline.deploy.host.process import where_it_was
 from driftline.deploy.parties.silences import Running, Silences
 from driftline.deploy.parties.watch import Watch
-from driftline.engine.counted import counted
-from driftline.engine.errors import Unavailable
+from driftline.engine.errors import ONCE_MENDED, Unavailable
 from driftline.engine.events import about, log
 from driftline.engine.keygroups import names_of
-from driftline.engine.mending import ONCE_MENDED
-from driftline.engine.visible import visible
+from driftline.engine.texts import counted, visible
 from driftline.engine.wire.messages import Report
 
 MODULE = "driftline.deploy.host.process"

@@ -40,7 +40,7 @@ from driftline.deploy.host.upkeep.cores import Cores
 from driftline.deploy.host.upkeep.freed import Freed
 from driftline.engine.errors import MalformedMessage, NotPermitted, PayloadError
 from driftline.engine.events import about, log
-from driftline.engine.stopwatch import Stopwatch
+from driftline.engine.meters import Stopwatch
 from driftline.engine.wire.party import Party
 
 LINGER_MS = 500

@@ -21,7 +21,7 @@ from prometheus_client.metrics_core import (
 )
 
 from driftline.deploy.host.metrics.samples import Value
-from driftline.engine.histogram import Histogram
+from driftline.engine.meters import Histogram
 
 COUNTER, GAUGE, HISTOGRAM = "counter", "gauge", "histogram"
 

@@ -16,7 +16,7 @@ from driftline.deploy.host.loop.runtime import Runtime
 from driftline.deploy.node.node import Node
 from driftline.deploy.parties.candidate import Candidate
 from driftline.deploy.parties.master import Master
-from driftline.engine.histogram import Histogram
+from driftline.engine.meters import Histogram
 from driftline.engine.wire.party import Party
 
 Value = float | Histogram

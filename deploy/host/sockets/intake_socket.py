@@ -25,7 +25,7 @@ from driftline.engine.errors import MalformedMessage
 from driftline.engine.events import log
 from driftline.engine.sources.logs.received import ReceivedSource
 from driftline.engine.wire.addresses import Address
-from driftline.engine.wire.senders import Voice
+from driftline.engine.wire.kinds import Voice
 
 ANSWERS_MAX = 64
 """Answers to each producer that may wait in ZeroMQ's memory."""

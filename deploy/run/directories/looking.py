@@ -23,7 +23,6 @@ from driftline.deploy.host.children import child
 from driftline.deploy.host.children.deaths import MAY_BE_DAMAGE
 from driftline.deploy.run.directories.survey import LOG, OUTPUT, STORE, USED, DirectoryReport
 from driftline.deploy.run.inputs.used_files import read_used
-from driftline.engine.counted import counted
 from driftline.engine.durable import reported
 from driftline.engine.errors import (
     DriftlineError,
@@ -38,6 +37,7 @@ from driftline.engine.sinks.directory import read_mark
 from driftline.engine.snapshots.reading import read_store
 from driftline.engine.snapshots.store import check_parts
 from driftline.engine.sources.logs.inputlog import check_log
+from driftline.engine.texts import counted
 from driftline.engine.wire.marks import Mark
 
 

@@ -25,10 +25,10 @@ from driftline.engine.errors import StateMismatch
 from driftline.engine.events import log
 from driftline.engine.flow.code import Code
 from driftline.engine.keygroups import Layout
-from driftline.engine.moments import time_in_words
 from driftline.engine.policy import Output, Policy
 from driftline.engine.sinks.directory import what_lacks
 from driftline.engine.sinks.jsonl import FOREIGN
+from driftline.engine.texts import time_in_words
 
 LARGE = 1 << 30
 """Bytes of outputs from which on a warning says that checking them takes a while."""

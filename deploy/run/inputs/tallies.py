@@ -10,11 +10,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from driftline.deploy.parties.front import Front
-from driftline.engine.counted import counted
 from driftline.engine.events import Field, about, log
 from driftline.engine.sources import FileSource, LiveSource, Source, ZipfSource
 from driftline.engine.sources.files.several import SeveralFiles
 from driftline.engine.sources.logs.received import ReceivedSource
+from driftline.engine.texts import counted
 
 NUMBERED = FileSource, SeveralFiles, ZipfSource
 """Sources whose times are the numbers of their records."""

@@ -8,12 +8,12 @@ from itertools import islice
 from random import Random
 from typing import Protocol
 
-from driftline.engine.counted import counted
 from driftline.engine.errors import FlowError
 from driftline.engine.flow.flow import Flow
 from driftline.engine.sources import BadRecord, Source, strict
 from driftline.engine.sources.inputs import AS_IT_IS, open_given_files
 from driftline.engine.sources.record import Shape
+from driftline.engine.texts import counted
 
 READ_MAX = 10_000
 """Only the first so many records of a source are drawn."""

@@ -17,8 +17,8 @@ from driftline.deploy.parties.intake import MAGIC, Intake, Kind, decode_answer
 from driftline.deploy.simulation.world.disks import LogDisk
 from driftline.engine.sources.logs.received import ReceivedSource
 from driftline.engine.wire.codec import pack, travelled, unpack
+from driftline.engine.wire.kinds import Voice
 from driftline.engine.wire.party import Party
-from driftline.engine.wire.senders import Voice
 
 ASK_AFTER_S = 0.1
 """Seconds without an answer after which a producer asks for one."""

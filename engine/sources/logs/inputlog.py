@@ -29,6 +29,7 @@ import lmdb
 
 from driftline.engine.durable import make_directory
 from driftline.engine.errors import (
+    ONCE_MENDED,
     DriftlineError,
     MalformedMessage,
     StateMismatch,
@@ -36,7 +37,6 @@ from driftline.engine.errors import (
 )
 from driftline.engine.lmdbs import DAMAGE, every_row, open_environment, reason, reported
 from driftline.engine.locks import Lock
-from driftline.engine.mending import ONCE_MENDED
 from driftline.engine.wire.codec import pack, unpack
 from driftline.engine.wire.marks import MARK, NOBODY, Mark
 from driftline.engine.wire.party import Job

@@ -13,10 +13,10 @@ from pathlib import Path
 import lmdb
 
 from driftline.engine.errors import InputError, StateMismatch, Unavailable
-from driftline.engine.moments import time_in_words
 from driftline.engine.sources.logs.entries import record_of
 from driftline.engine.sources.logs.inputlog import decode_beside, decode_entry, encode_number
 from driftline.engine.sources.source import BadRecord
+from driftline.engine.texts import time_in_words
 
 INPUT_LOG = "input log"
 """How the identity of such a source begins."""

@@ -38,12 +38,12 @@ from typing import Protocol
 
 from driftline.engine.errors import PayloadError, StateMismatch
 from driftline.engine.labels import INFINITY
-from driftline.engine.moments import time_in_words
 from driftline.engine.sources.live import LiveSource
 from driftline.engine.sources.logs.ages import Ages
 from driftline.engine.sources.logs.entries import record_of
 from driftline.engine.sources.logs.inputlog import Entry, WriteGroup
 from driftline.engine.sources.source import BadRecord
+from driftline.engine.texts import time_in_words
 from driftline.engine.wire.codec import pack, unpack
 from driftline.engine.wire.limits import why_refused
 

@@ -12,7 +12,7 @@ from driftline.coordinator.phases import Phase
 from driftline.deploy.parties.watch import Watch
 from driftline.deploy.run.progress import ANSWERS_WITHIN_S, LOGGED_EVERY_S, RunProgress
 from driftline.engine.sources import ListSource
-from driftline.engine.ui.progress import ProgressView
+from driftline.engine.ui.consoles import ProgressView
 from driftline.engine.wire.messages import Report, encode
 from tests.deploy.run.inputs.test_tallies import Call
 

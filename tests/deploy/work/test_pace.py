@@ -17,8 +17,8 @@ from driftline.deploy.work.blocks import Batch
 from driftline.deploy.work.pace import AT_FIRST, CARELESS, TURN_S, Pace
 from driftline.engine.flow.plan import plan
 from driftline.engine.labels import Label
-from driftline.engine.moments import time_in_words
 from driftline.engine.policy import policy
+from driftline.engine.texts import time_in_words
 from driftline.engine.wire.codec import pack_rows
 from driftline.engine.wire.label_columns import LabelColumn
 from driftline.engine.wire.party import Party

@@ -11,7 +11,7 @@ import pytest
 
 from driftline.engine.errors import PayloadError
 from driftline.engine.operators.context import RECORD_SHOWN, Failure, describe, shown
-from driftline.engine.raised import ERROR_SHOWN
+from driftline.engine.texts import ERROR_SHOWN
 from driftline.engine.wire.codec import pack_rows, travelled
 from driftline.engine.wire.limits import RECORD_BYTES_MAX, why_refused
 

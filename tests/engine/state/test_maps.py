@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from driftline.engine.state.managed import MapState, undo
-from driftline.engine.state.serialised import as_serialised
+from driftline.engine.state.table import as_serialised
 from driftline.engine.wire.codec import pack
 from tests.engine.state.states import fresh
 from tests.engine.state.values import exact

@@ -21,8 +21,7 @@ from driftline.engine.state.managed import (
     undo,
 )
 from driftline.engine.state.plain import Undo, plain_state
-from driftline.engine.state.serialised import serialise
-from driftline.engine.state.table import StateTable
+from driftline.engine.state.table import StateTable, serialise
 from driftline.engine.state.values import (
     copies,
     fresh,

@@ -4,7 +4,14 @@ from io import StringIO
 
 from rich.console import Console
 
-from driftline.engine.ui.consoles import as_words, new_table, should_be_zero, tell, wide_console
+from driftline.engine.ui.consoles import (
+    ProgressView,
+    as_words,
+    new_table,
+    should_be_zero,
+    tell,
+    wide_console,
+)
 
 
 def test_a_report_is_one_line_however_narrow_the_console() -> None:
@@ -38,3 +45,12 @@ def test_words_stand_to_the_left_and_figures_to_the_right() -> None:
 def test_what_should_be_zero_and_is_not_stands_out() -> None:
     assert should_be_zero(0) == "0"
     assert should_be_zero(3) == "[bold red]3[/]"
+
+
+def test_figures_are_seen_in_a_narrow_terminal() -> None:
+    out = StringIO()
+    view = ProgressView(Console(file=out, width=40, force_terminal=True), [])
+    with view:
+        view.show_line(f"12 records, 12 outputs, lag 7.0 s, p50 2.1 ms; {'waiting ' * 9}at last")
+    for figure in ("12 outputs,", "7.0", "2.1", "at last"):
+        assert figure in out.getvalue()

@@ -14,7 +14,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from driftline.deploy.host.metrics.catalogue import CATALOGUE, FAMILIES, Family
 from driftline.deploy.host.metrics.collector import ProcessMetrics, of_flow
 from driftline.deploy.host.metrics.samples import Sample
-from driftline.engine.histogram import Histogram
+from driftline.engine.meters import Histogram
 
 PAGE = Path(__file__).resolve().parents[4] / "docs" / "reference" / "metrics.md"
 LABELS = {"process", "node", "source", "phase", "version", "agent", "roles"}

@@ -5,8 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from driftline.engine.histogram import Histogram
-from driftline.engine.stopwatch import Stopwatch
+from driftline.engine.meters import Histogram, Stopwatch
 
 DURATIONS = st.lists(st.tuples(st.sampled_from([0.0, 0.5, 1.0, 1.5, 2.0, 9.0]), st.integers(1, 5)))
 

@@ -1,0 +1,72 @@
+"""Meters of time without a clock of their own: `Histogram` and `Stopwatch`.
+
+Other threads may read them at any time.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+
+BOUNDS_S = 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0
+"""Upper bounds of the buckets by default, in seconds."""
+
+
+class Histogram:
+    """Durations, counted in buckets: how many were at most so long, as plain integers.
+
+        >>> durations = Histogram((0.1, 1.0))
+        >>> durations.add(0.05, 2)
+        >>> durations.add(3.0)
+        >>> durations.counts, durations.sum
+        ([2, 0, 1], 3.1)
+
+    Cost: one bisection for each call, whatever the count; so equal durations are added together.
+    """
+
+    __slots__ = ("bounds", "counts", "sum")
+
+    def __init__(self, bounds: tuple[float, ...] = BOUNDS_S) -> None:
+        self.bounds = bounds
+        """The upper bounds of all buckets but the last one; they grow."""
+        self.counts = [0] * (len(bounds) + 1)
+        """Durations in each bucket, without those of smaller buckets."""
+        self.sum = 0.0
+
+    def add(self, duration: float, count: int = 1) -> None:
+        """So many durations of this length."""
+        self.counts[bisect_left(self.bounds, duration)] += count
+        self.sum += duration * count
+
+
+class Stopwatch:
+    """Total time during which a condition held.
+
+    >>> full = Stopwatch()
+    >>> full.look(True, 10.0)
+    >>> full.look(True, 11.0)
+    >>> full.total(12.0)
+    2.0
+    >>> full.look(False, 13.0)
+    >>> full.total(20.0)
+    3.0
+    """
+
+    __slots__ = ("_state",)
+
+    def __init__(self) -> None:
+        self._state: tuple[float, float | None] = (0.0, None)
+        """(seconds of the times that are over, since when it is so; None: it is not)"""
+
+    def look(self, on: bool, now: float) -> None:
+        """Whether it is so now; `now`: seconds, monotonic."""
+        seconds, since = self._state
+        if since is None:
+            if on:
+                self._state = seconds, now
+        elif not on:
+            self._state = seconds + now - since, None
+
+    def total(self, now: float) -> float:
+        """For how many seconds it was so."""
+        seconds, since = self._state
+        return seconds if since is None else seconds + max(0.0, now - since)

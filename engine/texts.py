@@ -1,0 +1,170 @@
+"""Texts that are shown to people: of numbers, times, exceptions, and of values of strangers.
+
+>>> counted(1, "bad record"), counted(2, "bad record")
+('1 bad record', '2 bad records')
+>>> beginning("to be or not to be", 5)
+'to be… (18 characters)'
+>>> size_in_words(0), size_in_words(4200), size_in_words(33_554_432)
+('0 kB', '4 kB', '33.6 MB')
+>>> time_in_words(726)
+'record 726'
+>>> did_you_mean("wordcount", ["word-count", "sums"])
+" (did you mean 'word-count'?)"
+
+Texts of errors hold values of records, that is of strangers. Shown as they are, they could write
+lines of a log that nobody has logged, hide others, or give orders to a terminal:
+
+>>> visible("tea\\n12:00:00.000 info    run     all is well\\x1b[8m")
+'tea\\\\n12:00:00.000 info    run     all is well\\\\x1b[8m'
+
+A text of ours may have several lines. All but the first are indented, so none looks like the first:
+
+>>> visible_lines("node-0 has failed\\n  at: f.py\\nTraceback\\x07")
+'node-0 has failed\\n  at: f.py\\n  Traceback\\\\x07'
+
+The text of an exception of user code is the same in every process and replay, so it has no
+addresses in memory. An exception is user code, too: its `__str__` may raise anything.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Callable, Iterable
+from datetime import datetime
+from difflib import get_close_matches
+
+# Numbers, long texts, times, names ---------------------------------------------------------------
+
+
+def counted(number: float, what: str) -> str:
+    """A number and a noun; `what`: the noun in the singular, which has a plural with an s."""
+    return f"{number} {what}{'s' * (number != 1)}"
+
+
+def size_in_words(size: int) -> str:
+    """A number of bytes."""
+    return f"{size / 1e6:.1f} MB" if size >= 1e6 else f"{size / 1e3:.0f} kB"
+
+
+def beginning(text: str, most: int) -> str:
+    """A text, or the beginning of one that has more characters than `most`, which then says so."""
+    return text if len(text) <= most else f"{text[:most]}… ({len(text):,} characters)"
+
+
+_CLOCK_FROM, _CLOCK_UNTIL = 10**14, 253_000_000_000_000_000
+"""Times of a clock, from 1973 to 9987: no file has so many records."""
+
+
+def time_in_words(time: int) -> str:
+    """The record, or the moment of this machine's clock, that a time stands for."""
+    if time <= 0:
+        return "the beginning"
+    if time < _CLOCK_FROM:
+        return f"record {time}"
+    if time < _CLOCK_UNTIL:
+        seconds, microseconds = divmod(time, 1_000_000)
+        moment = datetime.fromtimestamp(seconds).replace(microsecond=microseconds)
+        return moment.isoformat(" ", "microseconds")
+    return "the end"
+
+
+def label_in_words(label: tuple[int, ...]) -> str:
+    """A label; of a record of a producer, with the moment at which it was taken.
+
+    >>> label_in_words((50, 0, 2))
+    'label [50, 0, 2]'
+    """
+    taken = f" ({time_in_words(label[0])})" if _CLOCK_FROM <= label[0] < _CLOCK_UNTIL else ""
+    return f"label {list(label)}{taken}"
+
+
+def did_you_mean(word: str, known: Iterable[str]) -> str:
+    """A question to be added to the error about an unknown name; "" if none is near."""
+    near = get_close_matches(word.replace("_", "-"), list(known), 1)
+    return f" (did you mean {near[0]!r}?)" if near else ""
+
+
+# Control characters ------------------------------------------------------------------------------
+
+_STEERING = r"\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069"
+"""Control characters but tab and line feed, ends of lines and paragraphs, orders of writing."""
+
+_OTHERS = re.compile(f"[{_STEERING}]")
+_ALL = re.compile(f"[{_STEERING}\n]")
+_CONTINUED = re.compile(r"\n(?!  )")
+
+
+def visible(text: str) -> str:
+    """A text that is not ours, in one line; control characters but tabs are escapes."""
+    return _ALL.sub(_escape, text)
+
+
+def visible_lines(text: str) -> str:
+    """A text whose line feeds are ours: the lines after the first are indented by two at least."""
+    return _CONTINUED.sub("\n  ", _OTHERS.sub(_escape, text))
+
+
+def visible_json(text: str) -> str:
+    """A JSON text that means the same, in which these characters are escapes."""
+    return _OTHERS.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
+
+
+def complain(text: str) -> None:
+    """Print the error of a command to standard error."""
+    print(f"driftline: {visible_lines(text)}", file=sys.stderr)
+
+
+def _escape(found: re.Match[str]) -> str:
+    return found[0].encode("unicode_escape").decode()
+
+
+# Exceptions and values of user code --------------------------------------------------------------
+
+ERROR_SHOWN = 2000
+"""Characters of an exception's text that an error shows."""
+
+_ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
+
+
+def let_through(error: BaseException) -> None:
+    """Raise a KeyboardInterrupt again. Any other exception of user code is a failure of it."""
+    if isinstance(error, KeyboardInterrupt):
+        raise error
+
+
+def raised(error: BaseException) -> str:
+    """Type and text of an exception."""
+    return f"{type(error).__name__}: {text_of(error)}"
+
+
+def text_of(error: BaseException) -> str:
+    """The text of an exception."""
+    if isinstance(error, RecursionError):  # Python's own text depends on where the stack ended
+        return "maximum recursion depth exceeded"
+    try:
+        return beginning(stable(str(error)), ERROR_SHOWN)
+    except BaseException as another:
+        let_through(another)
+        return f"making its text raises {type(another).__name__}"
+
+
+def reason_of(error: OSError) -> str:
+    """Why the system refuses: its words, with the file; or the text, if a function has raised."""
+    if error.strerror is None:
+        return text_of(error) or type(error).__name__
+    return f"{error.filename or 'the system'}: {error.strerror}"
+
+
+def shown_by(show: Callable[[object], str], value: object) -> str:
+    """A value as text, by a kind of `repr`: the value's own may raise anything."""
+    try:
+        return show(value)
+    except BaseException as error:
+        let_through(error)
+        return f"<a {type(value).__name__} whose repr raises {type(error).__name__}>"
+
+
+def stable(text: str) -> str:
+    """The text without addresses in memory, and with escapes for characters that UTF-8 lacks."""
+    return _ADDRESS.sub("", text).encode(errors="backslashreplace").decode()
