@@ -1,55 +1,68 @@
 """The coordinator: decides on snapshots, on recovery, and on the end of a run.
 
-Takes: `Hello`, `Alive`, `Goodbye`, `Lost`, `Failed` and `Prepared` (members), `Unloadable` and
-`PrepareFailed` (nodes), the time, the progress of the run, and how many nodes it is to have.
-Gives: `Recover` and `Prepare` (nodes), `Start` and `BeginEpoch` (fronts), `Committed` and
+Takes: `Hello`, `Alive`, `Goodbye`, `Lost`, `Failed` and `Prepared` (members), `Drained` (fronts),
+`Unloadable` and `PrepareFailed` (nodes), the time, the progress of the run, and the number of nodes
+that the run is to have.
+Gives: `Recover` and `Prepare` (nodes), `Start`, `BeginEpoch` and `Drain` (fronts), `Committed` and
 `Stop` (members), and writes of the registry.
 Invariants: a decision is sent only once the registry has it; a snapshot is committed only if every
-part of it is durable; incarnations only grow; a run has one outcome.
+part of it is durable; incarnations only grow; a run has one outcome; all members of an incarnation
+begin from the same snapshot, with the same layout.
 
 Recovery (Delivery, consistency, and determinism, section V-B): a new incarnation is written to the
 registry; nodes load the last committed snapshot, and their barriers fetch the consumer's last
 bundle; when all nodes are ready, fronts replay from the snapshot's time. A run starts in the same
-way, with an empty snapshot. After a recovery without progress comes a pause (`backoff.py`).
+way, with an empty snapshot. A recovery without progress is followed by a pause (`Backoff`).
 
-The end of a run is in `deciding.py`, the way to another number of nodes in `resizing.py`.
+The outcome of a run is written to the registry and no failure changes it from then on. This master,
+and every later one of the same run, answers each hello with the outcome until all members have said
+goodbye or are silent (`draining.py`). The outcome of another run (an earlier call of the command)
+is forgotten: the same command, given again, goes on from the state that it finds.
 
-A member is missing only if it is silent: a process with long work to do still says `Alive`.
-
-A master that follows another one in the same call takes its incarnation over, without a recovery,
-if all members are in it (`takeover.py`). One that does not reach a member may make way for the next
-(`making_way.py`).
+`resizing.py` changes the number of nodes. A member is missing only if it is silent: a process with
+long work still sends `Alive` (`members.py`). A master that follows another one in the same call
+takes its incarnation over, without a recovery, if all members are in it (`leadership.py`).
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
+from enum import Enum
 
-from driftline.coordinator.backoff import Backoff
-from driftline.coordinator.beginning import begin, recover
-from driftline.coordinator.chronicle import Chronicle
-from driftline.coordinator.deciding import Deciding
-from driftline.coordinator.draining import Draining
-from driftline.coordinator.farewell import Farewell
-from driftline.coordinator.members import Members
-from driftline.coordinator.phases import DECIDED, UNDER_WAY, Phase
-from driftline.coordinator.reach import Reach
-from driftline.coordinator.registry import ClusterState, WriteState
+from driftline.coordinator.draining import IN_GOOD_ORDER, Draining, ShutdownBarrier
+from driftline.coordinator.leadership import Takeover
+from driftline.coordinator.members import Backoff, Members
+from driftline.coordinator.registry import (
+    ClusterState,
+    RegistryWriter,
+    RunOutcome,
+    SnapshotRecord,
+    WriteState,
+)
 from driftline.coordinator.resizing import Resizing
-from driftline.coordinator.snapshots import ADVICE, Snapshots
-from driftline.coordinator.takeover import Takeover
+from driftline.coordinator.snapshots import ADVICE, Snapshots, named
 from driftline.engine.errors import SnapshotDamaged
+from driftline.engine.events import about, log
 from driftline.engine.keygroups import GROUPS, names_of
-from driftline.engine.policy import Output, Policy
+from driftline.engine.labels import INFINITY
+from driftline.engine.meters import Histogram
+from driftline.engine.policy import Policy
+from driftline.engine.texts import time_in_words
 from driftline.engine.wire.messages import (
     Alive,
+    Drain,
+    Drained,
     Failed,
     Following,
+    Goodbye,
     Hello,
     Lead,
     Lost,
+    Message,
     Prepared,
     PrepareFailed,
+    Recover,
+    Start,
     Stop,
     Unloadable,
 )
@@ -61,7 +74,38 @@ MISSING_AFTER_S = 5.0
 RESTARTED = "the master has been restarted"
 
 
-class Coordinator(Deciding):
+class Phase(Enum):
+    """What the coordinator is doing; the values are for people.
+
+        GATHERING -> DECIDING -> LOADING -> RUNNING -> STOPPING -> STOPPED -> ENDED
+                  -> TAKING_OVER -> ASKING -> RUNNING
+
+    A failure leads from any phase before STOPPING to DECIDING again, through WAITING if recoveries
+    make no progress. BROKEN: the registry does not hold what this master has written; only a new
+    master can go on, or say why not.
+    """
+
+    GATHERING = "waiting for nodes and fronts"
+    WAITING = "waiting before the next recovery"
+    TAKING_OVER = "writing that a new master leads"
+    ASKING = "asking nodes and fronts how far they are"
+    DECIDING = "writing a new incarnation"
+    LOADING = "nodes load a snapshot"
+    RUNNING = "running"
+    STOPPING = "writing how the run ended"
+    STOPPED = "telling all members that the run is over"
+    ENDED = "over"
+    BROKEN = "a new master is needed"
+
+
+DECIDED = (Phase.STOPPING, Phase.STOPPED, Phase.ENDED, Phase.BROKEN)
+"""Phases in which no message of a member changes the outcome of the run."""
+
+UNDER_WAY = (Phase.TAKING_OVER, Phase.ASKING, Phase.LOADING, Phase.RUNNING)
+"""Phases in which an incarnation is under way, which a failure ends."""
+
+
+class Coordinator:
     """Decides. `out`: (receiver, message) to be sent; `jobs`: writes of the registry to be done."""
 
     def __init__(
@@ -81,40 +125,91 @@ class Coordinator(Deciding):
         snapshots; `run` names this call of the command; `session`: its number, see
         `ClusterState.opened`; `process`: of the master; `groups`: how many key groups there are."""
         layout = state.layout or tuple(range(nodes))
-        follows = bool(session) and state.opened == session and state.outcome is None
-        opened = replace(state, opened=session or state.opened, layout=layout)
-        super().__init__(names_of(layout), fronts, policy, opened, run, missing_after_s, process)
+        self.nodes = names_of(layout)
+        """Of the layout that the registry has."""
+        self.fronts = [f"front-{i}" for i in range(fronts)]
+        self.policy = policy
+        self.out: list[tuple[str, Message]] = []
+        self.jobs: list[Job] = []
+        self.now = 0.0
+        """The time of the driver (seconds, monotonic)."""
+        self.phase = Phase.GATHERING
+        self.outcome: RunOutcome | None = None
+        """How this run ends; None until that is decided."""
+        self._follows = bool(session) and state.opened == session and state.outcome is None
+        """Whether there was a master before it in the same call, and nothing was decided since."""
+        if state.outcome is not None and state.outcome.run == run:
+            self.phase, self.outcome = Phase.STOPPED, state.outcome
+        self.state = replace(
+            state, opened=session or state.opened, layout=layout, outcome=self.outcome
+        )
         self.recoveries = 0
+        self.recovery_durations = Histogram()
+        """Of each recovery that is over: seconds from its reason until all nodes were ready."""
         self.taken_over = False
         """Whether this master went on with the incarnation that it found."""
         self.members = Members(missing_after_s)
-        self._reach = Reach()
+        self.snapshots = Snapshots(self.nodes, self.fronts, policy, interval)
+        about_run = policy, self.fronts, self.snapshots, self.nodes, self.members, groups
+        self.resizing = Resizing(*about_run)
+        self._run_id = run
+        self._missing_after = missing_after_s
+        self._writer = RegistryWriter(process)
+        self._write_again = False
+        self._draining = Draining(self.fronts, policy)
+        self._shutdown = ShutdownBarrier(self.nodes + self.fronts, missing_after_s)
         self._gathers_since = 0.0
+        self._down_since: float | None = None
+        """When the start of the run, or the recovery under way, began; None: the run goes on."""
+        self._recovers = False
+        """Whether the run is down because of a failure."""
         self._backoff = Backoff()
-        self.chronicle = Chronicle()
-        self.snapshots = Snapshots(self.nodes, self.fronts, policy, interval, self.chronicle)
-        about = self.snapshots, self.chronicle, self.nodes, self.members, groups, missing_after_s
-        self.resizing = Resizing(policy, self.fronts, *about)
         self._resume_at = 0.0
         """The end of the pause: no recovery begins before it."""
         self._ready: set[str] = set()
         self._takeover: Takeover | None = None
         """How this master takes an incarnation over; None if it has begun one, or has to."""
-        self._follows = follows
-        """Whether there was a master before it in the same call, and nothing was decided since."""
-        self._write_again = False
-        self._damage = ""
-        """Why the newest snapshot could not be loaded; it may explain why an older one cannot."""
         if self._follows and policy.ordered:
             self._takeover = Takeover(state.incarnation, self.nodes, self.nodes + self.fronts)
+        self._damage = ""
+        """Why the newest snapshot could not be loaded; it may explain why an older one cannot."""
+
+    # What others may ask.
+
+    @property
+    def error(self) -> str:
+        """Why the run failed; empty if it did not, or is not over."""
+        if self.outcome is None or not self.outcome.error:
+            return ""
+        return f"{self.outcome.error}: {self.outcome.text}"
+
+    @property
+    def start(self) -> SnapshotRecord:
+        """The snapshot that a recovery begins from; number 0 is the empty snapshot."""
+        if self.state.snapshots:
+            return self.state.snapshots[0]
+        return SnapshotRecord(0, 0, (0,) * len(self.fronts))
+
+    @property
+    def leads(self) -> bool:
+        """Whether the registry has the epoch of this master."""
+        return self._writer.begun
+
+    @property
+    def is_draining(self) -> bool:
+        """Whether the run goes on only until it may end in good order."""
+        return self.phase is Phase.RUNNING and bool(self._draining.why)
+
+    def has(self, name: str) -> bool:
+        """Whether this is the name of a member."""
+        return name in self.nodes or name in self.fronts
 
     @property
     def silent(self) -> list[tuple[str, str, float]]:
         """Nodes of this layout, and of the next one, that are silent: see `Members.silent`."""
         if self.phase in DECIDED:
             return []
-        joining = self.resizing.heard.silent(self.resizing.names, self._now)
-        return self.members.silent(self.nodes, self._now) + joining
+        return self.members.silent([*self.nodes, *self.resizing.names], self.now)
 
     @property
     def missed(self) -> dict[str, float]:
@@ -122,18 +217,16 @@ class Coordinator(Deciding):
         nothing is heard of it, or it does not answer."""
         if self.phase in (Phase.STOPPING, Phase.ENDED, Phase.BROKEN):
             return {}
-        missed = self._reach.deaf
+        missed = self.members.deaf
         if self.phase is Phase.GATHERING:
-            absent = [name for name in self.nodes + self.fronts if name not in self.members]
-            missed |= dict.fromkeys(absent, self._now - self._gathers_since)
+            missed |= dict.fromkeys(self._absent, self.now - self._gathers_since)
         return missed
 
     @property
     def waits_for(self) -> str:
         """The phase of the run, and which members have not answered; for people."""
-        missing = [name for name in self.nodes + self.fronts if name not in self.members]
-        if missing:
-            return f"{self.phase.value}; nothing was heard of {', '.join(missing)}"
+        if absent := self._absent:
+            return f"{self.phase.value}; nothing was heard of {', '.join(absent)}"
         if self.phase is Phase.LOADING:
             missing = sorted({*self.nodes} - self._ready)
             return f"{self.phase.value}; not ready: {', '.join(missing)}"
@@ -142,23 +235,22 @@ class Coordinator(Deciding):
         doing = f"{self.phase.value}{self._draining.why if self.is_draining else ''}"
         return doing + self.snapshots.waits_for
 
-    # Members and failures.
+    @property
+    def _absent(self) -> list[str]:
+        return [name for name in self.nodes + self.fronts if name not in self.members]
 
-    def has(self, name: str) -> bool:
-        """Whether this is the name of a member."""
-        return name in self.nodes or name in self.fronts
+    # Members and failures.
 
     def hello(self, name: str, message: Hello) -> None:
         """A member is present, perhaps as a new process, and says what it has done so far."""
         if not self.has(name):
             self._hello_of_another(name, message)
             return
-        self._reach.hello(name, message.process, self._now)
-        restarted = self.members.hello(name, message.process, message.address, self._now)
+        restarted = self.members.hello(name, message.process, message.address, self.now)
         if self._takeover is not None:
             self._takeover.hello(name, message)
         if self.phase is Phase.STOPPED:
-            self._farewell.hello(name, message.process)
+            self._shutdown.hello(name, message.process)
             self._tell_outcome([name])
         elif self.phase in DECIDED:
             return
@@ -179,21 +271,23 @@ class Coordinator(Deciding):
         """A node of the next layout is present, or one of an earlier layout, which may end."""
         if self.phase is Phase.STOPPED:
             self._tell_outcome([name])
-            return
-        process = message.process, message.address
-        if not self.resizing.hello(name, *process, self.state, self._now) and self.leads:
+        elif name in self.resizing.names:
+            self.members.hello(name, message.process, message.address, self.now)
+            self.resizing.hello(name, message.process, self.state)
+            self._pass_on_resizing()
+        elif self.leads:
             self._tell([name], Stop(self._run_id, "", "other nodes have taken over"))
-        self._pass_on_resizing()
 
     def alive(self, name: str, message: Alive) -> None:
         """A process lives, though it may be too busy to say `Hello`."""
-        group = self.members if self.has(name) else self.resizing
-        group.alive(name, message.process, self._now)
+        if self.has(name) or name in self.resizing.names:
+            self.members.alive(name, message.process, self.now)
 
     def superseded(self, reason: object = "another master has taken over") -> None:
         """A registry or a member knows of a later master: this one decides nothing any more."""
         if self.phase is not Phase.BROKEN:
-            self.chronicle.registry_failed(reason)
+            text = "the registry is not as it was left: %s; a new master begins"
+            log.error(text, reason, extra=about("registry-failed", reason=str(reason)))
             self.phase = Phase.BROKEN
 
     def ask_who_hears(self) -> None:
@@ -201,11 +295,20 @@ class Coordinator(Deciding):
         if self.phase is Phase.STOPPED or (self.leads and self.phase not in DECIDED):
             self._ask_to_follow(self.nodes + self.fronts)
 
-    def make_way(self) -> None:
+    def step_down(self) -> None:
         """The master behind this one is to lead: this one decides nothing any more."""
-        absent = [name for name in self.missed if name not in self.members]
-        deaf = [name for name in self.missed if name in self.members]
-        self.chronicle.makes_way(absent, deaf, max(self.missed.values()))
+        absent = ", ".join(name for name in self.missed if name not in self.members)
+        deaf = ", ".join(name for name in self.missed if name in self.members)
+        missed = [f"hears nothing of {absent}"] * bool(absent)
+        missed += [f"has no answer of {deaf}, which it hears"] * bool(deaf)
+        seconds = max(self.missed.values())
+        log.warning(
+            "for %.0f s this master %s. It makes way for the next one, which may reach them: a "
+            "network can fail in one direction, or between two hosts. A process that is dead, and "
+            "that nobody starts again, looks the same",
+            *(seconds, ", and ".join(missed)),
+            extra=about("makes-way", absent=absent, deaf=deaf, seconds=seconds),
+        )
         self.phase = Phase.BROKEN
 
     def moved(self, processed: int, delivered: int) -> None:
@@ -225,20 +328,23 @@ class Coordinator(Deciding):
 
     # Time.
 
+    def at(self, now: float) -> None:
+        """Learn the time (seconds, monotonic). After a long step this process stood still."""
+        away_s, self.now = now - self.now, now
+        if away_s > self._missing_after / 2:
+            self.members.all_alive(now, away_s)
+            self._gathers_since += away_s
+
     def tick(self, now: float) -> None:
-        """Learn the time (seconds, monotonic); notice silent members, and the end of a pause."""
-        if now - self._now > self._missing_after / 2:
-            for group in (self.members, self.resizing.heard):
-                group.all_alive(now, now - self._now)
-            self._gathers_since += now - self._now
-        self._now = now
-        self.jobs += self._writing.due(now)
+        """Learn the time; notice silent members, and the end of a pause."""
+        self.at(now)
+        self.jobs += self._writer.due(now)
         if self.phase is Phase.STOPPED:
             self._end_if_over()
-        self.resizing.heard.take_silent(now)
-        silent = self.members.take_silent(now)
+        self.members.take_silent(self.resizing.names, now)
+        silent = self.members.take_silent(self.nodes + self.fronts, now)
         if silent and self.phase in (Phase.DECIDING, *UNDER_WAY):
-            waited = self.members.silent_for(silent[0])
+            waited = self.members.allowed_s(silent[0])
             self._recover(f"{', '.join(silent)} did not answer for {waited:g} s")
         if self.phase is Phase.WAITING and now >= self._resume_at:
             self._recover("")
@@ -246,20 +352,20 @@ class Coordinator(Deciding):
     @property
     def deadline(self) -> float:
         """When `tick` and `consider_snapshot` want to be called again (seconds, monotonic)."""
-        latest = min(self._now + self._missing_after / 4, self._writing.again_at)
+        latest = min(self.now + self._missing_after / 4, self._writer.again_at)
         latest = min(latest, self.resizing.deadline)
         if self.phase is Phase.WAITING:
             return min(latest, self._resume_at)
         due_at = self.snapshots.due_at
         if self.phase is not Phase.RUNNING or due_at is None or self.resizing.holds:
             return latest
-        return min(latest, max(due_at, self._now + 0.001))
+        return min(latest, max(due_at, self.now + 0.001))
 
     # Taking over.
 
     def _gathered(self) -> None:
         """Go on from here, once all members are present."""
-        if len(self.members) < len(self.nodes) + len(self.fronts):
+        if self._absent:
             return
         if not self._follows:
             self._recover("")
@@ -278,11 +384,11 @@ class Coordinator(Deciding):
 
     def _ask_to_follow(self, names: list[str]) -> None:
         self._tell(names, Lead())
-        self._reach.asked(names, self._now)
+        self.members.asked(names)
 
     def following(self, name: str, message: Following) -> None:
         """A member knows that this master leads; once all do, the incarnation goes on."""
-        self._reach.answered(name)
+        self.members.answered(name)
         incarnation, epoch = self.state.incarnation, self.state.epoch
         if self._takeover is None or (message.incarnation, message.epoch) != (incarnation, epoch):
             return
@@ -294,8 +400,12 @@ class Coordinator(Deciding):
         """Go on with the incarnation: everybody obeys this master."""
         self._takeover, self._follows, self.taken_over = None, False, True
         self.phase = Phase.RUNNING
-        self.chronicle.taken_over(self.state.incarnation)
-        self.snapshots.begin_from(self.start, self._now)
+        log.info(
+            "incarnation %d: a new master has taken over; the run has gone on meanwhile",
+            self.state.incarnation,
+            extra=about("taken-over", incarnation=self.state.incarnation),
+        )
+        self.snapshots.begin_from(self.start, self.now)
         self.snapshots.give_up(takeover.asked, takeover.at_work)
         self.resizing.take_over()
         self._pass_on_resizing()
@@ -309,26 +419,34 @@ class Coordinator(Deciding):
         self.resizing.interrupted()
         self._takeover, self._follows = None, False
         if reason:
-            self.recoveries += 1
-            pause = self._backoff.pause_s() if paced else 0.0
-            self._resume_at = max(self._resume_at, self._now + pause)
-            self.chronicle.recovering(reason, self.recoveries, pause, self._backoff.nowhere)
-        if len(self.members) < len(self.nodes) + len(self.fronts):
+            self._count_recovery(reason, self._backoff.pause_s() if paced else 0.0)
+        if self._absent:
             if self.phase is not Phase.GATHERING:
-                self.phase, self._gathers_since = Phase.GATHERING, self._now
+                self.phase, self._gathers_since = Phase.GATHERING, self.now
             return
-        if self._now < self._resume_at:
+        if self.now < self._resume_at:
             self.phase = Phase.WAITING
             return
         self.phase = Phase.DECIDING
-        if not self._writing.under_way:
+        if not self._writer.under_way:
             self._write(self.state.next(incarnation=self.state.incarnation + 1))
         else:
             self._write_again = True
 
+    def _count_recovery(self, reason: str, pause: float) -> None:
+        self.recoveries += 1
+        self._recovers = True
+        if self._down_since is None:  # else the recovery has failed, and goes on
+            self._down_since = self.now
+        self._resume_at = max(self._resume_at, self.now + pause)
+        nowhere = self._backoff.nowhere
+        wait = f"; no progress since {nowhere} recoveries, the next in {pause:g} s" if pause else ""
+        fields = about("recovery", reason=reason, number=self.recoveries, pause=pause)
+        log.warning("recovering: %s%s", reason, wait, extra=fields)
+
     def done(self, job: Job, result: object) -> None:
         """A write of the registry was carried out; `result` is an exception if it failed."""
-        if not self._writing.over(job, result, self._now) or self.phase is Phase.BROKEN:
+        if not self._writer.over(job, result, self.now) or self.phase is Phase.BROKEN:
             return
         if isinstance(result, Exception):  # the registry holds something else than this master
             self.superseded(result)
@@ -348,30 +466,49 @@ class Coordinator(Deciding):
             self.phase = Phase.ASKING
             self._ask_to_follow(self.nodes + self.fronts)
         elif self.phase is Phase.RUNNING:
-            self.out += self.snapshots.commit(self.state)
+            self.out += self.snapshots.commit(self.state, self.now)
 
     def _load(self) -> None:
         self.phase = Phase.LOADING
         self._ready.clear()
-        self._draining = Draining(self.fronts, self.policy.cut)
-        self.chronicle.loading(self.state.incarnation, self.start)
+        self._draining = Draining(self.fronts, self.policy)
+        if self._down_since is None:
+            self._down_since = self.now
+        incarnation, start = self.state.incarnation, self.start
+        what = named(start.number, start.time) if start.number else "no snapshot"
+        fields = about("load", incarnation=incarnation, snapshot=start.number, time=start.time)
+        log.info("incarnation %d: nodes load %s", incarnation, what, extra=fields)
         for node in self.nodes:
             self._begin_incarnation_at(node)
 
     def _run(self) -> None:
         self.phase = Phase.RUNNING
-        self.snapshots.begin_from(self.start, self._now)
-        self.chronicle.running(self.state.incarnation)
+        self.snapshots.begin_from(self.start, self.now)
+        took = self.now - (self.now if self._down_since is None else self._down_since)
+        if self._recovers:
+            self.recovery_durations.add(took)
+        self._down_since, self._recovers = None, False
+        incarnation = self.state.incarnation
+        fields = about("running", incarnation=incarnation, seconds=took)
+        text = "incarnation %d: all nodes are ready after %.1f s"
+        log.info(text, incarnation, took, extra=fields)
         for front in self.fronts:
             self._begin_incarnation_at(front)
 
     def _begin_incarnation_at(self, name: str) -> None:
         """Tell a node or front to begin the incarnation; repeated if the message was lost."""
-        about = self.policy, self.members.addresses
+        state, start = self.state, self.start
+        addresses = self.members.addresses(self.nodes + self.fronts)
         if name in self.nodes and self.phase in (Phase.LOADING, Phase.RUNNING):
-            self._tell([name], recover(self.state, self.start, self.nodes.index(name), *about))
+            number = start.number
+            if self.policy.goes_on:  # the node's newest part has at least this number
+                number = start.parts[self.nodes.index(name)] if start.parts else 0
+            same_code = int(state.same_code(start))
+            begins = state.incarnation, number, start.taken, start.time
+            self._tell([name], Recover(*begins, addresses, same_code, state.layout))
         elif name in self.fronts and self.phase is Phase.RUNNING:
-            self._tell([name], begin(self.state, self.start, self.fronts.index(name), *about))
+            offset = start.offsets[self.fronts.index(name)] if self.policy.replay else -1
+            self._tell([name], Start(state.incarnation, offset, addresses, state.layout))
 
     def unloadable(self, sender: str, message: Unloadable) -> None:
         """A node cannot load a snapshot: go back to the one before, or end the run."""
@@ -379,12 +516,12 @@ class Coordinator(Deciding):
             return
         reason = f"{sender} cannot load snapshot {message.number}: {message.reason}"
         older = tuple(s for s in self.state.snapshots if s.number < message.number)
-        # Outputs left because this snapshot was committed: the one before does not fit them.
-        outputs_left = self.policy.output in (Output.COMMIT, Output.DURABLE)
-        if outputs_left or not message.number or (self.state.base and not older):
+        is_last = not message.number or (self.state.base and not older)
+        if self.policy.outputs_wait_for_snapshots or is_last:
             self.stop("SnapshotDamaged", f"{reason}. {ADVICE}")
             return
-        self.chronicle.damaged(reason, message.number)
+        fields = about("snapshot-damaged", reason=reason, snapshot=message.number)
+        log.warning("%s; the previous snapshot is used", reason, extra=fields)
         self._damage = reason
         self.phase = Phase.DECIDING
         self._write(self.state.next(incarnation=self.state.incarnation + 1, snapshots=older))
@@ -398,12 +535,12 @@ class Coordinator(Deciding):
             self._pass_on_resizing()
 
     def consider_resizing(self, delivered: int, left: int | None) -> None:
-        """Go on with the way to the next layout; `left`: see `Gathered.left`."""
+        """Go on with the way to the next layout; `left`: see `ReportedProgress.left`."""
         if self.phase is not Phase.RUNNING:
             return
         if self.is_draining:
             self.resizing.give_up("the run is about to end")
-        cut = self.resizing.look(self.state, delivered, left, self._now)
+        cut = self.resizing.look(self.state, delivered, left, self.now)
         self._pass_on_resizing()
         if cut is not None:
             self.phase = Phase.DECIDING
@@ -413,13 +550,14 @@ class Coordinator(Deciding):
     def _resized(self) -> None:
         """The registry has another layout."""
         self.members.forget(self.nodes)
-        self._reach.forget(self.nodes)
         self.nodes[:] = names_of(self.state.layout)
-        for name, process, address in self.resizing.processes():
-            self.members.hello(name, process, address, self._now)
+        self.members.renew(self.nodes, self.now)
         self.resizing.forget()
-        self._farewell = Farewell(self.nodes + self.fronts, self._missing_after)
-        self.chronicle.resized(self.nodes, self.start.time)
+        self._shutdown = ShutdownBarrier(self.nodes + self.fronts, self._missing_after)
+        names, time = ", ".join(self.nodes), self.start.time
+        fields = about("resized", nodes=len(self.nodes), time=time)
+        text = "resized: %s take over from %s on"
+        log.info(text, names, time_in_words(time), extra=fields)
 
     def _pass_on_resizing(self) -> None:
         self.out += self.resizing.out
@@ -430,7 +568,7 @@ class Coordinator(Deciding):
     def consider_snapshot(self, delivered: int) -> None:
         """Begin a snapshot, as of the delivered frontier, or the end, if it is due and new."""
         if self.phase is Phase.RUNNING and not self.resizing.holds:
-            self.out += self.snapshots.consider(delivered, self._now)
+            self.out += self.snapshots.consider(delivered, self.now)
 
     def prepared(self, sender: str, message: Prepared) -> None:
         """A part of the snapshot is durable."""
@@ -443,8 +581,65 @@ class Coordinator(Deciding):
         self._commit()
 
     def _commit(self) -> None:
-        if self.phase is not Phase.RUNNING or self._writing.under_way:
+        if self.phase is not Phase.RUNNING or self._writer.under_way:
             return
-        record = self.snapshots.to_commit(self.state.incarnation, self._now)
+        record = self.snapshots.to_commit(self.state.incarnation, self.now)
         if record is not None:
             self._write(self.state.next(snapshots=(record, *self.state.snapshots[:1])))
+
+    # The end of the run.
+
+    def drained(self, name: str, message: Drained) -> None:
+        """A front wants the run to end in good order, and has said up to where it sends."""
+        self._draining.drained(name, message.time, bool(message.live), bool(message.ended))
+        until = self._draining.until
+        if until is not None and until < INFINITY:
+            self._tell(self.fronts, Drain(until))
+
+    def consider_end(self, processed: int, delivered: int, reached: int) -> None:
+        """End a run once all is delivered and in the last snapshot; `reached`: see the tracker."""
+        if processed >= INFINITY:
+            self._draining.ended(reached)
+        if self._draining.is_due(processed, delivered, self.snapshots.number):
+            self.snapshots.make_due(self.now)
+        if self._draining.is_over(delivered, self.start.number, self.start.time):
+            self.stop(text="" if self._draining.has_ended else IN_GOOD_ORDER)
+
+    def stop(self, error: str = "", text: str = "") -> None:
+        """Decide to end the run. Members are told once the registry has the outcome."""
+        self.phase = Phase.STOPPING
+        self.resizing.interrupted()
+        self.snapshots.pending = None
+        self.outcome = RunOutcome(self._run_id, error, text)
+        if not self._writer.under_way:  # else `_stopping` does it once that write is done
+            self._write(self.state.next(outcome=self.outcome))
+
+    def _stopping(self) -> None:
+        """A write was done after the end was decided; it may be an earlier one."""
+        if self.state.outcome is None:
+            self._write(self.state.next(outcome=self.outcome))
+            return
+        self.phase = Phase.STOPPED
+        self._tell_outcome(self.nodes + self.fronts)
+
+    def goodbye(self, name: str, message: Goodbye) -> None:
+        """A member knows that the run is over."""
+        if self.phase is Phase.STOPPED:
+            self._shutdown.goodbye(name, message.process)
+            self._end_if_over()
+
+    def _end_if_over(self) -> None:
+        if self._shutdown.over(self.now):
+            self.phase = Phase.ENDED
+
+    # Writes and messages.
+
+    def _write(self, state: ClusterState) -> None:
+        self.jobs.append(self._writer.begin(state))
+
+    def _tell(self, names: list[str], message: Message) -> None:
+        self.out += [(name, message) for name in names]
+
+    def _tell_outcome(self, names: list[str]) -> None:
+        assert self.outcome is not None
+        self._tell(names, Stop(self.outcome.run, self.outcome.error, self.outcome.text))

@@ -1,4 +1,6 @@
-"""Draining: how a run ends in good order, with its input or before.
+"""The end of a run: in good order, with its input or before, and known to all members.
+
+`Draining` brings a run to its end.
 
 Takes: `Drained` (fronts), the end of all inputs, the progress of the run, and the snapshots
 committed. Gives: `Drain` (fronts), the moment at which the last snapshot is due, and whether the
@@ -9,30 +11,29 @@ next start replays nothing, and a savepoint lacks nothing.
 The time is the largest one up to which a front has sent. Files are read in step, so that is near. A
 live source is far ahead of a file that has not been read to its end, as its times are those of a
 clock: the time is then that of the files, ended or not, and later live records stay in the input
-log."""
+log.
+
+`ShutdownBarrier` says which members the master still waits for once the run is over.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from driftline.engine.labels import INFINITY
-from driftline.engine.policy import BY_TIME, SnapshotCut
+from driftline.engine.policy import Policy
 
 IN_GOOD_ORDER = "it was asked to end"
 """The text of the outcome of a run that ended before its input, without an error."""
 
 
 class Draining:
-    """The end of a run in good order, within one incarnation.
+    """The end of a run in good order, within one incarnation."""
 
-    `cut`: how snapshots are cut: by a time or by markers.
-    """
-
-    def __init__(self, fronts: Sequence[str], cut: SnapshotCut) -> None:
+    def __init__(self, fronts: Sequence[str], policy: Policy) -> None:
         self._waiting = set(fronts)
         self._fronts = len(fronts)
-        self._cut = cut
-        self._by_time = cut in BY_TIME
+        self._policy = policy
         self._files: list[int] = []
         self._live: list[int] = []
         self._open_file = self._open_live = False
@@ -89,7 +90,7 @@ class Draining:
         until = self.until
         if until is None or self._since >= 0:
             return False
-        if (delivered if self._by_time else processed) < until:
+        if (delivered if self._policy.cuts_by_time else processed) < until:
             return False
         self._since = newest
         return True
@@ -99,6 +100,40 @@ class Draining:
         until = self.until
         if until is None or self._since < 0 or delivered < until:
             return False
-        if self._cut is SnapshotCut.NONE or (self._by_time and time >= until):
+        if not self._policy.has_snapshots or (self._policy.cuts_by_time and time >= until):
             return True
         return committed > self._since
+
+
+class ShutdownBarrier:
+    """The members of a run that is over; `silence_s`: how long to wait for silent members.
+
+    The master ends only when every member has said goodbye, or when no member has said hello for
+    `silence_s`. A silent member is dead and will not be started again, or has already said goodbye
+    to an earlier master. A member says hello until it knows that the run is over. So a hello after
+    a goodbye comes from a new process of the member, and the master waits for that process, too.
+    """
+
+    def __init__(self, members: Iterable[str], silence_s: float) -> None:
+        self._waiting = dict.fromkeys(members, "")
+        """Member that has not said goodbye -> its process; "" if it has not said hello, either."""
+        self._silence_s = silence_s
+        self._silent_s = 0.0
+        self._now = 0.0
+
+    def hello(self, name: str, process: str) -> None:
+        """Wait for a process that does not know yet that the run is over."""
+        self._waiting[name] = process
+        self._silent_s = 0.0
+
+    def goodbye(self, name: str, process: str) -> None:
+        """Stop waiting for a member: this process of it knows that the run is over."""
+        if self._waiting.get(name) in ("", process):
+            del self._waiting[name]
+
+    def over(self, now: float) -> bool:
+        """Whether the master may end."""
+        # A master that was suspended has not listened meanwhile: a long step counts as a usual one.
+        self._silent_s += min(now - self._now, self._silence_s / 4)
+        self._now = now
+        return not self._waiting or self._silent_s >= self._silence_s

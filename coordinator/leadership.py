@@ -1,4 +1,5 @@
-"""Leadership: which of several masters decides.
+"""Leadership: which of several masters decides, when it leaves that to the next, and how the next
+one goes on with the incarnation that it finds.
 
 Masters queue up, each with its own session of the registry; the first one leads, and each of the
 others watches the one before it. When a session ends, its place is gone, and the next one moves up
@@ -7,19 +8,53 @@ others watches the one before it. When a session ends, its place is gone, and th
 Takes: results of `Enlist` and `LookAtQueue`, the time, and that something watched has changed.
 Gives: these jobs, and whether this master is the first. Invariant: none that safety needs. The
 queue may be seen late, and a master that has stood still may take itself for the first; therefore
-each begins with an epoch of its own (`writing.py`), and nobody obeys an earlier one. Leadership
+each begins with an epoch of its own (`RegistryWriter`), and nobody obeys an earlier one. Leadership
 only sees to it that there is always one master, and seldom two.
+
+`StepDown`: a hole in the network, perhaps in one direction only, may lie between the leader's host
+and that of one member. The run would wait for its end, though the master that stands by may reach
+everybody. So a leader that has waited in vain for a while, and has another one behind it, ends; its
+process is started again, and queues up as the last. With nobody behind, it stays. No master can
+reach a dead member, and masters would take turns for ever. That disturbs nobody, as a leader that
+waits has decided nothing; and each time that a master steps down, and the run gets no further, its
+next process has twice the patience.
+
+`Takeover`: a new master goes on with an incarnation only if every member is in it, and every node
+has its state; otherwise a recovery begins. In label order each node tracks the progress of all
+(`acker.tracker`), so the new master hears of it what the old one knew; nodes, fronts and consumers
+never wait for a master. What the old one had decided is in the registry, and what it had collected
+of a snapshot is given up. The steps: all members have said hello; the registry has the epoch of
+this master, so the one before can decide nothing any more; all members have answered `Lead`, so
+they take nothing any more of what the one before has sent.
 """
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from math import inf
 from typing import ClassVar
 
-from driftline.coordinator.writing import AGAIN_S
+from driftline.coordinator.registry import AGAIN_S
 from driftline.engine.errors import Unavailable
+from driftline.engine.wire.messages import Following, Hello
 from driftline.engine.wire.party import Job
+
+PATIENCE_S = 20.0
+"""How long a leader waits at least. A process that hangs is silent for 5 s, killed 10 s later, and
+back after a few more: such a restart is no reason to step down."""
+
+OF_SILENCES = 4
+"""It also waits for so many times the silence after which a member counts as missing."""
+
+LONGEST_S = 320.0
+"""The patience of a master that has stepped down in vain doubles up to this."""
+
+ASK_EVERY_S = 5.0
+"""How often members are asked whether they hear the leader."""
+
+LOOK_EVERY_S = 5.0
+"""How often to look for somebody behind, while members are missed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +77,18 @@ class LookAtQueue(Job):
     """
 
     what: ClassVar[str] = "look who leads"
+
+    process: str
+
+
+@dataclass(frozen=True, slots=True)
+class LookBehind(Job):
+    """Job: look who is behind `process` in the queue. Result: the next process; "" for none.
+
+    Raises StateMismatch if `process` itself is not in the queue: its session has ended.
+    """
+
+    what: ClassVar[str] = "look who stands by"
 
     process: str
 
@@ -98,3 +145,94 @@ class Leadership:
             self._again_at = -inf
         elif isinstance(result, str):
             self.before = result
+
+
+def patience_s(missing_after_s: float, in_vain: int = 0) -> float:
+    """The patience of a leader whose process has stepped down so often without any progress."""
+    least = max(PATIENCE_S, OF_SILENCES * missing_after_s)
+    return max(least, min(float(least * 2**in_vain), LONGEST_S))
+
+
+class StepDown:
+    """The patience of one leader, whose place in the queue is that of `process`.
+
+    Takes: the time, for how long the leader has missed members, results of `LookBehind`. Gives:
+    when to ask members whether they hear it, the job, and whether to step down.
+    """
+
+    def __init__(self, process: str, patience_s: float = PATIENCE_S) -> None:
+        self._process = process
+        self._patience_s = patience_s
+        self._ask_at = -inf
+        self._look_at = -inf
+        self._job: LookBehind | None = None
+
+    def asks(self, now: float) -> bool:
+        """Whether members are to be asked now."""
+        if now < self._ask_at:
+            return False
+        self._ask_at = now + ASK_EVERY_S
+        return True
+
+    def due(self, now: float, missed: Mapping[str, float]) -> list[Job]:
+        """The job to do now, if there is one; `missed`: see `Coordinator.missed`."""
+        if self._job is not None or now < self._look_at or not self._is_over(missed):
+            return []
+        self._look_at = now + LOOK_EVERY_S
+        self._job = LookBehind(self._process)
+        return [self._job]
+
+    def done(self, job: Job, result: object, missed: Mapping[str, float]) -> bool:
+        """A job was carried out. Returns whether to step down."""
+        if job is not self._job:
+            return False
+        self._job = None
+        return isinstance(result, str) and bool(result) and self._is_over(missed)
+
+    def _is_over(self, missed: Mapping[str, float]) -> bool:
+        return any(seconds > self._patience_s for seconds in missed.values())
+
+
+class Takeover:
+    """The takeover of an incarnation by one master.
+
+    Takes: `Hello` and `Following` of all members. Gives: whether the incarnation can go on, and
+    what each node was asked for by the master before.
+    """
+
+    def __init__(self, incarnation: int, nodes: Collection[str], members: Collection[str]) -> None:
+        self._incarnation = incarnation
+        self._nodes = nodes
+        self._members = members
+        self._fits: dict[str, bool] = {}
+        self._answers: dict[str, Following] = {}
+
+    def hello(self, name: str, message: Hello) -> None:
+        """A member is present."""
+        ready = bool(message.ready) or name not in self._nodes
+        self._fits[name] = message.incarnation == self._incarnation and ready
+
+    def answer(self, name: str, message: Following) -> None:
+        """A member knows that this master leads."""
+        self._answers[name] = message
+
+    @property
+    def possible(self) -> bool:
+        """Whether all members that were heard are in the incarnation."""
+        return all(self._fits.values())
+
+    @property
+    def missing(self) -> list[str]:
+        """The members that have not answered yet."""
+        return [name for name in self._members if name not in self._answers]
+
+    @property
+    def asked(self) -> int:
+        """The number of the newest snapshot that a node was asked for."""
+        return max(self._answers[name].asked for name in self._nodes)
+
+    @property
+    def at_work(self) -> set[str]:
+        """The nodes that have not answered the snapshot that they were asked for."""
+        answers = self._answers
+        return {name for name in self._nodes if answers[name].answered < answers[name].asked}

@@ -3,12 +3,14 @@
 The record holds everything that a new master must know. Writing it commits a snapshot, begins an
 incarnation, or ends a run. Each write names the version that it replaces, so of two masters
 only one can go on. `FileRegistry` serves a single machine, `ZooKeeperRegistry` several
-(`zookeeper.py`).
+(`zookeeper.py`). `RegistryWriter` does the writes of one coordinator one at a time, and tries each
+until it is done.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from math import inf
 from pathlib import Path
 from typing import ClassVar, Protocol
 from zlib import crc32
@@ -109,6 +111,63 @@ class WriteState(Job):
 
     state: ClusterState
     again: bool = False
+
+
+AGAIN_S = 1.0
+"""Seconds from a write that failed to the next try."""
+
+
+class RegistryWriter:
+    """The writes of one coordinator; `leader`: the process of its master, new with each start.
+
+    Takes: the states to be written, the time, results of `WriteState`. Gives: `WriteState` jobs.
+    Invariants: a state is written only once the state before it is, so a full disk is like a slow
+    one: the run waits. The first write of a coordinator also begins an epoch
+    (`engine.wire.party`): from then on no master before it can write, or is obeyed.
+
+    A write that failed may have been done all the same. The next try says that it is one
+    (`WriteState.again`): the registry reads first, and the state counts as written if it is there.
+    """
+
+    def __init__(self, leader: str) -> None:
+        self._leader = leader
+        self.again_at = inf
+        """When the write that failed last is tried again (seconds, monotonic)."""
+        self._job: WriteState | None = None
+        self.begun = False
+        """Whether the registry has the epoch of this coordinator's master."""
+
+    @property
+    def under_way(self) -> bool:
+        """Whether a write is not done yet."""
+        return self._job is not None
+
+    def begin(self, state: ClusterState) -> WriteState:
+        """The job to do now. Precondition: no write is under way."""
+        assert self._job is None, "a write names the version before it: that has to be there first"
+        if not self.begun:
+            state = replace(state, epoch=state.epoch + 1, leader=self._leader)
+        self._job = WriteState(state)
+        return self._job
+
+    def due(self, now: float) -> list[WriteState]:
+        """The job to do again now, if there is one."""
+        if self._job is None or now < self.again_at:
+            return []
+        self.again_at = inf
+        self._job = replace(self._job, again=True)
+        return [self._job]
+
+    def over(self, job: Job, result: object, now: float) -> bool:
+        """A job was carried out. Returns whether the write is over: done, or failed for good."""
+        if job is not self._job:
+            return False
+        if isinstance(result, Unavailable):
+            self.again_at = now + AGAIN_S
+            return False
+        self._job = None
+        self.begun |= result is None
+        return True
 
 
 WRITE_S = 10.0

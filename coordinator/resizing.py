@@ -31,10 +31,10 @@ from dataclasses import dataclass
 from enum import Enum
 from math import inf
 
-from driftline.coordinator.chronicle import Chronicle
 from driftline.coordinator.members import Members
 from driftline.coordinator.registry import ClusterState, SnapshotRecord
 from driftline.coordinator.snapshots import Snapshots
+from driftline.engine.events import about, log
 from driftline.engine.keygroups import Layout, names_of
 from driftline.engine.policy import Policy
 from driftline.engine.wire.messages import GoOn, Held, Hold, Join, Joined, Message
@@ -75,29 +75,28 @@ HELD = (Step.HOLDING, Step.DRAINING, Step.CUTTING, Step.MOVING)
 
 @dataclass(slots=True)
 class Joiner:
-    """A node of the next layout; `has`: the snapshot that it has, None if none is known."""
+    """A process of a node of the next layout, which was heard."""
 
     process: str
-    address: str
-    seen: float
     has: tuple[int, int] | None = None
+    """The snapshot that it has; None if none is known."""
     bytes: int = 0
+    """How much it needed for that beyond the one before."""
 
 
 class Resizing:
     """The way to the next layout, of one coordinator. `nodes`: those of the layout of now;
-    `groups`: how many key groups there are."""
+    `members`: the leases of all nodes, also of the next ones; `groups`: how many key groups there
+    are."""
 
     def __init__(
         self,
         policy: Policy,
         fronts: list[str],
         snapshots: Snapshots,
-        chronicle: Chronicle,
         nodes: list[str],
         members: Members,
         groups: int,
-        missing_after_s: float,
     ) -> None:
         self.out: list[tuple[str, Message]] = []
         self.step = Step.NONE
@@ -110,12 +109,9 @@ class Resizing:
         self._policy = policy
         self._fronts = fronts
         self._snapshots = snapshots
-        self._chronicle = chronicle
         self._nodes = nodes
         self._members = members
         self._groups = groups
-        self.heard = Members(missing_after_s)
-        """The nodes of the next layout, and which of them are silent."""
         self._joiners: dict[str, Joiner] = {}
         self._newest = SnapshotRecord(0, 0, ())
         self._newest_at = 0.0
@@ -150,7 +146,9 @@ class Resizing:
             self.layout = tuple(range(first, first + nodes))
             self.step = Step.COPYING
             self._rounds, self._patience_s, self._again_at = 0, PATIENCE_S, 0.0
-            self._chronicle.resizing(len(layout), self.names)
+            names, now, wanted = ", ".join(self.names), len(layout), len(self.names)
+            fields = about("resizing", nodes=now, wanted=wanted)
+            log.info("resizing from %d to %d nodes: %s", now, wanted, names, extra=fields)
 
     def _why_not(self, nodes: int) -> str:
         if not self._policy.resizes:
@@ -167,11 +165,6 @@ class Resizing:
     def names(self) -> list[str]:
         """The nodes of the next layout."""
         return names_of(self.layout)
-
-    @property
-    def addresses(self) -> tuple[tuple[str, str], ...]:
-        """(name, address) of those of them that were heard."""
-        return tuple((name, joiner.address) for name, joiner in self._joiners.items())
 
     @property
     def holds(self) -> bool:
@@ -191,23 +184,13 @@ class Resizing:
 
     # Members.
 
-    def hello(self, name: str, process: str, address: str, state: ClusterState, now: float) -> bool:
-        """A process is present. Returns whether it is a node of the next layout."""
-        if name not in self.names:
-            return False
+    def hello(self, name: str, process: str, state: ClusterState) -> None:
+        """A process of a node of the next layout is present."""
         joiner = self._joiners.get(name)
         if joiner is None or joiner.process != process:
-            joiner = self._joiners[name] = Joiner(process, address, now)
-        joiner.seen = now
-        self.heard.hello(name, process, address, now)
+            joiner = self._joiners[name] = Joiner(process)
         if self.step is not Step.SWITCHING and joiner.has != self._wanted(state):
             self._ask_to_join(name, state)
-        return True
-
-    def alive(self, name: str, process: str, now: float) -> None:
-        """A node of the next layout lives, though it may be too busy to say `Hello`."""
-        if name in self.names:
-            self.heard.alive(name, process, now)
 
     def joined(self, name: str, message: Joined, state: ClusterState) -> None:
         """A node of the next layout has the state as of a snapshot."""
@@ -230,7 +213,7 @@ class Resizing:
         return (0, 0) if newest is None else (newest.number, newest.taken)
 
     def _ask_to_join(self, name: str, state: ClusterState) -> None:
-        sources = tuple(known for known in self._members.addresses if known[0] in self._nodes)
+        sources = self._members.addresses(self._nodes)
         if len(sources) == len(self._nodes):
             self.out.append((name, Join(self.layout, *self._wanted(state), sources)))
 
@@ -239,7 +222,7 @@ class Resizing:
     def look(
         self, state: ClusterState, delivered: int, left: int | None, now: float
     ) -> SnapshotRecord | None:
-        """Do what is due. `delivered`: the delivered frontier, `left`: see `Gathered.left`.
+        """Do what is due. `delivered`: the delivered frontier, `left`: see `ReportedProgress.left`.
 
         Returns the snapshot with which the registry has to be written now, if it has to.
         """
@@ -281,9 +264,11 @@ class Resizing:
 
     def _is_near(self, state: ClusterState, delivered: int, now: float) -> bool:
         """Whether the next nodes lack little; if not, takes care that they will."""
-        joiners = [self._joiners.get(name) for name in self.names]
-        for joiner in joiners:
-            if joiner is None or joiner.has is None or now - joiner.seen > HEARD_WITHIN_S:
+        for name in self.names:
+            joiner = self._joiners.get(name)
+            if joiner is None or joiner.has is None:
+                return False
+            if now - self._members.heard_at(name) > HEARD_WITHIN_S:
                 return False
             if joiner.has != self._wanted(state) and joiner.bytes > SMALL_BYTES:
                 return False
@@ -322,7 +307,8 @@ class Resizing:
 
     def _let_go(self, why: str, now: float) -> None:
         """The nodes of now go on; another try later."""
-        self._chronicle.resizing_put_off(why)
+        text = "resizing: %s; the run goes on, and it is tried again"
+        log.warning(text, why, extra=about("resizing-put-off", reason=why))
         self._go_on()
         self._again_at = now + self._patience_s
         self._patience_s *= 2
@@ -336,7 +322,7 @@ class Resizing:
         """There is no next layout any more."""
         if self.step in (Step.NONE, Step.SWITCHING):
             return
-        self._chronicle.resizing_given_up(why)
+        log.warning("resizing is given up: %s", why, extra=about("resizing-given-up", reason=why))
         self._go_on()
         self.forget()
 
@@ -351,13 +337,9 @@ class Resizing:
 
     def forget(self) -> None:
         """There is no next layout: it was given up, or has become the layout."""
-        self.heard.forget(self.names)
+        self._members.forget(name for name in self.names if name not in self._nodes)
         self.step, self.layout = Step.NONE, ()
         self._joiners.clear()
-
-    def processes(self) -> list[tuple[str, str, str]]:
-        """(name, process, address) of the nodes of the next layout."""
-        return [(name, each.process, each.address) for name, each in self._joiners.items()]
 
     @property
     def deadline(self) -> float:

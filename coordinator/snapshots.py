@@ -9,7 +9,7 @@ Delivery, consistency, and determinism, section V-A1; barriers take no part. The
 is the *delivered* frontier: elements above it are replayed, so a snapshot can never make the run
 skip an output that the consumer lacks.
 
-A master that takes over (`takeover.py`) does not know what the one before it had collected. So it
+A master that takes over (`Takeover`) does not know what the one before it had collected. So it
 gives up the snapshot that was under way, as soon as all nodes have answered it.
 """
 
@@ -18,10 +18,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from driftline.coordinator.chronicle import Chronicle
 from driftline.coordinator.registry import ClusterState, SnapshotRecord
+from driftline.engine.events import about, log
 from driftline.engine.labels import INFINITY
-from driftline.engine.policy import BY_TIME, Policy, SnapshotCut
+from driftline.engine.meters import Histogram
+from driftline.engine.policy import Policy
+from driftline.engine.texts import time_in_words
 from driftline.engine.wire.messages import (
     BeginEpoch,
     Committed,
@@ -74,15 +76,17 @@ class Snapshots:
         fronts: Sequence[str],
         policy: Policy,
         interval: float,
-        chronicle: Chronicle,
     ) -> None:
         """`interval`: seconds between snapshots."""
         self._nodes, self._fronts = nodes, fronts
         self._policy = policy
         self._interval = interval
-        self._chronicle = chronicle
         self.committed = 0
         """How many this master has committed."""
+        self.durations = Histogram()
+        """Of each of them: seconds since it was begun."""
+        self.failures = 0
+        """Parts that could not be written."""
         self.number = 0
         """Of the newest one that was begun."""
         self.committed_at: float | None = None
@@ -116,8 +120,8 @@ class Snapshots:
     @property
     def due_at(self) -> float | None:
         """When `consider` wants to be called; None while no snapshot can begin."""
-        none = self._policy.cut is SnapshotCut.NONE or self.pending is not None
-        return None if none else self._next_at
+        can_begin = self._policy.has_snapshots and self.pending is None
+        return self._next_at if can_begin else None
 
     def pending_s(self, now: float) -> float:
         """For how long the snapshot under way has been so; 0: there is none."""
@@ -136,7 +140,7 @@ class Snapshots:
         if self.due_at is None or now < self.due_at:
             return []
         self._next_at = now + self._interval
-        by_time = self._policy.cut in BY_TIME
+        by_time = self._policy.cuts_by_time
         self._begun_at = now
         time = delivered if by_time else 0
         if by_time and (time <= self._time or time >= INFINITY):
@@ -166,8 +170,11 @@ class Snapshots:
         """A node could not write its part: give this snapshot up; a later one is tried."""
         snapshot = self.pending
         if snapshot is not None and message.number == snapshot.number:
-            self._chronicle.snapshot_failed(message.number, sender, message.reason)
             snapshot.failed = True
+            self.failures += 1
+            number, reason = message.number, message.reason  # the node's process logs the disk
+            fields = about("snapshot-failed", snapshot=number, node=sender, reason=reason)
+            log.debug("snapshot %d has failed at %s: %s", number, sender, reason, extra=fields)
             snapshot.waiting.discard(sender)
 
     def to_commit(self, incarnation: int, now: float) -> SnapshotRecord | None:
@@ -182,13 +189,15 @@ class Snapshots:
         nodes = self._nodes if self._policy.goes_on else ()
         return snapshot.record(self._fronts, nodes, incarnation)
 
-    def commit(self, state: ClusterState) -> Told:
+    def commit(self, state: ClusterState, now: float) -> Told:
         """The registry has the snapshot under way; `state`: what it holds."""
         self.pending = None
         self.committed += 1
-        self.committed_at = self._chronicle.now
-        newest = state.snapshots[0]
-        self._chronicle.snapshot(newest.number, newest.time, self._begun_at)
+        self.committed_at = now
+        self.durations.add(max(0.0, now - self._begun_at))
+        number, time = state.snapshots[0].number, state.snapshots[0].time
+        fields = about("snapshot", snapshot=number, time=time)
+        log.debug("%s is committed", named(number, time), extra=fields)
         return self.tell(state)
 
     def tell(self, state: ClusterState) -> Told:
@@ -201,3 +210,8 @@ class Snapshots:
         for front, (trim, offset) in zip(self._fronts, offsets, strict=True):
             told.append((front, Committed(newest.number, before, trim, offset)))
         return told
+
+
+def named(number: int, time: int) -> str:
+    """A snapshot, for people; without a time if it is a cut by epochs."""
+    return f"snapshot {number}" + (f" (the state before {time_in_words(time)})" if time else "")

@@ -52,6 +52,26 @@ class Policy:
         return self.ordering != "arrival"
 
     @property
+    def has_snapshots(self) -> bool:
+        """Whether snapshots are taken at all."""
+        return self.cut is not SnapshotCut.NONE
+
+    @property
+    def cuts_by_time(self) -> bool:
+        """Whether snapshots are as of the delivered frontier; others are cut by markers."""
+        return self.cut in BY_TIME
+
+    @property
+    def has_markers(self) -> bool:
+        """Whether snapshots are cut by markers."""
+        return self.cut in (SnapshotCut.MARKERS, SnapshotCut.ALIGNED_MARKERS)
+
+    @property
+    def outputs_wait_for_snapshots(self) -> bool:
+        """Whether outputs leave because a snapshot has them: an older one does not fit them."""
+        return self.output in (Output.COMMIT, Output.DURABLE)
+
+    @property
     def resizes(self) -> bool:
         """Whether the number of nodes can change: outputs and state are cut at one label."""
         return self.output is Output.FRONTIER and self.cut is SnapshotCut.LABEL

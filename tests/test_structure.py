@@ -43,7 +43,6 @@ CORE = (
 
 DRIVERS = (
     "coordinator/registry.py",
-    "coordinator/succession.py",
     "coordinator/zookeeper.py",
     "engine/operators/context.py",  # generators of random numbers that labels seed
     "serve/journal/consumer.py",

@@ -29,8 +29,14 @@ from kazoo.client import KazooClient
 from kazoo.protocol.states import WatchedEvent
 
 from driftline.coordinator.registry import Registry
-from driftline.coordinator.succession import Succession
-from driftline.coordinator.zookeeper import ANSWER_S, ZooKeeperRegistry, answering, close, connect
+from driftline.coordinator.zookeeper import (
+    ANSWER_S,
+    Succession,
+    ZooKeeperRegistry,
+    answering,
+    close,
+    connect,
+)
 from driftline.engine.errors import InUse, StateMismatch
 
 AGENTS, FLOWS, SUBMISSION, REGISTRY = "agents", "flows", "submission", "registry"

@@ -10,7 +10,7 @@ from __future__ import annotations
 from contextlib import closing
 from functools import partial
 
-from driftline.coordinator.making_way import patience_s
+from driftline.coordinator.leadership import patience_s
 from driftline.coordinator.registry import ClusterState, FileRegistry, WriteState, check_identity
 from driftline.deploy.host.children.statuses import BROKEN, MADE_WAY, STOPPED
 from driftline.deploy.host.claims import claim, opened
@@ -54,8 +54,7 @@ def run_master(config: ProcessConfig, flow_plan: Plan, chosen: Policy) -> int:
 
 def _run_candidate(config: ProcessConfig, flow_plan: Plan, chosen: Policy) -> int:
     # Here, as other processes would wait for the import when they start.
-    from driftline.coordinator.succession import Succession
-    from driftline.coordinator.zookeeper import ZooKeeperRegistry, close, connect
+    from driftline.coordinator.zookeeper import Succession, ZooKeeperRegistry, close, connect
 
     client = opened(config, lambda: connect(config.zookeeper, config.session_s))
     registry = ZooKeeperRegistry(client, REGISTRY)
@@ -82,7 +81,7 @@ def _run_candidate(config: ProcessConfig, flow_plan: Plan, chosen: Policy) -> in
         runtime.run(lambda: candidate.ended or candidate.broken)
         runtime.close()
     close(client)
-    if candidate.made_way:
+    if candidate.stepped_down:
         return MADE_WAY
     return STOPPED if candidate.ended else BROKEN
 

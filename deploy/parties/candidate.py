@@ -4,7 +4,7 @@ Takes: results of `Enlist`, `LookAtQueue`, `LookBehind` and `ReadState`, what it
 the registry, and, once it leads, everything that a master takes. Gives: these jobs, then everything
 that its master gives. Invariant: its master begins with a state of the registry that was read after
 it had become the first. A candidate whose session has ended leads no more, and neither does one
-that makes way for the next (`coordinator.making_way`): its process ends, and a new one queues up.
+that steps down for the next (`coordinator.leadership`): its process ends, and a new one queues up.
 """
 
 from __future__ import annotations
@@ -14,10 +14,8 @@ from dataclasses import dataclass
 from math import inf
 from typing import ClassVar
 
-from driftline.coordinator.leadership import Leadership
-from driftline.coordinator.making_way import PATIENCE_S, LookBehind, MakingWay
-from driftline.coordinator.registry import ClusterState
-from driftline.coordinator.writing import AGAIN_S
+from driftline.coordinator.leadership import PATIENCE_S, Leadership, LookBehind, StepDown
+from driftline.coordinator.registry import AGAIN_S, ClusterState
 from driftline.deploy.parties.master import Master
 from driftline.engine.errors import DriftlineError, StateMismatch, Unavailable
 from driftline.engine.events import about, log
@@ -47,9 +45,9 @@ class Candidate(Party):
         """`patience_s`: for members that it does not reach, while another master stands by."""
         super().__init__(MASTER)
         self.leadership = Leadership(process)
-        self.made_way = False
+        self.stepped_down = False
         """Whether it leads no more because it did not reach all members."""
-        self._making_way = MakingWay(process, patience_s)
+        self._step_down = StepDown(process, patience_s)
         self.master: Master | None = None
         """None until it leads."""
         self._process = process
@@ -80,7 +78,7 @@ class Candidate(Party):
         self.leadership.expired()
 
     def receive(self, data: bytes, voice: Voice | None = None) -> None:
-        if self.master is not None and not self.made_way:
+        if self.master is not None and not self.stepped_down:
             self.master.now = self.now
             self.master.receive(data, voice)
             self._pass_on(self.master)
@@ -88,7 +86,7 @@ class Candidate(Party):
     def done(self, job: Job, result: object) -> None:
         if job is self._reading:
             self._take(result)
-        elif self.made_way:
+        elif self.stepped_down:
             return
         elif isinstance(job, LookBehind):
             self._look_behind(job, result)
@@ -102,15 +100,15 @@ class Candidate(Party):
             self.tick_by = self.now
 
     def tick(self, now: float) -> float:
-        if self.made_way:
+        if self.stepped_down:
             return inf
         if self.master is not None:
             self.master.now = now
-            if self._making_way.asks(now):
+            if self._step_down.asks(now):
                 self.master.coordinator.ask_who_hears()
             by = self.master.tick(now)
             self._pass_on(self.master)
-            self.jobs += self._making_way.due(now, self.master.coordinator.missed)
+            self.jobs += self._step_down.due(now, self.master.coordinator.missed)
             return by
         self.jobs += self.leadership.due(now)
         if now >= self._read_at:
@@ -118,7 +116,7 @@ class Candidate(Party):
         return min(now + AGAIN_S, self._read_at, max(now, self.leadership.again_at))
 
     def turn(self) -> bool:
-        if self.master is None or self.made_way:
+        if self.master is None or self.stepped_down:
             return False
         self.master.now = self.now
         more = self.master.turn()
@@ -131,9 +129,9 @@ class Candidate(Party):
         self.note(job, result)
         if isinstance(result, StateMismatch):
             self.leadership.expired()
-        elif self._making_way.done(job, result, self.master.coordinator.missed):
-            self.made_way = True
-            self.master.coordinator.make_way()
+        elif self._step_down.done(job, result, self.master.coordinator.missed):
+            self.stepped_down = True
+            self.master.coordinator.step_down()
 
     def _begin_to_lead(self) -> None:
         if self.leadership.first and self._reading is None:

@@ -10,10 +10,8 @@ A master that hears of a later one (a member knows its epoch) decides nothing an
 
 from __future__ import annotations
 
-from driftline.acker.gathered import Gathered
-from driftline.acker.tracker import Tracker
-from driftline.coordinator.coordinator import MISSING_AFTER_S, Coordinator
-from driftline.coordinator.phases import Phase
+from driftline.acker.tracker import ReportedProgress, Tracker
+from driftline.coordinator.coordinator import MISSING_AFTER_S, Coordinator, Phase
 from driftline.coordinator.registry import ClusterState, WriteState
 from driftline.deploy.parties.standstill import Standstill
 from driftline.deploy.work.tracking import token
@@ -89,7 +87,7 @@ class Master(Party):
         about = nodes, plan.fronts, policy, state, interval, run, missing_after_s, session
         self.coordinator = Coordinator(*about, process, plan.flow.groups)
         self.stalled_after_s = stalled_after_s
-        self.tracker: Tracker | Gathered | None = None
+        self.tracker: Tracker | ReportedProgress | None = None
         """The progress of the incarnation; None while there is none."""
         self._progress = (-1, -1)
         self._progress_at = 0.0
@@ -150,6 +148,7 @@ class Master(Party):
     def _report(self) -> Report:
         coordinator, tracker = self.coordinator, self.tracker
         resizing = coordinator.resizing
+        everybody = [*coordinator.nodes, *coordinator.fronts, *resizing.names]
         figures = {
             "incarnation": coordinator.state.incarnation,
             "recoveries": coordinator.recoveries,
@@ -166,7 +165,7 @@ class Master(Party):
             tuple(figures.items()),
             coordinator.phase.value,
             self.waits_for,
-            coordinator.members.addresses + resizing.addresses,
+            coordinator.members.addresses(everybody),
             self._all_obstacles,
             self.process,
             tuple((name, process, int(s * 1000)) for name, process, s in coordinator.silent),
@@ -191,7 +190,7 @@ class Master(Party):
             return
         self._check_sender(sender, message)
         if isinstance(message, Reached):
-            if isinstance(tracker, Gathered):
+            if isinstance(tracker, ReportedProgress):
                 oldest, waits = message.oldest, bool(message.waits)
                 told = message.processed, message.delivered, message.reached, oldest, waits
                 tracker.tell(coordinator.nodes.index(sender), *told, message.left)
@@ -210,7 +209,7 @@ class Master(Party):
             self._worked |= bool(message.busy) or self._steps.get(sender) != message.steps
             self._steps[sender] = message.steps
             return
-        coordinator.chronicle.now = self.now
+        coordinator.at(self.now)
         if isinstance(message, Hello):
             self.addresses[sender] = message.address
             self._told[sender] = message.obstacle
@@ -267,7 +266,7 @@ class Master(Party):
     def done(self, job: Job, result: object) -> None:
         if isinstance(job, WriteState):
             self.note(job, result)
-            self.coordinator.chronicle.now = self.now
+            self.coordinator.at(self.now)
             self.coordinator.done(job, result)
             self._pass_on()
 
@@ -298,12 +297,12 @@ class Master(Party):
         self._standstill.look(now, progress, has_work, self.waits_for)
 
     def turn(self) -> bool:
-        self.coordinator.chronicle.now = self.now
+        self.coordinator.at(self.now)
         if self.coordinator.phase is not Phase.RUNNING or self.tracker is None:
             return False
         processed, delivered = self.tracker.processed, self.tracker.delivered
         self.coordinator.consider_end(processed, delivered, self.tracker.reached)
-        if isinstance(self.tracker, Gathered):
+        if isinstance(self.tracker, ReportedProgress):
             self.coordinator.consider_resizing(delivered, self.tracker.left)
         self._pass_on()
         if (processed, delivered) != self._progress:
@@ -321,10 +320,12 @@ class Master(Party):
         for name in (*self.coordinator.nodes, *self.coordinator.fronts):
             self.send(name, Progress(processed, delivered))
 
-    def _watch(self, now: float, tracker: Tracker | Gathered) -> None:
+    def _watch(self, now: float, tracker: Tracker | ReportedProgress) -> None:
         """Find work that was lost, although no channel has shown a gap."""
         oldest = tracker.oldest()
-        worked = self._worked or not self.coordinator.members.all_heard(now - HEARD_WITHIN_S)
+        members = self.coordinator.nodes + self.coordinator.fronts
+        heard = self.coordinator.members.all_heard(members, now - HEARD_WITHIN_S)
+        worked = self._worked or not heard
         self._worked = False
         if oldest is None or oldest != self._oldest or worked:  # slow is not lost
             self._oldest, self._oldest_since = oldest, now
@@ -343,7 +344,7 @@ class Master(Party):
         start = min(self.coordinator.start.offsets) if self.policy.replay else 0
         self._progress = (-1, -1)
         if self.policy.ordered:
-            self.tracker = Gathered(len(self.coordinator.nodes), start)
+            self.tracker = ReportedProgress(len(self.coordinator.nodes), start)
             return
         nodes = len(self.coordinator.nodes)
         self.tracker = Tracker(self.plan.stages, self.plan.fronts, nodes, start)

@@ -11,6 +11,8 @@ from collections.abc import Sequence
 from math import inf
 
 from driftline.coordinator.phases import Phase
+
+from driftline.coordinator.coordinator import Phase
 from driftline.engine.wire.kinds import MASTER, NODE, WATCH
 from driftline.engine.wire.messages import Alive, AskReport, MasterAt, Message, Report, Resize
 from driftline.engine.wire.party import Party

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 from driftline.coordinator.coordinator import MISSING_AFTER_S
-from driftline.coordinator.making_way import patience_s
+from driftline.coordinator.leadership import patience_s
 from driftline.coordinator.registry import ClusterState
 from driftline.deploy.host.children.deaths import Deaths
 from driftline.deploy.parties.candidate import Candidate
@@ -118,7 +118,7 @@ class Masters:
         master = master_of(party)
         if master is not None and master.coordinator.taken_over:
             self._count(host.process)
-        if isinstance(party, Candidate) and party.made_way:
+        if isinstance(party, Candidate) and party.stepped_down:
             counted = self._world.timeline.counted
             counted["made way"] += 1
             self._deaths.moved(counted["delivered bundle"], 0)

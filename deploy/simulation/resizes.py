@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from driftline.coordinator.phases import DECIDED
+from driftline.coordinator.coordinator import DECIDED
 from driftline.deploy.parties.master import Master
 from driftline.deploy.simulation.masters import Masters, master_of
 from driftline.deploy.simulation.scenarios.resized import Resized

@@ -5,8 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from driftline.acker.gathered import Gathered
-from driftline.acker.tracker import Tracker
+from driftline.acker.tracker import ReportedProgress, Tracker
 from driftline.engine.labels import INFINITY
 
 NODES, FRONTS = 3, 2
@@ -14,7 +13,7 @@ NODES, FRONTS = 3, 2
 TURN = st.tuples(st.integers(0, NODES - 1), st.integers(0, FRONTS - 1), st.integers(1, 5))
 
 
-def told(node: int, tracker: Tracker, delivered: int, gathered: Gathered) -> None:
+def told(node: int, tracker: Tracker, delivered: int, gathered: ReportedProgress) -> None:
     oldest, waits = tracker.oldest() or (), tracker.waits_for_logs
     gathered.tell(node, tracker.processed, delivered, tracker.reached, oldest, waits)
 
@@ -26,7 +25,7 @@ def test_the_progress_is_that_of_the_node_that_knows_most(
     """Each node hears all promises in order; some hear later than others."""
     trackers = [Tracker(1, FRONTS, NODES) for _ in range(NODES)]
     everything = Tracker(1, FRONTS, NODES)
-    gathered = Gathered(NODES)
+    gathered = ReportedProgress(NODES)
     next_times = [0] * FRONTS
     unheard: list[list[tuple[int, int, int]]] = [[] for _ in range(NODES)]
     before = 0
@@ -54,7 +53,7 @@ def test_the_progress_is_that_of_the_node_that_knows_most(
 
 
 def test_what_stands_still_and_for_whom_is_known() -> None:
-    gathered = Gathered(NODES, start=4)
+    gathered = ReportedProgress(NODES, start=4)
     assert (gathered.processed, gathered.delivered, gathered.oldest()) == (4, 0, None)
     gathered.tell(0, 9, 9, 9, (), waits=False)
     gathered.tell(1, 7, 7, 9, (7, 1), waits=False)

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from driftline.coordinator.coordinator import Coordinator
-from driftline.coordinator.phases import Phase
+from driftline.coordinator.coordinator import Coordinator, Phase
 from driftline.coordinator.registry import ClusterState, WriteState, follows
 from driftline.engine.errors import StateMismatch, Unavailable
 from driftline.engine.policy import policy

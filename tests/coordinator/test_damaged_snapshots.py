@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from driftline.coordinator.phases import Phase
+from driftline.coordinator.coordinator import Phase
 from driftline.coordinator.registry import ClusterState, SnapshotRecord
 from driftline.engine.wire.messages import Recover, Start, Stop, Unloadable
 from tests.coordinator.cluster import Cluster, restart

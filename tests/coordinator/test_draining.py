@@ -6,7 +6,7 @@ import pytest
 
 from driftline.coordinator.draining import Draining
 from driftline.engine.labels import INFINITY
-from driftline.engine.policy import SnapshotCut
+from driftline.engine.policy import policy
 
 File = tuple[int, bool, bool]
 """(time, live, ended) as a front says them."""
@@ -34,7 +34,7 @@ File = tuple[int, bool, bool]
     ],
 )
 def test_the_end_is_behind_everything_that_was_sent(first: File, second: File, until: int) -> None:
-    draining = Draining(["front-0", "front-1"], SnapshotCut.LABEL)
+    draining = Draining(["front-0", "front-1"], policy("exactly-once"))
     draining.drained("front-0", *first)
     assert draining.until is None
     for _ in range(2):

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from driftline.coordinator.coordinator import MISSING_AFTER_S, Coordinator
-from driftline.coordinator.phases import Phase
-from driftline.coordinator.registry import ClusterState, RunOutcome, SnapshotRecord
-from driftline.coordinator.writing import AGAIN_S
+from driftline.coordinator.coordinator import MISSING_AFTER_S, Coordinator, Phase
+from driftline.coordinator.registry import AGAIN_S, ClusterState, RunOutcome, SnapshotRecord
 from driftline.engine.labels import INFINITY
 from driftline.engine.policy import policy
 from driftline.engine.wire.messages import Failed, Goodbye, Message, Prepare, Prepared, Stop

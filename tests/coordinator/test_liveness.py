@@ -6,10 +6,8 @@ import logging
 
 import pytest
 
-from driftline.coordinator.backoff import LONGEST_S, Backoff
-from driftline.coordinator.coordinator import MISSING_AFTER_S
-from driftline.coordinator.members import CALM_S
-from driftline.coordinator.phases import Phase
+from driftline.coordinator.coordinator import MISSING_AFTER_S, Phase
+from driftline.coordinator.members import CALM_S, LONGEST_S, Backoff
 from driftline.engine.wire.messages import Alive, Lost
 from tests.coordinator.cluster import Cluster, restart
 

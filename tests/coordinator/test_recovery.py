@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from driftline.coordinator.coordinator import MISSING_AFTER_S
-from driftline.coordinator.phases import Phase
-from driftline.coordinator.registry import ClusterState, SnapshotRecord
-from driftline.coordinator.writing import AGAIN_S
+from driftline.coordinator.coordinator import MISSING_AFTER_S, Phase
+from driftline.coordinator.registry import AGAIN_S, ClusterState, SnapshotRecord
 from driftline.engine.wire.messages import Failed, Lost, Prepared, Recover, Start
 from tests.coordinator.cluster import INTERVAL, Cluster, restart
 

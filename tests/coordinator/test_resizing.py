@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from driftline.coordinator.coordinator import MISSING_AFTER_S
-from driftline.coordinator.phases import Phase
+from driftline.coordinator.coordinator import MISSING_AFTER_S, Phase
 from driftline.coordinator.registry import ClusterState, SnapshotRecord
 from driftline.coordinator.resizing import PATIENCE_S, Step
 from driftline.engine.wire.messages import (

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from driftline.coordinator.phases import Phase
+from driftline.coordinator.coordinator import Phase
 from driftline.coordinator.registry import SnapshotRecord
 from driftline.coordinator.snapshots import HURRIED_EVERY_S
 from driftline.engine.labels import INFINITY

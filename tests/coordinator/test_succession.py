@@ -9,9 +9,8 @@ from contextlib import ExitStack
 import pytest
 from kazoo.client import KazooClient
 
-from driftline.coordinator.leadership import Enlist, Leadership, LookAtQueue
-from driftline.coordinator.making_way import LookBehind
-from driftline.coordinator.succession import Succession
+from driftline.coordinator.leadership import Enlist, Leadership, LookAtQueue, LookBehind
+from driftline.coordinator.zookeeper import Succession
 from driftline.deploy.zookeeper.ensemble import Ensemble
 from driftline.engine.errors import StateMismatch, Unavailable
 from tests.zookeepers import WAIT_S, client_of, expire, wait_connected

@@ -6,11 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from driftline.coordinator.coordinator import MISSING_AFTER_S, Coordinator
-from driftline.coordinator.phases import Phase
-from driftline.coordinator.registry import ClusterState, RunOutcome, SnapshotRecord
+from driftline.coordinator.coordinator import MISSING_AFTER_S, Coordinator, Phase
+from driftline.coordinator.registry import AGAIN_S, ClusterState, RunOutcome, SnapshotRecord
 from driftline.coordinator.snapshots import HURRIED_EVERY_S
-from driftline.coordinator.writing import AGAIN_S
 from driftline.engine.policy import policy
 from driftline.engine.wire.messages import (
     Committed,

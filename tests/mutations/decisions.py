@@ -7,9 +7,8 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from unittest.mock import patch
 
-from driftline.coordinator.coordinator import Coordinator
-from driftline.coordinator.farewell import Farewell
-from driftline.coordinator.phases import Phase
+from driftline.coordinator.coordinator import Coordinator, Phase
+from driftline.coordinator.draining import ShutdownBarrier
 from driftline.coordinator.registry import ClusterState
 from driftline.coordinator.snapshots import Snapshots
 from driftline.deploy.parties.member import Member
@@ -59,7 +58,7 @@ def the_end_is_told_before_it_is_written() -> AbstractContextManager[object]:
 
 def the_end_is_told_once() -> AbstractContextManager[object]:
     """Who was not there when it was told, or was and died of it, never hears of it."""
-    return patch.object(Farewell, "over", lambda self, now: True)
+    return patch.object(ShutdownBarrier, "over", lambda self, now: True)
 
 
 def any_run_may_be_over() -> AbstractContextManager[object]:

@@ -6,7 +6,7 @@ from contextlib import AbstractContextManager
 from dataclasses import replace
 from unittest.mock import patch
 
-from driftline.acker.gathered import Gathered
+from driftline.acker.tracker import ReportedProgress
 from driftline.coordinator.coordinator import Coordinator
 from driftline.coordinator.registry import ClusterState
 from driftline.coordinator.resizing import Resizing, Step
@@ -16,7 +16,7 @@ from driftline.engine.wire.messages import Hold, Joined
 
 def the_cut_may_be_earlier_than_what_has_left() -> AbstractContextManager[object]:
     """A replay may not have come as far as the outputs that consumers have."""
-    return patch.object(Gathered, "left", -1)
+    return patch.object(ReportedProgress, "left", -1)
 
 
 def fronts_go_on_meanwhile() -> AbstractContextManager[object]:

@@ -7,10 +7,9 @@ from contextlib import AbstractContextManager
 from unittest.mock import patch
 
 from driftline.coordinator.coordinator import Coordinator
-from driftline.coordinator.making_way import MakingWay
+from driftline.coordinator.leadership import StepDown, Takeover
 from driftline.coordinator.registry import ClusterState, encode_state
 from driftline.coordinator.snapshots import Snapshots
-from driftline.coordinator.takeover import Takeover
 from driftline.deploy.parties.member import Member
 from driftline.deploy.simulation.world.disks import MasterDisk
 from driftline.engine.wire.kinds import MASTER
@@ -69,9 +68,9 @@ def what_was_under_way_counts() -> AbstractContextManager[object]:
 
 def nobody_makes_way() -> AbstractContextManager[object]:
     """A leader that does not reach a member waits for ever, whoever stands by."""
-    return patch.object(MakingWay, "due", lambda self, now, missed: [])
+    return patch.object(StepDown, "due", lambda self, now, missed: [])
 
 
 def nobody_is_asked_who_hears() -> AbstractContextManager[object]:
     """A leader takes it that each member that it hears does hear it."""
-    return patch.object(MakingWay, "asks", lambda self, now: False)
+    return patch.object(StepDown, "asks", lambda self, now: False)

@@ -24,7 +24,7 @@ from time import monotonic
 from types import TracebackType
 from typing import Self
 
-from driftline.coordinator.phases import Phase
+from driftline.coordinator.coordinator import Phase
 from driftline.deploy.host.children import child
 from driftline.deploy.host.children.deaths import KILLED_SILENT, MAY_BE_DAMAGE, Deaths, how
 from driftline.deploy.host.children.exits import Exits

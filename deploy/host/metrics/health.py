@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from time import monotonic
 from typing import Protocol
 
-from driftline.coordinator.phases import Phase
+from driftline.coordinator.coordinator import Phase
 from driftline.deploy.host.loop.heartbeat import Heartbeat
 from driftline.deploy.host.loop.runtime import Runtime
 from driftline.deploy.node.node import Node

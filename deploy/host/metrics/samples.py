@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cache
 from time import monotonic
 
-from driftline.coordinator.phases import Phase
+from driftline.coordinator.coordinator import Phase
 from driftline.deploy.host.loop.runtime import Runtime
 from driftline.deploy.node.node import Node
 from driftline.deploy.parties.candidate import Candidate
@@ -108,16 +108,16 @@ class OfMaster:
 
     def __call__(self) -> Iterator[Sample]:
         coordinator = self._master.coordinator
-        chronicle, phase = coordinator.chronicle, coordinator.phase
+        snapshots, phase = coordinator.snapshots, coordinator.phase
         yield "driftline_master_leads", (self._master.name,), coordinator.leads
         for each in Phase:
             yield "driftline_phase", (each.name.lower(),), each is phase
         yield "driftline_recoveries_total", (), coordinator.recoveries
-        yield "driftline_recovery_duration_seconds", (), chronicle.recoveries
-        yield "driftline_snapshots_total", (), coordinator.snapshots.committed
-        yield "driftline_snapshot_failures_total", (), chronicle.snapshots_failed
-        yield "driftline_snapshot_duration_seconds", (), chronicle.snapshots
-        pending_s = coordinator.snapshots.pending_s(monotonic())
+        yield "driftline_recovery_duration_seconds", (), coordinator.recovery_durations
+        yield "driftline_snapshots_total", (), snapshots.committed
+        yield "driftline_snapshot_failures_total", (), snapshots.failures
+        yield "driftline_snapshot_duration_seconds", (), snapshots.durations
+        pending_s = snapshots.pending_s(monotonic())
         yield "driftline_snapshot_pending_seconds", (), pending_s
 
 

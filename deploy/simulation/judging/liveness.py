@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from math import inf
 
 from driftline.coordinator.coordinator import MISSING_AFTER_S
-from driftline.coordinator.making_way import PATIENCE_S as MAKES_WAY_AFTER_S
+from driftline.coordinator.leadership import PATIENCE_S as MAKES_WAY_AFTER_S
 from driftline.deploy.parties.master import STALLED_AFTER_S
 from driftline.deploy.simulation.world.world import World
 

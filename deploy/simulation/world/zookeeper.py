@@ -14,8 +14,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from random import Random
 
-from driftline.coordinator.leadership import Enlist, LookAtQueue
-from driftline.coordinator.making_way import LookBehind
+from driftline.coordinator.leadership import Enlist, LookAtQueue, LookBehind
 from driftline.coordinator.registry import WriteState
 from driftline.deploy.parties.candidate import Candidate, ReadState
 from driftline.deploy.simulation.world.disks import MasterDisk

@@ -19,8 +19,7 @@ from unittest.mock import patch
 
 import driftline.deploy.host.process
 from driftline.coordinator.registry import ClusterState
-from driftline.coordinator.succession import Succession
-from driftline.coordinator.zookeeper import ZooKeeperRegistry
+from driftline.coordinator.zookeeper import Succession, ZooKeeperRegistry
 from driftline.deploy.host.children.child import command
 from driftline.deploy.host.children.supervisor import MODULE
 from driftline.deploy.host.loop.runtime import Runtime
@@ -113,7 +112,7 @@ def run_process(config: str) -> int:
         return driftline.deploy.host.process.main(config)
     with (
         patch("driftline.coordinator.zookeeper.ZooKeeperRegistry", Registry),
-        patch("driftline.coordinator.succession.Succession", Queue),
+        patch("driftline.coordinator.zookeeper.Succession", Queue),
         patch("driftline.deploy.host.leading.Master", Leader),
         patch("driftline.deploy.host.leading.Runtime", Speaking),
     ):

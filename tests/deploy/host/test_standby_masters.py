@@ -15,8 +15,7 @@ from time import monotonic, sleep
 import pytest
 
 from driftline import run_reference
-from driftline.coordinator.succession import Succession
-from driftline.coordinator.zookeeper import connect
+from driftline.coordinator.zookeeper import Succession, connect
 from driftline.deploy.host.children.supervisor import LocalCluster
 from driftline.deploy.host.config import ProcessConfig
 from driftline.deploy.host.leading import MASTERS

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from driftline.coordinator.leadership import Enlist, LookAtQueue
-from driftline.coordinator.making_way import LOOK_EVERY_S, PATIENCE_S, LookBehind
-from driftline.coordinator.phases import Phase
-from driftline.coordinator.registry import ClusterState, WriteState, check_identity
-from driftline.coordinator.writing import AGAIN_S
+from driftline.coordinator.coordinator import Phase
+from driftline.coordinator.leadership import (
+    LOOK_EVERY_S,
+    PATIENCE_S,
+    Enlist,
+    LookAtQueue,
+    LookBehind,
+)
+from driftline.coordinator.registry import AGAIN_S, ClusterState, WriteState, check_identity
 from driftline.deploy.parties.candidate import Candidate, ReadState
 from driftline.deploy.parties.master import Master
 from driftline.deploy.simulation.scenarios.flows import two_fronts
@@ -145,7 +149,7 @@ def test_a_leader_that_misses_a_member_for_long_makes_way_for_who_stands_by(
     bench.waits(1.0)
     bench.does(LookBehind, "next#1")
     assert bench.candidate.broken
-    assert bench.candidate.made_way
+    assert bench.candidate.stepped_down
     assert "this master hears nothing of node-0. It makes way for the next one" in caplog.text
     bench.hello()
     bench.waits(10.0)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from driftline.coordinator.phases import Phase
+from driftline.coordinator.coordinator import Phase
 from driftline.coordinator.registry import ClusterState
 from driftline.deploy.parties.master import STALLED_AFTER_S, Master
 from driftline.deploy.parties.standstill import END_S, ENDING_EVERY_S
@@ -84,7 +84,7 @@ def test_work_is_not_lost_while_a_node_goes_on_with_it() -> None:
 def test_what_a_silent_node_does_is_not_known() -> None:
     running = Running()
     assert running.recoveries_after(1.0) == 0
-    running.master.coordinator.members._extended_s["node-0"] = 60.0
+    running.master.coordinator.members._leases["node-0"].allowed_s = 60.0
     assert running.recoveries_after(2 * STALLED_AFTER_S, silent=("node-0",)) == 0
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from driftline.coordinator.phases import Phase
+from driftline.coordinator.coordinator import Phase
 from driftline.deploy.parties.silences import PATIENCE_S, Running, Silences
 from driftline.deploy.parties.watch import Watch
 from driftline.engine.wire.messages import Alive, Report, encode

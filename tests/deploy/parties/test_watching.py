@@ -7,7 +7,7 @@ import re
 
 import pytest
 
-from driftline.coordinator.phases import Phase
+from driftline.coordinator.coordinator import Phase
 from driftline.deploy.parties.meter import Meter, percentile
 from driftline.deploy.parties.replay import Replay
 from driftline.deploy.parties.standstill import Standstill

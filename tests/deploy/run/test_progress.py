@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from driftline.coordinator.phases import Phase
+from driftline.coordinator.coordinator import Phase
 from driftline.deploy.parties.watch import Watch
 from driftline.deploy.run.progress import ANSWERS_WITHIN_S, LOGGED_EVERY_S, RunProgress
 from driftline.engine.sources import ListSource

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from driftline.coordinator.making_way import PATIENCE_S
+from driftline.coordinator.leadership import PATIENCE_S
 from driftline.deploy.simulation.masters import master_of
 from driftline.deploy.simulation.scenarios.holes import Hole
 from driftline.deploy.simulation.scenarios.live import Pace

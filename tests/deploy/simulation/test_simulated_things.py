@@ -11,7 +11,7 @@ from unittest.mock import patch
 import pytest
 from click.testing import CliRunner
 
-from driftline.acker.gathered import Gathered
+from driftline.acker.tracker import ReportedProgress
 from driftline.deploy.graph import as_text
 from driftline.deploy.simulation.command import simulate
 from driftline.deploy.simulation.judging.damage import Damages
@@ -132,7 +132,7 @@ def test_a_run_that_does_not_get_on_says_what_it_waits_for() -> None:
     what = without_faults(
         replace(scenario(2, "driftline.deploy.simulation.scenarios.flows:counts"), work=None)
     )
-    with patch.object(Gathered, "delivered", 0):
+    with patch.object(ReportedProgress, "delivered", 0):
         outcome = run_one(what)
     assert "makes no progress" in outcome.problem
     assert "running" in outcome.problem

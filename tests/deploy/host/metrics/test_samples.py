@@ -7,7 +7,7 @@ from itertools import count
 import pytest
 
 from driftline import Flow, ValueState
-from driftline.coordinator.phases import Phase
+from driftline.coordinator.coordinator import Phase
 from driftline.coordinator.registry import ClusterState
 from driftline.deploy.host.metrics.catalogue import CATALOGUE
 from driftline.deploy.host.metrics.health import (

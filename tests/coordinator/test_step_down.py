@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from driftline.coordinator.coordinator import MISSING_AFTER_S
-from driftline.coordinator.making_way import LONGEST_S, PATIENCE_S, patience_s
-from driftline.coordinator.phases import Phase
+from driftline.coordinator.coordinator import MISSING_AFTER_S, Phase
+from driftline.coordinator.leadership import LONGEST_S, PATIENCE_S, patience_s
 from driftline.engine.wire.messages import Alive, Failed, Following, Lead
 from tests.coordinator.cluster import Cluster, restart
 
@@ -75,7 +74,7 @@ def test_before_it_leads_nobody_is_asked() -> None:
 def test_who_has_made_way_decides_nothing() -> None:
     cluster = Cluster().run()
     cluster.pass_time(MISSING_AFTER_S + 1, silent=("node-1",))
-    cluster.coordinator.make_way()
+    cluster.coordinator.step_down()
     cluster.sent()
     cluster.pass_time(10.0)
     restart(cluster, "node-0")
