@@ -43,6 +43,11 @@ from driftline.engine.errors import MalformedMessage
 from driftline.engine.labels import INFINITY
 
 
+def token(node: int, start: int) -> tuple[int, int, int]:
+    """The cell that holds all frontiers back until a node has said which frames it sends again."""
+    return 0, start, 1 << node
+
+
 class Tracker:
     """Progress of one incarnation, from the time that it replays from."""
 

@@ -15,10 +15,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from driftline.barrier.barrier import ADVICE, Barrier
-from driftline.engine.compared.ledger import Outputs
 from driftline.engine.errors import StateMismatch
 from driftline.engine.labels import INFINITY
 from driftline.engine.operators.steps import Signs, Values
+from driftline.engine.snapshots.ledger import Outputs
 from driftline.engine.wire.bundles import running_checksum, to_blob
 from driftline.engine.wire.label_columns import Labels
 

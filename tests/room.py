@@ -12,8 +12,8 @@ from functools import partial
 from random import Random
 
 from driftline.coordinator.registry import ClusterState, WriteState
-from driftline.deploy.node.brake import WAITING_BYTES
 from driftline.deploy.node.node import Node
+from driftline.deploy.node.pace import WAITING_BYTES
 from driftline.deploy.parties.consumer import ConsumerServer
 from driftline.deploy.parties.front import Front
 from driftline.deploy.parties.master import Master

@@ -28,8 +28,6 @@ CORE = (
     "coordinator",
     "deploy/node",
     "deploy/parties",
-    "deploy/work",
-    "engine/compared",
     "engine/flow",
     "engine/operators",
     "engine/snapshots",

@@ -13,6 +13,7 @@ from random import Random
 from driftline.coordinator.registry import ClusterState, check_identity
 from driftline.deploy.host.forks import guard
 from driftline.deploy.node.node import Node
+from driftline.deploy.node.pace import Pace
 from driftline.deploy.parties.consumer import ConsumerServer
 from driftline.deploy.parties.front import Front
 from driftline.deploy.parties.master import Master
@@ -22,7 +23,6 @@ from driftline.deploy.simulation.world.faults import Crashed, Faults
 from driftline.deploy.simulation.world.network import Network
 from driftline.deploy.simulation.world.timeline import Timeline
 from driftline.deploy.simulation.world.world import Host, World
-from driftline.deploy.work.pace import Pace
 from driftline.engine.errors import DriftlineError, FlowError, Unavailable, error_of
 from driftline.engine.flow.flow import Flow
 from driftline.engine.flow.plan import plan

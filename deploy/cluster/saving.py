@@ -2,7 +2,7 @@
 
 Takes `Report` (master: where the others are), `Parts`, `Slice` and `NoParts` (nodes), `UsedBelow`
 (fronts). Gives `AskReport`, `AskParts`, `AskSlice` and `AskUsed`: what it reads of nodes, the nodes
-of a next layout read in the same way (`deploy.node.pulling`). The flow goes on meanwhile. A
+of a next layout read in the same way (`deploy.node.joining`). The flow goes on meanwhile. A
 snapshot that is gone before it was read is given up for the next one.
 
 Which records the state was made of, the fronts know. One that does not answer keeps no state from
@@ -25,7 +25,7 @@ from driftline.deploy.cluster.submissions import agents, ended_by, registry_of, 
 from driftline.deploy.cluster.tree import Tree
 from driftline.deploy.host.loop.runtime import Runtime
 from driftline.deploy.host.sockets.transport import Network
-from driftline.deploy.node.pulling import Pull
+from driftline.deploy.node.joining import Pull
 from driftline.deploy.parties.watch import Watch
 from driftline.deploy.run.savepoints import saved_input
 from driftline.engine.errors import SnapshotDamaged, StateMismatch, Unavailable

@@ -10,8 +10,8 @@ from typing import Any
 
 from driftline.deploy.host.limits import LIMITS, Limits
 from driftline.deploy.host.sockets.transport import LOCAL, Network, Transport
+from driftline.deploy.node.pace import CARELESS
 from driftline.deploy.parties.window import WINDOW
-from driftline.deploy.work.pace import CARELESS
 from driftline.engine.snapshots.fitting import NOTHING, Beginning
 from driftline.engine.sources.record import Shape
 from driftline.engine.wire.kinds import WATCH

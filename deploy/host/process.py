@@ -31,9 +31,9 @@ from driftline.deploy.host.loop.runtime import Runtime
 from driftline.deploy.host.metrics.roles import preload, serve_node
 from driftline.deploy.host.upkeep.cores import Cores
 from driftline.deploy.node.node import Node
+from driftline.deploy.node.pace import CARELESS, Pace
 from driftline.deploy.parties.consumer import ConsumerServer
 from driftline.deploy.parties.letters import DeadLetters
-from driftline.deploy.work.pace import CARELESS, Pace
 from driftline.engine.errors import DriftlineError, StateMismatch, Unavailable
 from driftline.engine.events import about, log
 from driftline.engine.flow.code import code_of

@@ -13,14 +13,12 @@ from driftline.barrier.epochs import EpochBarrier
 from driftline.barrier.immediate import ImmediateBarrier
 from driftline.barrier.ordered import OrderedBarrier
 from driftline.barrier.productions import ProductionBarrier
-from driftline.deploy.node.peers import Peers, PromptPeers
-from driftline.deploy.work.assembly import Assembly
-from driftline.deploy.work.blocks import Block, Waiting
-from driftline.deploy.work.epochs import EpochAssembly
-from driftline.deploy.work.gates import BufferingGate, Gate
-from driftline.deploy.work.productions import ProductionAssembly
-from driftline.deploy.work.tracking import Tracking
-from driftline.engine.compared.alignment import Alignment
+from driftline.deploy.node.assembly import Assembly
+from driftline.deploy.node.blocks import Waiting
+from driftline.deploy.node.epochs import EpochAssembly
+from driftline.deploy.node.gates import BufferingGate, Gate
+from driftline.deploy.node.productions import ProductionAssembly
+from driftline.deploy.node.tracking import Tracking
 from driftline.engine.errors import SnapshotDamaged
 from driftline.engine.flow.chains import Chains
 from driftline.engine.flow.plan import Plan
@@ -71,10 +69,10 @@ class Components:
         """The blocks that wait at ports; a speculative node holds them back under load."""
         return Waiting(self.plan, hold_back=self._speculative)
 
-    def peers(self, assembly: Assembly) -> Peers:
-        """The dialogue with the other nodes; in label order it has acknowledgements, too."""
-        ordered, others = self.policy.ordered, self.others
-        return Peers(others) if ordered else PromptPeers(others, assembly.keep)
+    @property
+    def ordered(self) -> bool:
+        """Whether order-sensitive operators see elements in label order."""
+        return self.policy.ordered
 
     @property
     def others(self) -> list[str]:
@@ -95,7 +93,7 @@ class Components:
 
         def make(vertex: Vertex, after: Step, failures: Failures, maker: Maker) -> Step:
             order = Speculative if self.policy.ordered else Arrival
-            record = cut is not SnapshotCut.NONE
+            record = self.policy.has_snapshots
             step = keyed[vertex.name] = order(vertex, after, failures, record, maker)
             return step
 
@@ -111,8 +109,12 @@ class Components:
                 plan, barrier, chains, keyed, gates,
                 index=self.place, me=f"node-{self.index}", outputs=barrier, number=number,
             )  # fmt: skip
-        if cut in (SnapshotCut.MARKERS, SnapshotCut.ALIGNED_MARKERS):
-            return EpochAssembly(plan, barrier, chains, keyed, gates, self._alignments())
+        if self.policy.has_markers:
+            return EpochAssembly(
+                plan, barrier, chains, keyed, gates,
+                names=names_of(self.layout), me=f"node-{self.index}",
+                aligned=cut is SnapshotCut.ALIGNED_MARKERS,
+            )  # fmt: skip
         return Assembly(plan, barrier, chains, keyed, gates)
 
     @property
@@ -132,7 +134,7 @@ class Components:
         output = self.policy.output
         if output is Output.FRONTIER:
             return OrderedBarrier(*options, start, _checksum_in(meta, number), same_code)
-        if self.policy.cut is SnapshotCut.NONE:
+        if not self.policy.has_snapshots:
             return ImmediateBarrier(*options)
         expected_t_last, pre_committed = _outputs_in(meta, number)
         barrier: Barrier
@@ -145,18 +147,6 @@ class Components:
             barrier = ImmediateBarrier(*options)
         barrier.expected_t_last = expected_t_last
         return barrier
-
-    def _alignments(self) -> dict[int, Alignment[Block]]:
-        """Port -> the channels whose markers end its epoch."""
-        return {
-            port.number: Alignment[Block](
-                {(f"front-{port.front}", port.number)}
-                if port.front is not None
-                else {(name, feeder) for name in names_of(self.layout) for feeder in port.feeders},
-                aligned=self.policy.cut is SnapshotCut.ALIGNED_MARKERS,
-            )
-            for port in self.plan.ports
-        }
 
 
 def _outputs_in(meta: object, snapshot: int) -> tuple[int, object]:

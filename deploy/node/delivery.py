@@ -1,4 +1,6 @@
-"""Delivery: a barrier's dialogue with its consumer, in one incarnation.
+"""Delivery: a barrier's dialogue with its consumer, and how far the nodes have delivered.
+
+`Delivery` is the dialogue of one barrier in one incarnation.
 
 Takes: `LastBundle` and `BundleStored` (consumer), and the time. Gives: `FetchLast` at first, and
 again while an answer is overdue; bundles, and again each bundle that the consumer did not get;
@@ -11,15 +13,41 @@ carries the same number. An answer with an older number is out of date, and is i
 that is repeated has the same number, so a slow answer counts, too.
 
 Invariant: between a question and the answer that counts, no bundle is sent or stored.
+
+`DeliveryGossip` tells how far the nodes have delivered while the master is silent (label order).
+The master says how far the consumers have all outputs; fronts settle their windows by that, and
+nodes their states. While it says nothing, because it stands still or the next one has not taken
+over, each node tells the fronts and the other nodes how far its own outputs are delivered. The
+least of all nodes is what the master would say: so the data path goes on without one.
+
+A node then settles its states, too, or it would keep an undo record of every change; but only after
+a while. The master may have asked for a snapshot before it fell silent, as of a time that has been
+passed since: such a snapshot is refused, and taken again later. So a master that is only slow loses
+none. There are no snapshots without a master, so changes wait for the next one; the brake bounds
+them in bytes.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from math import inf
+
 from driftline.barrier.barrier import Barrier
+from driftline.engine.errors import MalformedMessage
 from driftline.engine.wire.messages import Bundle, BundleStored, FetchLast, LastBundle
 
 ASK_EVERY_S = 1.0
 """Seconds until an overdue answer is asked for again."""
+
+SILENT_AFTER_S = 0.02
+"""Seconds without news of the master, while there are some, after which nodes tell themselves. At
+high load it speaks every millisecond, and windows are full after some ten."""
+
+TELL_EVERY_S = 0.005
+"""How often a node tells how far it is, at most."""
+
+SETTLE_AFTER_S = 2.0
+"""Seconds without news of the master after which nodes settle; it repeats itself every second."""
 
 
 class Delivery:
@@ -86,3 +114,71 @@ class Delivery:
             return None
         self._exchanged += 1
         return outstanding
+
+
+class DeliveryGossip:
+    """What one node tells in an incarnation from time `start`; `others`: the other nodes.
+
+    Takes: `Progress` (master), `Delivered` (nodes), what is delivered of this node, the time.
+    Gives: when to tell how much, and up to which time to settle. Invariant: consumers have all
+    outputs of all nodes below the time that is settled. No message is sent while the master speaks.
+    """
+
+    def __init__(self, others: Iterable[str], start: int) -> None:
+        self._of_others = dict.fromkeys(others, start)
+        self._by_master = start
+        self._since = inf
+        """Since when this node knows more than the master has said."""
+        self._told = start
+        self.delivered = start
+        """The consumer has the outputs of this node below this time."""
+        self.settled = 0
+        """Elements below this time were settled without the master: no snapshot can be earlier."""
+        self.tell_by = inf
+        """When `delivered` has to be told."""
+
+    def progress(self, delivered: int, now: float) -> None:
+        """The master has said up to where all is delivered."""
+        self._by_master = max(self._by_master, delivered)
+        self._since = now if self.delivered > self._by_master else inf
+        self._plan(now)
+
+    def deliver(self, delivered: int, now: float) -> None:
+        """The consumer has the outputs of this node below a time, and all is worked off below."""
+        if delivered <= self.delivered:
+            return
+        self.delivered = delivered
+        if self._since == inf and delivered > self._by_master:
+            self._since = now
+        if self.tell_by == inf:
+            self._plan(now)
+
+    def hear(self, node: str, delivered: int) -> None:
+        """Another node tells how far its outputs are delivered. Raises MalformedMessage."""
+        if node not in self._of_others:
+            raise MalformedMessage(f"{node!r} is no other node")
+        self._of_others[node] = max(self._of_others[node], delivered)
+
+    def silent(self, now: float, after: float = SILENT_AFTER_S) -> bool:
+        """Whether the master has been silent for so long although there is news."""
+        return now - self._since >= after
+
+    def tell(self) -> int:
+        """Returns what to tell now."""
+        self.tell_by = inf
+        self._told = self.delivered
+        return self._told
+
+    def to_settle(self, now: float) -> int:
+        """The time up to which to settle now without the master; 0: nothing."""
+        if not self.silent(now, SETTLE_AFTER_S):
+            return 0
+        least = min((self.delivered, *self._of_others.values()))
+        if least <= max(self.settled, self._by_master):
+            return 0
+        self.settled = least
+        return least
+
+    def _plan(self, now: float) -> None:
+        news = self.delivered > self._told and self._since < inf
+        self.tell_by = max(now + TELL_EVERY_S, self._since + SILENT_AFTER_S) if news else inf

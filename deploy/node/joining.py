@@ -1,4 +1,5 @@
-"""Joining: a node of the next layout gets its state from the nodes of this one, while they run.
+"""State transfer: a node of the next layout gets its state from the nodes of this one, while they
+run.
 
 Takes: `Join` (coordinator), `Parts`, `Slice` and `NoParts` (nodes), results of the disk, the time.
 Gives: `AskParts` and `AskSlice`, jobs, `Joined`; and to the node an assembly with that state, once
@@ -11,6 +12,9 @@ checked when they are whole; rows of other nodes' keys are dropped. What does no
 source has lost parts meanwhile, makes the node begin anew, with an empty store.
 
 The parts are of the next layout: its outputs begin at the cut, so their checksum is 0.
+
+`Joining` is the way of one process into a layout; `Pull` reads from one source. `StateServer` is
+the other side: it hands out the state in a node's store, a slice at a time.
 """
 
 from __future__ import annotations
@@ -18,18 +22,21 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from math import inf
+from zlib import crc32
 
+from driftline.deploy.node.assembly import Assembly
 from driftline.deploy.node.components import Components
-from driftline.deploy.node.pulling import ASK_AGAIN_S, Pull
-from driftline.deploy.work.assembly import Assembly
-from driftline.deploy.work.pace import Pace
-from driftline.engine.errors import DriftlineError, SnapshotDamaged
+from driftline.deploy.node.pace import Pace
+from driftline.engine.errors import DriftlineError, SnapshotDamaged, Unavailable
 from driftline.engine.keygroups import Owners, owned_by
-from driftline.engine.snapshots.jobs import MIXED, StoreSnapshot, Vacate
+from driftline.engine.snapshots.jobs import MIXED, ListParts, ReadSlice, StoreSnapshot, Vacate
 from driftline.engine.snapshots.merging import restoring_some
 from driftline.engine.wire.codec import pack
 from driftline.engine.wire.messages import (
+    SLICE_BYTES,
     AskParts,
+    AskSlice,
     Join,
     Joined,
     Message,
@@ -38,6 +45,12 @@ from driftline.engine.wire.messages import (
     Slice,
 )
 from driftline.engine.wire.party import Job
+
+ASK_AGAIN_S = 1.0
+"""Seconds until a question that has no answer is asked again, and until another try begins."""
+
+READS_S = 3.0
+"""Seconds since the last question for which parts are not joined: there may be another one."""
 
 ANEW_MAX_S = 60.0
 """The longest time to wait before it begins anew: what a source has may be damaged for good."""
@@ -238,3 +251,101 @@ class Joining:
                 self.jobs.append(job)
             elif self._is_idle:
                 self.join(self._asked, send, now)
+
+
+class Pull:
+    """What is read from one source, for one snapshot, a slice at a time.
+
+    Takes: `Parts` and `Slice` (the source), the time. Gives: `AskParts` and `AskSlice`, one
+    question at a time, and segments. Invariant: each segment of the list is given once, whole, and
+    as its checksum says.
+    """
+
+    def __init__(self, source: str, question: AskParts) -> None:
+        self._source = source
+        self._question = question
+        self._listed = False
+        self._wanted: deque[tuple[int, int, int]] = deque()
+        """(part, key group, checksum) of the segments that are still to be read."""
+        self._slices: list[bytes] = []
+        self._offset = 0
+        self._ask_at = 0.0
+
+    @property
+    def is_over(self) -> bool:
+        """Whether all was read."""
+        return self._listed and not self._wanted
+
+    def question(self, now: float) -> AskParts | AskSlice | None:
+        """The next question, or the last one again; None while there is none to be asked."""
+        if self.is_over or now < self._ask_at:
+            return None
+        self._ask_at = now + ASK_AGAIN_S
+        if not self._listed:
+            return self._question
+        part, group, _ = self._wanted[0]
+        return AskSlice(self._question.address, part, group, self._offset)
+
+    def take(self, answer: Parts | Slice) -> bytes:
+        """Take an answer. Returns a segment that is whole now. Raises SnapshotDamaged."""
+        if isinstance(answer, Parts):
+            asked = self._question.number, self._question.after
+            if not self._listed and (answer.number, answer.after) == asked:
+                self._listed = True
+                self._wanted.extend(answer.segments)
+                self._ask_at = 0.0
+            return b""
+        if not self._wanted:
+            return b""
+        part, group, checksum = self._wanted[0]
+        if (answer.part, answer.group, answer.offset) != (part, group, self._offset):
+            return b""
+        self._ask_at = 0.0
+        self._slices.append(answer.data)
+        self._offset += len(answer.data)
+        if len(answer.data) == SLICE_BYTES:
+            return b""
+        segment = b"".join(self._slices)
+        self._wanted.popleft()
+        self._slices, self._offset = [], 0
+        self._check(segment, checksum, f"key group {group} of snapshot {part}")
+        return segment
+
+    def _check(self, segment: bytes, checksum: int, what: str) -> None:
+        if crc32(segment) != checksum:
+            raise SnapshotDamaged(f"{what} of {self._source} is damaged, or has been joined since")
+
+
+class StateServer:
+    """What a node gives to nodes of the next layout, from durable parts of committed snapshots.
+
+    Takes: `AskParts` and `AskSlice`, results of the disk. Gives: jobs, and `Parts`, `Slice` or
+    `NoParts`. The loop only passes on what the disk thread has read. A reader has few questions
+    under way: that bounds what waits here. Parts that are read are not joined meanwhile. If they
+    are joined or removed all the same, the reader sees that by the checksums, and begins anew.
+    """
+
+    def __init__(self) -> None:
+        self._asked_at = -inf
+
+    def is_read(self, now: float) -> bool:
+        """Whether somebody may be reading."""
+        return now < self._asked_at + READS_S
+
+    def ask(self, sender: str, message: AskParts | AskSlice, now: float) -> ListParts | ReadSlice:
+        """A question has come. Returns the job that answers it."""
+        self._asked_at = now
+        if isinstance(message, AskSlice):
+            return ReadSlice(sender, message.part, message.group, message.offset, SLICE_BYTES)
+        snapshots = message.number, message.taken, message.after, message.after_taken
+        return ListParts(sender, *snapshots, message.groups)
+
+    def answer(self, job: ListParts | ReadSlice, result: object) -> Message | None:
+        """The disk has answered. Returns the answer to `job.to`; None: it will ask again."""
+        if isinstance(job, ReadSlice):
+            if not isinstance(result, bytes):
+                return None
+            return Slice(job.part, job.group, job.offset, result)
+        if isinstance(result, tuple):
+            return Parts(job.number, job.after, result)
+        return None if isinstance(result, Unavailable) else NoParts(str(result))

@@ -1,38 +1,45 @@
 """The node: runs all operators of the flow for its key groups, and has one barrier.
 
 Takes: frames and markers (fronts, nodes), `Acknowledge`, `Delivered` (nodes), `Promise` (fronts),
-`Progress`, `Prepare`, `Committed` (master), `BundleStored` (consumer), and the messages that begin
-an incarnation (`recovery`). Gives: frames and markers, an `Acknowledge` of frames worked off,
-`Prepared`, `Reached` and `Delivered` (label order), bundles, and the messages that every member
-gives. Invariant: frames leave before, or with, the acknowledgement of the frames that they were
-made of.
+`Progress`, `Prepare`, `Committed`, `Recover` (master), `BundleStored`, `LastBundle`, `Delayed`
+(consumer), and what a node of the next layout takes (`joining`). Gives: frames and markers, an
+`Acknowledge` of frames worked off, `Prepared`, `Reached` and `Delivered` (label order), bundles,
+`FetchLast`, `Unloadable` or `Failed` if it cannot go on, and the messages that every member gives.
+Invariants: frames leave before, or with, the acknowledgement of the frames that they were made of;
+the node runs only with the whole state of the snapshot, and with the consumer's t_last.
 
 A turn works off all blocks that have come, stage by stage (`stages`). The frames of a stage leave
 as soon as the stage is done, with its acknowledgement (strong productions: as soon as they are
 durable). Outputs leave as soon as the last stage is done. Only then follows work that no output
 waits for: snapshots, settling, encoding. While the consumer is slow, turns work off no blocks
-(`brake`). `components` alone depends on the policy.
+(`Brake`). `components` alone depends on the policy.
+
+Recovery: from `Recover` on the snapshot is loaded and restored into a new assembly, in as many
+turns as that takes (`restoring`); a node that has joined a layout with this snapshot has it in
+memory. Then the consumer is asked for its last bundle; its first answer makes the node ready, and
+the node runs.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
-from driftline.deploy.node.brake import WAITING_BYTES, Brake
+from driftline.deploy.node.assembly import Assembly, Post, Snapshotter
+from driftline.deploy.node.blocks import arrived_block
 from driftline.deploy.node.components import Components
-from driftline.deploy.node.giving import Giving
-from driftline.deploy.node.masterless import Masterless
-from driftline.deploy.node.recovery import CONSUMER, Recovering
-from driftline.deploy.node.snapshotter import Snapshotter
+from driftline.deploy.node.delivery import Delivery, DeliveryGossip
+from driftline.deploy.node.joining import Joining, StateServer
+from driftline.deploy.node.pace import WAITING_BYTES, Brake, Pace
+from driftline.deploy.node.restoring import Restoring
 from driftline.deploy.node.stages import Stages
-from driftline.deploy.work.assembly import Assembly, Post
-from driftline.deploy.work.leaving import arrived_block
-from driftline.deploy.work.pace import Pace
+from driftline.deploy.parties.member import Member
 from driftline.engine.errors import DriftlineError, MalformedMessage
+from driftline.engine.events import Trouble
 from driftline.engine.flow.plan import Plan
 from driftline.engine.labels import INFINITY
 from driftline.engine.policy import Policy
-from driftline.engine.snapshots.jobs import CommitSnapshot, ListParts, ReadSlice
+from driftline.engine.snapshots.jobs import CommitSnapshot, ListParts, LoadSnapshot, ReadSlice
 from driftline.engine.wire.messages import (
     Acknowledge,
     AskParts,
@@ -41,14 +48,21 @@ from driftline.engine.wire.messages import (
     AskSnapshot,
     BundleStored,
     Committed,
+    Delayed,
     Delivered,
     Failed,
     Frame,
+    Join,
+    LastBundle,
     Marker,
     Message,
+    NoParts,
+    Parts,
     Prepare,
     Progress,
     Promise,
+    Recover,
+    Slice,
 )
 from driftline.engine.wire.party import Job
 
@@ -58,12 +72,21 @@ PUT_OFF = 2
 ROWS_AT_LEISURE, ROWS_UNDER_LOAD = 256, 16384
 """Rows of each state to encode in one turn: with no message to send, and after `PUT_OFF` turns."""
 
-
 BUNDLES_WAITING = 8
 """So many bundles fit into the bytes of outputs that may wait for the consumer."""
 
+OVERDUE_S = 1.0
+"""A bundle that is not stored for longer is what a node waits for."""
 
-class Node(Recovering):
+SILENT_AFTER = 4
+"""Questions to the consumer, one a second, that may go unanswered before that is told."""
+
+JOINING, CONSUMER = "joining", "consumer"
+"""The keys of what keeps the node from joining a layout, and of its consumer, among its
+obstacles."""
+
+
+class Node(Member):
     """Node `index`, with any policy; the first layout has `nodes` nodes, and the master tells of
     later ones.
 
@@ -87,34 +110,44 @@ class Node(Recovering):
         waiting_bytes: int = WAITING_BYTES,
         tells: bool = False,
     ) -> None:
-        self._waiting_bytes = waiting_bytes
-        layout = tuple(range(nodes)) if index < nodes else (index,)
-        components = Components(
-            plan,
-            policy,
-            index,
-            layout,
-            new_id,
-            dead_letters,
-            waiting_bytes // BUNDLES_WAITING,
-            tells,
-        )
-        super().__init__(components, process, address, run, pace or Pace(plan))
+        super().__init__(f"node-{index}", process, address, run)
         self.index = index
         self.plan = plan
-        self._giving = Giving()
+        self.pace = pace or Pace(plan)
         self.more_figures: Callable[[], dict[str, int]] = dict
         """Gives figures for a `Report` that the node does not know: those of its driver."""
+        layout = tuple(range(nodes)) if index < nodes else (index,)
+        bundle_bytes = waiting_bytes // BUNDLES_WAITING
+        makes = plan, policy, index, layout, new_id, dead_letters, bundle_bytes, tells
+        self._components = Components(*makes)
+        self._waiting_bytes = waiting_bytes
+        self._state_server = StateServer()
+        self._consumer_silence = Trouble("consumer-silent")
+        self._joining: Joining | None = None
+        """Its way into the next layout; None if it is in no such way, or has arrived."""
+        self._begin(self._components.load(), 0)
+
+    def _begin(self, load: LoadSnapshot, start: int, same_code: bool = True) -> None:
+        """Drop all volatile state, and begin to load a snapshot of time `start`, which was taken by
+        the code of now or by other code."""
+        self.running = self.ready = False
+        self._restored = False
+        """Whether the assembly has the state of the snapshot; otherwise it is an empty one."""
+        self._restoring = Restoring(self._components, load, start, same_code, self.now)
+        self._set_up(self._components.assembly(), start)
 
     def _set_up(self, assembly: Assembly, start: int) -> None:
-        super()._set_up(assembly, start)
+        """Begin to work with an assembly, from time `start`."""
+        self.assembly = assembly
+        self.barrier = assembly.barrier
+        self._delivery = Delivery(assembly.barrier, self.incarnation, self.address)
         self._tracking = self._components.tracking(start)
         self._snapshots = Snapshotter(assembly, self.incarnation)
         self._stages = Stages(
             self._components, assembly, self._tracking, self._snapshots, self.pace, self.send
         )
         self.brake = Brake(self.name, self._waiting_bytes)
-        self._masterless = Masterless(self._components.others, start)
+        self._gossip = DeliveryGossip(self._components.others, start)
         self._begun = False
         """Whether the master has sent its progress: then all nodes are in this incarnation."""
         self._stage = 0
@@ -125,6 +158,23 @@ class Node(Recovering):
         """Elements below this time are delivered, and are settled when there is time."""
         self._put_off = 0
         """The number of turns in a row that have put off settling and encoding."""
+
+    # What others may ask.
+
+    @property
+    def state(self) -> str:
+        """What it is doing, for people."""
+        if self.stopped:
+            return "over"
+        if self.running:
+            overdue = self.now - self._delivery.sent_at > OVERDUE_S
+            waits = self.barrier.outstanding is not None and overdue
+            return "waiting for the consumer" if waits else "running"
+        if self._restored:
+            return "waiting for the consumer"
+        if self._joining is not None:
+            return "joining"
+        return f"loading {self._restoring.percent} %" if self.incarnation else "starting"
 
     @property
     def steps(self) -> int:
@@ -164,7 +214,7 @@ class Node(Recovering):
 
     def told(self) -> dict[str, int]:
         waits = {"held_back": int(self.brake.on), "waiting_bytes": self.barrier.waiting_bytes}
-        waits |= {"unsaved_bytes": self._unsaved_bytes(), "delivered": self._masterless.delivered}
+        waits |= {"unsaved_bytes": self._unsaved_bytes(), "delivered": self._gossip.delivered}
         return self.figures() | waits
 
     # Messages and jobs.
@@ -187,25 +237,38 @@ class Node(Recovering):
         elif isinstance(message, Progress):
             self._begun = True
             self._final = message.delivered
-            self._masterless.progress(message.delivered, self.now)
+            self._gossip.progress(message.delivered, self.now)
             self.pace.moved_to(message.processed)
             self._send_all(self.assembly.progress(message.processed))
         elif isinstance(message, Marker):
             self._stages.mark(sender, message)
         elif isinstance(message, Delivered):
-            self._masterless.hear(sender, message.time)
+            self._gossip.hear(sender, message.time)
         elif isinstance(message, Prepare):
-            if message.time < self._masterless.settled:
-                self._send_all(self._snapshots.refuse(message.number, message.time))
-            else:
-                self._send_all(self._snapshots.prepare(message.number, message.time))
+            refused = message.time < self._gossip.settled
+            prepare = self._snapshots.refuse if refused else self._snapshots.prepare
+            self._send_all(prepare(message.number, message.time))
         elif isinstance(message, Committed):
             joining = self.assembly.commit(message.number, message.before)
-            if not self._giving.is_read(self.now):  # else a later commit joins these parts, too
+            if not self._state_server.is_read(self.now):  # else a later commit joins these parts
                 self.jobs.append(joining)
+        elif isinstance(message, LastBundle):
+            self._take_last(message)
+        elif isinstance(message, Delayed):
+            if message.incarnation == self.incarnation:
+                self._delivery.unanswered = 0
+                self.obstacles[CONSUMER] = f"{self.name} waits for its consumer: {message.reason}"
+        elif isinstance(message, Recover):
+            self._recover(message)
+        elif isinstance(message, Join):
+            self._join(message)
+        elif isinstance(message, Parts | Slice | NoParts):
+            if self._joining is not None:
+                self._joining.answer(sender, message, self.send, self.now)
+                self._take_jobs(self._joining)
         elif isinstance(message, AskParts | AskSlice):
             self.addresses[sender] = message.address
-            self.jobs.append(self._giving.ask(sender, message, self.now))
+            self.jobs.append(self._state_server.ask(sender, message, self.now))
         elif isinstance(message, Failed):  # from the consumer, which cannot go on
             if message.incarnation == self.incarnation:
                 self.report(message)
@@ -215,33 +278,50 @@ class Node(Recovering):
     def tick(self, now: float) -> float:
         if self.running and now >= self._tracking.tell_by:
             self._tell_all()
-        if self.running and now >= self._masterless.tell_by:
+        if self.running and now >= self._gossip.tell_by:
             self._tell_delivered()
+        if self._restored and now >= self._delivery.ask_at:
+            self._ask_consumer(now)
+        if self._joining is not None:
+            self._joining.look(self.send, now)
+            self._take_jobs(self._joining)
+        elif not self.running:
+            self._restoring.log_progress(self.name, now)
         return super().tick(now)
 
     def repeat(self) -> None:
-        super().repeat()
+        if self._restoring.load_again:
+            self._restoring.load_again = False
+            self.jobs.append(self._restoring.load)
+        if self._joining is not None:
+            self._joining.tell(self.send)
         if self.running:
             if self._begun:  # in every policy: a lost marker, too, becomes a gap
                 self._send_all(self._stages.peers.nothing_new())
             self._tell_all()
-            if self._masterless.silent(self.now):
+            if self._gossip.silent(self.now):
                 self._tell_delivered()
             if 2 * self._unsaved_bytes() > self.brake.waiting_bytes:
                 self.send("master", AskSnapshot())
 
     def done(self, job: Job, result: object) -> None:
         if isinstance(job, CommitSnapshot) and result is True:
-            if not self._giving.is_read(self.now):  # else a later commit goes on
+            if not self._state_server.is_read(self.now):  # else a later commit goes on
                 self.jobs.append(job)  # there is more to merge
         elif isinstance(job, ListParts | ReadSlice):
-            if (part := self._giving.answer(job, result)) is not None:
+            if (part := self._state_server.answer(job, result)) is not None:
                 self.send(job.to, part)
+        elif job is self._restoring.load:
+            self.note(job, result)
+            self._restoring.take(result)
+            self.pace.begin()
+            self._restore()
         elif (answer := self._snapshots.stored(job, result)) is not None:
             self.note(job, result)
             self._send_all(self.assembly.stored(answer))
-        else:
-            super().done(job, result)
+        elif self._joining is not None and self._joining.done(job, result, self.send, self.now):
+            self.note(job, result)
+            self._take_jobs(self._joining)
 
     # A turn.
 
@@ -279,13 +359,13 @@ class Node(Recovering):
         if self._stage > last:
             return False
         self._stage += 1
-        if tracking.news or stages.applying.due:
+        if tracking.news or stages.gates_due:
             self._advance()
         return self._send_bundle()
 
     def _end_turn(self) -> bool:
         """Do the work that no output waits for. Returns whether the node needs another turn."""
-        stages, tracking, barrier = self._stages, self._tracking, self.assembly.barrier
+        stages, tracking, barrier = self._stages, self._tracking, self.barrier
         self._stage = 0
         if number := self.assembly.end_turn(tracking.acks, unfinished=stages.unfinished):
             self._snapshots.begin(number, INFINITY)
@@ -296,15 +376,15 @@ class Node(Recovering):
         more, job = self._snapshots.step()
         if job is not None:
             self.jobs.append(job)
-        more |= bool(tracking.acks) or stages.applying.due
+        more |= bool(tracking.acks) or stages.gates_due
         if not self.brake.on:
             more |= stages.unfinished or (self._moved and stages.waiting.any())
         self._moved = False
         tracking.deliver(barrier.delivered, barrier.stored_last, self.now)
         # Not INFINITY: no snapshot is later than what fronts have reached.
         passed = min(tracking.frontiers[-1], tracking.tracker.reached)
-        self._masterless.deliver(min(barrier.delivered, passed), self.now)
-        self.tick_by = min(self.tick_by, tracking.tell_by, self._masterless.tell_by)
+        self._gossip.deliver(min(barrier.delivered, passed), self.now)
+        self.tick_by = min(self.tick_by, tracking.tell_by, self._gossip.tell_by)
         if self.outbox and self._put_off < PUT_OFF:
             self._put_off += 1
             return True  # let the messages leave first
@@ -317,23 +397,109 @@ class Node(Recovering):
     def _advance(self) -> None:
         """Act on new frontiers: settle roots, release elements at gates, release outputs."""
         stages, tracking = self._stages, self._tracking
-        if (
-            self._components.place == 0
-        ):  # even if no frontier moves: they may all wait for an idle front
+        if self._components.place == 0:
+            # Even if no frontier moves: they may all wait for an idle front.
             for front, time in tracking.tracker.to_ask():
                 self.send(f"front-{front}", AskPromise(time))
         if tracking.moved(self.now):
-            self._moved = stages.applying.due = True
+            self._moved = stages.gates_due = True
             stages.waiting.settle(tracking.frontiers[-1])
-        if stages.applying.due:
+        if stages.gates_due:
             stages.release()
-        self.assembly.barrier.advance(tracking.final_outputs(stages.waiting.first(-1)))
+        self.barrier.advance(tracking.final_outputs(stages.waiting.first(-1)))
 
     def _tidy(self, rows: int) -> bool:
         """Settle final elements, and encode rows. Returns whether any were encoded."""
         final, self._final = self._final, 0
-        self.assembly.settle(max(final, self._masterless.to_settle(self.now)))
+        self.assembly.settle(max(final, self._gossip.to_settle(self.now)))
         return self.assembly.encode_early(rows)
+
+    # The beginning of an incarnation.
+
+    def _join(self, message: Join) -> None:
+        """Get the state of a node of the next layout. A node that has begun an incarnation is in
+        its layout already."""
+        if self.incarnation or self.stopped or self._components.index not in message.layout:
+            return
+        self.addresses.update(message.sources)
+        before = self._joining
+        if before is None or (before.layout, before.epoch) != (message.layout, self.epoch):
+            about = self.epoch, self.process, self.address
+            self._joining = before = Joining(self._components, message, *about)
+        before.join(message, self.send, self.now)
+        self._take_jobs(before)
+
+    def _take_jobs(self, joining: Joining) -> None:
+        self.obstacles.pop(JOINING, None)
+        if joining.trouble:
+            self.obstacles[JOINING] = f"{self.name} reads the state anew: {joining.trouble}"
+        self.jobs += joining.jobs
+        joining.jobs = []
+
+    def _recover(self, message: Recover) -> None:
+        if message.incarnation <= self.incarnation:
+            return
+        self.enter(message.incarnation)
+        self.addresses.update(message.addresses)
+        if message.layout:
+            self._components = replace(self._components, layout=message.layout)
+        load = self._components.load(message.number, message.taken)
+        self._begin(load, message.time, bool(message.same_code))
+        joining, self._joining = self._joining, None
+        if joining is not None and joining.has(message.layout, message.number, message.taken):
+            self._restoring.assembly = joining.assembly_from(message.time)
+            self._restore()
+        else:
+            self.jobs.append(load)
+
+    def _restore(self) -> bool:
+        """Restore for one turn. Returns whether there is more to restore."""
+        if self._joining is not None:
+            more = self._joining.work(self.pace, self.send, self.now)
+            self._take_jobs(self._joining)
+            return more
+        restoring = self._restoring
+        trouble = restoring.work(self.pace, self.incarnation)
+        if trouble is not None:
+            self.report(trouble)
+        if restoring.assembly is not None and not self._restored:
+            self._restored = True
+            self._set_up(restoring.assembly, restoring.start)
+            self._ask_consumer(self.now)
+        return restoring.under_way
+
+    def _ask_consumer(self, now: float) -> None:
+        """Ask the consumer for its last bundle, if an answer is overdue."""
+        question = self._delivery.question(now)
+        if question is None:
+            self._consumer_silence.over(now, f"the consumer of {self.barrier.name} answers again")
+            return
+        self.send("consumer", question)
+        if self._delivery.unanswered > SILENT_AFTER:
+            text = f"the consumer of {self.barrier.name} does not answer; asking again"
+            self._consumer_silence.failed(now, text, barrier=self.barrier.name)
+
+    def _take_last(self, message: LastBundle) -> None:
+        if not self._restored:
+            return
+        try:
+            again = self._delivery.last(message)
+        except DriftlineError as error:
+            self._fail(error)
+            return
+        if again is not None:
+            self.send("consumer", again)
+        if self.barrier.outstanding is None:  # else it can be read, which does not say much
+            self.obstacles.pop(CONSUMER, None)
+        if self.barrier.connected and not self.ready:
+            self.ready = self.running = True
+            keys = self.assembly.figures()["keys"]
+            self._restoring.log_end(self.name, self.now, keys, self.barrier)
+            self.hello()
+
+    def _fail(self, error: Exception) -> None:
+        self.running = False
+        self.report(Failed(self.incarnation, type(error).__name__, str(error)))
 
     # Messages to send, except frames.
 
@@ -360,7 +526,7 @@ class Node(Recovering):
 
     def _tell_delivered(self) -> None:
         """Tell the fronts and the other nodes how far this node's outputs are delivered."""
-        told = Delivered(self._masterless.tell())
+        told = Delivered(self._gossip.tell())
         fronts = (f"front-{front}" for front in range(self.plan.fronts))
         self._send_all([(to, told) for to in (*self._components.others, *fronts)])
 

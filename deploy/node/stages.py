@@ -1,30 +1,51 @@
 """Stages: works off the blocks of a node stage by stage, and sends the frames that this makes.
 
-Within a stage, blocks are worked off in label order, so that few elements come late. Blocks for the
-node itself are not sent; a later stage of the same turn works them off.
+Within a stage, blocks are worked off in label order, so that few elements come late. Their elements
+are pushed into the chain of their port until the time of the turn is over. The elements for which
+there is no time are the *rest*. The node registers the rest as a block with an id of its own, in
+the acknowledgement of the blocks that it comes from. So a frame, or a root, may take any number of
+turns, and no frontier passes elements that are not applied.
+
+The end of a chain packs outputs batch by batch (`engine.operators.ends`). All batches that a chain
+has made for a port on a node, from all blocks worked off together, become one frame. It is tracked
+under the smallest time of its elements. (Not under that of the blocks: a late element of an early
+time may make nothing but corrections of later times, and frontiers would wait for them.) Batches
+for a port on the same node are packed, too: functions see the same types wherever their input comes
+from. They are not sent; a later stage of the same turn works them off.
 
 Takes: blocks, markers, frontiers. Gives: frames, markers, and acknowledgements to the tracking.
-Invariant: an id is acknowledged together with the ids of all frames sent because of it.
+Invariants: an id is acknowledged together with the ids of all frames sent because of it; of the
+blocks that are worked off together, no element is applied after one with a later time; an output is
+in exactly one frame.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 
+from driftline.deploy.node.assembly import Assembly, Post, Snapshotter
+from driftline.deploy.node.blocks import (
+    Batch,
+    Block,
+    UnsentFrame,
+    bounds,
+    in_label_order,
+    to_frame,
+)
 from driftline.deploy.node.components import Components
-from driftline.deploy.node.snapshotter import Snapshotter
-from driftline.deploy.work.applying import Applying
-from driftline.deploy.work.assembly import Assembly
-from driftline.deploy.work.blocks import Block
-from driftline.deploy.work.pace import Pace
-from driftline.deploy.work.tracking import Tracking
-from driftline.engine.errors import MalformedMessage
+from driftline.deploy.node.gates import Token
+from driftline.deploy.node.pace import Pace
+from driftline.deploy.node.tracking import Cells, Intervals, Tracking
 from driftline.engine.flow.plan import Port
 from driftline.engine.keygroups import names_of
 from driftline.engine.labels import INFINITY
-from driftline.engine.wire.messages import Marker, Message
+from driftline.engine.wire.codec import pack_rows
+from driftline.engine.wire.label_columns import times
+from driftline.engine.wire.messages import Acknowledge, Frame, Marker, Message
 
 Send = Callable[[str, Message], None]
+
+NOTHING_NEW = Acknowledge((), (), 0)
 
 
 class Stages:
@@ -41,29 +62,39 @@ class Stages:
     ) -> None:
         plan = components.plan
         self.waiting = components.waiting()
-        self.applying = Applying(assembly, pace)
-        self.peers = components.peers(assembly)
+        self.peers = Peers(components.others, None if components.ordered else assembly.keep)
         self.own_blocks: list[tuple[int, Block]] = []
         """(feeder, block) of the frames that the node has made for itself."""
         self.unfinished = False
         """Whether the last turn that has worked off blocks had no time for the rest of one."""
+        self.gates_due = False
+        """Whether gates may hold elements below the frontiers of their stages."""
         self.frames = 0
         """The number of frames made in this incarnation."""
         self._assembly = assembly
-        self._alignments = assembly.alignments
+        self._has_markers = components.policy.has_markers
         self._tracking = tracking
         self._snapshots = snapshots
+        self._pace = pace
         self._send = send
         self._new_id = components.new_id
         self._place = components.place
         self._names = names_of(components.layout)
         self._ports = [plan.of_stage(stage) for stage in range(plan.stages)]
         self._stage_of = [port.stage for port in plan.ports]
+        gates = zip(plan.ports, assembly.gates, strict=True)
+        self._hold_back = [(port, gate) for port, gate in gates if gate.holds_back]
+        self._batches: dict[tuple[int, int, int], list[Batch]] = {}
+        """(feeder, port, node) -> packed outputs that are in no frame yet"""
 
     def admit(self, sender: str, feeder: int, block: Block) -> None:
         """A block has come on the channel (sender, feeder)."""
         if (admitted := self._assembly.admit(sender, feeder, block)) is not None:
             self.waiting.add(admitted)
+
+    def mark(self, sender: str, marker: Marker) -> None:
+        """A marker has come. Raises MalformedMessage if its port has no markers."""
+        self._assembly.mark(sender, marker)
 
     def work_off(self, stage: int) -> None:
         """Work off the blocks at the ports of a stage, except those that have to wait."""
@@ -78,33 +109,42 @@ class Stages:
                     block.id = self._new_id()
                     self._tracking.acks.add(stage, block.time, block.id)
                 if now:
-                    self._apply(port, now, complete)
-            if self._alignments and self._alignments[port.number].complete:
+                    self._work_off(port, now, complete)
+            if self._has_markers and self._assembly.ends_epoch(port.number):
                 self._end_epoch(port.number)
 
     def release(self) -> None:
-        """Apply elements that gates hold back, below the frontiers of their stages."""
-        for port, tokens in self.applying.release(self._tracking.frontiers):
-            self._send_on(port)
+        """Apply the elements that gates hold back, below the frontiers of their stages.
+
+        Of each gate, as many elements as fit into the turn.
+        """
+        self.gates_due = False
+        pace, frontiers = self._pace, self._tracking.frontiers
+        for port, gate in self._hold_back:
+            frontier = frontiers[port.stage]
+            if not gate.due(frontier):
+                continue
+            behind_gate = len(self._assembly.gates) + port.number  # its number for the pace
+            batch, tokens = gate.take(frontier, pace.room(behind_gate, frontier - 1))
+            pace.begin_batch(behind_gate, batch)
+            gate.entry.push(*batch.elements())
+            pace.end_batch(behind_gate, len(batch.labels))
+            self._send_on(port.number)
             self._admit_own()
             self._tracking.acks.join(tokens, ())
+            self.gates_due |= gate.due(frontier)
 
-    def mark(self, sender: str, marker: Marker) -> None:
-        """A marker has come. Raises MalformedMessage if its port has no markers."""
-        if marker.port not in self._alignments:
-            raise MalformedMessage(f"a marker for port {marker.port}, which takes no markers")
-        self._alignments[marker.port].mark((sender, marker.feeder), marker.epoch)
-
-    def _apply(self, port: Port, blocks: list[Block], complete: int) -> None:
+    def _work_off(self, port: Port, blocks: list[Block], complete: int) -> None:
         """Push blocks through a port's chain, and send the frames that this makes."""
         number, acks = port.number, self._tracking.acks
-        epoch_ends = bool(self._alignments) and self._alignments[number].complete
-        tokens, rest = self.applying.apply(port, blocks, complete, to_the_end=epoch_ends)
+        epoch_ends = self._has_markers and self._assembly.ends_epoch(number)
+        tokens, rest = self._apply(number, blocks, complete, to_the_end=epoch_ends)
         if rest:
             self.unfinished = True
             remaining = self.waiting.put_back(number, rest, self._new_id())
             acks.add(port.stage, remaining.time, remaining.id)
-        acks.join(tokens, ())
+        if tokens:
+            acks.join(tokens, ())
         for block in blocks:
             acks.add(port.stage, block.time, block.id)
             if block.covers and port.front is not None:
@@ -112,9 +152,43 @@ class Stages:
         if self._assembly.outbounds[number]:
             self._send_on(number)
 
+    def _apply(
+        self, number: int, blocks: list[Block], complete: int, to_the_end: bool
+    ) -> tuple[list[Token], list[Batch]]:
+        """Push the elements of blocks into a port's gate, in label order.
+
+        `complete`: the frontier of the stage before; `to_the_end`: apply all, even if the time of
+        the turn is over. Returns new tokens, and the rest. Raises MalformedMessage if payloads
+        cannot be decoded.
+        """
+        assembly, pace = self._assembly, self._pace
+        assembly.enter(number, blocks)
+        push = assembly.gates[number].push
+        batches = in_label_order(blocks)
+        next_times = bounds(batches[1:]) if len(batches) > 1 else []
+        tokens: list[Token] = []
+        for at, batch in enumerate(batches):
+            if at:
+                if pace.over and not to_the_end:
+                    return tokens, batches[at:]
+                # Not after the last batch: its outputs have to leave before anything is closed.
+                self._pack(number)
+                assembly.close(number, min(next_times[at - 1], complete))
+            rest: Batch | None = batch
+            while rest is not None:
+                first, rest = pace.cut(number, rest)
+                pace.begin_batch(number, first)
+                tokens += push(*first.elements())
+                pace.end_batch(number, len(first.labels))
+                if rest is not None and not to_the_end:
+                    return tokens, [rest, *batches[at + 1 :]]
+        return tokens, []
+
+    # Outputs.
+
     def _send_on(self, feeder: int) -> None:
         """Send the frames that a chain has made; keep the blocks for this node."""
-        for port, node, time, batches in self.applying.leaving.take(feeder):
+        for port, node, time, batches in self._take(feeder):
             id = self._new_id()
             self._count(port, time, id)
             if node == self._place:
@@ -123,6 +197,21 @@ class Stages:
             unsent = feeder, port, time, id, batches
             for to, message in self.peers.frame(self._names[node], unsent):
                 self._send(to, message)
+
+    def _pack(self, feeder: int) -> None:
+        """Take the new outputs of a chain, and pack those that are not packed."""
+        for port, outbounds in self._assembly.outbounds[feeder]:
+            for node, outbound in enumerate(outbounds):
+                for (labels, values, signs), packed in outbound.take():
+                    batch = Batch(labels, packed or pack_rows(values), signs)
+                    self._batches.setdefault((feeder, port, node), []).append(batch)
+
+    def _take(self, feeder: int) -> Iterator[tuple[int, int, int, list[Batch]]]:
+        """Remove the outputs of a chain: (port, node, tracking time, batches) of each frame."""
+        self._pack(feeder)
+        for key in [key for key in self._batches if key[0] == feeder]:
+            batches = self._batches.pop(key)
+            yield (*key[1:], min(min(times(batch.labels)) for batch in batches), batches)
 
     def _count(self, port: int, time: int, id: int) -> None:
         self.frames += 1
@@ -137,16 +226,58 @@ class Stages:
     def _end_epoch(self, port: int) -> None:
         """All markers have come to a port: take its changes, and pass the marker on."""
         self._admit_own()
-        alignment = self._alignments[port]
-        epoch = alignment.epoch
-        has_ended_everywhere = self._assembly.end_epoch(port, epoch)
-        for after, _ in self._assembly.outbounds[port]:
-            for node, name in enumerate(self._names):
-                if node == self._place:
-                    self._alignments[after].mark((name, port), epoch)
-                else:
-                    self._send(name, Marker(port, after, epoch))
-        for block in alignment.next_epoch():
+        markers, blocks, snapshot = self._assembly.end_epoch(port)
+        for to, marker in markers:
+            self._send(to, marker)
+        for block in blocks:
             self.waiting.add(block)
-        if has_ended_everywhere:
-            self._snapshots.begin(epoch, INFINITY)
+        if snapshot:
+            self._snapshots.begin(snapshot, INFINITY)
+
+
+class Peers:
+    """A node's messages to the other nodes: frames, and in label order acknowledgements.
+
+    The acknowledgement of a stage travels in the last frame that the stage has made for a node, so
+    that it costs no message of its own; a node without such a frame gets a message. Without label
+    order nodes need no acknowledgements, and frames leave at once, unless `keep` keeps them (see
+    `Assembly.keep`). Invariant: frames and acknowledgements leave in the order in which they were
+    made.
+    """
+
+    def __init__(
+        self, names: Iterable[str], keep: Callable[[str, Frame], bool] | None = None
+    ) -> None:
+        self._names = tuple(names)
+        self._keep = keep
+        self._last: dict[str, UnsentFrame] = {}
+        """Node -> the last frame for it, which waits for the acknowledgement of its stage."""
+
+    @property
+    def waiting(self) -> bool:
+        """Whether a frame waits for an acknowledgement."""
+        return bool(self._last)
+
+    def frame(self, to: str, unsent: UnsentFrame) -> Post:
+        """A frame has been made for node `to`. Returns messages to send: the frame before it."""
+        if self._keep is not None:
+            frame = to_frame(unsent)
+            return [] if self._keep(to, frame) else [(to, frame)]
+        before = self._last.get(to)
+        self._last[to] = unsent
+        return [] if before is None else [(to, to_frame(before))]
+
+    def acknowledge(self, cells: Cells, covered: Intervals) -> Post:
+        """The messages with this acknowledgement for all nodes, in waiting frames if any."""
+        post: Post = []
+        for to in self._names:
+            unsent = self._last.pop(to, None)
+            if unsent is not None:
+                post.append((to, to_frame(unsent, cells, covered)))
+            elif cells or covered:
+                post.append((to, Acknowledge(cells, covered, 0)))
+        return post
+
+    def nothing_new(self) -> Post:
+        """Empty acknowledgements: they make a lost message before them a gap in the channel."""
+        return [(to, NOTHING_NEW) for to in self._names]

@@ -10,11 +10,10 @@ A master that hears of a later one (a member knows its epoch) decides nothing an
 
 from __future__ import annotations
 
-from driftline.acker.tracker import ReportedProgress, Tracker
+from driftline.acker.tracker import ReportedProgress, Tracker, token
 from driftline.coordinator.coordinator import MISSING_AFTER_S, Coordinator, Phase
 from driftline.coordinator.registry import ClusterState, WriteState
 from driftline.deploy.parties.standstill import Standstill
-from driftline.deploy.work.tracking import token
 from driftline.engine.errors import MalformedMessage
 from driftline.engine.flow.plan import Plan
 from driftline.engine.labels import INFINITY

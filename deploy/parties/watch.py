@@ -10,8 +10,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import inf
 
-from driftline.coordinator.phases import Phase
-
 from driftline.coordinator.coordinator import Phase
 from driftline.engine.wire.kinds import MASTER, NODE, WATCH
 from driftline.engine.wire.messages import Alive, AskReport, MasterAt, Message, Report, Resize

@@ -15,8 +15,8 @@ from random import Random
 
 from driftline.coordinator.draining import IN_GOOD_ORDER
 from driftline.coordinator.registry import ClusterState, RunOutcome, check_identity, encode_state
-from driftline.deploy.node.brake import WAITING_BYTES
 from driftline.deploy.node.node import Node
+from driftline.deploy.node.pace import WAITING_BYTES, Pace
 from driftline.deploy.parties.consumer import ConsumerServer
 from driftline.deploy.parties.front import Front
 from driftline.deploy.parties.master import Master
@@ -42,7 +42,6 @@ from driftline.deploy.simulation.world.faults import Crashed
 from driftline.deploy.simulation.world.network import Network
 from driftline.deploy.simulation.world.timeline import Timeline
 from driftline.deploy.simulation.world.world import Host, World
-from driftline.deploy.work.pace import Pace
 from driftline.engine.errors import DriftlineError, FlowError, PayloadError
 from driftline.engine.flow.plan import Plan, plan
 from driftline.engine.labels import INFINITY

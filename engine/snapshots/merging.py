@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from operator import itemgetter
 
-from driftline.engine.compared.ledger import LEDGER, Ledger
 from driftline.engine.errors import MalformedMessage, SnapshotDamaged
 from driftline.engine.flow.flow import Flow
 from driftline.engine.keygroups import GroupCache, Owners
+from driftline.engine.snapshots.ledger import LEDGER, Ledger
 from driftline.engine.state.changelog import Row, encoded
 from driftline.engine.state.managed import ALL, MISSING
 from driftline.engine.state.table import StateTable, serialise

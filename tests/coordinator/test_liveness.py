@@ -7,7 +7,7 @@ import logging
 import pytest
 
 from driftline.coordinator.coordinator import MISSING_AFTER_S, Phase
-from driftline.coordinator.members import CALM_S, LONGEST_S, Backoff
+from driftline.coordinator.members import CALM_S, LONGEST_PAUSE_S, Backoff
 from driftline.engine.wire.messages import Alive, Lost
 from tests.coordinator.cluster import Cluster, restart
 
@@ -76,7 +76,7 @@ def test_recovery_that_gets_nowhere_waits_longer_each_time_and_says_so(
         cluster.write()
         cluster.hello(*cluster.nodes, ready=True)
         assert cluster.phase() is Phase.RUNNING
-    assert waited == [0, 0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 6.4, LONGEST_S]
+    assert waited == [0, 0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 6.4, LONGEST_PAUSE_S]
     assert "no progress since 2 recoveries, the next in 0.2 s" in caplog.text
     cluster.coordinator.moved(5, 5)
     cluster.coordinator.lost(Lost(cluster.coordinator.state.incarnation, "again"))

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from unittest.mock import patch
 
-from driftline.deploy.node.peers import NOTHING_NEW
+from driftline.deploy.node.stages import NOTHING_NEW
 from driftline.engine.wire.messages import Header, Message, Promise
 from driftline.engine.wire.party import Party
 

@@ -6,15 +6,15 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from unittest.mock import patch
 
+import driftline.deploy.node.productions
 import driftline.deploy.parties.master
-import driftline.deploy.work.productions
+from driftline.deploy.node.assembly import Post
+from driftline.deploy.node.blocks import Batch
+from driftline.deploy.node.productions import ProductionAssembly
+from driftline.deploy.node.stages import Stages
 from driftline.deploy.parties.front import Front
-from driftline.deploy.work.assembly import Post
-from driftline.deploy.work.blocks import Batch
-from driftline.deploy.work.leaving import Leaving
-from driftline.deploy.work.productions import ProductionAssembly
-from driftline.engine.compared.ledger import Ledger
 from driftline.engine.snapshots.jobs import Capture
+from driftline.engine.snapshots.ledger import Ledger
 from driftline.engine.wire.messages import Frame, Prepared, PrepareFailed
 
 
@@ -74,7 +74,7 @@ def frontiers_move_before_all_is_known_that_is_sent_again() -> Iterator[None]:
 
     with (
         patch.object(driftline.deploy.parties.master, "token", lambda node, start: (0, start, 0)),
-        patch.object(driftline.deploy.work.productions, "token", lambda node, start: (0, start, 0)),
+        patch.object(driftline.deploy.node.productions, "token", lambda node, start: (0, start, 0)),
         patch.object(ProductionAssembly, "stored", mutated),
     ):
         yield
@@ -82,13 +82,13 @@ def frontiers_move_before_all_is_known_that_is_sent_again() -> Iterator[None]:
 
 def frames_are_tracked_under_an_earlier_time() -> AbstractContextManager[object]:
     """Frames of new records are tracked under the time of a record that was worked off before."""
-    take = Leaving.take
+    take = Stages._take
 
-    def mutated(self: Leaving, feeder: int) -> Iterator[tuple[int, int, int, list[Batch]]]:
+    def mutated(self: Stages, feeder: int) -> Iterator[tuple[int, int, int, list[Batch]]]:
         for port, node, time, batches in take(self, feeder):
             yield port, node, max(0, time - 1), batches
 
-    return patch.object(Leaving, "take", mutated)
+    return patch.object(Stages, "_take", mutated)
 
 
 def records_leave_that_may_be_forgotten() -> AbstractContextManager[object]:

@@ -9,14 +9,13 @@ from itertools import chain
 from unittest.mock import patch
 
 from driftline.acker.tracker import Tracker
+from driftline.deploy.node.assembly import Post
+from driftline.deploy.node.blocks import Waiting
 from driftline.deploy.node.node import Node
-from driftline.deploy.node.peers import Peers
-from driftline.deploy.node.stages import Stages
+from driftline.deploy.node.stages import Peers, Stages
+from driftline.deploy.node.tracking import Acks, Cells, Intervals, Tracking
 from driftline.deploy.parties.front import Front
 from driftline.deploy.parties.master import Master
-from driftline.deploy.work.assembly import Post
-from driftline.deploy.work.blocks import Waiting
-from driftline.deploy.work.tracking import Acks, Cells, Intervals, Tracking
 from driftline.engine.labels import INFINITY
 from driftline.engine.sources.logs.received import ReceivedSource
 from driftline.engine.wire.messages import AskPromise, Frame, Message

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 import pytest
 
 from driftline.barrier.ordered import OrderedBarrier
-from driftline.deploy.node.brake import TELL_EVERY_S, Brake
 from driftline.deploy.node.node import Node
+from driftline.deploy.node.pace import TELL_EVERY_S, Brake
 from driftline.deploy.parties.front import Front
 from driftline.engine.flow.flow import Flow
 from driftline.engine.operators.context import Context

@@ -7,8 +7,8 @@ from itertools import count
 import pytest
 
 from driftline import Flow, ValueState
+from driftline.deploy.node.joining import ASK_AGAIN_S
 from driftline.deploy.node.node import Node
-from driftline.deploy.node.pulling import ASK_AGAIN_S
 from driftline.deploy.simulation.world.disks import MemoryKeyValue
 from driftline.engine.errors import DriftlineError, Unavailable
 from driftline.engine.flow.plan import plan

@@ -1,8 +1,7 @@
 """Frames and acknowledgements leave as few messages, in the order in which they were made."""
 
-from driftline.deploy.node.peers import Peers, PromptPeers
-from driftline.deploy.work.blocks import Batch
-from driftline.deploy.work.leaving import UnsentFrame, to_frame
+from driftline.deploy.node.blocks import Batch, UnsentFrame, to_frame
+from driftline.deploy.node.stages import Peers
 from driftline.engine.wire.codec import pack_rows
 from driftline.engine.wire.messages import Acknowledge, Frame
 
@@ -37,7 +36,7 @@ def test_without_label_order_a_frame_leaves_at_once_unless_it_is_kept() -> None:
         kept.append((to, frame))
         return to == "node-2"
 
-    peers = PromptPeers(["node-1", "node-2"], keep)
+    peers = Peers(["node-1", "node-2"], keep)
     assert peers.frame("node-1", unsent(1)) == [("node-1", to_frame(unsent(1)))]
     assert peers.frame("node-2", unsent(2)) == []
     assert kept == [("node-1", to_frame(unsent(1))), ("node-2", to_frame(unsent(2)))]

@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from itertools import count
 from typing import TypeVar
 
+from driftline.acker.tracker import token
 from driftline.deploy.node.node import Node
 from driftline.deploy.parties.front import Front
 from driftline.deploy.simulation.world.disks import MemoryKeyValue
-from driftline.deploy.work.tracking import token
 from driftline.engine.errors import Unavailable
 from driftline.engine.flow.flow import Flow
 from driftline.engine.flow.plan import plan

@@ -11,8 +11,8 @@ import pytest
 from driftline.barrier.barrier import NOTHING
 from driftline.deploy.node.delivery import ASK_EVERY_S
 from driftline.deploy.node.node import Node
+from driftline.deploy.node.pace import Pace
 from driftline.deploy.simulation.scenarios.flows import two_fronts
-from driftline.deploy.work.pace import Pace
 from driftline.engine.errors import SnapshotDamaged, Unavailable
 from driftline.engine.flow.plan import plan
 from driftline.engine.policy import POLICIES, policy

@@ -7,7 +7,7 @@ from unittest.mock import patch
 
 import pytest
 
-from driftline.deploy.node.brake import Brake
+from driftline.deploy.node.pace import Brake
 from driftline.deploy.parties.master import STALLED_AFTER_S
 from driftline.deploy.simulation.scenarios.behind import Behind
 from driftline.deploy.simulation.scenarios.flows import SIMULATED

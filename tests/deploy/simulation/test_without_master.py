@@ -8,14 +8,13 @@ from unittest.mock import patch
 
 import pytest
 
-from driftline.deploy.node.masterless import Masterless
+from driftline.deploy.node.assembly import Post, Snapshotter
+from driftline.deploy.node.delivery import DeliveryGossip
 from driftline.deploy.node.node import Node
-from driftline.deploy.node.snapshotter import Snapshotter
 from driftline.deploy.parties.front import Front
 from driftline.deploy.simulation.scenarios.flows import SIMULATED
 from driftline.deploy.simulation.scenarios.scenario import scenario, without_faults
 from driftline.deploy.simulation.simulation import Simulation
-from driftline.deploy.work.assembly import Post
 from driftline.engine.labels import INFINITY
 from driftline.engine.operators.speculative import Speculative
 
@@ -77,7 +76,7 @@ def test_outputs_go_on_while_the_master_stands_still(ordering: str) -> None:
 
 
 def test_without_a_master_a_front_sends_no_more_than_its_window() -> None:
-    with patch.object(Masterless, "deliver", lambda *_: None):
+    with patch.object(DeliveryGossip, "deliver", lambda *_: None):
         simulation = Away(4, "speculative")
         assert not simulation.run().problem
     assert simulation.while_away <= simulation.before + WINDOW

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from driftline.deploy.work.blocks import Batch, Block, bounds, in_label_order, may_go
+from driftline.deploy.node.blocks import Batch, Block, bounds, in_label_order, may_go
 from driftline.engine.errors import MalformedMessage
 from driftline.engine.labels import INFINITY, Label
 from driftline.engine.operators.steps import MANY

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import pytest
 
-from driftline.deploy.node.masterless import (
+from driftline.deploy.node.delivery import (
     SETTLE_AFTER_S,
     SILENT_AFTER_S,
     TELL_EVERY_S,
-    Masterless,
+    DeliveryGossip,
 )
 from driftline.engine.errors import MalformedMessage
 
 
 def test_nothing_is_told_while_the_master_speaks() -> None:
-    node, now = Masterless(["node-1"], 5), 0.0
+    node, now = DeliveryGossip(["node-1"], 5), 0.0
     for time in range(6, 5000):
         now += 0.001
         node.deliver(time, now)
@@ -27,7 +27,7 @@ def test_nothing_is_told_while_the_master_speaks() -> None:
 
 
 def test_while_it_is_silent_all_is_told_but_not_too_often() -> None:
-    node = Masterless(["node-1"], 5)
+    node = DeliveryGossip(["node-1"], 5)
     node.progress(7, 1.0)
     node.deliver(9, 1.5)
     assert node.tell_by == pytest.approx(1.5 + SILENT_AFTER_S)
@@ -39,7 +39,7 @@ def test_while_it_is_silent_all_is_told_but_not_too_often() -> None:
 
 
 def test_what_all_nodes_have_delivered_is_settled_after_a_while() -> None:
-    node = Masterless(["node-1", "node-2"], 5)
+    node = DeliveryGossip(["node-1", "node-2"], 5)
     node.deliver(20, 1.0)
     node.hear("node-1", 12)
     node.hear("node-2", 15)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 
 from driftline.deploy.simulation.world.disks import MemoryKeyValue
-from driftline.engine.compared.ledger import LEDGER, Ledger
 from driftline.engine.errors import PayloadError
 from driftline.engine.flow.flow import Flow
 from driftline.engine.labels import INFINITY
@@ -16,6 +15,7 @@ from driftline.engine.snapshots.jobs import (
     LoadSnapshot,
     StoreSnapshot,
 )
+from driftline.engine.snapshots.ledger import LEDGER, Ledger
 from driftline.engine.snapshots.merging import restore
 from driftline.engine.snapshots.store import PartStore
 from driftline.engine.wire.codec import pack_rows

@@ -9,12 +9,12 @@ from random import Random
 import pytest
 
 from driftline import Flow, ValueState
+from driftline.deploy.node.blocks import Batch
 from driftline.deploy.node.node import Node
+from driftline.deploy.node.pace import AT_FIRST, CARELESS, TURN_S, Pace
 from driftline.deploy.simulation.scenarios.flows import two_fronts
 from driftline.deploy.simulation.scenarios.scenario import scenario
 from driftline.deploy.simulation.simulation import Simulation
-from driftline.deploy.work.blocks import Batch
-from driftline.deploy.work.pace import AT_FIRST, CARELESS, TURN_S, Pace
 from driftline.engine.flow.plan import plan
 from driftline.engine.labels import Label
 from driftline.engine.policy import policy

@@ -17,7 +17,7 @@ from collections.abc import Callable
 from heapq import heappop, heappush
 from operator import itemgetter
 
-from driftline.deploy.work.blocks import Batch
+from driftline.deploy.node.blocks import Batch
 from driftline.engine.labels import Label
 from driftline.engine.operators.steps import Signs, Step, Values
 from driftline.engine.wire.label_columns import Labels

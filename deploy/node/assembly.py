@@ -1,7 +1,9 @@
 """The assembly: chains, gates and barrier of a node in one incarnation, and its snapshots.
 
+The `Snapshotter` makes the node's parts of snapshots: it takes changes at once, and encodes slowly.
+
 This base cuts snapshots by label; `epochs` and `productions` are the other ways to cut them.
-`deploy/node/components.py` chooses one.
+`components` chooses one.
 
 Takes: blocks, frontiers, and the moments of snapshots. Gives: captures of the state, meta data of
 snapshots, and messages to send. Invariant: each final change is in exactly one capture.
@@ -11,25 +13,39 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from driftline.barrier.barrier import Barrier
 from driftline.barrier.ordered import OrderedBarrier
-from driftline.deploy.work.blocks import Block
-from driftline.deploy.work.gates import Gate
-from driftline.deploy.work.tracking import Acks
-from driftline.engine.compared.alignment import Alignment
+from driftline.deploy.node.blocks import Block
+from driftline.deploy.node.gates import Gate
+from driftline.deploy.node.tracking import Acks
+from driftline.engine.errors import MalformedMessage
 from driftline.engine.flow.chains import Chains
 from driftline.engine.flow.plan import Plan
 from driftline.engine.operators.ends import Outbound
 from driftline.engine.operators.keyed import Keyed
-from driftline.engine.snapshots.jobs import Capture, CommitSnapshot
+from driftline.engine.snapshots.jobs import Capture, CommitSnapshot, StoreSnapshot
 from driftline.engine.snapshots.merging import restoring
 from driftline.engine.state.table import StateTable
+from driftline.engine.texts import time_in_words
 from driftline.engine.wire.codec import pack
-from driftline.engine.wire.messages import Frame, Message, Prepared, PrepareFailed
+from driftline.engine.wire.messages import Frame, Marker, Message, Prepared, PrepareFailed
+from driftline.engine.wire.party import Job
 
 Post = list[tuple[str, Message]]
 """(receiver, message), to be sent in this order."""
+
+
+class EpochEnd(NamedTuple):
+    """What follows from the end of an epoch at a port."""
+
+    markers: Post
+    """To be sent to other nodes."""
+    blocks: list[Block]
+    """They have waited for the end of the epoch."""
+    snapshot: int
+    """The number of the snapshot to begin, if the epoch has now ended at all ports; else 0."""
 
 
 @dataclass(slots=True)
@@ -41,8 +57,6 @@ class Assembly:
     chains: Chains
     keyed: dict[str, Keyed]
     gates: list[Gate]
-    alignments: dict[int, Alignment[Block]] = field(default_factory=dict)
-    """Port -> its channels, if epochs end with markers."""
     outbounds: dict[int, list[tuple[int, list[Outbound]]]] = field(init=False)
     """Feeder -> (port, outbounds to it: one for each node)"""
     storing: bool = False
@@ -159,8 +173,16 @@ class Assembly:
         """Whether the next snapshot needs nothing of this node but what it has done already."""
         return True
 
-    def end_epoch(self, port: int, epoch: int) -> bool:
-        """The epoch has ended at a port. Returns whether it has now ended at all ports."""
+    def mark(self, sender: str, marker: Marker) -> None:
+        """A marker has come. Raises MalformedMessage if its port has no markers."""
+        raise MalformedMessage(f"a marker for port {marker.port}, which takes no markers")
+
+    def ends_epoch(self, port: int) -> bool:
+        """Whether the markers have come on all channels of a port: its epoch ends now."""
+        return False
+
+    def end_epoch(self, port: int) -> EpochEnd:
+        """End the epoch of a port. Precondition: `ends_epoch`."""
         raise AssertionError("only policies with markers have epochs")
 
     def commit(self, number: int, before: int) -> CommitSnapshot:
@@ -172,3 +194,85 @@ class Assembly:
         self.barrier.validate()
         for step in self.keyed.values():
             step.validate()
+
+
+class Snapshotter:
+    """The node's parts of snapshots in one incarnation.
+
+    Takes: the moments of snapshots (`Prepare`, the end of an epoch or of a turn), results of
+    writes. Gives: `StoreSnapshot` jobs, then `Prepared` or `PrepareFailed`. If a write fails, its
+    changes go into the next part. Invariant: every final change is in exactly one durable part, and
+    parts are written in order.
+    """
+
+    def __init__(self, assembly: Assembly, incarnation: int) -> None:
+        self._assembly = assembly
+        self._incarnation = incarnation
+        self._capture: Capture | None = None
+        self._number = 0
+        self.asked = self.answered = 0
+        """The last snapshots that the master has asked for, and that were answered."""
+        self._meta = b""
+        self._storing: StoreSnapshot | None = None
+        self.stored_bytes = self.last_bytes = 0
+        """Size of all parts that were written in this incarnation, and of the last one."""
+        self._unstored: dict[int, bytes] = {}
+        """Key group -> the segment of a part whose write failed."""
+
+    def prepare(self, number: int, time: int) -> Post:
+        """The master asks for a part. Returns messages to send: the answer, if it is known now."""
+        self.asked = number
+        production = self._assembly.durable
+        if production is not None:
+            self.answered = number
+            return [("master", Prepared(number, production))]
+        self.begin(number, time)
+        return []
+
+    def refuse(self, number: int, time: int) -> Post:
+        """The master asks for a part as of a time that has been settled. Returns the answer."""
+        self.asked = self.answered = number
+        reason = f"the master was silent, and the state from {time_in_words(time)} on is settled"
+        return [("master", PrepareFailed(number, reason))]
+
+    def begin(self, number: int, time: int) -> None:
+        """Take all changes below a time now: changes settled later are for the next part."""
+        assert self._capture is None, "one snapshot at a time"
+        self._number = number
+        self._meta = self._assembly.meta(time)
+        self._capture = self._assembly.capture(time)
+
+    def step(self) -> tuple[bool, StoreSnapshot | None]:
+        """Encode a chunk. Returns whether there are more, and the job once there are none."""
+        if self._capture is None:
+            return False, None
+        if self._capture.step():
+            return True, None
+        if not self._assembly.may_prepare():
+            return False, None
+        segments = self._capture.segments
+        for group, segment in self._unstored.items():
+            segments[group] = segment + segments.get(group, b"")
+        self._unstored = {}
+        self._capture = None
+        meta, self._meta = self._meta, b""
+        self._storing = StoreSnapshot(self._number, segments, meta, self._incarnation)
+        return False, self._storing
+
+    @property
+    def unstored_bytes(self) -> int:
+        """Bytes of the parts whose write failed; the next part has them."""
+        return sum(map(len, self._unstored.values()))
+
+    def stored(self, job: Job, result: object) -> Prepared | PrepareFailed | None:
+        """A job is done. Returns the answer to the master; None if it was another job."""
+        if not isinstance(job, StoreSnapshot) or job is not self._storing:
+            return None
+        self._storing = None
+        self.answered = job.number
+        if isinstance(result, Exception):
+            self._unstored = job.segments
+            return PrepareFailed(job.number, str(result))
+        self.last_bytes = sum(map(len, job.segments.values()))
+        self.stored_bytes += self.last_bytes
+        return Prepared(job.number, 0)

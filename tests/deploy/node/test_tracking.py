@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from driftline.acker.tracker import Tracker
 from driftline.deploy.node.components import Components
-from driftline.deploy.work.tracking import MANY_ROOTS, TELL_WITHIN_S, Acks, Tracking
+from driftline.deploy.node.tracking import MANY_ROOTS, TELL_WITHIN_S, Acks, Tracking
 from driftline.engine.flow.plan import plan
 from driftline.engine.labels import INFINITY
 from driftline.engine.policy import policy

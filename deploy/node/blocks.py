@@ -37,7 +37,8 @@ An example: port 1 of a flow with one shuffle; at most 4 roots are applied befor
     ['id 0: times 8 to 8']
 
 Takes: blocks, frontiers. Gives: the blocks to apply now. Invariant: each element is in exactly one
-block, and no tombstone overtakes its element.
+block, and no tombstone overtakes its element. `to_frame` and `arrived_block` are the way of batches
+over the wire.
 """
 
 from __future__ import annotations
@@ -46,12 +47,20 @@ from collections.abc import Iterable
 from itertools import accumulate, groupby, pairwise
 from operator import attrgetter, itemgetter
 
+from driftline.deploy.node.tracking import Cells, Intervals
 from driftline.engine.errors import MalformedMessage
 from driftline.engine.flow.plan import Plan, Port
 from driftline.engine.labels import INFINITY, Label
 from driftline.engine.operators.steps import MANY, Elements, Signs, Values, by_time, chosen
-from driftline.engine.wire.codec import pack_rows, unpack_rows
-from driftline.engine.wire.label_columns import Labels, divided, times
+from driftline.engine.wire.codec import Columns, pack_rows, unpack_rows
+from driftline.engine.wire.label_columns import (
+    Labels,
+    decode_labels,
+    divided,
+    encode_labels,
+    times,
+)
+from driftline.engine.wire.messages import Frame
 
 _time_of, _roots_of = attrgetter("time"), attrgetter("roots")
 _second = itemgetter(1)
@@ -292,3 +301,40 @@ def _merged(batches: Iterable[Batch]) -> Batch:
 
 def _first_label(batch: Batch) -> Label:
     return batch.labels[0]
+
+
+UnsentFrame = tuple[int, int, int, int, list[Batch]]
+"""(feeder, port, tracking time, id, batches): a frame that has an id and is not encoded."""
+
+
+def to_frame(unsent: UnsentFrame, cells: Cells = (), covered: Intervals = ()) -> Frame:
+    """The frame as a message; `cells`, `covered`: an acknowledgement that travels in it."""
+    feeder, port, time, id, batches = unsent
+    encoded = tuple(
+        (encode_labels(batch.labels), batch.packed(), tuple(batch.signs or ())) for batch in batches
+    )
+    return Frame(feeder, port, time, id, encoded, (), cells, covered)
+
+
+def arrived_block(frame: Frame) -> Block:
+    """The block of a frame that has arrived. Raises MalformedMessage."""
+    if not frame.batches:
+        raise MalformedMessage("a frame without elements")
+    if len(frame.covers) not in (0, 2):
+        raise MalformedMessage(f"a frame covers {frame.covers}, which is not an interval of times")
+    try:
+        batches = [_arrived_batch(*batch) for batch in frame.batches]
+        return Block(frame.port, frame.time, frame.id, batches, frame.covers)
+    except (TypeError, IndexError) as error:
+        raise MalformedMessage(f"a frame with elements that cannot be read: {error}") from None
+
+
+def _arrived_batch(labels: Columns, payloads: bytes, signs: tuple[int, ...]) -> Batch:
+    decoded = decode_labels(labels)
+    if not decoded or (signs and len(signs) != len(decoded)):
+        raise MalformedMessage("a frame with columns of different lengths")
+    if not isinstance(payloads, bytes):
+        raise MalformedMessage("payloads that are not packed")
+    if signs and set(map(type, signs)) != {int}:
+        raise MalformedMessage("a frame with signs that are not numbers")
+    return Batch(decoded, payloads, list(signs) or None)

@@ -15,12 +15,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
+from driftline.acker.tracker import token
 from driftline.barrier.productions import ProductionBarrier
-from driftline.deploy.work.assembly import Assembly, Post
-from driftline.deploy.work.blocks import Block
-from driftline.deploy.work.tracking import Acks, token
-from driftline.engine.compared.ledger import LEDGER, Ledger
+from driftline.deploy.node.assembly import Assembly, Post
+from driftline.deploy.node.blocks import Block
+from driftline.deploy.node.tracking import Acks
 from driftline.engine.snapshots.jobs import Capture, CommitSnapshot
+from driftline.engine.snapshots.ledger import LEDGER, Ledger
 from driftline.engine.snapshots.merging import restoring
 from driftline.engine.state.table import StateTable
 from driftline.engine.wire.codec import pack

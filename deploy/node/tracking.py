@@ -34,11 +34,6 @@ Intervals = tuple[tuple[int, int, int], ...]
 """(front, since, until)"""
 
 
-def token(node: int, start: int) -> tuple[int, int, int]:
-    """The cell that holds all frontiers back until a node has said which frames it sends again."""
-    return 0, start, 1 << node
-
-
 class Acks:
     """The frames worked off and sent since the last acknowledgement."""
 

@@ -9,6 +9,7 @@ from driftline.engine.labels import Label
 from driftline.engine.policy import policy
 from driftline.engine.snapshots.jobs import StoreSnapshot
 from driftline.engine.snapshots.store import PartStore
+from driftline.engine.wire.messages import Marker
 from driftline.index.flow import inverted_index
 
 
@@ -19,6 +20,7 @@ def test_the_part_that_outputs_wait_for_does_not_wait_for_a_long_merge() -> None
     assembly = components.assembly()
     store = PartStore(MemoryKeyValue("store"), flow_plan.flow, merge_at=4, rows_at_once=1)
     for number in range(1, 9):
+        assembly.mark("front-0", Marker(0, 0, number))
         for port in flow_plan.ports:
             if port.vertex.keyed:
                 assembly.enter(port.number, [])
@@ -27,7 +29,8 @@ def test_the_part_that_outputs_wait_for_does_not_wait_for_a_long_merge() -> None
                     (f"w{number}-{child}", f"d{number}", (1,)) for child in range(20)
                 ]
                 assembly.gates[port.number].push(labels, values, None)
-            assembly.end_epoch(port.number, number)
+            assert assembly.ends_epoch(port.number)
+            assembly.end_epoch(port.number)
         meta = assembly.meta(number)
         capture = assembly.capture(number)
         while capture.step():

@@ -1,1 +1,0 @@
-"""Work on a node: waiting blocks, their order, the time a turn takes, and tracking of progress."""

@@ -1,1 +1,0 @@
-"""Policies that Driftline is compared with: two-phase commit and strong productions."""
