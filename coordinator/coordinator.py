@@ -205,13 +205,6 @@ class Coordinator:
         return name in self.nodes or name in self.fronts
 
     @property
-    def silent(self) -> list[tuple[str, str, float]]:
-        """Nodes of this layout, and of the next one, that are silent: see `Members.silent`."""
-        if self.phase in DECIDED:
-            return []
-        return self.members.silent([*self.nodes, *self.resizing.names], self.now)
-
-    @property
     def missed(self) -> dict[str, float]:
         """Member that the run needs and that this master does not reach -> for how many seconds:
         nothing is heard of it, or it does not answer."""

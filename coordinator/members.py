@@ -1,8 +1,8 @@
 """The members of a run: a lease for each, and the pause between recoveries.
 
 Takes: `Hello`, `Alive` and answers of members, that they were asked, the progress of the run, and
-the time. Gives: which members were silent for too long, which are silent still, which are heard but
-do not answer, and how long to wait before the next recovery.
+the time. Gives: which members were silent for too long, which are heard but do not answer, and how
+long to wait before the next recovery.
 Invariant: a member is either present or gone; `hello` makes it present, `take_silent` gone.
 
 A process that returns after a silence was busy with work that stopped even the thread that sends
@@ -61,8 +61,6 @@ class Members:
     def __init__(self, usual_s: float) -> None:
         self._usual_s = usual_s
         self._leases: dict[str, Lease] = {}
-        self._since = 0.0
-        """Since when others are listened to."""
 
     def __contains__(self, name: object) -> bool:
         lease = self._leases.get(str(name))
@@ -87,10 +85,8 @@ class Members:
 
     def alive(self, name: str, process: str, now: float) -> None:
         """Note that a process lives. One that is gone stays so until its `hello`."""
-        if name not in self._leases:
-            self._leases[name] = Lease(process, "", now, now, self._usual_s, present=False)
-        lease = self._leases[name]
-        if lease.process == process:
+        lease = self._leases.get(name)
+        if lease is not None and lease.process == process:
             self._heard(name, lease, now)
 
     def _heard(self, name: str, lease: Lease, now: float) -> None:
@@ -116,7 +112,6 @@ class Members:
 
         For a caller that was suspended for so long: messages of the meantime wait to be read.
         """
-        self._since += away_s
         for lease in self._leases.values():
             lease.seen = now if lease.present else lease.seen + away_s
 
@@ -152,19 +147,6 @@ class Members:
                 lease.present = False
                 silent.append(name)
         return silent
-
-    def silent(self, names: Iterable[str], now: float) -> list[tuple[str, str, float]]:
-        """(name, process, seconds of silence) of those `names` that are gone, and silent still.
-
-        The process is "" for a member that was never heard, which may be starting.
-        """
-        never = Lease("", "", self._since, 0.0, self._usual_s, present=False)
-        leases = [(name, self._leases.get(name, never)) for name in names]
-        return [
-            (name, lease.process, now - lease.seen)
-            for name, lease in leases
-            if not lease.present and now - lease.seen > lease.allowed_s
-        ]
 
     # Answers.
 

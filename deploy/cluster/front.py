@@ -95,7 +95,7 @@ def run_front(config: ProcessConfig, flow_plan: Plan, chosen: Policy) -> int:
                 samples.look(front.now)
             return front.ended
 
-        heartbeat = Heartbeat(runtime, [front], config.limits.slow_after_s)
+        heartbeat = Heartbeat(runtime, [front], config.limits.slow_after_s, config.keep_alive)
         with heartbeat, serve_front(config, flow.name, front, runtime, heartbeat, samples):
             runtime.run(ended)
         if front.outcome is not None:

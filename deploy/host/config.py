@@ -78,6 +78,8 @@ class ProcessConfig:
     index: int = 0
     lifeline: int = -1
     """The file descriptor of a pipe that is closed when the parent ends."""
+    keep_alive: int = -1
+    """The file descriptor of a pipe over which it says that it lives; -1: nobody wants to know."""
     spare: int = -1
     """The file descriptor over which a spare hears its role; -1: it has one."""
     careful: tuple[int, int] = CARELESS

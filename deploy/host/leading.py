@@ -15,12 +15,12 @@ from driftline.coordinator.registry import ClusterState, FileRegistry, WriteStat
 from driftline.deploy.host.children.statuses import BROKEN, MADE_WAY, STOPPED
 from driftline.deploy.host.claims import claim, opened
 from driftline.deploy.host.config import ProcessConfig
+from driftline.deploy.host.loop.heartbeat import Heartbeat
 from driftline.deploy.host.loop.runtime import Runtime
 from driftline.deploy.host.metrics.roles import serve_candidate, serve_master
 from driftline.deploy.host.upkeep.cores import Cores
 from driftline.deploy.parties.candidate import Candidate, ReadState
 from driftline.deploy.parties.master import Master
-from driftline.deploy.parties.member import Member
 from driftline.engine.errors import StateMismatch
 from driftline.engine.flow.plan import Plan
 from driftline.engine.policy import Policy
@@ -46,7 +46,8 @@ def run_master(config: ProcessConfig, flow_plan: Plan, chosen: Policy) -> int:
     master = _master(config, flow_plan, chosen, str(file.parent), registry.read())
     runtime = Runtime(carry_out, config.transport(), Cores(config.cores, 1))
     runtime.add(master, config.inbox("master"))
-    with serve_master(config, master, runtime):
+    heartbeat = Heartbeat(runtime, [], keep_alive_fd=config.keep_alive)
+    with heartbeat, serve_master(config, master, runtime):
         runtime.run(lambda: master.ended or master.broken)
     runtime.close()
     return BROKEN if master.broken else STOPPED
@@ -77,7 +78,8 @@ def _run_candidate(config: ProcessConfig, flow_plan: Plan, chosen: Policy) -> in
         expired=lambda: runtime.soon(candidate.expired),
     )
     serving = serve_candidate(config, flow_plan.flow.name, candidate, runtime)
-    with closing(succession), serving:
+    heartbeat = Heartbeat(runtime, [], keep_alive_fd=config.keep_alive)
+    with closing(succession), heartbeat, serving:
         runtime.run(lambda: candidate.ended or candidate.broken)
         runtime.close()
     close(client)
@@ -110,8 +112,6 @@ def _master(
 
 
 def introduce(party: Party, config: ProcessConfig) -> None:
-    """Let a party report to the watch as if it had been asked: from now on it may be missed."""
+    """Let a party report to the watch as if it had been asked."""
     if config.watch:
-        if isinstance(party, Member):
-            party.watch = config.watch_name
         party.handle(config.watch_name, AskReport(config.watch))

@@ -14,6 +14,7 @@ import struct
 import sys
 from collections.abc import Callable
 from contextlib import closing
+from dataclasses import replace
 from io import TextIOWrapper
 from pathlib import Path
 from time import monotonic
@@ -108,7 +109,7 @@ def run_node(config: ProcessConfig, flow_plan: Plan, chosen: Policy) -> int:
         node.addresses["consumer"] = config.address("consumer")
     introduce(node, config)
     with closing(letters):
-        heartbeat = Heartbeat(runtime, [node], config.limits.slow_after_s)
+        heartbeat = Heartbeat(runtime, [node], config.limits.slow_after_s, config.keep_alive)
         with heartbeat, serve_node(config, node, runtime, heartbeat):
             runtime.run(lambda: node.ended)
         introduce(node, config)  # once more: its figures at the end
@@ -188,7 +189,7 @@ def main(argument: str, front: Role | None = None) -> int:
                 preload()
             if not (argument := await_role(config.spare)):
                 return STOPPED
-            config = ProcessConfig.from_json(argument)
+            config = replace(ProcessConfig.from_json(argument), keep_alive=config.keep_alive)
             rename(config.name)
         chosen = policy(config.policy, config.ordering)
         roles: dict[str, Role] = {"master": run_master, "node": run_node}

@@ -167,7 +167,6 @@ class Master(Party):
             coordinator.members.addresses(everybody),
             self._all_obstacles,
             self.process,
-            tuple((name, process, int(s * 1000)) for name, process, s in coordinator.silent),
             (*coordinator.nodes, *resizing.names),
             coordinator.state.layout,
             resizing.doing,

@@ -36,8 +36,6 @@ class Member(Party):
     def __init__(self, name: str, process: str, address: str, run: str) -> None:
         super().__init__(name)
         self.process, self.address = process, address
-        self.watch = ""
-        """The watch of whoever has started its process, if that is to hear that it lives."""
         self.run = run
         """The run that it takes part in; a `Stop` of another run is ignored."""
         self.outcome: Stop | None = None
@@ -133,7 +131,7 @@ class Member(Party):
     def beat(self, now: float) -> list[tuple[str, bytes]]:
         alive = Alive(self.process, self.steps, 1)
         data = encode((self.name, self.incarnation, self.epoch), alive)
-        return [(to, data) for to in (MASTER, self.watch) if to]
+        return [(MASTER, data)]
 
     def report(self, trouble: Message) -> None:
         """Tell the master of trouble, with each `Hello` until there is a new incarnation."""

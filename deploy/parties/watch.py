@@ -1,6 +1,6 @@
 """The watch: asks nodes and master, or others, too, how they are, for people who watch a run.
 
-Takes `Report` (nodes, master), and `Alive` of nodes that this host runs. Gives `AskReport` (nodes,
+Takes `Report` (nodes, master). Gives `AskReport` (nodes,
 master) and `Resize` (master). It is no member of the run, which goes on without it. Invariant:
 `outputs` and `dead_letters` never shrink, as nodes count what their consumers hold.
 """
@@ -12,7 +12,7 @@ from math import inf
 
 from driftline.coordinator.coordinator import Phase
 from driftline.engine.wire.kinds import MASTER, NODE, WATCH
-from driftline.engine.wire.messages import Alive, AskReport, MasterAt, Message, Report, Resize
+from driftline.engine.wire.messages import AskReport, MasterAt, Message, Report, Resize
 from driftline.engine.wire.party import Party
 
 ASK_EVERY_S = 1.0
@@ -20,9 +20,6 @@ ASK_EVERY_S = 1.0
 
 SILENT_AFTER_S = 3.0
 """An answer that is older says nothing about the present."""
-
-KEPT_PROCESSES = 8
-"""Of how many processes of one node the watch knows when they have answered last."""
 
 
 class Watch(Party):
@@ -46,9 +43,8 @@ class Watch(Party):
         self._every_s = every_s
         self._roles = roles
         self._ask_at = 0.0
-        self._heard: dict[str, dict[str, float]] = {}
-        """Node or master -> its last processes -> when each has answered last; a message of one
-        that has ended may come after those of the next one."""
+        self._answered_at: dict[str, float] = {}
+        """Node or master -> when it has answered last."""
         self._unanswered: set[str] = set()
         """Nodes, and the master, that were asked and have not answered since."""
         self._held: dict[tuple[str, str], int] = {}
@@ -81,13 +77,11 @@ class Watch(Party):
     def handle(self, sender: str, message: Message) -> None:
         if isinstance(message, MasterAt):
             self.addresses["master"] = message.address
-        if isinstance(message, Alive) and message.process in self._heard.get(sender, ()):
-            self._note(sender, message.process)
         if not isinstance(message, Report):
             return
         self.reports[sender] = message
         self._unanswered.discard(sender)
-        self._note(sender, message.process)
+        self._answered_at[sender] = self.now
         self._has_run |= sender == "master" and message.state == Phase.RUNNING.value
         self.addresses.update(message.addresses)
         if message.wanted:
@@ -96,14 +90,6 @@ class Watch(Party):
         for name in ("outputs", "dead_letters"):
             held = self._held.get((name, sender), 0)
             self._held[name, sender] = max(held, figures.get(name, 0))
-
-    def _note(self, name: str, process: str) -> None:
-        """A process was heard. Of the processes of a name the last few are kept."""
-        heard = self._heard.setdefault(name, {})
-        heard.pop(process, None)
-        heard[process] = self.now
-        if len(heard) > KEPT_PROCESSES:
-            del heard[next(iter(heard))]
 
     def _forget_all_but(self, wanted: Sequence[str]) -> None:
         """Other nodes take part no more. What their consumers hold still counts."""
@@ -116,15 +102,9 @@ class Watch(Party):
     def channel_lost(self, sender: str) -> None:
         """Do nothing: all its messages are control messages."""
 
-    def process_of(self, name: str) -> str:
-        """The process of a node or the master that has answered last; "" if none has."""
-        report = self.reports.get(name)
-        return report.process if report is not None else ""
-
-    def heard_at(self, name: str, process: str = "") -> float:
-        """When a node or the master, or this process of it, has answered last; -inf: never."""
-        heard = self._heard.get(name, {})
-        return heard.get(process, -inf) if process else max(heard.values(), default=-inf)
+    def heard_at(self, name: str) -> float:
+        """When a node or the master has answered last; -inf: never."""
+        return self._answered_at.get(name, -inf)
 
     @property
     def outputs(self) -> int:

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from driftline.coordinator.coordinator import MISSING_AFTER_S, Phase
+from driftline.coordinator.coordinator import Phase
 from driftline.coordinator.registry import ClusterState, SnapshotRecord
 from driftline.coordinator.resizing import PATIENCE_S, Step
 from driftline.engine.wire.messages import (
-    Alive,
     Drained,
     GoOn,
     Held,
@@ -206,19 +205,6 @@ def test_only_possible_numbers_are_taken() -> None:
     assert cluster.coordinator.resizing.refused == "0 nodes: there can be 1 to 64"
     cluster.coordinator.resize(2)
     assert (cluster.step, cluster.coordinator.resizing.refused) == (Step.NONE, "")
-
-
-def test_a_node_that_is_to_take_over_and_falls_silent_is_told_like_any_other() -> None:
-    cluster = Resized()
-    cluster.joiners_say_hello()
-    cluster.pass_time(MISSING_AFTER_S / 2)
-    cluster.coordinator.alive("node-3", Alive("node-3#1", 1, 1))  # busy
-    cluster.pass_time(MISSING_AFTER_S / 2 + 1)
-    silent = [(name, process) for name, process, _ in cluster.coordinator.silent]
-    assert silent == [("node-2", "node-2#1"), ("node-4", "node-4#1")]
-    cluster.joiners_say_hello()
-    assert cluster.coordinator.silent == []
-    assert cluster.phase() is Phase.RUNNING
 
 
 def test_of_two_requests_with_numbers_the_later_one_counts() -> None:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from driftline.deploy.host.children.child import FOR_THE_COMMAND
-from driftline.deploy.host.children.lifeline import Lifeline
+from driftline.deploy.host.children.lifeline import KeepAlive, Lifeline
 from driftline.deploy.host.children.mouth import Mouth
 
 SAID_WITHIN_S = 0.5
@@ -22,15 +22,21 @@ class Launched:
     """A child process. `mouth`: what it says on standard error, the last lines of which are kept;
     `printed`: what its functions print to standard output."""
 
-    def __init__(self, name: str, popen: Popen, flow: str = "") -> None:
-        """`name`: of the process in log lines; `flow`: that of its flow, if there are others."""
+    def __init__(
+        self, name: str, popen: Popen, flow: str = "", keep_alive: KeepAlive | None = None
+    ) -> None:
+        """`name`: of the process in log lines; `flow`: that of its flow, if there are others;
+        `keep_alive`: over which the process says that it lives, if it does."""
         self._lifeline = Lifeline()
+        self.keep_alive = keep_alive
         self._flow = f"{flow}/" if flow else ""
         self.mouth = Mouth(self._flow + name)
         self._printed = Mouth(self._flow + name, printed=True)
         self.process = popen(self._lifeline.fd, self._printed.fd, self.mouth.fd)
         for pipe in (self._lifeline, self.mouth, self._printed):
             pipe.started()
+        if keep_alive is not None:
+            keep_alive.started()
 
     @property
     def pid(self) -> int:
@@ -55,6 +61,8 @@ class Launched:
     def cut(self) -> None:
         """Cut its lifeline: it ends, if it has not yet."""
         self._lifeline.cut()
+        if self.keep_alive is not None:
+            self.keep_alive.close()
 
 
 @contextmanager

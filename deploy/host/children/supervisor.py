@@ -6,8 +6,8 @@ again; the coordinator then recovers the run. A process that cannot start, or th
 again while the run makes no progress, ends the run; the error has the last lines that the process
 wrote, and the record that it was working on. What processes say is told as it comes (`mouth`).
 
-A process that is silent for too long (`Silences`) is killed. On one machine that is certain: its
-successor starts once the kernel has ended it, like that of any process that has died.
+A process that is silent for too long is killed (`HangDetector`). On one machine that is certain:
+its successor starts once the kernel has ended it, like that of any process that has died.
 """
 
 from __future__ import annotations
@@ -28,15 +28,16 @@ from driftline.coordinator.coordinator import Phase
 from driftline.deploy.host.children import child
 from driftline.deploy.host.children.deaths import KILLED_SILENT, MAY_BE_DAMAGE, Deaths, how
 from driftline.deploy.host.children.exits import Exits
+from driftline.deploy.host.children.hangs import HangDetector, Running
 from driftline.deploy.host.children.kills import Kills
 from driftline.deploy.host.children.launched import Launched, deaf_to_interrupts
+from driftline.deploy.host.children.lifeline import KeepAlive
 from driftline.deploy.host.children.outdated import remove_outdated
 from driftline.deploy.host.children.spares import SPARE, Spares
 from driftline.deploy.host.children.statuses import BROKEN, CANNOT_START, MADE_WAY, STOPPED
 from driftline.deploy.host.config import ProcessConfig
 from driftline.deploy.host.loop.runtime import Runtime
 from driftline.deploy.host.process import where_it_was
-from driftline.deploy.parties.silences import Running, Silences
 from driftline.deploy.parties.watch import Watch
 from driftline.engine.errors import ONCE_MENDED, Unavailable
 from driftline.engine.events import about, log
@@ -104,7 +105,7 @@ class LocalCluster:
         self._killed: set[str] = set()
         """Processes that `kill_one` has killed."""
         self._in_vain = Kills()
-        self._silences = Silences(config.limits.missing_after_s)
+        self._hangs = HangDetector(config.limits.missing_after_s)
         self._hung: dict[str, float] = {}
         """Process that was killed for its silence, and has not ended -> when to tell that."""
         self._tokens: dict[str, str] = {}
@@ -144,14 +145,14 @@ class LocalCluster:
     def supervise(self, settled: int = 0, sent: int = 0, watch: Watch | None = None) -> None:
         """Restart processes that have died. `settled`, `sent`: how far the run is (see `Deaths`).
 
-        `watch`: what is heard of the processes; those that are silent are killed. Raises
-        Unavailable if a process cannot start, or has died too often.
+        Kills processes that hang. `watch`: what the master has said. Raises Unavailable if a
+        process cannot start, or has died too often.
         """
         now = monotonic()
         self._exits.news = False
         self.deaths.moved(settled, sent)
+        self._kill_hung(now)
         if watch is not None:
-            self._kill_silent(now, watch)
             self._look_after_nodes(now, watch)
         for name, process in self._processes.items():
             if name not in self._start_at:
@@ -235,17 +236,16 @@ class LocalCluster:
         each.cut()
         remove_outdated(Path(self.config.state), report.layout, self._children)
 
-    def _kill_silent(self, now: float, watch: Watch) -> None:
-        running = {
-            name: Running(self._tokens[name], process.pid)
-            for name, process in self._processes.items()
-            if name not in self._start_at and name not in self._hung and process.poll() is None
-        }
-        leader = self._leader(watch)
-        if leader in running:
-            running["master"] = running.pop(leader)
-        for due in self._silences.look(now, running, watch, self.deaths.in_a_row):
-            name = leader if due == "master" else due
+    def _kill_hung(self, now: float) -> None:
+        """Kill the processes that are silent for too long."""
+        running = {}
+        for name, each in self._children.items():
+            if name in self._start_at or name in self._hung or each.process.poll() is not None:
+                continue
+            running[name] = Running(self._tokens[name], each.pid)
+            if each.keep_alive is not None and each.keep_alive.heard():
+                self._hangs.heard(name, self._tokens[name], now)
+        for name in self._hangs.look(now, running, self.deaths.in_a_row):
             self._processes[name].kill()
             self._hung[name] = now + ENDS_WITHIN_S
 
@@ -358,14 +358,6 @@ class LocalCluster:
         self._asked_again = True
         self._start(self._masters[0])
 
-    def _leader(self, watch: Watch) -> str:
-        """The master here that leads, as far as the watch has heard; "" if none does."""
-        heard = watch.process_of("master")
-        named = [name for name in self._masters if self._tokens.get(name) == heard]
-        if not self.config.zookeeper:
-            named += self._masters
-        return (named or [""])[0]
-
     @property
     def _processes(self) -> dict[str, subprocess.Popen[bytes]]:
         return {name: each.process for name, each in self._children.items()}
@@ -428,10 +420,13 @@ class LocalCluster:
         return self._launch(SPARE, replace(self.config, role=SPARE, spare=link))
 
     def _launch(self, name: str, config: ProcessConfig) -> Launched:
+        alive = KeepAlive()
+        config = replace(config, keep_alive=alive.fd)
         made = Launched(
             name,
             lambda fd, *said: self._popen(replace(config, lifeline=fd), *said),
             config.submitted_as,
+            alive,
         )
         self._exits.watch(made.pid)
         return made
@@ -444,5 +439,7 @@ class LocalCluster:
                 stdin=subprocess.DEVNULL,
                 stdout=stdout,
                 stderr=stderr,
-                pass_fds=[file for file in (config.lifeline, config.spare) if file >= 0],
+                pass_fds=[
+                    file for file in (config.lifeline, config.keep_alive, config.spare) if file >= 0
+                ],
             )

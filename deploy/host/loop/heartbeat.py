@@ -1,15 +1,16 @@
 """The heartbeat: a thread that says that a process lives, while its loop is busy with one turn.
 
-Takes nothing; gives `Alive` (master, watch). So a user function may take as long as it likes: its
-process does not count as gone, nor its work as lost; and its host knows that it does not hang, also
-while its loop has no time to learn where the next master is. A warning tells of the slow function,
-with its operators, label and record, and again each time it has taken twice as long. A function in
-C that keeps the interpreter's lock silences the heartbeat, too; once its process is back, the
-master is more patient with it (`Coordinator`).
+Takes nothing; gives `Alive` (master), and to the parent a sign of life over a pipe, whatever the
+loop does (`lifeline.KeepAlive`). So a user function may take as long as it likes: its process does
+not count as gone, nor its work as lost; and its parent knows that it does not hang. A warning tells
+of the slow function, with its operators, label and record, and again each time it has taken twice
+as long. A function in C that keeps the interpreter's lock silences the heartbeat, too; once its
+process is back, the master is more patient with it (`Coordinator`).
 """
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Sequence
 from contextlib import suppress
@@ -19,6 +20,7 @@ from typing import Self
 
 import zmq
 
+from driftline.deploy.host.children.lifeline import keep_alive
 from driftline.deploy.host.loop.runtime import Runtime
 from driftline.deploy.parties.member import HELLO_EVERY_S, Member
 from driftline.engine.errors import MalformedMessage, NotPermitted
@@ -32,8 +34,16 @@ class Heartbeat:
     """Sends `Alive` for the members of a runtime from a thread of its own. A context manager."""
 
     def __init__(
-        self, runtime: Runtime, members: Sequence[Member], slow_after_s: float = SLOW_AFTER_S
+        self,
+        runtime: Runtime,
+        members: Sequence[Member],
+        slow_after_s: float = SLOW_AFTER_S,
+        keep_alive_fd: int = -1,
     ) -> None:
+        """`keep_alive_fd`: the child's end of a `KeepAlive`; -1: no parent wants to hear."""
+        self._keep_alive_fd = keep_alive_fd
+        if keep_alive_fd >= 0:
+            os.set_blocking(keep_alive_fd, False)
         self._runtime = runtime
         self._members = members
         self._slow_after = slow_after_s
@@ -62,6 +72,8 @@ class Heartbeat:
 
     def _loop(self) -> None:
         while not self._over.wait(HELLO_EVERY_S):
+            if self._keep_alive_fd >= 0:
+                keep_alive(self._keep_alive_fd)
             self.beat(monotonic())
         for _, way in self._ways.values():
             way.close()

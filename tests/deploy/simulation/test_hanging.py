@@ -8,7 +8,7 @@ from unittest.mock import patch
 
 import pytest
 
-from driftline.deploy.parties.silences import Silences
+from driftline.deploy.host.children.hangs import HangDetector
 from driftline.deploy.simulation.scenarios.hanging import Hang
 from driftline.deploy.simulation.scenarios.live import Pace
 from driftline.deploy.simulation.scenarios.resized import Resized
@@ -61,6 +61,6 @@ def test_a_node_that_hangs_while_it_joins_is_replaced() -> None:
 @pytest.mark.parametrize("hang", HANGS, ids=lambda hang: hang.host)
 def test_a_command_that_replaces_nobody_is_noticed(hang: Hang) -> None:
     healed = patch("driftline.deploy.simulation.simulation.HEAL_AFTER_S", 60.0)
-    with healed, patch.object(Silences, "look", return_value=[]):
+    with healed, patch.object(HangDetector, "look", return_value=[]):
         outcome = Simulation(hanging(1, "exactly-once", hang)).run()
     assert "makes no progress" in outcome.problem

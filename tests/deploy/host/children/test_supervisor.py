@@ -11,11 +11,11 @@ from math import inf
 import pytest
 
 from driftline.deploy.host.children.deaths import DEATHS_MAX
+from driftline.deploy.host.children.hangs import Running
 from driftline.deploy.host.children.statuses import STOPPED
 from driftline.deploy.host.children.supervisor import LocalCluster
 from driftline.deploy.host.config import ProcessConfig
 from driftline.deploy.host.loop.runtime import Runtime
-from driftline.deploy.parties.silences import Running
 from driftline.deploy.parties.watch import Watch
 from driftline.engine.errors import Unavailable
 
@@ -174,20 +174,20 @@ def test_a_process_that_the_kernel_holds_is_not_replaced_before_it_ends(
     monkeypatch.setattr("driftline.deploy.host.children.supervisor.ENDS_WITHIN_S", 0.0)
     with Scripted("import time; time.sleep(60)") as cluster:
         asked = [["node-0"], []]
-        monkeypatch.setattr(cluster._silences, "look", lambda *_: asked.pop(0) if asked else [])
+        monkeypatch.setattr(cluster._hangs, "look", lambda *_: asked.pop(0) if asked else [])
         node = cluster._processes["node-0"]
         really_kill = node.kill
         monkeypatch.setattr(node, "kill", lambda: None)
         for _ in range(3):
-            cluster.supervise(watch=Watch())
+            cluster.supervise()
         assert cluster.pids["node-0"] == node.pid
         assert [text for text in caplog.messages if "the kernel holds it" in text] == [
             caplog.messages[-1]
         ]
         really_kill()
         node.wait()
-        cluster.supervise(watch=Watch())
-        cluster.supervise(watch=Watch())
+        cluster.supervise()
+        cluster.supervise()
         assert cluster.pids["node-0"] != node.pid
         assert "ended by SIGKILL, as it was silent; it is started again" in caplog.text
         for process in cluster._processes.values():
@@ -199,14 +199,12 @@ def test_who_is_killed_for_silence_again_and_again_ends_the_run_and_gets_more_ti
 ) -> None:
     deaths = []
 
-    def look(
-        now: float, running: Mapping[str, Running], watch: Watch, count: Callable[[str], int]
-    ) -> list[str]:
+    def look(now: float, running: Mapping[str, Running], count: Callable[[str], int]) -> list[str]:
         deaths.append(count("node-0"))
         return ["node-0"] if "node-0" in running else []
 
     with Scripted("import time; time.sleep(60)") as cluster:
-        monkeypatch.setattr(cluster._silences, "look", look)
+        monkeypatch.setattr(cluster._hangs, "look", look)
         with pytest.raises(Unavailable, match=rf"died {DEATHS_MAX} times(.|\n)*as it was silent"):
             supervise_for_ever(cluster, Watch())
         assert set(deaths) == set(range(DEATHS_MAX))
