@@ -31,11 +31,10 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import chain
 
 from driftline.deploy.parties.member import Member
-from driftline.deploy.parties.meter import Meter
-from driftline.deploy.parties.replay import Replay, given_up
 from driftline.deploy.parties.used import UsedRecords
-from driftline.deploy.parties.window import WINDOW, Window
+from driftline.deploy.parties.window import WINDOW, Meter, Window
 from driftline.engine.errors import DriftlineError, InputError
+from driftline.engine.events import about, log
 from driftline.engine.flow.plan import Plan
 from driftline.engine.keygroups import names_of, owner, root_group
 from driftline.engine.labels import INFINITY, Label
@@ -44,6 +43,7 @@ from driftline.engine.policy import BY_TIME, Output, Policy
 from driftline.engine.sources import BadRecord, CachedSource, LiveSource, Source
 from driftline.engine.sources.cached import KEPT_BYTES, PackedRecord, packed
 from driftline.engine.sources.source import time_of
+from driftline.engine.texts import time_in_words
 from driftline.engine.wire.codec import joined_rows
 from driftline.engine.wire.kinds import MASTER
 from driftline.engine.wire.label_columns import encode_labels
@@ -82,6 +82,9 @@ MANY_BYTES = KEPT_BYTES * 3 // 4
 
 TRIM_EVERY_S = 1.0
 """How often a live source gives up records without replays, in seconds: its log is written then."""
+
+REPLAY_LOGGED_EVERY_S = 5.0
+"""How often a long replay is logged, in seconds."""
 
 Record = PackedRecord | None
 
@@ -138,7 +141,7 @@ class Front(Member):
         """The consumers have all outputs below this time."""
         self._of_nodes: dict[str, int] = {}
         """Node -> the consumer has its outputs below this time, as it has told without a master."""
-        self._replay = Replay(self.name, source.name)
+        self._replay = ReplayLog(self.name, source.name)
         self._records: Iterator[Record] | None = None
         self._ended = False
         self._covered = 0
@@ -447,3 +450,52 @@ class Front(Member):
         error: DriftlineError = InputError(record.file, record.time, record.reason)
         self._ended = True
         self.report(Failed(self.incarnation, "InputError", str(error)))
+
+
+class ReplayLog:
+    """Log lines about the replays of one front: two for a replay, and more in a long one."""
+
+    def __init__(self, front: str, source: str) -> None:
+        self._front = front
+        self._source = source
+        self._since = self._until = 0
+        self._began = self._log_at = 0.0
+
+    def begin(self, now: float, since: int, furthest: int) -> None:
+        """Records are read from time `since` on; those up to `furthest` had been read before."""
+        self._since, self._until = since, furthest if since <= furthest else 0
+        self._began, self._log_at = now, now + REPLAY_LOGGED_EVERY_S
+        if self._until:
+            told = about(
+                "replay", name=self._front, source=self._source, since=since, until=furthest
+            )
+            log.info(
+                "%s reads %s again from %s to %s",
+                *(self._front, self._source, time_in_words(since), time_in_words(furthest)),
+                extra=told,
+            )
+
+    def look(self, now: float, settled: int) -> None:
+        """All records below time `settled` are settled."""
+        if not self._until:
+            return
+        took = now - self._began
+        if settled > self._until:
+            told = about("caught-up", name=self._front, seconds=took, time=self._until)
+            text = "%s has caught up after %.1f s, at %s"
+            log.info(text, self._front, took, time_in_words(self._until), extra=told)
+            self._until = 0
+        elif now >= self._log_at:
+            self._log_at = now + REPLAY_LOGGED_EVERY_S
+            done = max(0, settled - self._since) / (self._until - self._since + 1)
+            told = about("replaying", name=self._front, percent=round(100 * done), seconds=took)
+            log.info("%s has caught up by %.0f %%", self._front, 100 * done, extra=told)
+
+
+def given_up(source: str, start: int, trimmed: int) -> str:
+    """Why a replay is impossible: records before `trimmed` are there no more; for people."""
+    return (
+        f"{source}: a replay from {time_in_words(start)} on is needed, but records before "
+        f"{time_in_words(trimmed)} were given up when newer snapshots were committed, which cannot "
+        "be loaded any more: restore the state directory"
+    )

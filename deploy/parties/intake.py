@@ -40,14 +40,16 @@ from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import IntEnum
+from math import inf
 from typing import ClassVar, NamedTuple
 
-from driftline.deploy.parties.presence import Presence
 from driftline.deploy.parties.receiver import WINDOW, WINDOW_BYTES, Receiver
 from driftline.deploy.parties.seldom import Seldom
 from driftline.engine.errors import DriftlineError, MalformedMessage, PayloadError
+from driftline.engine.events import about, log
 from driftline.engine.sources.logs.inputlog import PRODUCER_BYTES_MAX
 from driftline.engine.sources.logs.received import Receipt, ReceivedSource
+from driftline.engine.texts import counted
 from driftline.engine.wire.codec import pack, unpack, unpack_foreign
 from driftline.engine.wire.kinds import Voice
 from driftline.engine.wire.limits import RECORD_BYTES_MAX
@@ -68,6 +70,13 @@ STRANGERS_MAX = 1_000
 
 CLIENTS_MAX = 10_000
 """Producers with records whose sessions are remembered."""
+
+GONE_S, PAUSE_S = 1.0, 10.0
+"""Seconds without a connection before that is logged, as a producer may connect again at once; and
+between two such lines, at least."""
+
+NAMES_MAX = 5
+"""Producers that a line names; of the others it has the number."""
 
 _ENDS_NOTHING = "it has sent no records: only a producer that has sent some can end the stream"
 
@@ -142,7 +151,7 @@ class Intake(Receiver):
         self._dropped = Seldom("malformed-message", f"{name} dropped a malformed message")
         self._foreign = Seldom("id-refused", f"{name} refused the id of a producer")
         self._crowded = Seldom("producer-refused", f"{name} refused a new producer")
-        self._presence = Presence(source, self.needs_producers)
+        self._producers = ProducerLog(source, self.needs_producers)
         self._sign_at = 0.0
         """When producers that wait are told next that the front lives."""
 
@@ -159,13 +168,13 @@ class Intake(Receiver):
 
     def turn(self) -> bool:
         more = super().turn()
-        self._presence.look(self.now, self.source.connected or 0)
+        self._producers.look(self.now, self.source.connected or 0)
         if self._owed:
             self._answer()
         return more
 
     def close(self) -> None:
-        for lines in (self._dropped, self._crowded, self._foreign, self._presence):
+        for lines in (self._dropped, self._crowded, self._foreign):
             lines.close()
 
     def stored(self, producers: Sequence[str]) -> None:
@@ -255,7 +264,6 @@ class Intake(Receiver):
         if number != source.accepted(producer):
             return Kind.SYNC
         source.end_of(producer)
-        self._presence.ended(self.now, producer)
         return Kind.ENDED
 
     def _client(self, producer: str, session: int, route: bytes) -> _Client:
@@ -355,3 +363,68 @@ def decode_answer(data: bytes) -> Answer:
         ):
             return Answer(Kind.REFUSED, session, acknowledged, number, reason)
     raise MalformedMessage("not an answer of a front")
+
+
+class ProducerLog:
+    """Log lines about the producers of one source: that none is connected, though the run waits
+    for them, and that the stream is over. There are no more than six lines a minute.
+
+    `needed`: whether nobody else gives the source records.
+    """
+
+    def __init__(self, source: ReceivedSource, needed: bool = True) -> None:
+        self._source = source
+        self._needed = needed
+        self._here = source.producers > 0
+        """Whether there was a connection at the last look; or in an earlier call."""
+        self._gone_at = inf
+        """When the last connection went; inf: there is one, or none was there yet, or that none
+        is there was logged."""
+        self._log_at = -inf
+        """When the next absence may be logged."""
+        self._over = False
+        """Whether it was logged that the stream is over."""
+
+    def look(self, now: float, connected: int) -> None:
+        """Log what has changed; `connected`: how many connections there are."""
+        if self._source.stopped or self._over:
+            return
+        if self._source.closed:
+            self._over = True
+            self._log_over()
+        elif connected:
+            self._here, self._gone_at = True, inf
+        elif self._here:
+            self._here, self._gone_at = False, now
+        elif self._needed and now >= max(self._gone_at + GONE_S, self._log_at):
+            self._gone_at, self._log_at = inf, now + PAUSE_S
+            self._log_none()
+
+    def _log_none(self) -> None:
+        source = self._source
+        known, ended, missed = source.producers, source.ended_producers, source.not_ended(NAMES_MAX)
+        names, more = ", ".join(map(repr, missed)), known - ended - len(missed)
+        others = f" and {more} more" * (more > 0)
+        log.warning(
+            "%s: no producer is connected, and the run waits for one. %d of %d producers that have "
+            "sent records have ended (Producer.end)%s; the stream is over once all have. Ctrl-C, "
+            "or SIGTERM, ends the run in good order",
+            *(source.name, ended, known, f", not {names}{others}" if missed else ""),
+            extra=about(
+                "no-producers",
+                name=source.name,
+                producers=known,
+                ended=ended,
+                not_ended=[{"name": producer} for producer in missed],
+            ),
+        )
+
+    def _log_over(self) -> None:
+        name, known, records = self._source.name, self._source.producers, self._source.records
+        log.info(
+            "%s: the stream is over, as %s ended; %s",
+            name,
+            "its producer has" if known == 1 else f"all {known} producers have",
+            counted(records, "record"),
+            extra=about("stream-over", name=name, producers=known, records=records),
+        )

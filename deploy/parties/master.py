@@ -10,11 +10,13 @@ A master that hears of a later one (a member knows its epoch) decides nothing an
 
 from __future__ import annotations
 
+from math import inf
+
 from driftline.acker.tracker import ReportedProgress, Tracker, token
 from driftline.coordinator.coordinator import MISSING_AFTER_S, Coordinator, Phase
 from driftline.coordinator.registry import ClusterState, WriteState
-from driftline.deploy.parties.standstill import Standstill
 from driftline.engine.errors import MalformedMessage
+from driftline.engine.events import about, log
 from driftline.engine.flow.plan import Plan
 from driftline.engine.labels import INFINITY
 from driftline.engine.policy import Policy, SnapshotCut
@@ -59,6 +61,15 @@ REPEAT_EVERY_S = 1.0
 PROGRESS_EVERY_S = 0.001
 """How often `Progress` is sent at most."""
 
+STANDSTILL_S = 10.0
+"""Seconds without progress before the first line."""
+
+END_S = 3.0
+"""Seconds from the moment in which a run was asked to end to a line."""
+
+ENDING_EVERY_S = 30.0
+"""The longest pause between two lines of a run that was asked to end."""
+
 
 class Master(Party):
     """The master of a run. Its decisions are the coordinator's."""
@@ -97,7 +108,7 @@ class Master(Party):
         self._worked = False
         """Whether a member has worked since the last tick."""
         self._repeated = 0.0
-        self._standstill = Standstill()
+        self._stalls = StallDetector()
         self._told: dict[str, str] = {}
         """Member -> what it waits for outside the run, as of its last `Hello`."""
 
@@ -219,7 +230,7 @@ class Master(Party):
             coordinator.goodbye(sender, message)
         elif isinstance(message, Drained):
             if not coordinator.is_draining:
-                self._standstill.asked_to_end(self.now)
+                self._stalls.asked_to_end(self.now)
             coordinator.drained(sender, message)
         elif isinstance(message, Prepared):
             coordinator.prepared(sender, message)
@@ -276,14 +287,14 @@ class Master(Party):
             time = min(self.tracker.delivered, self.tracker.reached)
             self.coordinator.consider_snapshot(time)
         self._pass_on()
-        self._look_for_standstill(now)
+        self._look_for_stalls(now)
         return self.coordinator.deadline
 
-    def _look_for_standstill(self, now: float) -> None:
+    def _look_for_stalls(self, now: float) -> None:
         phase, tracker = self.coordinator.phase, self.tracker
         if phase is not Phase.RUNNING or tracker is None:
             has_work = phase not in (Phase.STOPPED, Phase.ENDED, Phase.BROKEN)
-            self._standstill.look(now, phase, has_work, self.waits_for)
+            self._stalls.look(now, phase, has_work, self.waits_for)
             return
         progress = tracker.processed, tracker.delivered
         has_work = (
@@ -292,7 +303,7 @@ class Master(Party):
             or tracker.waits_for_logs
             or self.coordinator.is_draining
         )
-        self._standstill.look(now, progress, has_work, self.waits_for)
+        self._stalls.look(now, progress, has_work, self.waits_for)
 
     def turn(self) -> bool:
         self.coordinator.at(self.now)
@@ -366,3 +377,40 @@ class Master(Party):
             self.send(name, message)
         coordinator.out = []
         self.tick_by = min(self.tick_by, coordinator.deadline)
+
+
+class StallDetector:
+    """Log lines of a run that has work and makes no progress: what it waits for.
+
+    The first line comes after 10 s, the next ones after pauses that double; one 3 s after the run
+    was asked to end, if it stands still then, and from there on one every 30 s; and one when there
+    is progress again.
+    """
+
+    def __init__(self) -> None:
+        self._progress: object = None
+        self._since = 0.0
+        self._tell_after = STANDSTILL_S
+        self._told = False
+        self._pause_max = inf
+
+    def asked_to_end(self, now: float) -> None:
+        """Somebody waits for the end of the run, and wants to know what it waits for."""
+        self._tell_after = min(self._tell_after, now - self._since + END_S)
+        self._pause_max = ENDING_EVERY_S
+
+    def look(self, now: float, progress: object, has_work: bool, waits_for: str) -> None:
+        """`progress`: differs from that of the last call if the run has got further."""
+        stood = now - self._since
+        if has_work and progress == self._progress:
+            if stood >= self._tell_after:
+                pause = min(max(STANDSTILL_S, 2 * stood) - stood, self._pause_max)
+                self._tell_after, self._told = stood + pause, True
+                told = about("standstill", seconds=stood, reason=waits_for)
+                log.warning("no progress for %.0f s: %s", stood, waits_for, extra=told)
+            return
+        if self._told:
+            told = about("standstill-over", seconds=stood)
+            log.warning("there is progress again, after %.0f s", stood, extra=told)
+        self._progress, self._since = progress, now
+        self._tell_after, self._told = STANDSTILL_S, False

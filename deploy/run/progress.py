@@ -14,8 +14,8 @@ from dataclasses import dataclass, replace
 from math import inf
 from pathlib import Path
 
-from driftline.deploy.parties.meter import percentile
 from driftline.deploy.parties.watch import Watch
+from driftline.deploy.parties.window import percentile
 from driftline.deploy.run.inputs.asides import Asides
 from driftline.deploy.run.inputs.tallies import InputFigures, Tally
 from driftline.engine.events import Field, Fields, about, log

@@ -6,8 +6,7 @@ import pytest
 
 from driftline.coordinator.coordinator import Phase
 from driftline.coordinator.registry import ClusterState
-from driftline.deploy.parties.master import STALLED_AFTER_S, Master
-from driftline.deploy.parties.standstill import END_S, ENDING_EVERY_S
+from driftline.deploy.parties.master import END_S, ENDING_EVERY_S, STALLED_AFTER_S, Master
 from driftline.deploy.simulation.scenarios.flows import two_fronts
 from driftline.engine.errors import Unavailable
 from driftline.engine.flow.plan import plan

@@ -8,10 +8,10 @@ import re
 import pytest
 
 from driftline.coordinator.coordinator import Phase
-from driftline.deploy.parties.meter import Meter, percentile
-from driftline.deploy.parties.replay import Replay
-from driftline.deploy.parties.standstill import Standstill
+from driftline.deploy.parties.front import ReplayLog
+from driftline.deploy.parties.master import StallDetector
 from driftline.deploy.parties.watch import Watch
+from driftline.deploy.parties.window import Meter, percentile
 from driftline.engine.events import Trouble
 from driftline.engine.wire.messages import AskReport, Report, decode, encode
 
@@ -32,7 +32,7 @@ def test_a_latency_ends_with_the_delivery() -> None:
 def test_records_count_as_under_way_however_many_there_are(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("driftline.deploy.parties.meter.HANDED_MAX", 3)
+    monkeypatch.setattr("driftline.deploy.parties.window.HANDED_MAX", 3)
     meter = Meter()
     for time in range(1, 8):
         meter.hand(time, now=float(time))
@@ -60,7 +60,7 @@ def hear(watch: Watch, now: float, **reports: Report) -> None:
 def test_a_run_that_is_asked_to_end_while_it_stands_still_says_so_soon(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    standstill = Standstill()
+    standstill = StallDetector()
     for now in range(60):
         standstill.look(float(now), 7, True, "a disk")
         if now == 50:
@@ -140,7 +140,7 @@ def test_the_first_malformed_message_is_told_and_then_counts(
 def test_a_long_replay_says_how_far_it_is(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    replay = Replay("front-0", "in.jsonl")
+    replay = ReplayLog("front-0", "in.jsonl")
     with caplog.at_level(logging.INFO):
         replay.begin(0.0, since=1, furthest=0)
         replay.look(9.0, settled=1)
@@ -158,7 +158,7 @@ def test_a_long_replay_says_how_far_it_is(
 def test_a_run_with_work_and_without_progress_says_what_it_waits_for(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    standstill = Standstill()
+    standstill = StallDetector()
     with caplog.at_level(logging.WARNING):
         for now in range(100):
             standstill.look(float(now), 0, False, "nothing")

@@ -17,7 +17,7 @@ from tests.deploy.run.test_log import Line, Watched
 STORY_LINES_MAX = 10
 RECORDS = 300
 WAITING = "cannot-open", "job-failed", "consumer-unavailable"
-OF_OTHERS = "progress", "run-over", "producers-connected"
+OF_OTHERS = "progress", "run-over"
 LIVE = "tcp://127.0.0.1:0"
 OPTIONS = "--nodes", "2", "--log-level", "debug"
 

@@ -21,7 +21,7 @@ from driftline.deploy.node.node import Node
 from driftline.deploy.parties.candidate import Candidate
 from driftline.deploy.parties.front import Front
 from driftline.deploy.parties.master import Master
-from driftline.deploy.parties.meter import Meter
+from driftline.deploy.parties.window import Meter
 from driftline.engine.flow.plan import plan
 from driftline.engine.policy import POLICIES
 from driftline.engine.sources.memory import ListSource
