@@ -67,6 +67,17 @@ class Policy:
         return self.cut in (SnapshotCut.MARKERS, SnapshotCut.ALIGNED_MARKERS)
 
     @property
+    def settles_by_delivery(self) -> bool:
+        """Whether a front has to be able to replay a record until its outputs are delivered."""
+        return self.output in (Output.FRONTIER, Output.DURABLE)
+
+    @property
+    def reads_durable_records(self) -> bool:
+        """Whether a front sends a live record only once it is durable: its effects are durable at
+        once."""
+        return self.output is Output.DURABLE
+
+    @property
     def outputs_wait_for_snapshots(self) -> bool:
         """Whether outputs leave because a snapshot has them: an older one does not fit them."""
         return self.output in (Output.COMMIT, Output.DURABLE)

@@ -9,15 +9,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from driftline.barrier.barrier import BUNDLE_BYTES, NOTHING, Barrier
-from driftline.barrier.epochs import EpochBarrier
-from driftline.barrier.immediate import ImmediateBarrier
+from driftline.barrier.compared import EpochBarrier, ImmediateBarrier, ProductionBarrier
 from driftline.barrier.ordered import OrderedBarrier
-from driftline.barrier.productions import ProductionBarrier
 from driftline.deploy.node.assembly import Assembly
 from driftline.deploy.node.blocks import Waiting
-from driftline.deploy.node.epochs import EpochAssembly
+from driftline.deploy.node.compared import EpochAssembly, ProductionAssembly, TwoPhaseAssembly
 from driftline.deploy.node.gates import BufferingGate, Gate
-from driftline.deploy.node.productions import ProductionAssembly
 from driftline.deploy.node.tracking import Tracking
 from driftline.engine.errors import SnapshotDamaged
 from driftline.engine.flow.chains import Chains
@@ -28,7 +25,7 @@ from driftline.engine.operators.keyed import Arrival, Keyed
 from driftline.engine.operators.operator import Vertex
 from driftline.engine.operators.speculative import Speculative
 from driftline.engine.operators.steps import Failures, Step
-from driftline.engine.policy import Output, Policy, SnapshotCut
+from driftline.engine.policy import Output, Policy
 from driftline.engine.snapshots.jobs import LoadSnapshot
 from driftline.engine.wire.codec import unpack
 
@@ -87,7 +84,7 @@ class Components:
         `meta`: the meta data of the snapshot; `same_code`: whether the code that runs now has taken
         it. Raises SnapshotDamaged if another policy wrote the meta data.
         """
-        plan, cut = self.plan, self.policy.cut
+        plan = self.plan
         barrier = self._barrier(start, number, unpack(meta) if meta else None, same_code)
         keyed: dict[str, Keyed] = {}
 
@@ -104,18 +101,18 @@ class Components:
             else Gate(entry)
             for port, entry in zip(plan.ports, chains.entries, strict=True)
         ]
+        parts = plan, barrier, chains, keyed, gates
+        me = f"node-{self.index}"
         if isinstance(barrier, ProductionBarrier):
             return ProductionAssembly(
-                plan, barrier, chains, keyed, gates,
-                index=self.place, me=f"node-{self.index}", outputs=barrier, number=number,
-            )  # fmt: skip
+                *parts, index=self.place, me=me, outputs=barrier, number=number
+            )
+        if isinstance(barrier, EpochBarrier):
+            names = names_of(self.layout)
+            return TwoPhaseAssembly(*parts, names=names, me=me, outputs=barrier)
         if self.policy.has_markers:
-            return EpochAssembly(
-                plan, barrier, chains, keyed, gates,
-                names=names_of(self.layout), me=f"node-{self.index}",
-                aligned=cut is SnapshotCut.ALIGNED_MARKERS,
-            )  # fmt: skip
-        return Assembly(plan, barrier, chains, keyed, gates)
+            return EpochAssembly(*parts, names=names_of(self.layout), me=me)
+        return Assembly(*parts)
 
     @property
     def _speculative(self) -> bool:

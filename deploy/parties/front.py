@@ -39,7 +39,7 @@ from driftline.engine.flow.plan import Plan
 from driftline.engine.keygroups import names_of, owner, root_group
 from driftline.engine.labels import INFINITY, Label
 from driftline.engine.meters import Stopwatch
-from driftline.engine.policy import BY_TIME, Output, Policy
+from driftline.engine.policy import Policy
 from driftline.engine.sources import BadRecord, CachedSource, LiveSource, Source
 from driftline.engine.sources.cached import KEPT_BYTES, PackedRecord, packed
 from driftline.engine.sources.source import time_of
@@ -114,6 +114,7 @@ class Front(Member):
         """Of the layout; the first one has nodes 0 to `nodes` - 1."""
         self.groups = plan.flow.groups
         self.policy = policy
+        self._by_delivery = policy.settles_by_delivery
         self.live = source if isinstance(source, LiveSource) else None
         self.source = source if isinstance(source, LiveSource) else CachedSource(source)
         self._cached = self.source if isinstance(self.source, CachedSource) else None
@@ -197,8 +198,7 @@ class Front(Member):
 
     def handle(self, sender: str, message: Message) -> None:
         if isinstance(message, Progress):
-            by_delivery = self.policy.output in (Output.FRONTIER, Output.DURABLE)
-            settled = message.delivered if by_delivery else message.processed
+            settled = message.delivered if self._by_delivery else message.processed
             self._settle(settled, message.delivered)
         elif isinstance(message, Delivered):
             self._of_nodes[sender] = message.time
@@ -248,7 +248,7 @@ class Front(Member):
 
         Precondition: the run is over, and without an error.
         """
-        by_time = self.policy.cut in BY_TIME  # else the last snapshot has all that was sent
+        by_time = self.policy.cuts_by_time  # else the last snapshot has all that was sent
         self.meter.look(self.now, self._over_at if by_time else INFINITY)
         self.taken -= self.meter.under_way
         self.meter.give_up()
@@ -350,7 +350,7 @@ class Front(Member):
             return self.source.read(self.next)
         records = self.source.read(self.next)
         packed_records = (record if record is None else packed(record) for record in records)
-        if self.policy.output is Output.DURABLE:
+        if self.policy.reads_durable_records:
             return self._once_durable(packed_records, self.source)
         return packed_records
 

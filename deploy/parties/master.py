@@ -19,7 +19,7 @@ from driftline.engine.errors import MalformedMessage
 from driftline.engine.events import about, log
 from driftline.engine.flow.plan import Plan
 from driftline.engine.labels import INFINITY
-from driftline.engine.policy import Policy, SnapshotCut
+from driftline.engine.policy import Policy
 from driftline.engine.texts import time_in_words
 from driftline.engine.wire.kinds import NODE
 from driftline.engine.wire.messages import (
@@ -357,7 +357,7 @@ class Master(Party):
             return
         nodes = len(self.coordinator.nodes)
         self.tracker = Tracker(self.plan.stages, self.plan.fronts, nodes, start)
-        if self.policy.cut is SnapshotCut.PRODUCTIONS:
+        if self.policy.goes_on:
             self.tracker.acknowledge([token(place, start) for place in range(nodes)])
 
     def _pass_on(self) -> None:

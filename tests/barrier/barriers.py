@@ -1,9 +1,8 @@
 """Barriers of each kind, and helpers that give them outputs and read their bundles."""
 
 from driftline.barrier.barrier import NOTHING, Barrier
-from driftline.barrier.epochs import EpochBarrier
+from driftline.barrier.compared import EpochBarrier, ProductionBarrier
 from driftline.barrier.ordered import OrderedBarrier
-from driftline.barrier.productions import ProductionBarrier
 from driftline.engine.labels import Label
 from driftline.engine.wire.bundles import Item, from_blob
 from driftline.engine.wire.messages import Bundle

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from driftline.barrier.barrier import NOTHING, Barrier
-from driftline.barrier.immediate import ImmediateBarrier
+from driftline.barrier.compared import ImmediateBarrier
 from driftline.engine.labels import INFINITY
 from driftline.engine.wire.messages import Bundle
 from tests.barrier.barriers import GROUPS, connected, epochs, hold, ordered, productions, values

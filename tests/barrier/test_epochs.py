@@ -2,7 +2,7 @@
 
 import pytest
 
-from driftline.barrier.epochs import EpochBarrier
+from driftline.barrier.compared import EpochBarrier
 from driftline.engine.labels import INFINITY
 from driftline.engine.sinks import MemoryConsumer
 from driftline.engine.wire.bundles import to_blob

@@ -2,7 +2,7 @@
 
 import pytest
 
-from driftline.barrier.immediate import ImmediateBarrier
+from driftline.barrier.compared import ImmediateBarrier
 from driftline.barrier.ordered import OrderedBarrier
 from driftline.engine.errors import FunctionFailed
 from driftline.engine.operators.steps import FAILURES

@@ -1,6 +1,6 @@
 """Without a guarantee: outputs leave at once."""
 
-from driftline.barrier.immediate import ImmediateBarrier
+from driftline.barrier.compared import ImmediateBarrier
 from driftline.engine.labels import INFINITY
 from driftline.engine.wire.bundles import Item
 from tests.barrier.barriers import GROUPS, connected, items, values

@@ -3,7 +3,7 @@
 import pytest
 
 from driftline.barrier.barrier import NOTHING
-from driftline.barrier.productions import ProductionBarrier
+from driftline.barrier.compared import ProductionBarrier
 from driftline.engine.errors import StateMismatch
 from driftline.engine.labels import INFINITY
 from tests.barrier.barriers import connected, productions, values

@@ -3,10 +3,8 @@
 import pytest
 
 from driftline.barrier.barrier import NOTHING, Barrier
-from driftline.barrier.epochs import EpochBarrier
-from driftline.barrier.immediate import ImmediateBarrier
+from driftline.barrier.compared import EpochBarrier, ImmediateBarrier, ProductionBarrier
 from driftline.barrier.ordered import OrderedBarrier
-from driftline.barrier.productions import ProductionBarrier
 from driftline.engine.labels import INFINITY
 
 GROUPS = (0, 63)

@@ -14,7 +14,7 @@ from contextlib import AbstractContextManager, contextmanager
 from unittest.mock import patch
 
 from driftline.barrier.barrier import NOTHING
-from driftline.barrier.epochs import EpochBarrier
+from driftline.barrier.compared import EpochBarrier
 from driftline.barrier.ordered import OrderedBarrier
 from driftline.deploy.parties.consumer import ConsumerServer
 from driftline.engine.errors import Unavailable

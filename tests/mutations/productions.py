@@ -6,11 +6,11 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from unittest.mock import patch
 
-import driftline.deploy.node.productions
+import driftline.deploy.node.compared
 import driftline.deploy.parties.master
 from driftline.deploy.node.assembly import Post
 from driftline.deploy.node.blocks import Batch
-from driftline.deploy.node.productions import ProductionAssembly
+from driftline.deploy.node.compared import ProductionAssembly
 from driftline.deploy.node.stages import Stages
 from driftline.deploy.parties.front import Front
 from driftline.engine.snapshots.jobs import Capture
@@ -74,7 +74,7 @@ def frontiers_move_before_all_is_known_that_is_sent_again() -> Iterator[None]:
 
     with (
         patch.object(driftline.deploy.parties.master, "token", lambda node, start: (0, start, 0)),
-        patch.object(driftline.deploy.node.productions, "token", lambda node, start: (0, start, 0)),
+        patch.object(driftline.deploy.node.compared, "token", lambda node, start: (0, start, 0)),
         patch.object(ProductionAssembly, "stored", mutated),
     ):
         yield

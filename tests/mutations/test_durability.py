@@ -10,7 +10,7 @@ from unittest.mock import patch
 import pytest
 
 from driftline.barrier.barrier import NOTHING, Barrier
-from driftline.barrier.epochs import EpochBarrier
+from driftline.barrier.compared import EpochBarrier
 from driftline.coordinator.registry import ClusterState
 from driftline.deploy.run.directories import survey
 from driftline.deploy.run.directories.survey import DirectoryReport, Problem

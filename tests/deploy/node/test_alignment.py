@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from driftline.deploy.node.epochs import Alignment, Channel
+from driftline.deploy.node.compared import Alignment, Channel
 
 CHANNELS: list[Channel] = [("node-0", 0), ("node-0", 1), ("node-1", 0)]
 

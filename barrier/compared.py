@@ -1,0 +1,286 @@
+"""The barriers of the policies that Driftline is compared with: outputs in the order of arrival.
+
+Takes: outputs, the consumer's answers, the processed frontier, ends of epochs or productions, and
+commits. Gives: bundles, and outputs to make durable. A batch of outputs becomes a blob when it
+comes, and stays one.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping
+
+from driftline.barrier.barrier import ADVICE, Barrier
+from driftline.engine.errors import StateMismatch
+from driftline.engine.labels import INFINITY
+from driftline.engine.operators.steps import Signs, Values
+from driftline.engine.snapshots.ledger import Outputs
+from driftline.engine.wire.bundles import running_checksum, to_blob
+from driftline.engine.wire.label_columns import Labels
+
+
+class UnackedFrontiers:
+    """Processed frontiers that wait for the consumer, of one barrier in one incarnation.
+
+    Takes: the processed frontier, and the last unit (see `barrier.barrier`) with an output below
+    it; units that the consumer has. Gives: the time below which the consumer has all outputs.
+    Invariant: that time never falls, and the frontiers that wait, and their units, grow.
+
+        >>> frontiers = UnackedFrontiers()
+        >>> frontiers.add(10, unit=1)
+        >>> frontiers.add(20, unit=2)
+        >>> frontiers.delivered(stored=1)
+        10
+
+    So outputs that were made later hold nothing back: under load there are always some. Memory: one
+    frontier for each unit.
+    """
+
+    def __init__(self) -> None:
+        self._waiting: deque[tuple[int, int]] = deque()
+        """(unit, frontier)"""
+        self._delivered = 0
+
+    def add(self, processed: int, unit: int) -> None:
+        """All outputs below a time have been made, and are in this unit or in earlier ones."""
+        waiting = self._waiting
+        if waiting and processed <= waiting[-1][1]:
+            return
+        if waiting and unit <= waiting[-1][0]:
+            unit = waiting.pop()[0]
+        waiting.append((unit, processed))
+
+    def delivered(self, stored: int) -> int:
+        """The consumer has all outputs below this time; `stored`: it has all units up to this."""
+        waiting = self._waiting
+        while waiting and waiting[0][0] <= stored:
+            self._delivered = max(self._delivered, waiting.popleft()[1])
+        return self._delivered
+
+
+class ArrivalBarrier(Barrier):
+    """Base of the barriers without label order."""
+
+    def __init__(self, name: str, groups: tuple[int, int], dead_letters: bool = False) -> None:
+        super().__init__(name, groups, dead_letters)
+        self._unacked = UnackedFrontiers()
+
+    def hold(
+        self, sink: int, labels: Labels, values: Values, signs: Signs, packed: bytes = b""
+    ) -> None:
+        assert signs is None or signs == [1], "only an ordered barrier can take outputs back"
+        self.check_failure(sink, labels[0], values[0])
+        self._take(to_blob(labels, sink, values, packed), labels)
+
+    def _take(self, blob: bytes, labels: Labels) -> None:
+        """Take the outputs with these labels, which became a blob."""
+        raise NotImplementedError
+
+    def progress(self, processed: int) -> None:
+        self._unacked.add(processed, self._newest_unit)
+
+    @property
+    def _newest_unit(self) -> int:
+        """No output that this barrier has taken is in a later unit."""
+        return self.released_to
+
+    @property
+    def delivered(self) -> int:
+        return self._unacked.delivered(self.stored_units) if self.connected else 0
+
+
+class ImmediateBarrier(ArrivalBarrier):
+    """The barrier of `none` and `at-least-once`: outputs leave at once.
+
+    Invariant: the number of a bundle is its t_last, and is one more than that of the bundle before;
+    an output has the number of its bundle as soon as it is held. No output is dropped after a
+    recovery: outputs can come twice (at-least-once) or be missing (none).
+    """
+
+    def __init__(self, name: str, groups: tuple[int, int], dead_letters: bool = False) -> None:
+        super().__init__(name, groups, dead_letters)
+        self._last_bytes = 0
+        """Bytes of the bundle with the largest number, which no output has left yet."""
+
+    def _take(self, blob: bytes, labels: Labels) -> None:
+        if not self.ready or self._last_bytes >= self.bundle_bytes:
+            self.released_to += 1
+            self._last_bytes = 0
+        self._last_bytes += len(blob)
+        self._queue(self.released_to, blob)
+
+    def last(self, t_last: int, checksum: int, blobs: tuple[bytes, ...]) -> None:
+        super().last(t_last, checksum, blobs)
+        self.released_to = max(self.released_to, self.t_last)
+
+
+class EpochBarrier(ArrivalBarrier):
+    """The barrier of two-phase: outputs wait until the epoch in which they were made is committed.
+
+    As Flink's transactional sinks do (State management in Apache Flink, section 4.2; thesis,
+    4.1.3): `seal` ends the epoch of a chain when its inputs are aligned, `pre_commit` gives the
+    outputs of the epoch to the node's part of the snapshot, and `commit` releases them once the
+    coordinator has decided. t_last is the number of the last epoch that the consumer has, so a
+    repeated commit changes nothing. Invariant: an output leaves only after its epoch was committed,
+    and then once.
+
+    To sort an epoch by label would hold up the loop for a tenth of a millisecond per document, and
+    the policy promises no order.
+    """
+
+    unit = "epoch"
+
+    def __init__(self, name: str, groups: tuple[int, int], dead_letters: bool = False) -> None:
+        super().__init__(name, groups, dead_letters)
+        self.chain = 0
+        """The port of the chain that makes the next outputs. Chains end an epoch one by one."""
+        self.open: dict[int, list[bytes]] = {}
+        """Chain -> the blobs of its open epoch."""
+        self.sealing: dict[int, list[bytes]] = {}
+        """Epoch -> the blobs of the chains that have ended it, while others have not."""
+        self.unsealed_bytes = 0
+        """Bytes of the blobs in `open` and `sealing`."""
+        self.sealed: dict[int, tuple[bytes, ...]] = {}
+        """Epoch -> its blobs, pre-committed and not yet committed."""
+        self._ended = 0
+        """The newest epoch that a chain has ended."""
+
+    def _take(self, blob: bytes, labels: Labels) -> None:
+        self.unsealed_bytes += len(blob)
+        self.open.setdefault(self.chain, []).append(blob)
+
+    @property
+    def _newest_unit(self) -> int:
+        if self.open:
+            return self._ended + 1  # a chain may have begun it, while others are in the one before
+        return max(self.sealing or self.sealed, default=self.released_to)
+
+    def seal(self, chain: int, epoch: int) -> None:
+        """A chain has ended its open epoch."""
+        self._ended = max(self._ended, epoch)
+        self.sealing.setdefault(epoch, []).extend(self.open.pop(chain, ()))
+
+    def pre_commit(self, epoch: int) -> tuple[tuple[int, tuple[bytes, ...]], ...]:
+        """Returns (epoch, blobs) of all outputs to make durable before the epoch is prepared.
+
+        Earlier epochs are among them as long as this barrier does not know that they are committed.
+        Each keeps its number: t_last says which of them the consumer has. Precondition: all chains
+        have ended the epoch.
+        """
+        if blobs := self.sealing.pop(epoch, []):
+            self.unsealed_bytes -= sum(map(len, blobs))
+            self.sealed[epoch] = tuple(blobs)
+        return tuple(sorted(self.sealed.items()))
+
+    def restore(self, epoch: int, pre_committed: object) -> None:
+        """Start after a committed epoch.
+
+        `pre_committed`: the result of its `pre_commit`; some of the outputs may not have left.
+        """
+        self.released_to = self._ended = epoch
+        if isinstance(pre_committed, tuple):
+            self.sealed = dict(pre_committed)
+            self.commit(epoch)
+
+    def last(self, t_last: int, checksum: int, blobs: tuple[bytes, ...]) -> None:
+        if t_last > self.released_to:
+            raise StateMismatch(
+                f"{self.name}: the consumer has outputs of epoch {t_last}, but only "
+                f"{self.released_to} epochs are committed: the state directory is an old copy, or "
+                f"another run's. {ADVICE}"
+            )
+        super().last(t_last, checksum, blobs)
+
+    def commit(self, epoch: int) -> None:
+        """The coordinator has committed an epoch: its outputs may leave. May be repeated."""
+        self.released_to = max(self.released_to, epoch)
+        for number in [number for number in sorted(self.sealed) if number <= epoch]:
+            for blob in self.sealed.pop(number):
+                self.checksum = running_checksum(self.checksum, blob)
+                if number > self.t_last:
+                    self._queue(number, blob)
+
+    @property
+    def empty(self) -> bool:
+        return super().empty and not (self.open or self.sealing or self.sealed)
+
+
+class ProductionBarrier(ArrivalBarrier):
+    """The barrier of strong productions: outputs leave once their production is durable.
+
+    As MillWheel's productions do (MillWheel, section 6.1; Delivery, consistency, and determinism,
+    section IV-A): `seal` gives the outputs of a production, to be made durable with it, `commit`
+    says that they are durable, and they leave in the order of productions. t_last is the number of
+    the last production that the consumer has. Invariant: an output leaves only after it is durable,
+    and the node keeps it until the consumer has it; so after a failure every output that the
+    consumer lacks is in the node's store.
+    """
+
+    unit = "production"
+
+    def __init__(self, name: str, groups: tuple[int, int], dead_letters: bool = False) -> None:
+        super().__init__(name, groups, dead_letters)
+        self.unsealed: list[bytes] = []
+        """Blobs that are in no production yet."""
+        self.first = INFINITY
+        """The smallest time of an output in `unsealed`."""
+        self.undelivered: dict[int, Outputs] = {}
+        """Production -> its outputs, as long as the consumer may not have them."""
+        self.processed = 0
+        """All nodes have worked off all elements below this time."""
+
+    def _take(self, blob: bytes, labels: Labels) -> None:
+        self.first = min(self.first, min(labels)[0])
+        self.unsealed.append(blob)
+
+    def progress(self, processed: int) -> None:
+        self.processed = max(self.processed, processed)
+
+    def seal(self, production: int) -> Outputs | None:
+        """End a production. Returns its outputs, to be made durable; None if it has none."""
+        if not self.unsealed:
+            return None
+        outputs = self.undelivered[production] = self.first, tuple(self.unsealed)
+        self.first, self.unsealed = INFINITY, []
+        return outputs
+
+    def commit(self, production: int) -> None:
+        """All productions up to this one are durable: their outputs may leave."""
+        for number, (_, blobs) in self.undelivered.items():
+            if self.released_to < number <= production:
+                for blob in blobs:
+                    self.checksum = running_checksum(self.checksum, blob)
+                    self._queue(number, blob)
+        self.released_to = production
+
+    def restore(self, production: int, undelivered: Mapping[int, Outputs]) -> None:
+        """Start after a durable production. `undelivered`: as in the attribute, in order."""
+        self.undelivered = dict(undelivered)
+        self.commit(production)
+
+    def last(self, t_last: int, checksum: int, blobs: tuple[bytes, ...]) -> None:
+        if t_last > self.released_to:
+            raise StateMismatch(
+                f"{self.name}: the consumer has outputs of production {t_last}, but the node has "
+                f"none after {self.released_to}: the state directory is an old copy, or another "
+                f"run's. {ADVICE}"
+            )
+        super().last(t_last, checksum, blobs)
+
+    def forget(self) -> list[int]:
+        """Drop the outputs that the consumer has. Returns the numbers of their productions."""
+        delivered = [number for number in self.undelivered if number <= self.t_last]
+        for number in delivered:
+            del self.undelivered[number]
+        return delivered
+
+    @property
+    def empty(self) -> bool:
+        all_delivered = all(number <= self.t_last for number in self.undelivered)
+        return super().empty and not self.unsealed and all_delivered
+
+    @property
+    def delivered(self) -> int:
+        # All outputs below `processed` have been made, and are durable.
+        waiting = [first for number, (first, _) in self.undelivered.items() if number > self.t_last]
+        return min([self.processed, *waiting])
