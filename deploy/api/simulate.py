@@ -6,11 +6,10 @@ from dataclasses import dataclass, replace
 from itertools import islice
 
 from driftline.deploy.api.inputs import Inputs, sources_of
-from driftline.deploy.simulation.report import Report
 from driftline.deploy.simulation.scenarios.flows import Simulated
 from driftline.deploy.simulation.scenarios.inputs import GivenRecords
 from driftline.deploy.simulation.scenarios.scenario import Scenario, scenario
-from driftline.deploy.simulation.seeds import check_flow, run_one
+from driftline.deploy.simulation.seeds import Report, check_flow, run_one
 from driftline.engine.errors import FlowError, SimulationFailed
 from driftline.engine.flow.flow import Flow
 from driftline.engine.flow.loading import check_not_loading, flow_of

@@ -11,10 +11,9 @@ from time import monotonic
 import click
 from rich.console import Console
 
-from driftline.deploy.simulation.report import Report, as_json, show
 from driftline.deploy.simulation.scenarios.inputs import InputFiles
 from driftline.deploy.simulation.scenarios.scenario import scenario
-from driftline.deploy.simulation.seeds import check_flow, run_one, run_seeds
+from driftline.deploy.simulation.seeds import Report, as_json, check_flow, run_one, run_seeds, show
 from driftline.engine.errors import FlowError, InputError, Unavailable
 from driftline.engine.policy import POLICIES
 from driftline.engine.sources.record import Shape

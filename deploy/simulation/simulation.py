@@ -20,23 +20,20 @@ from driftline.deploy.node.pace import WAITING_BYTES, Pace
 from driftline.deploy.parties.consumer import ConsumerServer
 from driftline.deploy.parties.front import Front
 from driftline.deploy.parties.master import Master
-from driftline.deploy.simulation.judging.damage import Damages
-from driftline.deploy.simulation.judging.judge import judge
-from driftline.deploy.simulation.judging.liveness import HANDOVER_S, PATIENCE_S, Watch
-from driftline.deploy.simulation.judging.targets import (
+from driftline.deploy.simulation.agents import Resizes, Supervision
+from driftline.deploy.simulation.judging import HANDOVER_S, PATIENCE_S, Damages, Watch, judge
+from driftline.deploy.simulation.masters import Masters
+from driftline.deploy.simulation.scenarios.flows import records
+from driftline.deploy.simulation.scenarios.live import LiveInput, SimulatedIntake, SimulatedProducer
+from driftline.deploy.simulation.scenarios.scenario import Scenario
+from driftline.deploy.simulation.scenarios.troubles import slowed
+from driftline.deploy.simulation.targets import (
     FailingConsumer,
     FilesTarget,
     LmdbTarget,
     MemoryTarget,
     Target,
 )
-from driftline.deploy.simulation.masters import Masters
-from driftline.deploy.simulation.resizes import Resizes
-from driftline.deploy.simulation.scenarios.flows import records
-from driftline.deploy.simulation.scenarios.live import LiveInput, SimulatedIntake, SimulatedProducer
-from driftline.deploy.simulation.scenarios.scenario import Scenario
-from driftline.deploy.simulation.scenarios.slow import slowed
-from driftline.deploy.simulation.supervision import Supervision
 from driftline.deploy.simulation.world.disks import MasterDisk, NodeDisk
 from driftline.deploy.simulation.world.faults import Crashed
 from driftline.deploy.simulation.world.network import Network
@@ -50,7 +47,7 @@ from driftline.engine.sinks.lines import Lines
 from driftline.engine.sources import ListSource
 from driftline.engine.sources.logs.received import ReceivedSource
 from driftline.engine.wire.bundles import Item
-from driftline.engine.wire.messages import AskReport, Stop, encode
+from driftline.engine.wire.messages import Stop, encode
 from driftline.engine.wire.party import Party
 
 RUN, NEXT = "simulated", "simulated, the next run"
@@ -220,14 +217,7 @@ class Simulation:
         state = check_identity(found, self.plan.identity(), "the simulation")
         policy, checkpoint_s = scenario.policy, scenario.checkpoint_s
         about = scenario.nodes, self.plan, policy, state, checkpoint_s, self._run
-        master = Master(*about, process=process, session=SESSIONS[self._run])
-        self._introduce(master)
-        return master
-
-    def _introduce(self, party: Party) -> None:
-        """Let a party report to the command's watch, if there is one, as soon as it has begun."""
-        if self.scenario.hangs:
-            party.handle("watch", AskReport("watch"))
+        return Master(*about, process=process, session=SESSIONS[self._run])
 
     def _node(self, index: int) -> Callable[[str], Sequence[Party]]:
         disk, behind = self.nodes[index], self.scenario.behind
@@ -250,7 +240,6 @@ class Simulation:
                 tells=self.scenario.policy.ordered and not self.scenario.embedded,
             )
             node.addresses.update({"master": self._master_at, "consumer": "consumer"})
-            self._introduce(node)
             if not self.scenario.embedded:
                 return [node]
             return [node, self._consumers([f"barrier-{index}"])]

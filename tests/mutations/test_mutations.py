@@ -10,10 +10,9 @@ from random import Random
 
 import pytest
 
-from driftline.deploy.simulation.scenarios.holes import holes
-from driftline.deploy.simulation.scenarios.resized import Resized
 from driftline.deploy.simulation.scenarios.scenario import DRAWN_FLOW, Scenario, scenario
 from driftline.deploy.simulation.scenarios.scenario import MASTERS as MASTER_HOSTS
+from driftline.deploy.simulation.scenarios.troubles import Resized, holes
 from driftline.deploy.simulation.seeds import run_one
 from tests.mutations import (
     channels,

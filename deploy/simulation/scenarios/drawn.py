@@ -19,9 +19,10 @@ from driftline.deploy.simulation.scenarios.functions import (
     KEYS,
     MAPS,
     PREDICATES,
+    PROCESSES,
+    SCANS,
     Element,
 )
-from driftline.deploy.simulation.scenarios.stateful import PROCESSES, SCANS
 from driftline.engine.flow.flow import Flow, Stream
 from driftline.engine.operators.registry import OPERATORS
 

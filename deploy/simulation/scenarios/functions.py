@@ -1,10 +1,20 @@
-"""Stateless functions of random flows, on elements (word, number)."""
+"""The functions of drawn flows, on elements (word, number): without a state, and keyed ones with
+every state type, alone and together, read, changed and cleared.
+
+No keyed one is commutative: an element that is lost, duplicated or out of order changes all later
+outputs.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from random import Random
 from typing import Any, Generic, TypeVar
+from zlib import crc32
+
+from driftline.engine.operators.context import Context
+from driftline.engine.state.managed import ListState, MapState, ReducingState, State, ValueState
 
 Element = tuple[str, int]
 
@@ -63,4 +73,229 @@ KEYS: tuple[Named[object], ...] = (
     Named("number modulo 3", lambda e: e[1] % 3),
     Named("word and parity", lambda e: (e[0][:2], bool(e[1] % 2))),
     Named("always the same", lambda e: None),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Made(Generic[T]):
+    """A function with its states and a description."""
+
+    name: str
+    function: Callable[..., T]
+    states: tuple[State, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Keyed(Generic[T]):
+    """A kind of keyed function; `outputs`: the largest number of outputs of an element."""
+
+    make: Callable[[Random], Made[T]]
+    outputs: int = 1
+    fails: bool = False
+
+
+def mixed(one: object, other: object) -> int:
+    """A number below 9973 that depends on both arguments and on their order."""
+    return crc32(f"{one} {other}".encode()) % 9973
+
+
+# Scans: one output for each element. ------------------------------------------------------------
+
+
+def _value(chance: Random) -> Made[Element]:
+    clear_at = chance.choice((3, 5, 0))
+
+    def function(element: Element, seen: ValueState[int]) -> Element:
+        number = mixed(seen.get(0), element[1])
+        if clear_at and number % clear_at == 0:
+            seen.clear()
+        else:
+            seen.set(number)
+        return element[0], number
+
+    return Made(f"mixes numbers, clears at 0 modulo {clear_at}", function, (ValueState("seen"),))
+
+
+def _text(chance: Random) -> Made[Element]:
+    def function(element: Element, seen: ValueState[str]) -> Element:
+        joined = f"{seen.get('')}.{element[0]}{element[1]}"[-40:]
+        seen.set(joined)
+        return element[0], mixed(joined, "")
+
+    return Made("keeps the last 40 characters", function, (ValueState[str]("text"),))
+
+
+def _reducing(chance: Random) -> Made[Element]:
+    factor = chance.choice((31, 2))
+    state = ReducingState[int]("total", lambda total, added: (total * factor + added) % 9973)
+
+    def function(element: Element, total: ReducingState[int]) -> Element:
+        return element[0], total.add(element[1])
+
+    return Made(f"reduces to total * {factor} + number", function, (state,))
+
+
+def _list(chance: Random) -> Made[Element]:
+    longest = chance.choice((3, 6))
+
+    def function(element: Element, numbers: ListState[int]) -> Element:
+        word, number = element
+        if len(numbers) and number % 4 == 0:
+            number = mixed(numbers.pop(), number)
+        elif len(numbers) and number % 4 == 1:
+            numbers[0] = mixed(numbers[0], number)
+        numbers.append(number)
+        before = tuple(numbers)
+        if len(numbers) > longest:
+            numbers.clear()
+        return word, mixed(before, word)
+
+    return Made(f"appends, pops, replaces, clears after {longest}", function, (ListState("list"),))
+
+
+def _map(chance: Random) -> Made[Element]:
+    largest = chance.choice((2, 4))
+
+    def function(element: Element, numbers: MapState[str, int]) -> Element:
+        word, number = element
+        before = numbers.get(word, 0)
+        if before and number % 3 == 0:
+            del numbers[word]
+        else:
+            numbers[word] = number
+        entries = numbers.items()
+        if len(numbers) > largest:
+            numbers.clear()
+        return word, mixed(before, entries)
+
+    return Made(f"puts, deletes, clears after {largest}", function, (MapState("numbers"),))
+
+
+def _failing(chance: Random) -> Made[Element]:
+    divisor = chance.choice((5, 11))
+
+    def function(element: Element, seen: ValueState[int]) -> Element:
+        number = mixed(seen.get(0), element[1])
+        seen.set(number)
+        if number % divisor == 2:
+            raise ValueError(f"{number} leaves 2")
+        return element[0], number
+
+    return Made(f"fails for states that are 2 modulo {divisor}", function, (ValueState("a"),))
+
+
+def _all(chance: Random) -> Made[Element]:
+    total = ReducingState[int]("total", lambda one, other: (one * 3 + other) % 997)
+
+    def function(
+        element: Element,
+        last: ValueState[str],
+        sum_: ReducingState[int],
+        recent: ListState[int],
+        by_word: MapState[str, int],
+    ) -> Element:
+        word, number = element
+        result = mixed((last.get(), tuple(recent), by_word.items()), sum_.add(number))
+        last.set(word)
+        recent.append(number)
+        by_word[word] = by_word.get(word, 0) + 1
+        if result % 4 == 0:
+            recent.clear()
+        if result % 7 == 0:
+            by_word.clear()
+            last.clear()
+        return word, result
+
+    last, recent = ValueState[str]("last"), ListState[int]("recent")
+    states: tuple[State, ...] = (last, total, recent, MapState[str, int]("by word"))
+    return Made("all states at once", function, states)
+
+
+def _mutable(chance: Random) -> Made[Element]:
+    longest = chance.choice((3, 5))
+
+    def function(
+        element: Element,
+        last: ValueState[dict[str, int]],
+        by_word: MapState[str, list[int]],
+        recent: ListState[list[object]],
+    ) -> Element:
+        word, number = element
+        counts = last.get({})
+        counts[word] = counts.get(word, 0) + 1
+        last.set(counts)
+        counts.clear()  # must not change the state, like the other changes after a put
+        numbers = by_word.setdefault(word, [])
+        numbers.append(number)
+        by_word[word] = numbers
+        numbers.clear()
+        recent.append([word, numbers])
+        recent[-1].append("not in the state")
+        result = mixed((last.get(), by_word.items(), list(recent)), number)
+        if len(recent) > longest:
+            recent.clear()
+            by_word.pop(word)
+        return [word, result]  # type: ignore[return-value]  # a map behind may change the list
+
+    last = ValueState[dict[str, int]]("counts")
+    states: tuple[State, ...] = (last, MapState("by word"), ListState("recent"))
+    return Made(f"changes lists after putting them, clears after {longest}", function, states)
+
+
+# Processes: any number of outputs. --------------------------------------------------------------
+
+
+def _when_full(chance: Random) -> Made[Iterable[Element]]:
+    full = chance.choice((2, 4))
+
+    def function(
+        context: Context, element: Element, words: ListState[str], last: MapState[str, int]
+    ) -> Iterator[Element]:
+        word, number = element
+        words.append(word)
+        last[word] = number
+        if len(words) >= full:
+            for other, value in last.items():
+                yield other, mixed(value, tuple(words))
+            words.clear()
+            if word in last:
+                del last[word]
+
+    states = (ListState[str]("words"), MapState[str, int]("last"))
+    return Made(f"gathers {full}, then one for each word", function, states)
+
+
+def _random(chance: Random) -> Made[Iterable[Element]]:
+    def function(context: Context, element: Element, seen: ValueState[int]) -> Iterator[Element]:
+        before = seen.get(0)
+        seen.set(mixed(before, element[1]))
+        for _ in range(context.random.randrange(3)):
+            yield element[0], mixed(before, context.random.random())
+
+    return Made("up to two, by the context's random numbers", function, (ValueState("seen"),))
+
+
+def _changes(chance: Random) -> Made[Iterable[Element]]:
+    def function(context: Context, element: Element, last: ValueState[int]) -> list[Element]:
+        word, number = element
+        parity = mixed(last.get(), number) % 3
+        if parity == 0:
+            return []
+        last.set(number)
+        if parity == 1 and number % 5 == 0:
+            raise ValueError(f"{number} after {last.get()}")
+        return [(word, number + i) for i in range(parity)]
+
+    return Made("none, one or two, by the last number; some fail", function, (ValueState("last"),))
+
+
+SCANS: tuple[Keyed[Element], ...] = (
+    *map(Keyed, (_value, _text, _reducing, _list, _map, _all, _mutable, _mutable)),
+    Keyed(_failing, fails=True),
+)
+
+PROCESSES: tuple[Keyed[Iterable[Element]], ...] = (
+    Keyed(_when_full, 3),
+    Keyed(_random, 2),
+    Keyed(_changes, 2, fails=True),
 )

@@ -10,15 +10,20 @@ from dataclasses import dataclass, replace
 from random import Random
 
 from driftline.deploy.parties.master import STALLED_AFTER_S
-from driftline.deploy.simulation.scenarios.behind import Behind
 from driftline.deploy.simulation.scenarios.drawn import MODULE
 from driftline.deploy.simulation.scenarios.flows import SIMULATED, Simulated
-from driftline.deploy.simulation.scenarios.hanging import Hang, hangs
-from driftline.deploy.simulation.scenarios.holes import Hole, holes
 from driftline.deploy.simulation.scenarios.inputs import Inputs
 from driftline.deploy.simulation.scenarios.live import Pace
-from driftline.deploy.simulation.scenarios.resized import Resized, resized
-from driftline.deploy.simulation.scenarios.slow import Work
+from driftline.deploy.simulation.scenarios.troubles import (
+    Behind,
+    Hang,
+    Hole,
+    Resized,
+    Work,
+    hangs,
+    holes,
+    resized,
+)
 from driftline.deploy.simulation.world.faults import Faults
 from driftline.engine.errors import FlowError
 from driftline.engine.policy import Policy, SnapshotCut, policy

@@ -16,7 +16,7 @@ from functools import partial
 from math import inf
 from random import Random
 
-from driftline.deploy.simulation.scenarios.holes import Hole
+from driftline.deploy.simulation.scenarios.troubles import Hole
 from driftline.deploy.simulation.world.faults import Faults
 from driftline.deploy.simulation.world.timeline import Timeline
 

@@ -9,10 +9,9 @@ from unittest.mock import patch
 import pytest
 
 from driftline.deploy.host.children.hangs import HangDetector
-from driftline.deploy.simulation.scenarios.hanging import Hang
 from driftline.deploy.simulation.scenarios.live import Pace
-from driftline.deploy.simulation.scenarios.resized import Resized
 from driftline.deploy.simulation.scenarios.scenario import Scenario, scenario, without_faults
+from driftline.deploy.simulation.scenarios.troubles import Hang, Resized
 from driftline.deploy.simulation.simulation import Simulation
 
 HANGS = (Hang("node-0", 0.01), Hang("master", 0.01))

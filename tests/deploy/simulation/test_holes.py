@@ -9,7 +9,6 @@ import pytest
 
 from driftline.coordinator.leadership import PATIENCE_S
 from driftline.deploy.simulation.masters import master_of
-from driftline.deploy.simulation.scenarios.holes import Hole
 from driftline.deploy.simulation.scenarios.live import Pace
 from driftline.deploy.simulation.scenarios.scenario import (
     MASTERS,
@@ -17,6 +16,7 @@ from driftline.deploy.simulation.scenarios.scenario import (
     scenario,
     without_faults,
 )
+from driftline.deploy.simulation.scenarios.troubles import Hole
 from driftline.deploy.simulation.simulation import Simulation
 
 LONG_S = 40.0

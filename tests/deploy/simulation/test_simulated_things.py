@@ -14,11 +14,11 @@ from click.testing import CliRunner
 from driftline.acker.tracker import ReportedProgress
 from driftline.deploy.graph import as_text
 from driftline.deploy.simulation.command import simulate
-from driftline.deploy.simulation.judging.damage import Damages
+from driftline.deploy.simulation.judging import Damages
 from driftline.deploy.simulation.scenarios.drawn import drawn
 from driftline.deploy.simulation.scenarios.flows import concatenation, records
 from driftline.deploy.simulation.scenarios.scenario import scenario, without_faults
-from driftline.deploy.simulation.scenarios.slow import Work
+from driftline.deploy.simulation.scenarios.troubles import Work
 from driftline.deploy.simulation.seeds import run_one
 from driftline.deploy.simulation.simulation import Simulation
 from driftline.deploy.simulation.world.disks import LogDisk, MasterDisk, NodeDisk, flipped

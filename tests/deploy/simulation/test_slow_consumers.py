@@ -9,9 +9,9 @@ import pytest
 
 from driftline.deploy.node.pace import Brake
 from driftline.deploy.parties.master import STALLED_AFTER_S
-from driftline.deploy.simulation.scenarios.behind import Behind
 from driftline.deploy.simulation.scenarios.flows import SIMULATED
 from driftline.deploy.simulation.scenarios.scenario import scenario, without_faults
+from driftline.deploy.simulation.scenarios.troubles import Behind
 from driftline.deploy.simulation.simulation import Simulation
 from driftline.engine.policy import POLICIES
 
