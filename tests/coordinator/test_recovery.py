@@ -1,4 +1,4 @@
-"""Recovery step by step; a decision is sent only when it is written."""
+"""Recovery: from a snapshot, from an older one if it is damaged, and under other policies."""
 
 from __future__ import annotations
 
@@ -6,7 +6,18 @@ import pytest
 
 from driftline.coordinator.coordinator import MISSING_AFTER_S, Phase
 from driftline.coordinator.registry import AGAIN_S, ClusterState, SnapshotRecord
-from driftline.engine.wire.messages import Failed, Lost, Prepared, Recover, Start
+from driftline.engine.wire.messages import (
+    BeginEpoch,
+    Committed,
+    Failed,
+    Lost,
+    Prepare,
+    Prepared,
+    Recover,
+    Start,
+    Stop,
+    Unloadable,
+)
 from tests.coordinator.cluster import INTERVAL, Cluster, restart
 
 
@@ -242,3 +253,135 @@ def test_a_failure_of_an_earlier_incarnation_does_not_count() -> None:
     cluster.write()
     cluster.coordinator.failed(Failed(1, "FunctionFailed", "old"))
     assert cluster.phase() is Phase.LOADING
+
+
+def unloadable(cluster: Cluster, number: int) -> None:
+    incarnation = cluster.coordinator.state.incarnation
+    cluster.coordinator.unloadable("node-1", Unloadable(incarnation, number, "damaged"))
+
+
+def test_an_unloadable_snapshot_is_left_and_the_one_before_is_used() -> None:
+    cluster = Cluster().run()
+    cluster.snapshot(1, 50)
+    cluster.snapshot(2, 60)
+    restart(cluster, "node-1")
+    cluster.write()
+    cluster.sent()
+    unloadable(cluster, 2)
+    assert cluster.sent() == []
+    [state] = cluster.write()
+    assert [record.number for record in state.snapshots] == [1]
+    told = [message for _, message in cluster.sent() if isinstance(message, Recover)]
+    assert {(m.incarnation, m.number, m.time) for m in told} == {(3, 1, 50)}
+    cluster.hello(*cluster.nodes, ready=True)
+    [(_, start)] = cluster.sent()
+    assert isinstance(start, Start)
+    assert start.offset == 50
+
+
+def test_two_nodes_that_cannot_load_the_same_snapshot_go_back_by_one_only() -> None:
+    cluster = Cluster().run()
+    cluster.snapshot(1, 50)
+    cluster.snapshot(2, 60)
+    restart(cluster, "node-1")
+    cluster.write()
+    for node in cluster.nodes:
+        cluster.coordinator.unloadable(node, Unloadable(2, 2, "damaged"))
+    cluster.write()
+    assert [record.number for record in cluster.written.snapshots] == [1]
+    assert cluster.phase() is Phase.LOADING
+
+
+def test_when_no_snapshot_is_left_everything_is_replayed_from_the_empty_state() -> None:
+    cluster = Cluster().run()
+    for number in (1, 2, 3):
+        cluster.snapshot(number, 40 + 10 * number)
+    restart(cluster, "node-1")
+    cluster.write()
+    for number in (3, 2):
+        unloadable(cluster, number)
+        cluster.sent()
+        cluster.write()
+    assert cluster.written.snapshots == ()
+    told = [message for _, message in cluster.sent() if isinstance(message, Recover)]
+    assert {(message.number, message.time) for message in told} == {(0, 0)}
+    unloadable(cluster, 0)  # there is nothing before the empty state
+    assert cluster.phase() is Phase.STOPPING
+    assert "SnapshotDamaged" in cluster.coordinator.error
+
+
+def test_two_phase_stops_at_a_damaged_snapshot() -> None:
+    """Its outputs have left already: an older one would give others."""
+    records = SnapshotRecord(2, 0, (60,)), SnapshotRecord(1, 0, (50,))
+    cluster = Cluster(mode="two-phase", state=ClusterState("me", 5, 1, records))
+    cluster.hello(*cluster.processes, incarnation=0)
+    cluster.write()
+    cluster.sent()
+    unloadable(cluster, 2)
+    cluster.write()
+    assert cluster.phase() is Phase.STOPPED
+    assert "SnapshotDamaged: node-1 cannot load snapshot 2" in cluster.coordinator.error
+    assert {type(message) for _, message in cluster.sent()} == {Stop}
+
+
+def test_a_run_that_began_from_a_savepoint_does_not_begin_anew_without_it() -> None:
+    records = (SnapshotRecord(1, 40, (40,)),)
+    cluster = Cluster(state=ClusterState("me", 2, 0, records, base=1))
+    cluster.hello(*cluster.processes, incarnation=0)
+    cluster.write()
+    unloadable(cluster, 1)
+    assert cluster.phase() is Phase.STOPPING
+    assert "SnapshotDamaged: node-1 cannot load snapshot 1" in cluster.coordinator.error
+
+
+def test_a_snapshot_by_markers_begins_at_the_fronts_and_keeps_their_offsets() -> None:
+    cluster = Cluster(fronts=2, mode="two-phase").run()
+    cluster.pass_time(INTERVAL + 0.1)
+    cluster.coordinator.consider_snapshot(0)
+    assert cluster.sent() == [(front, BeginEpoch(1)) for front in cluster.fronts]
+    for node in cluster.nodes:
+        cluster.coordinator.prepared(node, Prepared(1, 0))
+    assert cluster.write() == []  # fronts have a part as well
+    cluster.coordinator.prepared("front-1", Prepared(1, 88))
+    cluster.coordinator.prepared("front-0", Prepared(1, 77))
+    [state] = cluster.write()
+    assert state.snapshots == (SnapshotRecord(1, 0, (77, 88), 1),)
+    committed = {name: m for name, m in cluster.sent() if isinstance(m, Committed)}
+    assert set(committed) == {*cluster.nodes, *cluster.fronts}
+    assert (committed["front-0"].trim, committed["front-1"].trim) == (77, 88)
+
+
+def test_without_snapshots_none_is_taken() -> None:
+    cluster = Cluster(mode="none").run()
+    cluster.pass_time(5 * INTERVAL)
+    cluster.coordinator.consider_snapshot(99)
+    assert cluster.sent() == []
+
+
+def test_of_productions_only_the_inputs_that_nobody_needs_are_written_down() -> None:
+    cluster = Cluster(fronts=2, mode="strong-productions").run()
+    cluster.pass_time(INTERVAL + 0.1)
+    cluster.coordinator.consider_snapshot(0)
+    assert cluster.write() == []
+    cluster.pass_time(INTERVAL + 0.1)
+    cluster.coordinator.consider_snapshot(40)
+    assert cluster.sent() == [(node, Prepare(1, 40)) for node in cluster.nodes]
+    cluster.coordinator.prepared("node-0", Prepared(1, 17))
+    assert cluster.write() == []
+    cluster.coordinator.prepared("node-1", Prepared(1, 0))
+    assert cluster.write()[0].snapshots == (SnapshotRecord(1, 40, (40, 40), 1, (17, 0)),)
+    assert ("front-0", Committed(1, 0, 40, 40)) in cluster.sent()
+
+
+def test_of_productions_every_node_loads_the_latest_that_it_has() -> None:
+    """Which is no older than what it had when the last snapshot was written down."""
+    records = (SnapshotRecord(7, 40, (40,), 2, (17, 5)),)
+    cluster = Cluster(mode="strong-productions", state=ClusterState("me", 9, 3, records))
+    cluster.hello(*cluster.processes, incarnation=0)
+    cluster.write()
+    for (_, message), number in zip(cluster.sent(), (17, 5), strict=True):
+        assert isinstance(message, Recover)
+        assert (message.number, message.time) == (number, 40)
+    cluster.coordinator.unloadable("node-0", Unloadable(4, 17, "damaged"))
+    assert cluster.phase() is Phase.STOPPING, "what has left cannot be made again"
+    assert "SnapshotDamaged" in cluster.coordinator.error

@@ -1,10 +1,14 @@
-"""A node by itself; the simulation tests all parties together."""
+"""A node: its turns, its messages, and what it tells others."""
+
+from __future__ import annotations
 
 from itertools import count
 from typing import TypeVar
 
+from driftline.deploy.node.blocks import Batch, UnsentFrame, to_frame
 from driftline.deploy.node.delivery import ASK_EVERY_S
 from driftline.deploy.node.node import Node
+from driftline.deploy.node.stages import Peers
 from driftline.deploy.simulation.scenarios.flows import two_fronts
 from driftline.engine.flow.plan import plan
 from driftline.engine.keygroups import Owners
@@ -253,3 +257,42 @@ def test_others_hear_nothing_before_the_master_has_begun() -> None:
     running.tell("master", Progress(0, 0))
     running.node.tick(2.0)
     assert ("node-1", Acknowledge((), (), 0)) in running.said()
+
+
+CELLS, COVERED = ((1, 4, 99),), ((0, 4, 5),)
+
+
+def unsent(port: int) -> UnsentFrame:
+    return 0, port, 4, 10 + port, [Batch([(4, 0, port)], pack_rows([port]), None)]
+
+
+def test_the_acknowledgement_travels_in_the_last_frame_for_each_node() -> None:
+    peers = Peers(["node-1", "node-2"])
+    assert peers.frame("node-1", unsent(1)) == []
+    assert peers.frame("node-1", unsent(2)) == [("node-1", to_frame(unsent(1)))]
+    assert peers.acknowledge(CELLS, COVERED) == [
+        ("node-1", to_frame(unsent(2), CELLS, COVERED)),
+        ("node-2", Acknowledge(CELLS, COVERED, 0)),
+    ]
+    assert peers.acknowledge((), ()) == [], "no frame waits any longer"
+
+
+def test_a_frame_leaves_also_without_an_acknowledgement() -> None:
+    peers = Peers(["node-1", "node-2"])
+    peers.frame("node-2", unsent(1))
+    assert peers.acknowledge((), ()) == [("node-2", to_frame(unsent(1)))]
+
+
+def test_without_label_order_a_frame_leaves_at_once_unless_it_is_kept() -> None:
+    kept: list[tuple[str, Frame]] = []
+
+    def keep(to: str, frame: Frame) -> bool:
+        kept.append((to, frame))
+        return to == "node-2"
+
+    peers = Peers(["node-1", "node-2"], keep)
+    assert peers.frame("node-1", unsent(1)) == [("node-1", to_frame(unsent(1)))]
+    assert peers.frame("node-2", unsent(2)) == []
+    assert kept == [("node-1", to_frame(unsent(1))), ("node-2", to_frame(unsent(2)))]
+    assert not peers.waiting, "for an acknowledgement"
+    assert peers.acknowledge((), ()) == []

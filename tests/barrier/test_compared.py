@@ -1,13 +1,82 @@
-"""In epochs: nothing leaves before it is committed, and all that is committed leaves once."""
+"""The barriers of the policies that are compared: when outputs leave, what comes twice or not."""
+
+from __future__ import annotations
 
 import pytest
 
-from driftline.barrier.compared import EpochBarrier
+from driftline.barrier.barrier import NOTHING
+from driftline.barrier.compared import EpochBarrier, ImmediateBarrier, ProductionBarrier
+from driftline.engine.errors import StateMismatch
 from driftline.engine.labels import INFINITY
 from driftline.engine.sinks import MemoryConsumer
-from driftline.engine.wire.bundles import to_blob
+from driftline.engine.wire.bundles import Item, to_blob
 from driftline.engine.wire.codec import pack_rows, travelled
-from tests.barrier.barriers import GROUPS, connected, epochs, items, values
+from tests.barrier.barriers import GROUPS, connected, epochs, items, productions, values
+
+
+def test_outputs_leave_at_once_in_the_order_of_arrival() -> None:
+    barrier = ImmediateBarrier("barrier-0", GROUPS)
+    barrier.hold(0, [(9, 0)], ["late"], None)
+    assert barrier.take_bundle(1) is None
+    connected(barrier)
+    barrier.hold(1, [(1, 0), (5, 0)], ["early", "middle"], None)
+    bundle = barrier.take_bundle(1)
+    assert items(bundle) == [
+        Item((9, 0), 0, "late"),
+        Item((1, 0), 1, "early"),
+        Item((5, 0), 1, "middle"),
+    ]
+    barrier.hold(0, [(2, 0)], ["next"], None)
+    assert barrier.take_bundle(1) is None
+    assert bundle is not None
+    barrier.stored(bundle.t_last)
+    assert values(barrier.take_bundle(1)) == ["next"]
+
+
+def test_bundles_are_numbered_on_from_the_consumers_last_one() -> None:
+    barrier = ImmediateBarrier("barrier-0", GROUPS)
+    barrier.last(41, 0, ())
+    for number in (42, 43):
+        barrier.hold(0, [(1, 0)], ["x"], None)
+        bundle = barrier.take_bundle(1)
+        assert bundle is not None
+        assert bundle.t_last == number
+        barrier.stored(number)
+
+
+def test_at_once_everything_is_delivered_when_the_run_is_complete_and_nothing_waits() -> None:
+    barrier = ImmediateBarrier("barrier-0", GROUPS)
+    connected(barrier)
+    barrier.hold(0, [(1, 0)], ["x"], None)
+    barrier.progress(INFINITY)
+    assert barrier.delivered == 0
+    bundle = barrier.take_bundle(1)
+    assert bundle is not None
+    assert barrier.delivered == 0
+    barrier.stored(bundle.t_last)
+    assert barrier.delivered == INFINITY
+
+
+def test_what_is_made_later_does_not_hold_back_what_is_delivered() -> None:
+    barrier = ImmediateBarrier("barrier-0", GROUPS)
+    connected(barrier)
+    for time in range(1, 5):  # there is always an output under way: never is nothing waiting
+        barrier.hold(0, [(time, 0)], ["x"], None)
+        bundle = barrier.take_bundle(1)
+        assert bundle is not None
+        barrier.hold(0, [(time + 10, 0)], ["y"], None)
+        barrier.progress(time + 1)
+        assert barrier.delivered == (time if time > 1 else 0)
+        barrier.stored(bundle.t_last)
+        rest = barrier.take_bundle(1)
+        assert rest is not None
+        assert barrier.delivered == (time if time > 1 else 0), "its last output is under way"
+        barrier.hold(0, [(time + 20, 0)], ["z"], None)
+        barrier.stored(rest.t_last)
+        assert barrier.delivered == time + 1
+        last = barrier.take_bundle(1)
+        assert last is not None
+        barrier.stored(last.t_last)
 
 
 def fill(barrier: EpochBarrier, epoch: int, *outputs: tuple[int, object]) -> object:
@@ -174,7 +243,7 @@ def test_a_bounded_run_has_delivered_only_when_its_last_epoch_has_been() -> None
     assert barrier.delivered == INFINITY
 
 
-def test_what_is_made_later_does_not_hold_back_what_is_delivered() -> None:
+def test_later_outputs_of_an_epoch_do_not_hold_back_what_is_delivered() -> None:
     barrier = epochs()
     connected(barrier)
     barrier.chain = 0
@@ -199,3 +268,87 @@ def test_of_records_without_outputs_none_waits_for_an_epoch() -> None:
     connected(barrier)
     barrier.progress(5)
     assert barrier.delivered == 5
+
+
+def produce(barrier: ProductionBarrier, number: int, *outputs: tuple[int, str]) -> None:
+    """A production of outputs at these times, on its way to the disk."""
+    for time, value in outputs:
+        barrier.hold(0, [(time, 0)], [value], None)
+    barrier.seal(number)
+
+
+def test_nothing_of_a_production_leaves_before_it_is_durable() -> None:
+    barrier = productions()
+    connected(barrier)
+    produce(barrier, 1, (2, "x"), (1, "y"))
+    barrier.hold(0, [(3, 0)], ["z"], None)
+    assert barrier.take_bundle(1) is None
+    barrier.commit(1)
+    bundle = barrier.take_bundle(1)
+    assert bundle is not None
+    assert bundle.t_last == 1
+    assert values(bundle) == ["x", "y"], "in the order of arrival"
+    barrier.stored(1)
+    assert barrier.take_bundle(1) is None
+
+
+def test_what_could_not_be_written_leaves_with_the_production_after_it() -> None:
+    barrier = productions()
+    connected(barrier)
+    produce(barrier, 1, (1, "x"))
+    produce(barrier, 2, (2, "y"))
+    barrier.commit(2)
+    bundle = barrier.take_bundle(1)
+    assert bundle is not None
+    assert (bundle.t_last, values(bundle)) == (2, ["x", "y"])
+
+
+def test_outputs_are_kept_until_the_consumer_has_them() -> None:
+    barrier = productions()
+    connected(barrier)
+    for number in (1, 2):
+        produce(barrier, number, (number, "x"))
+        barrier.commit(number)
+        barrier.take_bundle(1)
+    assert barrier.forget() == []
+    barrier.stored(1)
+    assert barrier.forget() == [1]
+    assert list(barrier.undelivered) == [2]
+
+
+@pytest.mark.parametrize("has", [NOTHING, 1, 2, 3])
+def test_after_a_recovery_what_the_consumer_lacks_of_durable_productions_leaves(has: int) -> None:
+    first = productions()
+    for number in (1, 2, 3):
+        produce(first, number, (number, f"{number}"))
+    again = productions()
+    again.restore(3, first.undelivered)
+    assert again.take_bundle(2) is None, "the consumer has not been asked"
+    again.last(has, 0, ())
+    bundle = again.take_bundle(2)
+    if has == 3:
+        assert bundle is None
+    else:
+        assert (bundle and bundle.t_last, values(bundle)) == (3, ["1", "2", "3"][max(has, 0) :])
+
+
+def test_a_consumer_that_is_ahead_of_the_node_is_noticed() -> None:
+    barrier = productions()
+    barrier.restore(3, {})
+    with pytest.raises(StateMismatch, match="outputs of production 4"):
+        barrier.last(4, 0, ())
+
+
+def test_what_is_delivered_is_processed_and_not_kept_any_more() -> None:
+    barrier = productions()
+    connected(barrier)
+    produce(barrier, 1, (5, "x"), (3, "y"))
+    barrier.commit(1)
+    assert barrier.delivered == 0
+    barrier.progress(8)
+    assert barrier.delivered == 3
+    barrier.take_bundle(1)
+    barrier.stored(1)
+    assert barrier.delivered == 8
+    barrier.progress(INFINITY)
+    assert barrier.delivered == INFINITY

@@ -1,0 +1,261 @@
+"""What all barriers have in common: failures, progress, empty bundles, the size of bundles."""
+
+from __future__ import annotations
+
+import pytest
+
+from driftline.barrier.barrier import NOTHING, Barrier
+from driftline.barrier.compared import EpochBarrier, ImmediateBarrier, ProductionBarrier
+from driftline.barrier.ordered import OrderedBarrier
+from driftline.engine.errors import FunctionFailed
+from driftline.engine.labels import INFINITY
+from driftline.engine.operators.steps import FAILURES
+from driftline.engine.wire.bundles import Item
+from driftline.engine.wire.messages import Bundle
+from tests.barrier.barriers import (
+    connected,
+    epochs,
+    hold,
+    items,
+    ordered,
+    productions,
+    values,
+)
+
+FAILURE = ("scan 'count'", "'a'", {"id": 1}, "ValueError: bad", "flow.py:1, in count: raise", "")
+
+
+def test_a_provisional_failure_stops_nothing_and_a_final_one_does() -> None:
+    barrier = connected(ordered())
+    hold(barrier, ((1, 0), FAILURES, FAILURE, 1), ((1, 0), FAILURES, FAILURE, -1))
+    hold(barrier, ((2, 0), FAILURES, FAILURE, 1))
+    barrier.advance(2)
+    with pytest.raises(FunctionFailed, match=r"operator .*count.* label \[2, 0\].*ValueError: bad"):
+        barrier.advance(3)
+
+
+def test_a_dead_letter_is_an_output_like_others() -> None:
+    barrier = connected(OrderedBarrier("barrier-0", GROUPS, dead_letters=True))
+    hold(barrier, ((2, 0), FAILURES, FAILURE, 1), ((1, 0), 0, "x", 1))
+    barrier.advance(3)
+    assert items(barrier.take_bundle(1)) == [
+        Item((1, 0), 0, "x"),
+        Item((2, 0), FAILURES, FAILURE),
+    ]
+
+
+def test_without_an_order_every_failure_is_final() -> None:
+    for barrier in (epochs(), productions(), ImmediateBarrier("barrier-0", GROUPS)):
+        with pytest.raises(FunctionFailed, match="ValueError: bad"):
+            barrier.hold(FAILURES, [(1, 0)], [FAILURE], [1])
+
+
+GROUPS = (0, 63)
+
+
+def test_in_label_order_an_output_waits_for_the_frontier_of_its_own_node() -> None:
+    barrier = OrderedBarrier("barrier-0", GROUPS)
+    barrier.last(NOTHING, 0, ())
+    barrier.hold(0, [(5, 0)], ["x"], None)
+    barrier.progress(INFINITY)
+    assert barrier.take_bundle(1) is None
+    barrier.advance(6)
+    assert barrier.take_bundle(1) is not None
+
+
+@pytest.mark.parametrize("kind", [EpochBarrier, ImmediateBarrier, ProductionBarrier])
+def test_without_label_order_the_delivered_frontier_follows_the_master(
+    kind: type[Barrier],
+) -> None:
+    barrier = kind("barrier-0", GROUPS)
+    barrier.last(NOTHING, 0, ())
+    barrier.advance(INFINITY)
+    assert barrier.delivered == 0
+    barrier.progress(INFINITY)
+    assert barrier.delivered == INFINITY
+
+
+def barrier(tells: bool = True) -> OrderedBarrier:
+    found = OrderedBarrier("barrier-0", (0, 63))
+    found.tells = tells
+    found.last(NOTHING, 0, ())
+    return found
+
+
+def test_it_tells_once_how_far_it_is() -> None:
+    found = barrier()
+    found.advance(5)
+    told = found.take_passed(1)
+    assert told is not None
+    assert (told.blobs, told.t_last, told.groups) == ((), 4, (0, 63))
+    assert found.take_passed(1) is None
+    found.advance(7)
+    told = found.take_passed(1)
+    assert told is not None
+    assert told.t_last == 6
+
+
+def test_it_tells_nothing_while_outputs_wait_or_are_under_way() -> None:
+    found = barrier()
+    found.hold(0, [(2, 0)], ["a"], None)
+    found.advance(5)
+    assert found.take_passed(1) is None
+    bundle = found.take_bundle(1)
+    assert bundle is not None
+    assert bundle.t_last == 4
+    found.advance(9)
+    assert found.take_passed(1) is None
+    found.stored(4)
+    told = found.take_passed(1)
+    assert told is not None
+    assert (told.t_last, told.checksum) == (8, bundle.checksum)
+
+
+def test_a_consumer_that_takes_nothing_else_is_not_told() -> None:
+    found = barrier(tells=False)
+    found.advance(5)
+    assert found.take_passed(1) is None
+
+
+def test_what_it_has_told_is_where_a_replay_is_compared() -> None:
+    found = barrier()
+    found.hold(0, [(2, 0)], ["a"], None)
+    found.advance(3)
+    bundle = found.take_bundle(1)
+    assert bundle is not None
+    found.stored(2)
+    found.advance(9)
+    told = found.take_passed(1)
+    assert told is not None
+    replay = OrderedBarrier("barrier-0", (0, 63), start=1, checksum=0)
+    replay.tells = True
+    replay.last(told.t_last, told.checksum, told.blobs)
+    replay.hold(0, [(2, 0)], ["a"], None)
+    replay.advance(9)
+    assert replay.take_bundle(2) is None
+    assert replay.take_passed(2) is None
+    replay.hold(0, [(11, 0)], ["b"], None)
+    replay.advance(12)
+    after = replay.take_bundle(2)
+    assert after is not None
+    assert len(after.blobs) == 1
+
+
+def test_what_it_was_told_before_it_came_back_it_is_told_again() -> None:
+    found = connected(ordered())
+    found.tells = True
+    found.advance(6)
+    told = found.take_passed(1)
+    assert told is not None
+    assert told.blobs == ()
+    assert told.t_last == 5
+    assert found.take_passed(1) is None
+    found.last(3, 0, ())
+    assert found.take_passed(1) == told
+    found.last(5, 0, ())
+    assert found.take_passed(1) is None, "it knows"
+
+
+TEXT = "x" * 1000
+
+
+def bundles(barrier: Barrier) -> list[Bundle]:
+    """The bundles that leave, each of which is stored."""
+    taken = []
+    while (bundle := barrier.take_bundle(1)) is not None:
+        barrier.validate()
+        taken.append(bundle)
+        barrier.stored(bundle.t_last)
+        barrier.validate()
+    assert barrier.waiting_bytes == 0
+    return taken
+
+
+def texts(times: range) -> list[object]:
+    return [f"{time} {TEXT}" for time in times]
+
+
+def fill(barrier: Barrier, times: range) -> None:
+    barrier.bundle_bytes = 3000
+    for time in times:
+        hold(barrier, ((time, 0), 0, f"{time} {TEXT}", 1))
+
+
+def test_in_label_order_the_cut_is_between_two_times() -> None:
+    barrier = ordered()
+    connected(barrier)
+    fill(barrier, range(1, 11))
+    barrier.advance(20)
+    taken = bundles(barrier)
+    assert [bundle.t_last for bundle in taken] == [3, 6, 9, 19]
+    assert [value for bundle in taken for value in values(bundle)] == texts(range(1, 11))
+
+
+@pytest.mark.parametrize("stored", range(4))
+def test_a_replay_goes_on_behind_a_bundle_that_was_cut(stored: int) -> None:
+    first = ordered()
+    connected(first)
+    fill(first, range(1, 11))
+    first.advance(20)
+    taken = bundles(first)
+    has = taken[stored]
+    again = ordered()
+    again.last(has.t_last, has.checksum, has.blobs)
+    fill(again, range(1, 11))
+    again.advance(20)  # raises NotDeterministic if the checksum is not the one at the cut
+    assert [value for bundle in bundles(again) for value in values(bundle)] == texts(
+        range(min(has.t_last, 10) + 1, 11)
+    )
+
+
+def test_a_replay_keeps_no_outputs_that_are_not_compared() -> None:
+    first = ordered()
+    connected(first)
+    fill(first, range(1, 11))
+    first.advance(20)
+    third = bundles(first)[2]
+    again = ordered()
+    again.last(third.t_last, third.checksum, third.blobs)
+    fill(again, range(1, 11))
+    again.advance(9)
+    assert again._replay is not None
+    assert len(again._replay.blobs) == len([7, 8])
+
+
+def test_epochs_and_productions_are_not_cut() -> None:
+    in_epochs = epochs()
+    connected(in_epochs)
+    for epoch in (1, 2):
+        fill(in_epochs, range(10 * epoch, 10 * epoch + 5))
+        in_epochs.seal(0, epoch)
+        in_epochs.pre_commit(epoch)
+    in_epochs.commit(2)
+    in_productions = productions()
+    connected(in_productions)
+    for number in (1, 2):
+        fill(in_productions, range(10 * number, 10 * number + 5))
+        in_productions.seal(number)
+        in_productions.commit(number)
+    for barrier in (in_epochs, in_productions):
+        taken = bundles(barrier)
+        assert [bundle.t_last for bundle in taken] == [1, 2]
+        assert list(map(values, taken)) == [texts(range(10, 15)), texts(range(20, 25))]
+
+
+def test_without_an_order_each_bundle_has_the_next_number() -> None:
+    barrier = ImmediateBarrier("barrier-0", GROUPS)
+    connected(barrier)
+    fill(barrier, range(1, 8))
+    to_deliver = barrier.delivering
+    first = barrier.take_bundle(1)
+    fill(barrier, range(8, 11))
+    assert first is not None
+    assert first.t_last == NOTHING + 1
+    barrier.stored(first.t_last)
+    taken = [first, *bundles(barrier)]
+    assert [bundle.t_last for bundle in taken] == list(range(len(taken)))
+    until = [value for b in taken if b.t_last <= to_deliver for value in values(b)]
+    assert until[:7] == texts(range(1, 8)), "what was held before is in these bundles"
+    assert [value for bundle in taken for value in values(bundle)] == texts(range(1, 11))
+    barrier.progress(INFINITY)
+    assert barrier.delivered == INFINITY
