@@ -217,7 +217,9 @@ class Snapshotter:
         self.stored_bytes = self.last_bytes = 0
         """Size of all parts that were written in this incarnation, and of the last one."""
         self._unstored: dict[int, bytes] = {}
-        """Key group -> the segment of a part whose write failed."""
+        """Key group -> the segment of a part whose write failed; the next part has them."""
+        self.unstored_bytes = 0
+        """The size of these."""
 
     def prepare(self, number: int, time: int) -> Post:
         """The master asks for a part. Returns messages to send: the answer, if it is known now."""
@@ -253,16 +255,11 @@ class Snapshotter:
         segments = self._capture.segments
         for group, segment in self._unstored.items():
             segments[group] = segment + segments.get(group, b"")
-        self._unstored = {}
+        self._unstored, self.unstored_bytes = {}, 0
         self._capture = None
         meta, self._meta = self._meta, b""
         self._storing = StoreSnapshot(self._number, segments, meta, self._incarnation)
         return False, self._storing
-
-    @property
-    def unstored_bytes(self) -> int:
-        """Bytes of the parts whose write failed; the next part has them."""
-        return sum(map(len, self._unstored.values()))
 
     def stored(self, job: Job, result: object) -> Prepared | PrepareFailed | None:
         """A job is done. Returns the answer to the master; None if it was another job."""
@@ -272,6 +269,7 @@ class Snapshotter:
         self.answered = job.number
         if isinstance(result, Exception):
             self._unstored = job.segments
+            self.unstored_bytes = sum(map(len, job.segments.values()))
             return PrepareFailed(job.number, str(result))
         self.last_bytes = sum(map(len, job.segments.values()))
         self.stored_bytes += self.last_bytes

@@ -326,9 +326,9 @@ class Node(Member):
     # A turn.
 
     def turn(self) -> bool:
-        self.pace.begin()
-        if self.stopped:
+        if self.outcome is not None:
             return False
+        self.pace.begin()
         if not self.running:
             return self._restore()
         resumed = self._stage > 0  # then blocks that have come meanwhile need another turn
@@ -411,7 +411,8 @@ class Node(Member):
     def _tidy(self, rows: int) -> bool:
         """Settle final elements, and encode rows. Returns whether any were encoded."""
         final, self._final = self._final, 0
-        self.assembly.settle(max(final, self._gossip.to_settle(self.now)))
+        if final := max(final, self._gossip.to_settle(self.now)):
+            self.assembly.settle(final)
         return self.assembly.encode_early(rows)
 
     # The beginning of an incarnation.
