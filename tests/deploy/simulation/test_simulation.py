@@ -158,7 +158,7 @@ def test_without_faults_every_policy_is_right() -> None:
 
 def test_none_loses_and_duplicates_under_the_faults_that_the_others_survive() -> None:
     lost, too_many = 0, 0
-    for seed in range(1, 61):
+    for seed in range(1, 81):
         problem = run_one(scenario(seed, name="none")).problem
         lost += problem.startswith("lost") and not problem.startswith("lost 0")
         too_many += problem.endswith("too many") and not problem.endswith(" 0 too many")

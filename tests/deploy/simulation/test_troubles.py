@@ -214,7 +214,7 @@ def test_without_the_brake_everything_waits(name: str) -> None:
 
 [STAGES] = [flow for flow in SIMULATED if flow.spec.endswith(":two_stages")]
 
-AWAY_FROM_S, BACK_AT_S = 0.05, 9.0
+AWAY_FROM_S, BACK_AT_S = 0.045, 9.0
 WINDOW, RECORDS = 3, 400
 
 
