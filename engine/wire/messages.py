@@ -591,8 +591,7 @@ class Report(Message):
     """Member or master to the one who asked: its figures, by name, and its state in words.
 
     `waits_for`: the same at length; empty if there is no more to say. If it is the master,
-    `addresses`: where all members can be asked, and `obstacles`: what the run waits for outside;
-    `silent`: (node, its process or "" if that was never heard, milliseconds of silence).
+    `addresses`: where all members can be asked, and `obstacles`: what the run waits for outside.
     `process`: the process that reports, new with each start. `wanted`: the nodes that have to run,
     `layout`: those that run the flow, `resizing`: what becomes of the number of nodes, for people;
     "" if nothing; `refused`: why it cannot become what was asked for.
@@ -604,7 +603,6 @@ class Report(Message):
     addresses: tuple[tuple[str, str], ...]
     obstacles: tuple[str, ...] = ()
     process: str = ""
-    silent: tuple[tuple[str, str, int], ...] = ()
     wanted: tuple[str, ...] = ()
     layout: tuple[int, ...] = ()
     resizing: str = ""

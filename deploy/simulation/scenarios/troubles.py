@@ -18,7 +18,9 @@ from math import inf
 from random import Random
 from zlib import crc32
 
-from driftline.engine.flow.flow import Flow, Function, Vertex
+from driftline.engine.flow.flow import Flow
+from driftline.engine.operators.operator import Vertex
+from driftline.engine.operators.steps import Function
 from driftline.engine.wire.codec import exact
 
 
