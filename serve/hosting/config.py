@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
+
+import msgspec
 
 from driftline.deploy.host.config import ProcessConfig
 from driftline.deploy.host.sockets.transport import LOCAL, Network
@@ -81,16 +82,12 @@ class ServiceConfig:
 
     def to_json(self) -> str:
         """The argument of a process."""
-        return json.dumps(asdict(self))
+        return msgspec.json.encode(self).decode()
 
     @staticmethod
     def from_json(text: str) -> ServiceConfig:
         """Decode `to_json`."""
-        fields = json.loads(text)
-        fields["process"] = ProcessConfig.from_json(json.dumps(fields["process"]))
-        fields["network"] = Network.from_fields(fields["network"])
-        fields["views"] = tuple(ViewSpec(**each) for each in fields["views"])
-        return ServiceConfig(**fields)
+        return msgspec.json.decode(text, type=ServiceConfig)
 
     @property
     def name(self) -> str:
