@@ -1,17 +1,22 @@
-"""An index service in this process: the flow element by element, and real searchers."""
+"""An index service in this process: the flow element by element, real searchers, and its clients,
+with a server of HTTP or without."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+import asyncio
+import socket
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 
 import httpx
+import uvicorn
 
 from driftline.index.documents.schema import DEFAULT, Schema
 from driftline.index.documents.writes import document_flow
 from driftline.index.http.application import application
 from driftline.index.searcher.searcher import Searcher
+from driftline.serve.gateway.server import cut_off_unread
 from driftline.serve.http.operations import Settings
 from tests.serve.http.backends import FlowBackend
 
@@ -35,3 +40,29 @@ async def client_of(
     transport = httpx.ASGITransport(application(service, service.schema, settings))
     async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
         yield client
+
+
+@asynccontextmanager
+async def served(
+    service: Service, settings: Settings | None = None, unread_s: float = 60.0
+) -> AsyncIterator[httpx.AsyncClient]:
+    """A client of the service, over a socket."""
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        app = application(service, service.schema, settings)
+        cut_off_unread(listening, unread_s)
+        config = uvicorn.Config(app, log_config=None, timeout_graceful_shutdown=1)
+        server = uvicorn.Server(config)
+        server.capture_signals = _nothing  # type: ignore[method-assign]  # those of pytest
+        running = asyncio.ensure_future(server.serve([listening]))
+        try:
+            url = f"http://127.0.0.1:{listening.getsockname()[1]}"
+            async with httpx.AsyncClient(base_url=url, timeout=20) as client:
+                yield client
+        finally:
+            server.should_exit = True
+            await running
+
+
+@contextmanager
+def _nothing() -> Iterator[None]:
+    yield

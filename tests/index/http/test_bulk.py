@@ -11,8 +11,7 @@ from time import monotonic
 
 from driftline.serve.errors import Refused
 from driftline.serve.http.operations import Settings
-from tests.index.http.service import Service, client_of
-from tests.index.http.serving import served
+from tests.index.http.service import Service, client_of, served
 
 
 def lines_of(*lines: object) -> bytes:

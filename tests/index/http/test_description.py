@@ -19,9 +19,8 @@ from driftline.serve.http.flow_application import flow_application, told_of
 from driftline.serve.http.operations import Settings
 from driftline.serve.http.reads import changes
 from driftline.serve.journal import Span
-from tests.index.http.service import Service, client_of
-from tests.index.http.serving import served
-from tests.index.http.test_changes import BEGINNING, Event, events
+from tests.index.http.service import Service, client_of, served
+from tests.index.http.test_events import BEGINNING, Event, events
 from tests.index.http.test_reading import filled, schema_of
 from tests.serve.http.backends import FlowBackend
 from tests.serve.http.test_flow_application import counting

@@ -17,8 +17,7 @@ from schemathesis.core.result import Ok
 from schemathesis.specs.openapi.checks import positive_data_acceptance
 
 from driftline.serve.http.operations import Settings
-from tests.index.http.service import Service
-from tests.index.http.serving import served
+from tests.index.http.service import Service, served
 from tests.index.http.test_reading import schema_of
 
 EXAMPLES = int(os.environ.get("SCHEMATHESIS_EXAMPLES", "8"))

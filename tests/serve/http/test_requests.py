@@ -20,8 +20,7 @@ from driftline.serve.http.flow_application import flow_application
 from driftline.serve.http.metrics import figures_in
 from driftline.serve.http.operations import SERVICE, AppState, Call, Operation, Settings
 from driftline.serve.views.tokens import token_of
-from tests.index.http.service import Service, client_of
-from tests.index.http.serving import served
+from tests.index.http.service import Service, client_of, served
 
 LATER = token_of(21)
 """It is reached with the second write."""

@@ -1,10 +1,12 @@
-"""Watches over HTTP: stored, shown, and followed from any label on."""
+"""Streams: changes once, in order, resumable, at the speed of who reads them; and watches."""
 
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
@@ -12,9 +14,124 @@ import pytest
 from driftline.index.http import events as watching
 from driftline.serve.http.operations import Settings
 from driftline.serve.journal import Span
-from tests.index.http.service import Service, client_of
-from tests.index.http.serving import served
-from tests.index.http.test_changes import Event, events
+from tests.index.http.service import Service, client_of, served
+
+Event = tuple[str, str, dict[str, Any]]
+"""Name, id, data."""
+
+BEGINNING = "00000000000000"
+
+
+async def events(answer: httpx.Response) -> AsyncIterator[Event]:
+    name = id = ""
+    async for line in answer.aiter_lines():
+        field, _, value = line.partition(": ")
+        match field:
+            case "event":
+                name = value
+            case "id":
+                id = value
+            case "data":
+                yield name, id, json.loads(value)
+            case "":
+                name = id = ""
+
+
+async def read(
+    client: httpx.AsyncClient,
+    count: int,
+    since: str,
+    headers: dict[str, str] | None = None,
+    path: str = "/changes",
+) -> list[Event]:
+    """The first events of a new stream."""
+    found: list[Event] = []
+    query = {"from": since}
+    async with client.stream("GET", path, params=query, headers=headers) as answer:
+        assert answer.status_code == 200, await answer.aread()
+        assert answer.headers["content-type"].startswith("text/event-stream")
+        async for event in events(answer):
+            found.append(event)
+            if len(found) == count:
+                break
+    return found
+
+
+def test_every_change_comes_once_in_order_wherever_the_stream_is_resumed(tmp_path: Path) -> None:
+    async def drive() -> None:
+        async with served(Service(tmp_path), Settings(heartbeat_s=60)) as client:
+            labels = []
+            for n in range(6):
+                answer = await client.put(f"/documents/{n % 2}", json={"n": n})
+                labels.append(answer.json()["label"])
+                await client.put("/documents/0", json={"n": n}, params={"if_label": "none"})
+            labels.append((await client.delete("/documents/1")).json()["label"])
+            found = await read(client, 7, BEGINNING)
+            assert [id for _, id, _ in found] == labels
+            assert [data for *_, data in found] == [
+                {"id": str(n % 2), "document": {"n": n}, "label": labels[n]} for n in range(6)
+            ] + [{"id": "1", "deleted": True, "label": labels[6]}]
+            for number, label in enumerate(labels[:-1], 1):
+                rest = found[number:]
+                assert await read(client, len(rest), label) == rest
+                resumed = {"Last-Event-ID": label}
+                assert await read(client, len(rest), labels[0], resumed) == rest
+
+    asyncio.run(drive())
+
+
+def test_what_comes_later_is_told_and_silence_says_how_far_it_is(tmp_path: Path) -> None:
+    async def drive() -> None:
+        service = Service(tmp_path)
+        async with served(service, Settings(heartbeat_s=0.05)) as client:
+            await client.put("/documents/1", json={})
+            async with client.stream("GET", "/changes") as answer:
+                stream = events(answer)
+                name, id, data = await anext(stream)
+                assert (name, data) == ("time", {"at": id})
+                label = (await client.put("/documents/2", json={})).json()["label"]
+                told = [await anext(stream)]
+                while told[-1][0]:
+                    told.append(await anext(stream))
+                assert told[-1] == ("", label, {"id": "2", "document": {}, "label": label})
+                later = await anext(stream)
+                assert later[0] == "time"
+                assert later[1] >= label
+
+    asyncio.run(drive())
+
+
+def test_who_does_not_read_is_cut_off_and_nobody_else_notices(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def drive() -> None:
+        service = Service(tmp_path)
+        async with served(service, unread_s=0.5) as client:
+            url = client.base_url
+            reader, writer = await asyncio.open_connection(url.host, url.port, limit=1000)
+            writer.write(b"GET /changes?from=00000000000000 HTTP/1.1\r\nHost: localhost\r\n\r\n")
+            text = "a" * 500_000
+            for n in range(40):
+                await client.put(f"/documents/{n}", json={"text": text})
+            found = await read(client, 40, BEGINNING)
+            assert [data["id"] for *_, data in found] == [str(n) for n in range(40)]
+            figure = "driftline_http_open_requests"
+            while True:
+                metrics = (await client.get("/metrics")).text
+                (line,) = [each for each in metrics.splitlines() if each.startswith(figure)]
+                if float(line.split()[1]) == 1:  # this one
+                    break
+            received = 0
+            try:
+                while data := await reader.read(1 << 20):
+                    received += len(data)
+            except ConnectionError:
+                pass
+            assert received < 40 * len(text)
+            writer.close()
+
+    asyncio.run(drive())
+    assert "ASGI" not in caplog.text
 
 
 async def label_of(answer: httpx.Response) -> str:
@@ -24,16 +141,9 @@ async def label_of(answer: httpx.Response) -> str:
     return label
 
 
-async def read(client: httpx.AsyncClient, count: int, since: str) -> list[Event]:
-    path, query = "/watches/w%2F1/events", {"from": since}
-    found: list[Event] = []
-    async with client.stream("GET", path, params=query) as answer:
-        assert answer.status_code == 200, await answer.aread()
-        async for event in events(answer):
-            found.append(event)
-            if len(found) == count:
-                break
-    return found
+async def read_watch(client: httpx.AsyncClient, count: int, since: str) -> list[Event]:
+    """The first events of a watch."""
+    return await read(client, count, since, path="/watches/w%2F1/events")
 
 
 def test_events_come_once_in_order_from_any_label_on(
@@ -57,13 +167,13 @@ def test_events_come_once_in_order_from_any_label_on(
                 ("", label, {"watch": "w/1", "id": id, "event": change, "label": label})
                 for label, id, change in expected
             ]
-            assert await read(client, 11, since) == expected_events
+            assert await read_watch(client, 11, since) == expected_events
             for number, (label, _, _) in enumerate(expected[:-1], 1):
                 rest = expected_events[number:]
-                assert await read(client, len(rest), label) == rest
+                assert await read_watch(client, len(rest), label) == rest
 
             # What comes later is told, too.
-            following = asyncio.ensure_future(read(client, 12, since))
+            following = asyncio.ensure_future(read_watch(client, 12, since))
             label = await label_of(await client.put("/documents/9", json={"text": "tea"}))
             told = await following
             assert told[:11] == expected_events
@@ -102,7 +212,7 @@ def test_a_stream_is_whole_when_the_service_ends(
             since = await label_of(await client.put("/watches/w%2F1", json={"q": "tea"}))
             label = await label_of(await client.put("/documents/1", json={"title": "tea"}))
             monkeypatch.setattr(service, "spans", ended)
-            [(_, id, _)] = await read(client, 2, since)
+            [(_, id, _)] = await read_watch(client, 2, since)
             assert id == label
 
     asyncio.run(drive())
