@@ -8,19 +8,24 @@ agent with that role runs one for each flow.
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Collection
-from dataclasses import asdict, dataclass, field
+from collections.abc import Collection
+from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any, TypeVar
+from typing import Annotated, TypeVar
+
+import msgspec
 
 from driftline.coordinator.registry import ClusterState
-from driftline.deploy.host.config import Reading, beginning_from
+from driftline.deploy.host.config import Reading
 from driftline.deploy.host.limits import LIMITS, Limits
 from driftline.engine.errors import StateMismatch
 from driftline.engine.keygroups import Layout, names_of
 from driftline.engine.policy import POLICIES
 from driftline.engine.snapshots.fitting import NOTHING, Beginning
+
+_Positive = Annotated[int, msgspec.Meta(ge=1)]
+
+_Record = TypeVar("_Record", "AgentRecord", "Submission")
 
 
 class Role(StrEnum):
@@ -64,19 +69,12 @@ class AgentRecord:
 
     def encode(self) -> bytes:
         """The bytes to store."""
-        return _encoded(asdict(self))
+        return _encoded(self)
 
     @staticmethod
     def decode(data: bytes) -> AgentRecord:
         """Decode `encode`. Raises StateMismatch."""
-
-        def make(fields: dict[str, Any]) -> AgentRecord:
-            trouble = tuple((str(flow), str(text)) for flow, text in fields.pop("trouble"))
-            told, roles = fields.pop("members"), tuple(map(Role, fields.pop("roles")))
-            members = tuple((str(flow), str(name), str(at)) for flow, name, at in told)
-            return AgentRecord(**fields, roles=roles, trouble=trouble, members=members)
-
-        return _decoded(data, "an agent", make)
+        return _decoded(data, AgentRecord, "an agent")
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +88,7 @@ class Submission:
     name: str
     flow: str
     output: str
-    count: int
+    count: _Positive
     """How many nodes the flow began with."""
     nodes: tuple[str, ...]
     """Number of a node -> its agent; also of nodes that are over, or are to come. It only grows."""
@@ -105,7 +103,7 @@ class Submission:
     lineage: str
     session: int
     run: str
-    groups: int
+    groups: _Positive
     reading: Reading = field(default_factory=Reading)
     limits: Limits = LIMITS
     wheel: str = ""
@@ -122,25 +120,18 @@ class Submission:
     consumer: str = ""
     """The address of the one consumer of all outputs; "": JSON lines in `output`."""
 
+    def __post_init__(self) -> None:
+        if self.policy not in POLICIES:
+            raise ValueError(f"there is no policy {self.policy!r}")
+
     def encode(self) -> bytes:
         """The bytes to store."""
-        return _encoded(asdict(self))
+        return _encoded(self)
 
     @staticmethod
     def decode(data: bytes) -> Submission:
         """Decode `encode`. Raises StateMismatch."""
-
-        def make(fields: dict[str, Any]) -> Submission:
-            for name in ("nodes", "fronts"):
-                fields[name] = tuple(fields[name])
-            made = Reading.from_fields(fields.pop("reading"))
-            limits, wish = Limits(**fields.pop("limits")), Wish(fields.pop("wish"))
-            beginning = beginning_from(fields.pop("beginning"))
-            if fields["policy"] not in POLICIES:
-                raise ValueError(f"there is no policy {fields['policy']}")
-            return Submission(**fields, reading=made, limits=limits, wish=wish, beginning=beginning)
-
-        return _decoded(data, "a submission", make)
+        return _decoded(data, Submission, "a submission")
 
     def layout_in(self, state: ClusterState | None) -> Layout:
         """The nodes of now, by their numbers; `state`: what the registry holds."""
@@ -167,17 +158,14 @@ class Submission:
         return to_have or bool(self.processes_of(agent, roles, layout))
 
 
-_Record = TypeVar("_Record", AgentRecord, Submission)
+def _encoded(record: AgentRecord | Submission) -> bytes:
+    return msgspec.json.format(msgspec.json.encode(record), indent=1)
 
 
-def _encoded(fields: dict[str, object]) -> bytes:
-    return json.dumps(fields, ensure_ascii=False, indent=1).encode()
-
-
-def _decoded(data: bytes, what: str, make: Callable[[dict[str, Any]], _Record]) -> _Record:
+def _decoded(data: bytes, kind: type[_Record], what: str) -> _Record:
     try:
-        return make(json.loads(data))
-    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+        return msgspec.json.decode(data, type=kind)
+    except (msgspec.MsgspecError, RecursionError) as error:
         raise StateMismatch(
             f"its record as {what} is damaged, or was written by another version: {error}"
         ) from None

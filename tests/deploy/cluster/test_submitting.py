@@ -250,7 +250,10 @@ def test_records_are_read_as_they_were_written_and_others_refused(tree: Tree) ->
     wrong = [
         agent.encode().replace(b'"front"', b'"f"'),
         agent.encode().replace(b"slots", b"places"),
+        agent.encode().replace(b'"slots": 3', b'"slots": "3"'),
         made.encode().replace(b'"exactly-once"', b'"once"'),
+        made.encode().replace(b'"groups": 128', b'"groups": 0'),
+        made.encode().replace(b'"f"', b"7"),
         b"[" * 200_000,
         b'{"name": ' + b"[" * 200_000,
     ]
