@@ -13,7 +13,7 @@ from __future__ import annotations
 import logging
 import os
 import socket
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -24,7 +24,7 @@ from driftline.coordinator.registry import ClusterState
 from driftline.deploy.cluster.hosting import FLOW_THREAD, Host, Hosting
 from driftline.deploy.cluster.metrics import Standing, of_processes, serve_agent
 from driftline.deploy.cluster.records import AgentRecord, Role, Submission, Wish
-from driftline.deploy.cluster.rescaling import follow_agents, keep_nodes
+from driftline.deploy.cluster.rescaling import keep_nodes
 from driftline.deploy.cluster.status import strangers
 from driftline.deploy.cluster.submissions import (
     CANCELLED,
@@ -147,26 +147,6 @@ def _place(state: Path) -> str:
     return f"{socket.gethostname()} {state.stat().st_ino}"
 
 
-class Following:
-    """Remembers what was told. Takes at each look which flows cannot follow the agents, and why."""
-
-    def __init__(self) -> None:
-        self.refused: dict[str, str] = {}
-        """Flow -> why, as of the last look."""
-        self._told: dict[str, Trouble] = {}
-
-    def note(self, refused: Mapping[str, str], now: float) -> None:
-        """Tell what is new, and what is over. `now`: seconds, monotonic."""
-        for name, why in refused.items():
-            if self.refused.get(name) != why:
-                self._told[name] = Trouble("cannot-follow")
-            self._told[name].failed(now, f"flow {name}: {why}", flow=name)
-        for name in self._told.keys() - refused.keys():
-            told = f"nothing keeps flow {name} from following the agents any more"
-            self._told.pop(name).over(now, told, flow=name)
-        self.refused = dict(refused)
-
-
 LOOK_S = 0.25
 """How often the agent looks after its flows, and whether it is asked to end."""
 
@@ -239,7 +219,6 @@ class Agent:
         self._troubles = self.standing.troubles
         self._unreadable: dict[str, str] = {}
         """Flow -> why its registry cannot be read; what runs of it goes on."""
-        self._following = Following()
         self._again_at: dict[str, float] = {}
         """Flow -> when it is tried again."""
         self._made = 0
@@ -296,8 +275,6 @@ class Agent:
             known = submissions(self._tree, damaged)
             states = self._states(known, damaged)
             known = [each for each in known if each.name in states]
-            if Role.NODE in config.roles:
-                self._following.note(follow_agents(self._tree, known, states), now)
         except InUse:
             raise  # another agent has come with this name while the session was over
         except Disconnected as error:  # the client has told it; what runs goes on
@@ -438,7 +415,7 @@ class Agent:
     def _show(self) -> None:
         """Show this agent to the others, if that has changed."""
         held = self._troubles | self._unreadable
-        troubles = (*held.items(), *self._following.refused.items())
+        troubles = tuple(held.items())
         hosted = sorted(self._hosted.items())
         members = tuple((f, n, at) for f, h in hosted for n, at in sorted(h.members.items()))
         self._registration.show(troubles, members)

@@ -115,8 +115,6 @@ class Submission:
     """How many nodes it is to have; 0: as many as it has."""
     wanted_from: int = 0
     """The number of the first one of the nodes that were asked for last."""
-    elastic: bool = False
-    """Whether it is to have a node at each agent for nodes that comes."""
     consumer: str = ""
     """The address of the one consumer of all outputs; "": JSON lines in `output`."""
 

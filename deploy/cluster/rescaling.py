@@ -10,12 +10,11 @@ knows which one is later.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from driftline.coordinator.registry import ClusterState
 from driftline.deploy.cluster.placing import spread, taken_slots
-from driftline.deploy.cluster.records import Role, Submission, Wish
+from driftline.deploy.cluster.records import Role, Submission
 from driftline.deploy.cluster.submissions import (
     agents,
     change,
@@ -23,9 +22,8 @@ from driftline.deploy.cluster.submissions import (
     registry_of,
     submission_of,
 )
-from driftline.deploy.cluster.tree import Conflict, Tree
-from driftline.engine.errors import FlowError, StateMismatch, Unavailable
-from driftline.engine.events import about, log
+from driftline.deploy.cluster.tree import Tree
+from driftline.engine.errors import FlowError, StateMismatch
 from driftline.engine.policy import POLICIES, Policy
 from driftline.engine.texts import counted
 
@@ -99,33 +97,3 @@ def check_rescalable(name: str, policy: Policy) -> None:
             "exactly-once can change it, as its state and its outputs are cut at one place in the "
             "order of all records"
         )
-
-
-def follow_agents(
-    tree: Tree, known: Sequence[Submission], states: Mapping[str, ClusterState]
-) -> dict[str, str]:
-    """Let elastic flows have a node at each agent for nodes, also at those that have come.
-
-    Every agent for nodes looks; the first one asks. Returns the flows that cannot, and why. Raises
-    Unavailable.
-    """
-    refused: dict[str, str] = {}
-    elastic = [each for each in known if each.elastic and each.wish is Wish.RUN]
-    if not elastic:
-        return refused
-    count = sum(Role.NODE in agent.roles for agent in agents(tree))
-    for each in elastic:
-        state = states[each.name]
-        if not state.incarnation or ended_by(state, each):
-            continue
-        if max(len(each.layout_in(state)), each.wanted) < min(count, each.groups):
-            try:
-                rescale(tree, each.name, min(count, each.groups))
-            except Conflict:
-                continue  # another agent has asked
-            except (Unavailable, StateMismatch) as error:
-                refused[each.name] = f"it cannot follow the agents: {error}"
-            else:
-                told = about("elastic", flow=each.name, nodes=count)
-                log.info("flow %s is to have %d nodes", each.name, count, extra=told)
-    return refused

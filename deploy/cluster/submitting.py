@@ -115,7 +115,6 @@ class Order:
     accept_changed_code: bool = False
     beginning: Beginning = NOTHING
     wheel: Path | None = None
-    elastic: bool = False
     service: Service | None = None
     """Whose flow it is, if it is one's: then it has no `output`."""
 
@@ -166,8 +165,6 @@ def submit(tree: Tree, flow: Flow, order: Order) -> Submission:
         tuple(" ".join(texts) for texts in inputs),
         beginning.about,
     )
-    if order.elastic:
-        check_rescalable(order.name, order.policy)
     alive = agents(tree)
     places = _places(tree, order, len(inputs), before, alive)
     by_source = dict(zip((source.name for source in flow.sources), inputs, strict=True))
@@ -198,7 +195,6 @@ def submit(tree: Tree, flow: Flow, order: Order) -> Submission:
         spares=order.spares,
         beginning=beginning,
         wanted_from=len(places[0]),
-        elastic=order.elastic,
         consumer="" if service is None else service.consumer,
     )
     if len(submission.layout_in(state)) != order.nodes:

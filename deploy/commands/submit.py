@@ -50,9 +50,6 @@ def _ordering(command: Submitting) -> Submitting:
                   )  # fmt: skip
     @click.option("--nodes", default=1, show_default=True, type=click.IntRange(1, 64),
                   help="Node processes.")  # fmt: skip
-    @click.option("--elastic", is_flag=True,
-                  help="Come to more nodes by itself: one at each agent for nodes that there is, "
-                  "or that comes later.")  # fmt: skip
     @click.option("--policy", "policy_name", default="exactly-once", show_default=True,
                   type=click.Choice(list(POLICIES)), help="Guarantee of the flow.",
                   )  # fmt: skip
@@ -85,7 +82,6 @@ def _ordering(command: Submitting) -> Submitting:
         name: str,
         output: Path,
         nodes: int,
-        elastic: bool,
         policy_name: str,
         ordering: str,
         checkpoint_ms: int,
@@ -123,7 +119,6 @@ def _ordering(command: Submitting) -> Submitting:
                 accept_changed_code,
                 beginning,
                 wheel,
-                elastic,
             )
             with place.opened() as tree:
                 made = submit(tree, loaded, order)

@@ -71,15 +71,3 @@ def test_a_flow_comes_to_other_numbers_of_nodes_and_is_killed_meanwhile(machine:
     assert machine.flow("joined")["state"] == "complete"
     assert as_it_must_be(machine)
     assert "is over" in machine.command("rescale", "joined", "3", status=1)
-
-
-def test_an_elastic_flow_has_a_node_at_each_agent(machine: Machine) -> None:
-    given = "flow.py", "--input", "in.jsonl", "--output", machine.output, "--window", "100"
-    machine.command("submit", *given, "--elastic", "--checkpoint-ms", "300")
-    machine.until(lambda: bool(machine.values()), "outputs")
-    machine.start("node", name="other")
-    machine.until(lambda: len(machine.flow("joined")["nodes"]) == 2, "another node")
-    assert {node["agent"] for node in machine.flow("joined")["nodes"]} == {"node", "other"}
-    machine.command("stop", "joined")
-    state = machine.flow("joined")["state"]
-    assert state in ("stopped in good order", "complete")
