@@ -44,7 +44,7 @@ from driftline.deploy.host.sockets.transport import LOCAL, Network
 from driftline.deploy.run.directories.leftovers import socket_folder
 from driftline.engine.errors import Disconnected, DriftlineError, InUse, StateMismatch, Unavailable
 from driftline.engine.events import Trouble, about, log
-from driftline.engine.wire.addresses import host_of, parse
+from driftline.engine.wire.addresses import parse
 from driftline.engine.wire.kinds import AGENT
 
 ANY_PORT = 1
@@ -61,21 +61,18 @@ def record_of(
 
     Raises NotPermitted or Unavailable if processes could not listen there.
     """
-    address = public = ""
+    public = ""
     if network.scheme == "tcp":
         transport, endpoint = network.transport(sockets), network.endpoint(ANY_PORT)
         transport.check_listener(AGENT, endpoint)
-        told = parse(transport.told(endpoint))
-        address, public = host_of(told.endpoint), told.public
+        public = parse(transport.told(endpoint)).public
     return AgentRecord(
         name,
         roles,
         socket.gethostname(),
         slots,
         os.getpid(),
-        address=address,
         public=public,
-        keyed=bool(network.keys),
         state=str(state),
     )
 

@@ -56,12 +56,8 @@ class AgentRecord:
     pid: int = 0
     trouble: tuple[tuple[str, str], ...] = ()
     """(flow, what keeps it from running here)"""
-    address: str = ""
-    """The address of this host that its processes advertise; "": they are local to the host."""
     public: str = ""
     """The public key of its processes; "": they have none."""
-    keyed: bool = False
-    """Whether it has keys, if only for producers."""
     members: tuple[tuple[str, str, str], ...] = ()
     """(flow, node or front, its address): those that run here, for who asks without a master."""
     state: str = ""

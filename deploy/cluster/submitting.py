@@ -10,11 +10,9 @@ from __future__ import annotations
 import os
 import re
 import secrets
-import socket
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from glob import glob
 from pathlib import Path
 
 from driftline.coordinator.identity import Identity
@@ -24,14 +22,7 @@ from driftline.coordinator.registry import (
     check_identity,
     encode_state,
 )
-from driftline.deploy.cluster.placing import (
-    SERVED,
-    check_forms,
-    check_listeners,
-    listeners,
-    spread,
-    taken_slots,
-)
+from driftline.deploy.cluster.placing import spread, taken_slots
 from driftline.deploy.cluster.records import AgentRecord, Role, Submission
 from driftline.deploy.cluster.rescaling import check_rescalable, wishing
 from driftline.deploy.cluster.submissions import (
@@ -48,6 +39,7 @@ from driftline.deploy.cluster.tree import NAMES, NEW, Conflict, Entry, Tree, is_
 from driftline.deploy.cluster.wheels import send
 from driftline.deploy.host.config import Reading
 from driftline.deploy.host.limits import LIMITS, Limits
+from driftline.deploy.run.inputs.reach import check_form
 from driftline.engine.errors import FlowError, StateMismatch, Unavailable
 from driftline.engine.events import log
 from driftline.engine.flow.code import Code, code_of
@@ -58,6 +50,10 @@ from driftline.engine.policy import Policy, SnapshotCut
 from driftline.engine.snapshots.fitting import FIRST, NOTHING, Beginning, Fitted
 from driftline.engine.sources.files.files import GENERATED
 from driftline.engine.sources.inputs import inputs_by_source
+
+SERVED = "serve://"
+"""The beginning of an input whose front is in a `driftline serve`, which hears its clients itself;
+its name is behind it."""
 
 
 def name_for(flow: Flow) -> str:
@@ -128,8 +124,7 @@ def submit(tree: Tree, flow: Flow, order: Order) -> Submission:
     """Begin a run of a flow. Returns what the agents get.
 
     Raises FlowError for a name or inputs that cannot be, StateMismatch if the state that the flow
-    has is another one's or it runs, Unavailable if there are too few agents, InUse for an address
-    at which a flow listens already.
+    has is another one's or it runs, Unavailable if there are too few agents.
     """
     if not is_name(order.name):
         raise FlowError(f"{order.name!r} cannot be the name of a flow: {NAMES}")
@@ -138,8 +133,9 @@ def submit(tree: Tree, flow: Flow, order: Order) -> Submission:
     if any(text == "-" or text.startswith("-.") for texts in inputs for text in texts):
         raise FlowError("a flow in a cluster cannot read standard input: send by a Producer")
     service = order.service
-    if service is None:
-        check_forms(inputs)
+    for text in (text for texts in inputs for text in texts):
+        if "://" in text and not text.startswith(SERVED):
+            check_form(text)
     for other in submissions(tree):
         if other.name != order.name and order.outputs and _same(other.output, order.outputs):
             raise StateMismatch(
@@ -168,9 +164,6 @@ def submit(tree: Tree, flow: Flow, order: Order) -> Submission:
     alive = agents(tree)
     places = _places(tree, order, len(inputs), before, alive)
     by_source = dict(zip((source.name for source in flow.sources), inputs, strict=True))
-    listening = listeners(order.name, by_source, places[1])
-    anyone = order.reading.let_anyone_send
-    check_listeners(tree, listening, alive, let_anyone_send=anyone)
     first = None if fitted is None else fitted.savepoint.time
     state = _opened(tree, order, identity, code_of(flow), before, found, first)
     submission = Submission(
@@ -317,20 +310,6 @@ def _places(
 def _named(inputs: Mapping[str, Sequence[str]]) -> tuple[str, ...]:
     """Inputs as a user would give them, each with the name of its source."""
     return tuple(f"{name}={text}" for name, texts in inputs.items() for text in texts)
-
-
-def missing_here(tree: Tree, submission: Submission) -> list[tuple[str, str]]:
-    """(file, agent): input files that are not there, of fronts on this host. Raises Unavailable."""
-    host = socket.gethostname()
-    here = {agent.name for agent in agents(tree) if agent.host == host}
-    sources = [text.partition("=") for text in submission.reading.inputs]
-    order = list(dict.fromkeys(name for name, _, _ in sources))
-    places = dict(zip(order, submission.fronts, strict=True))
-    return [
-        (text, places[name])
-        for name, _, text in sources
-        if places[name] in here and _is_file(text) and not (os.path.exists(text) or glob(text))
-    ]
 
 
 def _is_file(text: str) -> bool:

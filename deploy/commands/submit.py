@@ -9,7 +9,7 @@ from pathlib import Path
 import click
 
 from driftline.deploy.cluster.submissions import agents, registry_of
-from driftline.deploy.cluster.submitting import Order, missing_here, name_for, submit
+from driftline.deploy.cluster.submitting import Order, name_for, submit
 from driftline.deploy.cluster.wheels import imported
 from driftline.deploy.commands.places import Place, in_cluster
 from driftline.deploy.host.config import Reading
@@ -123,7 +123,6 @@ def _ordering(command: Submitting) -> Submitting:
             with place.opened() as tree:
                 made = submit(tree, loaded, order)
                 layout = made.layout_in(registry_of(tree, made.name))
-                missing = missing_here(tree, made)
                 alive = {agent.name for agent in agents(tree)}
             places = [made.place_of(node) for node in layout]
             if made.wanted:
@@ -136,11 +135,6 @@ def _ordering(command: Submitting) -> Submitting:
             )
             for agent in sorted({*places, *made.fronts} - alive):
                 complain(f"note: agent {agent} is away: the flow waits for it")
-            for file, agent in missing:
-                complain(
-                    f"note: {file} is not there, and agent {agent} is on this host: the flow waits "
-                    "for it"
-                )
 
         command(begin=begin, **others)
 

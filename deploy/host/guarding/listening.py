@@ -44,21 +44,6 @@ def fault_of(address: str) -> str:
     return "no port: it has to end with one from 0 to 65535, as in tcp://127.0.0.1:5555"
 
 
-def collide(one: str, other: str) -> bool:
-    """Whether nobody can listen at both addresses of one machine. Precondition: both have the form.
-
-    >>> collide("tcp://*:5555", "tcp://127.0.0.1:5555"), collide("tcp://*:0", "tcp://*:0")
-    (True, False)
-    """
-    if not one.startswith("tcp://") or not other.startswith("tcp://"):
-        return one == other
-    (host, port), (other_host, other_port) = _host_and_port(one), _host_and_port(other)
-    if port == _ANY or other_port == _ANY or int(port) != int(other_port) or not int(port):
-        return False  # the kernel chooses a free one
-    hosts = {"127.0.0.1" if each == "localhost" else each for each in (host, other_host)}
-    return len(hosts) == 1 or not hosts.isdisjoint(_EVERYWHERE)
-
-
 def listen(address: str, heard: str = "producers") -> socket.socket:
     """A socket that listens at an address; `heard`: who is heard there. Raises Unavailable."""
     if fault := fault_of(address):

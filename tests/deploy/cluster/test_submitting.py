@@ -29,7 +29,7 @@ from driftline.deploy.cluster.submissions import (
 from driftline.deploy.cluster.submitting import Order, submit
 from driftline.deploy.cluster.tree import Conflict, Tree
 from driftline.deploy.host.config import Reading
-from driftline.engine.errors import FlowError, InUse, StateMismatch, Unavailable
+from driftline.engine.errors import FlowError, StateMismatch, Unavailable
 from driftline.engine.policy import policy
 from tests.zookeepers import show
 
@@ -141,57 +141,11 @@ def test_what_cannot_be_is_refused(tree: Tree, changes: dict[str, object], told:
     assert tree.children("flows") == []
 
 
-def listening(name: str, address: str, **changes: object) -> Order:
-    return order(name, reading=Reading((address,), **changes))  # type: ignore[arg-type]
-
-
-def test_a_port_at_which_another_flow_listens_on_the_same_host_is_refused(tree: Tree) -> None:
-    show(tree, "c", Role.NODE, slots=9)
-    show(tree, "f", Role.FRONT, slots=8)
-    show(tree, "h", Role.FRONT, slots=9, host="elsewhere")
-    first = submit(tree, flow(), listening("one", "tcp://127.0.0.1:5555"))
-    assert first.fronts == ("h",)
-    tree.let_go("agents/h")  # now others are at the host that all have
-    second = submit(tree, flow(), listening("two", "tcp://127.0.0.1:5555"))
-    assert second.fronts == ("f",)
-    refused = (
-        r"input numbers=tcp://\*:5555 of flow 'three' cannot be heard: flow 'two' listens at "
-        r"tcp://127.0.0.1:5555 for its source 'numbers', on the same host, agent f: give another "
-        "port, or end that flow first: `driftline stop two`"
-    )
-    with pytest.raises(InUse, match=refused):
-        submit(tree, flow(), listening("three", "tcp://*:5555", let_anyone_send=True))
-    assert tree.registry("three").read() is None, "it leaves nothing"
-    submit(tree, flow(), listening("three", "tcp://127.0.0.1:5556"))
-    submit(tree, flow(), listening("four", "tcp://127.0.0.1:0"))
-    submit(tree, flow(), listening("five", "tcp://127.0.0.1:0"))
-    fail(tree, second, CANCELLED, "a test")
-    submit(tree, flow(), listening("six", "tcp://127.0.0.1:5555"))
-    with pytest.raises(InUse, match="flow 'six' listens at"):
-        submit(tree, flow(), listening("two", "tcp://127.0.0.1:5555"))
-
-
-def test_two_sources_of_a_flow_do_not_listen_at_one_port(tree: Tree) -> None:
-    made = Flow("two")
-    numbers = made.source("a").union(made.source("b"))
-    numbers.key_by(key).scan(sums, ReducingState("total", add)).sink("out")
-    both = order(reading=Reading(("a=tcp://127.0.0.1:5555", "b=tcp://localhost:5555")))
-    with pytest.raises(InUse, match=r"input b=tcp://localhost:5555 .*its source 'a' is to listen"):
-        submit(tree, made, both)
-
-
-def test_an_input_for_other_machines_is_refused_where_nobody_has_keys(tree: Tree) -> None:
-    wide = ("tcp://*:5555", "tcp://10.0.0.1:5555")
-    for address in wide:
-        with pytest.raises(FlowError, match=r"of flow 'one', at agent f: .*--let-anyone-send"):
-            submit(tree, flow(), listening("one", address))
+def test_an_address_that_is_none_is_refused(tree: Tree) -> None:
     with pytest.raises(FlowError, match=r"cannot be heard on tcp://127.0.0.1: no port"):
-        submit(tree, flow(), listening("one", "tcp://127.0.0.1"))
+        submit(tree, flow(), order(reading=Reading(("tcp://127.0.0.1",))))
     assert tree.children("flows") == []
-    submit(tree, flow(), listening("one", wide[0], let_anyone_send=True))
-    keyed = AgentRecord("f", (Role.FRONT,), "host", 3, keyed=True)
-    tree.hold("agents/f", keyed.encode())
-    submit(tree, flow(), listening("two", "tcp://*:5556"))
+    submit(tree, flow(), order(reading=Reading(("tcp://127.0.0.1:5555",))))
 
 
 def test_a_flow_that_runs_or_is_another_one_is_refused(tree: Tree) -> None:
@@ -244,8 +198,8 @@ def test_of_two_that_submit_at_once_one_is_refused(
 def test_records_are_read_as_they_were_written_and_others_refused(tree: Tree) -> None:
     made = submit(tree, flow(), order(nodes=2))
     assert Submission.decode(made.encode()) == made == submission_of(tree, "sums")
-    agent = AgentRecord("a", (Role.FRONT,), "h", 3, 7, (("sums", "it is\nbroken"),), "10.0.0.1")
-    agent = replace(agent, keyed=True, members=(("sums", "front-0", "ipc:///f"),), state="/s")
+    agent = AgentRecord("a", (Role.FRONT,), "h", 3, 7, (("sums", "it is\nbroken"),))
+    agent = replace(agent, public="k", members=(("sums", "front-0", "ipc:///f"),), state="/s")
     assert AgentRecord.decode(agent.encode()) == agent
     wrong = [
         agent.encode().replace(b'"front"', b'"f"'),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import socket
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -126,7 +125,7 @@ def test_who_has_no_key_is_told_so_and_not_that_nobody_answers(
     tree: Tree, tmp_path: Path, said: Said
 ) -> None:
     public = "ZTkD)lNz/f.]P%UVG{NLeO>A$L!I55UJ:W4b}cU{"
-    keyed = AgentRecord("a-node", (Role.NODE,), "host", 2, public=public, keyed=True)
+    keyed = AgentRecord("a-node", (Role.NODE,), "host", 2, public=public)
     tree.hold("agents/a-node", keyed.encode())
     needed = "this cluster has keys: give --bind and --keys"
     status = said("status", "counts", status=0)
@@ -154,8 +153,8 @@ def test_an_agent_says_with_whom_its_processes_cannot_speak(
     for name in ("m", "a-front"):
         tree.let_go(f"agents/{name}")
 
-    def warned(keys: str, public: str, *, keyed: bool) -> list[str]:
-        record = AgentRecord("a-node", (Role.NODE,), "host", 2, public=public, keyed=keyed)
+    def warned(keys: str, public: str) -> list[str]:
+        record = AgentRecord("a-node", (Role.NODE,), "host", 2, public=public)
         tree.hold("agents/a-node", record.encode())
         network = Network("tcp", "127.0.0.1", "", keys) if keys else Network()
         config = AgentConfig("n", (Role.NODE,), tmp_path, 4, network)
@@ -169,14 +168,13 @@ def test_an_agent_says_with_whom_its_processes_cannot_speak(
 
     one, other = (str(tmp_path / name / "here.key") for name in ("one", "other"))
     of_one = read_key(Path(one)).public
-    assert warned(one, of_one, keyed=True) == []
-    assert warned("", "", keyed=False) == []
-    assert warned("", "", keyed=True) == [], "its keys are for producers"
-    [text] = warned(other, of_one, keyed=True)
+    assert warned(one, of_one) == []
+    assert warned("", "") == []
+    [text] = warned(other, of_one)
     assert text.startswith(f"agents a-node have no key of the set of {other}, unlike this one")
-    [text] = warned(other, "", keyed=False)
+    [text] = warned(other, "")
     assert text.startswith("agents a-node have no key")
-    [text] = warned("", of_one, keyed=True)
+    [text] = warned("", of_one)
     assert text.startswith("agents a-node have keys (--bind and --keys), unlike this one")
 
 
@@ -198,23 +196,6 @@ def test_a_cluster_without_agents_says_how_to_start_them(tree: Tree, said: Said)
     tree.let_go("agents/m")
     tree.let_go("agents/a-front")
     assert "no agents live: start `driftline" in said("status", status=0)
-
-
-def test_a_file_that_is_missing_on_this_host_is_noted_when_its_flow_is_submitted(
-    tree: Tree, tmp_path: Path, said: Said
-) -> None:
-    show(tree, "a-front", Role.FRONT, slots=2, host=socket.gethostname())
-    show(tree, "a-node", Role.NODE, slots=8)
-    more = "--name", "other", "--output", str(tmp_path / "other")
-    told = said("submit", "flow.py", "--input", "no.jsonl", *more, status=0)
-    missing = tmp_path / "no.jsonl"
-    assert (
-        f"note: {missing} is not there, and agent a-front is on this host: the flow waits" in told
-    )
-    assert f"outputs in {tmp_path / 'other'}" in told
-    tree.remove("flows/other")
-    missing.touch()
-    assert "note" not in said("submit", "flow.py", "--input", "*.jsonl", *more, status=0)
 
 
 def test_a_flow_that_goes_on_at_an_agent_that_is_away_is_noted(
