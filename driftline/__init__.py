@@ -96,7 +96,6 @@ COMMANDS = {
     "status": ("deploy.commands.status:status", "Show the agents and flows of a cluster."),
     "stop": ("deploy.commands.flows:stop", "End a flow of a cluster in good order."),
     "rescale": ("deploy.commands.flows:rescale", "Change the number of nodes of a flow that runs."),
-    "restore": ("deploy.commands.submit:restore_flow", "Begin a flow in a cluster from a savepoint."),
     "submit": ("deploy.commands.submit:submit_flow", "Run a flow in a cluster."),
     "bench": ("bench.commands:bench", "Measure latency, throughput, recovery and the service."),
     "graph": ("deploy.graph:graph", "Print a flow's graph as text or DOT."),

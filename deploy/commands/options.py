@@ -1,4 +1,4 @@
-"""Options that commands share which run processes: for log lines, and for metrics."""
+"""Options that commands share: of a flow that is to run, of log lines, and of metrics."""
 
 from __future__ import annotations
 
@@ -12,15 +12,60 @@ from rich.console import Console
 
 from driftline.deploy.host.logs import LEVELS, log_to
 from driftline.deploy.host.metrics.endpoint import Endpoint
+from driftline.deploy.parties.window import WINDOW
 from driftline.engine.errors import DriftlineError, FlowError
 from driftline.engine.events import about, log
-from driftline.engine.ui.options import writable
+from driftline.engine.policy import ORDERINGS, POLICIES
+from driftline.engine.ui.options import (
+    on_error_option,
+    reading_options,
+    refuse_options,
+    renamings,
+    writable,
+)
 from driftline.engine.ui.results import sentence_of
 
 LOGGED = "--log-level", "--log-json", "--log-file"
 """The options of `logged`."""
 
 _Command = TypeVar("_Command", bound=Callable[..., object])
+
+
+def flow_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Give a command the options by which a flow runs, wherever that is."""
+
+    @click.option("--nodes", default=1, show_default=True, type=click.IntRange(1, 64),
+                  help="Node processes.")  # fmt: skip
+    @click.option("--policy", "policy_name", default="exactly-once", show_default=True,
+                  type=click.Choice(list(POLICIES)), help="Guarantee of the run.")  # fmt: skip
+    @click.option("--ordering", default="speculative", show_default=True,
+                  type=click.Choice(ORDERINGS), help="How label order is kept.")  # fmt: skip
+    @click.option("--checkpoint-ms", default=1000, show_default=True,
+                  type=click.IntRange(1, 3_600_000), help="Time between snapshots.")  # fmt: skip
+    @on_error_option()
+    @reading_options()
+    @click.option("--from-snapshot", "start", type=click.Path(path_type=Path), metavar="DIR",
+                  help="Begin from a savepoint, with the record that has its time.")  # fmt: skip
+    @click.option("--drop-state", "drop", multiple=True, metavar="NAME",
+                  help="With --from-snapshot: do without the state of an operator, which the flow "
+                  "may not have any more; OPERATOR.STATE: without one of its states. Any number of "
+                  "times.")  # fmt: skip
+    @click.option("--rename-state", "rename", multiple=True, metavar="OLD=NEW", callback=renamings,
+                  help="With --from-snapshot: the operator OLD of the savepoint is NEW in the "
+                  "flow; so for a source. Any number of times.")  # fmt: skip
+    @click.option("--accept-changed-code", is_flag=True,
+                  help="Go on though the code of operators has changed: what is there stays.",
+                  )  # fmt: skip
+    @click.option("--window", default=WINDOW, show_default=True, type=click.IntRange(1),
+                  help="Records of a source that may be under way.")  # fmt: skip
+    @wraps(command)
+    def with_flow(start: Path | None, **others: object) -> None:
+        if start is None:
+            reason = "without --from-snapshot: they say what a savepoint holds for another flow"
+            refuse_options(["--drop-state", "--rename-state"], reason)
+        command(start=start, **others)
+
+    return with_flow
 
 
 def logged(command: Callable[..., None]) -> Callable[..., None]:

@@ -11,13 +11,12 @@ import click
 from rich.console import Console
 
 from driftline.coordinator.coordinator import MISSING_AFTER_S
-from driftline.deploy.commands.options import LOGGED, logged, metrics_option
+from driftline.deploy.commands.options import LOGGED, flow_options, logged, metrics_option
 from driftline.deploy.host.children.deaths import DEATHS_MAX
 from driftline.deploy.host.limits import Limits
 from driftline.deploy.host.logs import insist
 from driftline.deploy.host.loop.heartbeat import SLOW_AFTER_S
 from driftline.deploy.parties.master import STALLED_AFTER_S
-from driftline.deploy.parties.window import WINDOW
 from driftline.deploy.run.config import RunConfig, Start
 from driftline.deploy.run.ending import after_good_order
 from driftline.deploy.run.inputs.reach import Reach
@@ -27,7 +26,7 @@ from driftline.deploy.run.report import tell_if_all_set_aside
 from driftline.deploy.run.run import run_flow
 from driftline.engine.events import about, log
 from driftline.engine.flow.loading import load_flow
-from driftline.engine.policy import ORDERINGS, POLICIES, policy
+from driftline.engine.policy import policy
 from driftline.engine.sinks.lines import DEAD_LETTERS
 from driftline.engine.snapshots.fitting import Choice
 from driftline.engine.snapshots.savepoint import open_savepoint
@@ -41,11 +40,8 @@ from driftline.engine.ui.options import (
     flow_argument,
     inputs_option,
     json_option_with,
-    on_error_option,
-    reading_options,
     refuse_options,
     refuse_other_options,
-    renamings,
 )
 from driftline.engine.ui.results import write_json
 
@@ -62,36 +58,13 @@ OF_REFERENCE = (
     "--output", required=True, type=click.Path(path_type=Path, resolve_path=True), metavar="DIR",
     help="Directory for the outputs, one JSON object a line.",
 )  # fmt: skip
-@click.option("--nodes", default=1, show_default=True, type=click.IntRange(1, 64),
-              help="Node processes.")  # fmt: skip
-@click.option("--policy", "policy_name", default="exactly-once", show_default=True,
-              type=click.Choice(list(POLICIES)), help="Guarantee of the run.")  # fmt: skip
-@click.option("--ordering", default="speculative", show_default=True,
-              type=click.Choice(ORDERINGS), help="How label order is kept.")  # fmt: skip
-@click.option("--checkpoint-ms", default=1000, show_default=True,
-              type=click.IntRange(1, 3_600_000), help="Time between snapshots.")  # fmt: skip
+@flow_options
 @click.option("--state", type=click.Path(path_type=Path, resolve_path=True), metavar="DIR",
               help="Directory of snapshots and registry.  [default: OUTPUT/.driftline/state]",
               )  # fmt: skip
-@on_error_option()
-@reading_options()
-@click.option("--from-snapshot", "start", type=click.Path(path_type=Path), metavar="DIR",
-              help="Begin from a savepoint, with the record that has its time.")  # fmt: skip
-@click.option("--drop-state", "drop", multiple=True, metavar="NAME",
-              help="With --from-snapshot: do without the state of an operator, which the flow may "
-              "not have any more; OPERATOR.STATE: without one of its states. Any number of times.",
-              )  # fmt: skip
-@click.option("--rename-state", "rename", multiple=True, metavar="OLD=NEW", callback=renamings,
-              help="With --from-snapshot: the operator OLD of the savepoint is NEW in the flow; so "
-              "for a source. Any number of times.")  # fmt: skip
 @click.option("--fresh", is_flag=True,
               help="Begin anew: remove the state and the outputs of the earlier run first.",
               )  # fmt: skip
-@click.option("--accept-changed-code", is_flag=True,
-              help="Go on though the code of operators has changed: what is there stays.",
-              )  # fmt: skip
-@click.option("--window", default=WINDOW, show_default=True, type=click.IntRange(1),
-              help="Records of a source that may be under way.")  # fmt: skip
 @click.option("--kill-every", type=FiniteRange(0.1), metavar="S",
               help="Kill -9 a random node or the master every S seconds, as a test, until "
               "the run is asked to end. A run whose recoveries take longer gets nowhere.",
@@ -202,9 +175,6 @@ def run(
     else:
         if keys is not None:
             refuse_options(["--let-anyone-send"], "with --keys: only who has a key can send")
-        if start is None:
-            reason = "without --from-snapshot: they say what a savepoint holds for another flow"
-            refuse_options(["--drop-state", "--rename-state"], reason)
         if kill_every is None:
             refuse_options(["--seed"], "without --kill-every: it decides which process is killed")
         config = RunConfig(

@@ -53,7 +53,7 @@ def savepoint(
     Of a flow that runs in a cluster, which --zookeeper names: FLOW is its name there. It goes on
     meanwhile.
 
-    `driftline run --from-snapshot` and `driftline restore` begin from a savepoint, also of a
+    With --from-snapshot `driftline run` and `driftline submit` begin from a savepoint, also a
     changed flow.
     """
     if state is None and place is None:

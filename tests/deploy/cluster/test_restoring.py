@@ -78,7 +78,8 @@ def test_two_flows_in_a_cluster_begin_from_one_savepoint_of_a_run(machine: Machi
     write(folder, 3 * RECORDS)
     for name, flow, nodes in (("one", "flow.py", 1), ("two", "changed.py", 3)):
         output = folder / name
-        machine.command("restore", "saved", flow, *given, "--output", output, "--name", name,
+        machine.command("submit", flow, "--from-snapshot", "saved",
+                        *given, "--output", output, "--name", name,
                         "--nodes", nodes)  # fmt: skip
     for name in ("one", "two"):
         machine.over(name)
@@ -86,7 +87,8 @@ def test_two_flows_in_a_cluster_begin_from_one_savepoint_of_a_run(machine: Machi
         found = machine.values(folder / name)
         assert ordered(found) == ordered(counted(RECORDS, 3 * RECORDS))
     write(folder, 2)
-    refused = machine.command("restore", "saved", "flow.py", *given, "--output", folder / "x",
+    refused = machine.command("submit", "flow.py", "--from-snapshot", "saved",
+                        *given, "--output", folder / "x",
                               "--name", "other")  # fmt: skip
     assert "is submitted" in refused
     machine.until(lambda: bool(machine.flow("other")["trouble"]), "that the input is refused")
@@ -116,7 +118,8 @@ def test_a_flow_that_runs_is_saved_and_another_one_begins_from_there(machine: Ma
     assert "does not run" in told
     for saved in ("saved", "again"):
         output = folder / f"from-{saved}"
-        machine.command("restore", saved, "flow.py", "--input", live, "--output", output,
+        machine.command("submit", "flow.py", "--from-snapshot", saved,
+                        "--input", live, "--output", output,
                         "--name", saved)  # fmt: skip
         listening = 2 if saved == "saved" else 3
         machine.until(lambda: len(machine.listening()) == listening, "it listens")  # noqa: B023
@@ -161,7 +164,8 @@ def test_a_flow_that_reads_a_file_is_saved_and_another_file_is_refused(machine: 
                  f"{used.last}")),
     ):  # fmt: skip
         name = f"refused-{number}"
-        machine.command("restore", "saved", "flow.py", "--input", f"records={given}",
+        machine.command("submit", "flow.py", "--from-snapshot", "saved",
+                        "--input", f"records={given}",
                         "--output", folder / name, "--name", name)  # fmt: skip
         machine.until(lambda: bool(machine.flow(name)["trouble"]), f"that {given} is refused")  # noqa: B023
         [trouble] = machine.flow(name)["trouble"]

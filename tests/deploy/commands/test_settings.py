@@ -53,7 +53,7 @@ def test_the_command_line_counts_before_the_environment_and_that_before_the_file
     (here / "driftline.toml").write_text(
         'zookeeper = "of-file"\nsession = 3\nbind = "10.0.0.1"\n'
         '[agent]\nslots = 5\nname = "of-file"\nstate = "state"\n'
-        '[restore]\nnodes = 6\n[run]\ninput = ["a", "b"]\n'
+        '[submit]\nnodes = 6\n[run]\ninput = ["a", "b"]\n'
     )
     assert run_command(monkeypatch, "agent") == 0
     monkeypatch.setenv("DRIFTLINE_ZOOKEEPER", "of-variable")
