@@ -15,9 +15,7 @@ from driftline.coordinator.registry import ClusterState
 from driftline.deploy.cluster.records import AgentRecord, Submission
 from driftline.deploy.cluster.submissions import agents, ended_by, registry_of, submission_of
 from driftline.deploy.cluster.tree import FLOWS, Tree
-from driftline.deploy.cluster.wheels import importable
 from driftline.deploy.host.claims import wait_for_others
-from driftline.deploy.run.comparing import difference
 from driftline.deploy.run.directories.looking import look
 from driftline.deploy.run.directories.survey import (
     LOG,
@@ -27,13 +25,10 @@ from driftline.deploy.run.directories.survey import (
     DirectoryReport,
     problems,
 )
-from driftline.deploy.run.ending import How, ending_of, how_ended
+from driftline.deploy.run.ending import ending_of
 from driftline.deploy.run.verify import Verdict
 from driftline.engine.errors import InUse, Unavailable
-from driftline.engine.flow.code import code_of
-from driftline.engine.flow.loading import load_flow
-from driftline.engine.policy import POLICIES, Output
-from driftline.engine.sources.inputs import open_given_files
+from driftline.engine.policy import POLICIES
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,44 +69,6 @@ def verify_flow(tree: Tree, name: str) -> Verdict:
     note = f"Not checked, as it is not on this host:{''.join(away)}" if away else ""
     ending = ending_of(run, found, Path(submission.output), wrong)
     return Verdict(found, [problem.text for problem in wrong], ending, note)
-
-
-def compare_flow(tree: Tree, name: str, folder: Path) -> tuple[str, int]:
-    """Compare the outputs of a flow with those of the reference interpreter, as `difference` does.
-
-    `folder`: for its wheel. Raises Unavailable if that cannot be, with the reason; and the errors
-    of inputs and functions.
-    """
-    submission = submission_of(tree, name)
-    run = registry_of(tree, name)
-    alive = {agent.name: agent for agent in agents(tree)}
-    if not ended_by(run, submission):
-        raise Unavailable("the flow is going on")
-    if POLICIES[submission.policy].output is not Output.FRONTIER:
-        raise Unavailable(f"with {submission.policy} the order is that of arrival")
-    if how_ended(run) not in (How.COMPLETE, How.ASKED) or not run.snapshots:
-        raise Unavailable("it has not ended in good order: submit it again, and let it end so")
-    if submission.beginning.savepoint:
-        raise Unavailable("it began with the state of a savepoint, not with its first record")
-    if live := [text for text in submission.reading.inputs if "://" in text]:
-        raise Unavailable(
-            f"{live[0]} is received, and its input log keeps only what no snapshot has: let a sink "
-            "keep the records, for a flow that reads them as files"
-        )
-    if run.code_from > 1:
-        raise Unavailable("its code has changed meanwhile, so the outputs are by several")
-    for place in sorted({*submission.nodes, *submission.fronts}):
-        if not _is_here(alive.get(place)):
-            at = f"on host {alive[place].host}" if place in alive else "and is away"
-            raise Unavailable(f"agent {place} has some of its inputs or outputs, {at}")
-    with importable(tree, submission, folder):
-        flow = load_flow(submission.flow)
-        if code_of(flow).text != submission.code:
-            raise Unavailable(f"the code of {submission.flow} here is not that which has run")
-        reading = submission.reading
-        inputs = open_given_files(flow, reading.inputs, reading.shape, "the comparison")
-        until, output = run.snapshots[0].time, Path(submission.output)
-        return difference(flow, inputs, output, until, dead_letters=submission.dead_letters)
 
 
 def _parts(submission: Submission, run: ClusterState) -> list[Part]:

@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import click
 from click.core import ParameterSource
 
-from driftline.deploy.cluster.tree import Tree
-from driftline.deploy.cluster.verifying import compare_flow, verify_flow
+from driftline.deploy.cluster.verifying import verify_flow
 from driftline.deploy.commands.places import Place, perhaps_in_cluster
-from driftline.deploy.run.directories.leftovers import short_folder
 from driftline.deploy.run.verify import LookBeside, Verdict, verify_run
-from driftline.engine.errors import DriftlineError, InUse
-from driftline.engine.texts import counted, visible_lines
+from driftline.engine.errors import InUse
+from driftline.engine.texts import visible_lines
 from driftline.engine.ui.options import json_option, refuse_options
-from driftline.engine.ui.results import sentence_of, write_json
+from driftline.engine.ui.results import write_json
 
 GOES_ON = 3
 """The exit status for a run that is going on: neither right nor wrong is known."""
@@ -30,15 +27,11 @@ def verify_command(look_beside: LookBeside) -> click.Command:
     @click.option("--state", type=click.Path(path_type=Path, exists=True, file_okay=False),
                   metavar="DIR", help="The state directory, if it is not beneath the outputs.",
                   )  # fmt: skip
-    @click.option("--reference", is_flag=True,
-                  help="Of a flow of a cluster: compare its outputs with those of the reference "
-                  "interpreter, too. It reads all inputs, on this host, into memory.")  # fmt: skip
     @perhaps_in_cluster
     @json_option
     def verify(
         directory: str,
         state: Path | None,
-        reference: bool,
         place: Place | None,
         json_file: Path | None,
     ) -> None:
@@ -53,7 +46,7 @@ def verify_command(look_beside: LookBeside) -> click.Command:
         going on.
         """
         try:
-            verdict = _verdict(directory, state, place, look_beside, reference=reference)
+            verdict = _verdict(directory, state, place, look_beside)
         except InUse as error:
             write_json(json_file, {"error": str(error)})
             click.echo(f"{error}", err=True)
@@ -92,8 +85,6 @@ def _verdict(
     state: Path | None,
     place: Place | None,
     look_beside: LookBeside,
-    *,
-    reference: bool,
 ) -> Verdict:
     """Of a directory, or of a flow: then a cluster is named, if only for all commands."""
     path = Path(given)
@@ -104,30 +95,10 @@ def _verdict(
                 "HOSTS",
                 param_hint="DIRECTORY|NAME",
             )
-        refuse_options(
-            ["--reference"],
-            "for a directory, which does not say what flow it is of: `driftline run --reference` "
-            "writes the outputs to compare with",
-        )
         return verify_run(path, state, look_beside)
     refuse_options(["--state"], "for a flow of a cluster: its agents say where their state is")
     with place.opened() as tree:
-        verdict = verify_flow(tree, given)
-        return _compared(tree, given, verdict) if reference else verdict
-
-
-def _compared(tree: Tree, name: str, verdict: Verdict) -> Verdict:
-    """The verdict, with that of the reference interpreter."""
-    try:
-        with short_folder() as folder:
-            told, count = compare_flow(tree, name, folder)
-    except (DriftlineError, OSError) as error:
-        told = f"not compared with the reference interpreter: {sentence_of(error)}"
-        return replace(verdict, problems=[*verdict.problems, told])
-    if told:
-        return replace(verdict, problems=[*verdict.problems, told])
-    note = f"{counted(count, 'output')} compared: those of the reference interpreter are the same"
-    return replace(verdict, note="\n".join(filter(None, [verdict.note, note])))
+        return verify_flow(tree, given)
 
 
 def _named_here() -> bool:
