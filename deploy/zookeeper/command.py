@@ -15,34 +15,25 @@ PORT_MAX = 65_535
 
 @click.command()
 @click.option("--data", required=True, type=click.Path(path_type=Path, file_okay=False),
-              metavar="DIR", help="Directory for the data and logs of the servers.")  # fmt: skip
+              metavar="DIR", help="Directory for the data and logs of the server.")  # fmt: skip
 @click.option("--port", default=2181, show_default=True, type=click.IntRange(0, PORT_MAX),
-              help="Port for clients; the servers of an ensemble take the next ones. 0: free "
-              "ones.")  # fmt: skip
+              help="Port for clients; 0: a free one.")  # fmt: skip
 @click.option("--host", default=LOOPBACK, show_default=True,
               help="Address at which to listen. Whoever reaches it may read and change everything.",
               )  # fmt: skip
-@click.option("--ensemble", "size", default=1, show_default=True, type=click.IntRange(1, 7),
-              metavar="N", help="Number of servers; more than half of them have to run.",
-              )  # fmt: skip
 @click.option("--json", "as_json", is_flag=True, help="Print the line as a JSON object.")
-def zookeeper(data: Path, port: int, host: str, size: int, as_json: bool) -> None:
-    """Run ZooKeeper on this machine, for development, until Ctrl-C or SIGTERM.
+def zookeeper(data: Path, port: int, host: str, as_json: bool) -> None:
+    """Run a ZooKeeper server on this machine, for development, until Ctrl-C or SIGTERM.
 
     Once it serves, one line says where: what clients are to be given. The data stays, and the same
-    command goes on with it. The servers come with PySpark (`pip install 'driftline[spark]'`), and
-    need Java.
+    command goes on with it. The server comes with PySpark (`pip install 'driftline[spark]'`), and
+    needs Java.
     """
-    if port + size - 1 > PORT_MAX:
-        raise click.UsageError(f"there are no {size} ports from {port} on")
-    with Signals(), Ensemble(data, size, host=host, port=port) as ensemble:
+    with Signals(), Ensemble(data, host=host, port=port) as ensemble:
         ensemble.wait_until_ready()
         if as_json:
-            servers = [
-                {"number": server.number, "address": server.address, "pid": server.pid}
-                for server in ensemble.servers
-            ]
-            click.echo(json.dumps({"connect": ensemble.addresses, "servers": servers}))
+            [server] = ensemble.servers
+            click.echo(json.dumps({"connect": ensemble.addresses, "pid": server.pid}))
         else:
             click.echo(f"ZooKeeper serves at {ensemble.addresses}")
         ensemble.wait()

@@ -22,9 +22,8 @@ from types import TracebackType
 from typing import Self
 
 from driftline.deploy.zookeeper.server import Member, Server, command_line
-from driftline.engine.errors import StateMismatch, Unavailable
+from driftline.engine.errors import Unavailable
 from driftline.engine.locks import Lock
-from driftline.engine.texts import counted
 
 READY_S = 60.0
 """How long servers may take until they serve, in seconds."""
@@ -56,11 +55,10 @@ class Ensemble:
         self.servers: list[Server] = []
 
     def __enter__(self) -> Self:
-        """Raises Unavailable if the servers cannot run, StateMismatch if there are others."""
+        """Raises Unavailable if the servers cannot run, InUse if the directory is in use."""
         command = command_line()
         self._lock = self._locked()
         try:
-            self._check_size()
             members = self._members()
             self.servers = [
                 Server(command, self._directory, self._host, member, members) for member in members
@@ -135,15 +133,6 @@ class Ensemble:
             )
         except OSError as error:
             raise Unavailable(f"{self._directory}: {error.strerror}") from None
-
-    def _check_size(self) -> None:
-        """Servers without data could outvote those that have some."""
-        found = len(list(self._directory.glob("server-*")))
-        if found not in (0, self._size):
-            raise StateMismatch(
-                f"{self._directory} has the data of {counted(found, 'server')}, not of "
-                f"{self._size}: give --ensemble {found}, or another directory"
-            )
 
     def _members(self) -> list[Member]:
         """All servers, with ports that are free now. Raises Unavailable."""

@@ -20,7 +20,7 @@ from driftline.coordinator.registry import ClusterState
 from driftline.coordinator.zookeeper import ZooKeeperRegistry
 from driftline.deploy.zookeeper import server
 from driftline.deploy.zookeeper.ensemble import LOOPBACK, Ensemble
-from driftline.engine.errors import InUse, StateMismatch, Unavailable
+from driftline.engine.errors import InUse, Unavailable
 from tests.zookeepers import WAIT_S, client_of, needs_zookeeper, wait_connected
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -66,8 +66,7 @@ def running(data: Path, *options: str) -> Iterator[Running]:
         try:
             assert process.stdout is not None
             told = json.loads(process.stdout.readline())
-            pids = [one["pid"] for one in told["servers"]]
-            yield Running(process, told["connect"], pids)
+            yield Running(process, told["connect"], [told["pid"]])
         finally:
             process.kill()
 
@@ -113,8 +112,7 @@ def test_the_command_says_in_one_line_where_it_serves(tmp_path: Path) -> None:
 
 
 def test_the_servers_do_not_outlive_a_command_that_is_killed(tmp_path: Path) -> None:
-    with running(tmp_path / "zk", "--ensemble", "3") as served:
-        assert len(served.pids) == len(served.connect.split(",")) == 3
+    with running(tmp_path / "zk") as served:
         served.process.kill()
         served.ended()
         wait_for_the_end_of(served.pids)
@@ -143,12 +141,6 @@ def test_without_java_the_command_says_what_to_install(tmp_path: Path) -> None:
     assert status == 1
     assert "ZooKeeper needs Java 17 or newer (for example the package openjdk-17" in said
     assert not (tmp_path / "zk").exists()
-
-
-def test_ports_that_do_not_exist_are_wrong_use(tmp_path: Path) -> None:
-    status, said = refused(*command(tmp_path / "zk", "--port", "65534", "--ensemble", "3"))
-    assert status == 2
-    assert "there are no 3 ports from 65534 on" in said
 
 
 # Servers --------------------------------------------------------------------------------------
@@ -192,7 +184,7 @@ def test_an_ensemble_goes_on_without_its_leader(tmp_path: Path) -> None:
             assert registry.read() == FIRST.next()
 
 
-def test_the_data_stays_and_has_one_user_and_one_number_of_servers(tmp_path: Path) -> None:
+def test_the_data_stays_and_has_one_user(tmp_path: Path) -> None:
     needs_zookeeper()
     with Ensemble(tmp_path) as ensemble:
         ensemble.wait_until_ready()
@@ -200,8 +192,6 @@ def test_the_data_stays_and_has_one_user_and_one_number_of_servers(tmp_path: Pat
             ZooKeeperRegistry(client, "/registry").write(FIRST)
         with pytest.raises(InUse, match="is in use by other ZooKeeper servers"):
             Ensemble(tmp_path).__enter__()
-    with pytest.raises(StateMismatch, match="data of 1 server, not of 3: give --ensemble 1"):
-        Ensemble(tmp_path, 3).__enter__()
     with Ensemble(tmp_path) as ensemble:
         ensemble.wait_until_ready()
         with client_of(ensemble) as client:
