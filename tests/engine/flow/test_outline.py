@@ -76,31 +76,38 @@ def turned(flow: Flow) -> None:
     lines.map(first, name="b").union(others.map(first, name="a"), name="all").sink("out")
 
 
+MORE = ["'map-1' (map)", "'flat_map-2' (flat_map)", "'long' (filter)"]
 CASES = [
-    (plain, more, ["operator 'map-1' (map) is new", "operator 'long' (filter) is new"]),
-    (more, plain, ["operator 'map-1' (map) is gone", "operator 'long' (filter) is gone"]),
-    (
-        plain,
-        states,
-        [
-            "operator 'count' lacks its state 'n' (ReducingState)",
-            "operator 'count' has a ListState 'last' instead of a ValueState",
-            "operator 'count' has a new state 'seen' (MapState)",
-        ],
-    ),
+    (plain, more, [
+        *(f"operator {name} is new" for name in MORE), "operator 'flat_map-1' (flat_map) is gone",
+        "operator 'count' takes its input from 'long' instead of 'flat_map-1'",
+    ]),
+    (more, plain, [
+        *(f"operator {name} is gone" for name in MORE), "operator 'flat_map-1' (flat_map) is new",
+        "operator 'count' takes its input from 'flat_map-1' instead of 'long'",
+    ]),
+    (plain, states, [
+        "operator 'count' lacks its state 'n' (ReducingState)",
+        "operator 'count' has a ListState 'last' instead of a ValueState",
+        "operator 'count' has a new state 'seen' (MapState)",
+    ]),
     (plain, order, ["operator 'count' has its states in another order: 'n', 'last'"]),
-    (
-        plain,
-        names,
-        [
-            "source 'texts' has another name: it was 'lines'",
-            "operator 'count' is a process instead of a scan",
-            "operator 'numbers' has another name: it was 'counts'",
-        ],
-    ),
-    (plain, wired, ["operator 'words' (sink) is new", "operator 'count' takes its input from "
-                    "'lines' instead of 'flat_map-1'"]),
+    (plain, names, [
+        "source 'lines' (source) is gone", "source 'texts' (source) is new",
+        "operator 'counts' (sink) is gone", "operator 'numbers' (sink) is new",
+        "operator 'count' is a process instead of a scan",
+        "operator 'flat_map-1' takes its input from 'texts' instead of 'lines'",
+    ]),
+    (plain, wired, [
+        "operator 'words' (sink) is new",
+        "operator 'count' takes its input from 'lines' instead of 'flat_map-1'",
+    ]),
     (plain, plain, []),
+    (two, turned, [
+        "operator 'a' takes its input from 'others' instead of 'lines'",
+        "operator 'b' takes its input from 'lines' instead of 'others'",
+        "operator 'all' takes its input from 'b', 'a' instead of 'a', 'b'",
+    ]),
 ]  # fmt: skip
 
 
@@ -120,7 +127,17 @@ def test_so_are_the_name_and_the_key_groups() -> None:
     ]
 
 
-def test_sources_in_another_order_are_a_difference() -> None:
-    assert "source 'others' stands at another place in the flow" in made(turned).differences(
-        made(two)
-    )
+def test_operators_in_another_order_are_a_difference() -> None:
+    def straight(flow: Flow) -> None:
+        a, b = flow.source("a"), flow.source("b")
+        a.sink("of a")
+        b.sink("of b")
+
+    def turned_round(flow: Flow) -> None:
+        b, a = flow.source("b"), flow.source("a")
+        a.sink("of a")
+        b.sink("of b")
+
+    assert made(turned_round).differences(made(straight)) == [
+        "the operators stand in another order: 'b', 'a', 'of a', 'of b'"
+    ]
