@@ -17,11 +17,8 @@ ROOT = Path(__file__).resolve().parents[2]
 
 RECORDS = 1500
 
-ON_PROCESSES = {
-    *("mutable_value", "mutable_fold", "branches", "types", "odd_keys", "any_case"),
-    *("leaving", "fields", "sets", "stop_iteration", "misused"),
-}
-"""Of each kind of mistake some, with each ordering. The simulation runs all of them, always."""
+ON_PROCESSES = {"mutable_value", "odd_keys", "fields", "any_case", "sets", "misused"}
+"""Of each kind of mistake one, with each ordering. The simulation runs all of them, always."""
 
 
 @pytest.fixture(scope="module")

@@ -13,7 +13,7 @@ import pytest
 from driftline import FlowError, InputError, RunSummary, run, run_reference
 from driftline.deploy.api.importable import as_others_import
 from driftline.engine.errors import FunctionFailed, StateMismatch, Unavailable
-from driftline.engine.flow.loading import load_flow
+from driftline.engine.flow.loading import OF_A_FILE, load_flow
 from tests.deploy.api import flows
 from tests.deploy.api.flows import IMPORTABLE, ORDERS, as_lines, failing, lines_in, running_totals
 
@@ -105,55 +105,32 @@ def test_a_flow_has_a_name_only_where_others_can_import_it(tmp_path: Path) -> No
         assert as_others_import(flow) == ("", flow)
 
 
-def test_a_flow_that_the_script_has_made_anew_with_other_values_runs_in_its_process(
-    tmp_path: Path,
-) -> None:
-    path = tmp_path / "orders.py"
-    path.write_text(
-        "from driftline import Flow, run\n\n"
-        "def make(limit):\n"
-        "    flow = Flow('limited')\n"
-        "    flow.source('numbers').filter(lambda number: number < limit).sink('small')\n"
-        "    return flow\n\n"
-        "flow = make(5)\n"
-        f"{GUARD}\n"
-        "    flow = make(10)\n"
-        "    summary = run(flow, [list(range(20))], 'out')\n"
-        "    print(summary.outputs, summary.processes)\n"
-    )
-    done = executed(path)
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.split() == ["10", "False"]
+MADE = """
+from driftline import Flow
+
+class Odd:
+    def __eq__(self, other):
+        raise ValueError("not to be compared")
+
+def make(bound):
+    def sum_to(number):
+        return number and bound and number + sum_to(number - 1)
+    flow = Flow("sums")
+    flow.source("numbers").map(sum_to).sink("sums")
+    return flow
+
+flow = make({bound})
+"""
 
 
-@pytest.mark.parametrize(
-    ("bound", "processes"), [("sum_to", True), ("Odd()", True), ("[1, 2]", True)]
-)
-def test_functions_may_close_over_themselves_and_over_anything(
-    bound: str, processes: bool, tmp_path: Path
-) -> None:
-    path = tmp_path / "orders.py"
-    path.write_text(
-        "from driftline import Flow, run\n\n"
-        "class Odd:\n"
-        "    def __eq__(self, other):\n"
-        "        raise ValueError('not to be compared')\n\n"
-        "def make():\n"
-        "    def sum_to(number):\n"
-        f"        bound\n"
-        "        return number and number + sum_to(number - 1)\n"
-        f"    bound = {bound}\n"
-        "    flow = Flow('sums')\n"
-        "    flow.source('numbers').map(sum_to).sink('sums')\n"
-        "    return flow\n\n"
-        "flow = make()\n"
-        f"{GUARD}\n"
-        "    summary = run(flow, [[1, 2, 3]], 'out')\n"
-        "    print(summary.outputs, summary.processes)\n"
-    )
-    done = executed(path)
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.split() == ["3", str(processes)]
+def test_flow_made_anew_with_other_values_has_no_name(tmp_path: Path) -> None:
+    path = tmp_path / "made.py"
+    for bound in ("5", "[1, 2]", "Odd()"):
+        path.write_text(MADE.format(bound=bound))
+        assert as_others_import(load_flow(str(path)))[0] == f"{path}:flow"
+        module = vars(sys.modules[f"{OF_A_FILE}made"])
+        module["flow"] = other = module["make"](7)
+        assert as_others_import(other) == ("", other)
 
 
 def test_a_flow_that_is_another_one_in_every_process_is_refused(tmp_path: Path) -> None:
