@@ -134,10 +134,11 @@ def prepared(job: Job) -> Job:
     Raises FlowError for a flow that cannot run, StateMismatch for savepoints of another flow.
     """
     job.flow.validate()
-    start, end = (each and each.same_flow(job.flow) for each in (job.start, job.end))
+    for savepoint in filter(None, (job.start, job.end)):
+        savepoint.check_flow(job.flow)
     ship(job.flow)
     partitions = max(1, min(job.partitions, job.flow.groups))
-    return replace(job, start=start, end=end, partitions=partitions)
+    return replace(job, partitions=partitions)
 
 
 def outputs_of(job: Job, spark: SparkSession, inputs: Sequence[Source]) -> DataFrame:

@@ -87,16 +87,14 @@ class Fitted:
 
 def fit(savepoint: Savepoint, flow: Flow, choice: Choice = AS_IT_IS) -> Fitted:
     """How a savepoint fits a flow. Raises StateMismatch, which says all that is in the way."""
-    known = savepoint.of(flow)
-    assert known.about is not None, "`of` has told the operators"
     now = outline(flow)
-    if now.groups != known.groups:
+    if now.groups != savepoint.groups:
         raise StateMismatch(
-            f"savepoint {savepoint.path} has {known.groups} key groups, and flow {flow.name!r} has "
-            f"{now.groups}: state stays in its key group. Make the flow with "
-            f"Flow({flow.name!r}, groups={known.groups})"
+            f"savepoint {savepoint.path} has {savepoint.groups} key groups, and flow {flow.name!r} "
+            f"has {now.groups}: state stays in its key group. Make the flow with "
+            f"Flow({flow.name!r}, groups={savepoint.groups})"
         )
-    return _Fitting(known, known.about, now, choice).fitted()
+    return _Fitting(savepoint, savepoint.about, now, choice).fitted()
 
 
 @dataclass(slots=True)

@@ -12,8 +12,7 @@ A run that begins from a savepoint counts outputs below T as delivered (t_last i
 checksum over outputs begins at 0.
 
 State belongs to an operator by its name, so that a flow whose other operators differ can begin from
-it (`engine.snapshots.fitting`). In format 2, which is still read, it belonged to the number of a
-vertex: only the flow that had made it can tell whose it is.
+it (`engine.snapshots.fitting`).
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import astuple, dataclass, field, replace
+from dataclasses import astuple, dataclass, field
 from hashlib import blake2b
 from pathlib import Path
 from zlib import crc32
@@ -37,7 +36,6 @@ from driftline.engine.snapshots.merging import as_segment
 from driftline.engine.state.table import StateTable
 
 _FORMAT = "driftline savepoint 3"
-_BY_NUMBER = "driftline savepoint 2"
 _MANIFEST = "manifest.json"
 
 
@@ -63,36 +61,17 @@ class Savepoint:
     time: int
     files: Mapping[str, tuple[int, int]]
     """Name of a file -> (bytes, checksum)"""
-    about: Outline | None = None
-    """The flow; None in format 2 until `of` has told."""
+    about: Outline
+    """The flow."""
     inputs: Mapping[str, SavedInput] = field(default_factory=dict)
     """Source -> its input, as far as it is known."""
-    by_number: bool = False
-    """Whether it is of format 2."""
-
-    def of(self, flow: Flow) -> Savepoint:
-        """The savepoint with its operators, once they are known.
-
-        Raises StateMismatch if only the flow that has made it knows them, and this is another one.
-        """
-        if self.about is not None:
-            return self
-        if (self.plan, self.groups) != (plan(flow).identity(), flow.groups):
-            raise StateMismatch(
-                f"savepoint {self.path} holds the state of another flow than {flow.name!r}, or of "
-                "another version of it. It was written by an earlier version of Driftline, without "
-                "the names of operators: so only a flow with the same operators and states can "
-                "begin from it. Begin a run of that flow from it, end it, and write a savepoint of "
-                "that run"
-            )
-        return replace(self, about=outline(flow))
 
     def segment(self, group: int, operator: str) -> bytes:
-        """The state of an operator for a key group; empty if it has none. Raises SnapshotDamaged.
+        """The state of an operator for a key group; empty if it has none.
 
-        Precondition: the operators are known.
+        Raises SnapshotDamaged.
         """
-        name = self._file(group, operator)
+        name = _name(group, operator)
         if name not in self.files:
             return b""
         size, checksum = self.files[name]
@@ -105,31 +84,18 @@ class Savepoint:
         return data
 
     def holds(self, operator: str) -> bool:
-        """Whether it has any state of an operator. Precondition: the operators are known."""
-        return any(self._file(group, operator) in self.files for group in range(self.groups))
+        """Whether it has any state of an operator."""
+        return any(_name(group, operator) in self.files for group in range(self.groups))
 
-    def same_flow(self, flow: Flow) -> Savepoint:
-        """The savepoint with its operators, for who cannot use it for another flow.
-
-        Raises StateMismatch if it was made by a flow with another plan.
-        """
-        known = self.of(flow)
+    def check_flow(self, flow: Flow) -> None:
+        """Raises StateMismatch if it was made by a flow with another plan."""
         if (self.plan, self.groups) != (plan(flow).identity(), flow.groups):
-            differs = outline(flow).differences(known.about) if known.about is not None else []
-            lines = "".join(f"\n  {text}" for text in differs)
+            lines = "".join(f"\n  {text}" for text in outline(flow).differences(self.about))
             raise StateMismatch(
                 f"savepoint {self.path} holds the state of another flow than {flow.name!r}, or of "
                 f"another version of it:{lines}\n`driftline run --from-snapshot` can begin from it "
                 "with other operators; a savepoint of that run then fits"
             )
-        return known
-
-    def _file(self, group: int, operator: str) -> str:
-        if not self.by_number:
-            return _name(group, operator)
-        assert self.about is not None, "`of` has told the operators"
-        names = [each.name for each in self.about.operators]
-        return f"{group:05}-{names.index(operator)}.segment"
 
 
 def open_savepoint(path: Path) -> Savepoint:
@@ -141,12 +107,10 @@ def open_savepoint(path: Path) -> Savepoint:
     try:
         manifest = json.loads(text)
         form, checksum = manifest.pop("format"), manifest.pop("checksum")
-        if form not in (_FORMAT, _BY_NUMBER) or checksum != _checksum(manifest):
+        if form != _FORMAT or checksum != _checksum(manifest):
             raise ValueError("its checksum does not fit, or it is of another version")
         files = {name: (size, crc) for name, (size, crc) in manifest["files"].items()}
         groups, time = manifest["groups"], manifest["time"]
-        if form == _BY_NUMBER:
-            return Savepoint(path, manifest["flow"], groups, time, files, by_number=True)
         operators = tuple(
             OperatorOutline(name, kind, tuple(inputs), tuple((kind, of) for kind, of in states))
             for name, kind, inputs, states in manifest["operators"]

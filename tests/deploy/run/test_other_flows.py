@@ -9,14 +9,12 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from zlib import crc32
 
 from driftline.deploy.producer import Producer
 from driftline.engine.flow.flow import Flow
 from driftline.engine.flow.loading import load_flow
 from driftline.engine.reference import _Interpreter, _Made
 from driftline.engine.sinks.lines import Lines
-from driftline.engine.snapshots.savepoint import _name
 from driftline.engine.sources.inputs import open_given_files
 from driftline.engine.sources.record import Shape
 from driftline.engine.sources.source import strict
@@ -269,39 +267,6 @@ def test_a_renamed_operator_keeps_its_state(tmp_path: Path) -> None:
     refused(run(*command), "--rename-state sizes=NEW gives it to another")
     finished(run(*command, "--rename-state", "sizes=lengths"))
     assert sorted(lines(tmp_path / "out")) == expected(old, old, [source], FIRST + 1, frozenset())
-
-
-def in_format_2(savepoint: Path, flow: Path) -> None:
-    """Rewrite a savepoint as earlier versions have written it: files by number of the vertex."""
-    manifest = json.loads((savepoint / "manifest.json").read_text())
-    names = [vertex.name for vertex in load_flow(str(flow)).vertices]
-    files = {}
-    for group in range(manifest["groups"]):
-        for number, name in enumerate(names):
-            file = savepoint / _name(group, name)
-            if file.exists():
-                to = file.rename(savepoint / f"{group:05}-{number}.segment")
-                files[to.name] = manifest["files"][file.name]
-    about = {"flow": manifest["plan"], "groups": manifest["groups"], "time": manifest["time"]}
-    about["files"] = files
-    assert len(files) == len(manifest["files"])
-    checksum = crc32(json.dumps(about, sort_keys=True).encode())
-    whole = {"format": "driftline savepoint 2", **about, "checksum": checksum}
-    (savepoint / "manifest.json").write_text(json.dumps(whole))
-
-
-def test_a_savepoint_of_an_earlier_version_is_read_for_its_flow(tmp_path: Path) -> None:
-    old, new = written(tmp_path / "old.py", OLD), written(tmp_path / "new.py", NEW)
-    start = saved(old, records(tmp_path / "in.jsonl", FIRST), tmp_path)
-    in_format_2(start, old)
-    source = records(tmp_path / "in.jsonl", ALL)
-    refused(
-        run(new, source, tmp_path / "new", "--from-snapshot", start, "--drop-state", "sizes"),
-        "holds the state of another flow than 'shop of today'",
-        "only a flow with the same operators and states can begin from it",
-    )
-    finished(run(old, source, tmp_path / "old", "--from-snapshot", start))
-    assert sorted(lines(tmp_path / "old")) == expected(old, old, [source], FIRST + 1, frozenset())
 
 
 def test_other_key_groups_are_refused(tmp_path: Path) -> None:
