@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import signal
 from collections.abc import Callable
+from typing import NoReturn
 
 import pytest
 
@@ -53,9 +53,8 @@ def test_a_function_that_raises_anything_has_failed(kind: str, error: type[BaseE
 
 @pytest.mark.parametrize("kind", ["map", "filter", "key_by", "scan"])
 def test_keyboard_interrupt_in_a_function_is_for_the_caller(kind: str) -> None:
-    def interrupted(record: object) -> object:
-        signal.raise_signal(signal.SIGINT)
-        return record
+    def interrupted(record: object) -> NoReturn:
+        raise KeyboardInterrupt
 
     flow = flow_of(kind, interrupted)
     for ran in (run_reference(flow, [[1]], dead_letters=True), run(flow, [[1]], dead_letters=True)):
