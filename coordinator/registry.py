@@ -56,7 +56,7 @@ class RunOutcome:
 class ClusterState:
     """Everything that must survive the master. At most two snapshots, the newest one first.
 
-    `lineage`: the token of the run (see `engine.wire.marks`). `opened`: its newest session that
+    `lineage`: the run's token (see `engine.storage.manifest`). `opened`: its newest session that
     reached an incarnation, and so had every directory open and durable. `base`: the number of the
     snapshot that the run began from (a savepoint); recovery cannot go back behind it. `about`: the
     identity, for a command that has another one. `code`: of the newest session; all incarnations

@@ -44,7 +44,6 @@ DRIVERS = (
     "coordinator/zookeeper.py",
     "engine/operators/context.py",  # generators of random numbers that labels seed
     "serve/journal/consumer.py",
-    "serve/journal/segments.py",
     "serve/views/checkpoint.py",
 )
 """Files in the folders of protocol code that touch a disk or ZooKeeper."""

@@ -39,7 +39,7 @@ from driftline.engine.sinks.lines import DEAD_LETTERS
 from driftline.engine.sources import LiveSource, Source
 from driftline.engine.sources.inputs import open_one_input
 from driftline.engine.sources.used import StoreUsed
-from driftline.engine.wire.marks import Mark
+from driftline.engine.storage.manifest import Mark
 
 
 def run_front(config: ProcessConfig, flow_plan: Plan, chosen: Policy) -> int:

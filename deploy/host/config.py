@@ -14,8 +14,8 @@ from driftline.deploy.node.pace import CARELESS
 from driftline.deploy.parties.window import WINDOW
 from driftline.engine.snapshots.fitting import NOTHING, Beginning
 from driftline.engine.sources.record import Shape
+from driftline.engine.storage.manifest import Mark
 from driftline.engine.wire.kinds import WATCH
-from driftline.engine.wire.marks import Mark
 
 SESSION_S = 1.5
 """Default of the silence, in seconds, after which the next master leads."""
@@ -64,7 +64,7 @@ class ProcessConfig:
     """New with each call of a command: the registry may hold the outcome of an earlier call."""
     dead_letters: bool
     lineage: str = ""
-    """The run's token, and the number of its session: see `engine.wire.marks`."""
+    """The run's token, and the number of its session: see `engine.storage.manifest`."""
     session: int = 0
     layout: tuple[int, ...] = ()
     """The nodes to begin with, by their numbers; (): the first `nodes`."""

@@ -76,7 +76,7 @@ class Receiver(Party):
         if isinstance(result, DriftlineError):
             raise result
         assert isinstance(job, WriteGroup)
-        self.stored(self.source.written(job, bool(result)))
+        self.stored(self.source.written(job))
 
     def close(self) -> None:
         """Release the socket or file that records come from."""

@@ -44,12 +44,12 @@ from driftline.engine.snapshots.savepoint import (
 from driftline.engine.snapshots.store import LmdbStore, PartStore
 from driftline.engine.sources import LiveSource, Source
 from driftline.engine.sources.inputs import Input, Piped
-from driftline.engine.sources.logs.logged import INPUT_LOG
+from driftline.engine.sources.logs.inputlog import INPUT_LOG
 from driftline.engine.sources.source import time_of
 from driftline.engine.sources.used import CheckedSource, StoreUsed, Used
 from driftline.engine.state.table import StateTable
+from driftline.engine.storage.manifest import Mark
 from driftline.engine.texts import counted, time_in_words
-from driftline.engine.wire.marks import Mark
 
 
 def restore_run(

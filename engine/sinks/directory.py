@@ -13,7 +13,7 @@ from pathlib import Path
 from driftline.engine.durable import make_directory, replace_file, reported
 from driftline.engine.errors import MalformedMessage, StateMismatch
 from driftline.engine.locks import Lock
-from driftline.engine.wire.marks import NOBODY, Mark
+from driftline.engine.storage.manifest import NOBODY, Mark, renew_mark
 
 _FORMAT = "driftline outputs 1"
 
@@ -53,7 +53,7 @@ class OutputDirectory:
             self._check_identity(identity_lines(identity))
             self._lock = self._locked(f"barrier-{self.number}")
             try:
-                self._check_mark(mark)
+                renew_mark(mark_of(path, self.number), mark, f"output {path}, {barrier},")
             except BaseException:
                 self.close()
                 raise
@@ -70,12 +70,6 @@ class OutputDirectory:
             "stop it, or give another --output"
         )
         return Lock(self.hidden / f"{name}.lock", taken, wait_s=wait_s)
-
-    def _check_mark(self, mark: Mark) -> None:
-        before = read_mark(self.path, self.number)
-        new = mark.over(before, f"output {self.path}, barrier {self.number},")
-        if new != before and new.lineage:
-            replace_file(mark_of(self.path, self.number), new.encode())
 
     def _check_identity(self, identity: bytes) -> None:
         file = self.hidden / IDENTITY
@@ -139,12 +133,6 @@ def is_of_spark(name: str) -> bool:
 def mark_of(directory: Path, number: int) -> Path:
     """The file with the mark of a barrier's outputs."""
     return directory / ".driftline" / f"barrier-{number}.mark"
-
-
-def read_mark(directory: Path, number: int) -> Mark | None:
-    """The mark of a barrier's outputs, None if there is none. Raises StateMismatch, OSError."""
-    file = mark_of(directory, number)
-    return Mark.decode(file.read_bytes(), f"output {file}") if file.exists() else None
 
 
 def barrier_number(barrier: str) -> int:

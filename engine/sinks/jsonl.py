@@ -40,8 +40,8 @@ from driftline.engine.sinks.commit_record import CommitRecord
 from driftline.engine.sinks.consumer import Last, items_of
 from driftline.engine.sinks.directory import OutputDirectory
 from driftline.engine.sinks.lines import DEAD_LETTERS, Lines
+from driftline.engine.storage.manifest import NOBODY, Mark
 from driftline.engine.wire.bundles import Item
-from driftline.engine.wire.marks import NOBODY, Mark
 from driftline.engine.wire.messages import Bundle
 
 FOREIGN = "*.jsonl"

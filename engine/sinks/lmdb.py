@@ -25,13 +25,13 @@ import lmdb
 from driftline.engine.errors import MalformedMessage, PayloadError, StateMismatch, Unavailable
 from driftline.engine.flow.flow import Flow
 from driftline.engine.labels import Label
-from driftline.engine.lmdbs import open_environment, reported
 from driftline.engine.sinks.commit_record import CommitRecord
 from driftline.engine.sinks.consumer import Last, items_of
 from driftline.engine.sinks.directory import OutputDirectory
+from driftline.engine.storage.lmdbs import open_environment, reported
+from driftline.engine.storage.manifest import NOBODY, Mark
 from driftline.engine.wire.bundles import Item
 from driftline.engine.wire.codec import pack, unpack
-from driftline.engine.wire.marks import NOBODY, Mark
 from driftline.engine.wire.messages import Bundle
 
 MAP_SIZE = 1 << 36

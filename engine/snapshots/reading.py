@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from driftline.engine.errors import SnapshotDamaged
-from driftline.engine.lmdbs import every_row, reported
-from driftline.engine.wire.marks import MARK, Mark
+from driftline.engine.storage.lmdbs import every_row, reported
+from driftline.engine.storage.manifest import MARK_FILE, Mark, read_mark
 
 
 @dataclass(slots=True)
@@ -35,11 +35,7 @@ class ReadOnlyStore:
 def read_store(path: Path) -> ReadOnlyStore:
     """The store in a directory. Raises SnapshotDamaged, Unavailable, and StateMismatch if its mark
     is damaged."""
-    store = ReadOnlyStore(f"state directory {path}", {})
-    with reported(store.name, SnapshotDamaged):
-        for db, key, value in every_row(path, b"about", b"parts"):
-            if db == b"parts":
-                store.rows[key] = value
-            elif key == MARK:
-                store.mark = Mark.decode(value, store.name)
-    return store
+    name = f"state directory {path}"
+    with reported(name, SnapshotDamaged):
+        rows = {key: value for _, key, value in every_row(path, b"parts")}
+        return ReadOnlyStore(name, rows, read_mark(path / MARK_FILE, name))

@@ -25,9 +25,9 @@ from zlib import crc32
 
 import lmdb
 
+from driftline.engine.durable import make_directory
 from driftline.engine.errors import MalformedMessage, SnapshotDamaged, StateMismatch
 from driftline.engine.flow.flow import Flow
-from driftline.engine.lmdbs import open_environment, reported
 from driftline.engine.snapshots.jobs import (
     MIXED,
     CommitSnapshot,
@@ -39,8 +39,9 @@ from driftline.engine.snapshots.jobs import (
     Vacate,
 )
 from driftline.engine.snapshots.merging import MERGED_AT_ONCE, by_group, merge
+from driftline.engine.storage.lmdbs import open_environment, reported
+from driftline.engine.storage.manifest import MARK_FILE, NOBODY, Mark, renew_mark
 from driftline.engine.wire.codec import pack, unpack
-from driftline.engine.wire.marks import MARK, NOBODY, Mark
 from driftline.engine.wire.party import Job
 
 META = 0xFFFF
@@ -363,9 +364,11 @@ class LmdbStore:
     ) -> None:
         self.name = f"state directory {path}"
         with reported(self.name, SnapshotDamaged):
+            make_directory(path)
+            renew_mark(path / MARK_FILE, mark, self.name)
             self._env = open_environment(path, map_size, max_dbs=2)
             try:
-                self._begin(identity, mark)
+                self._begin(identity)
             except BaseException:
                 self._env.close()
                 raise
@@ -413,21 +416,17 @@ class LmdbStore:
         """Release the directory."""
         self._env.close()
 
-    def _begin(self, identity: str, mark: Mark) -> None:
-        """Check the identity and the mark, and write them into a new directory.
-
-        In one transaction: a process that is killed leaves an empty store or one with both.
-        """
+    def _begin(self, identity: str) -> None:
+        """Check the identity, and write it into a new directory."""
         mine = pack((_FORMAT, identity))
         with self._env.begin(write=True) as txn:
             self._parts = self._env.open_db(b"parts", txn=txn)
-            self._about = about = self._env.open_db(b"about", txn=txn)
-            theirs, marked = txn.get(b"identity", db=about), txn.get(MARK, db=about)
-            if theirs is not None and bytes(theirs) != mine:
+            about = self._env.open_db(b"about", txn=txn)
+            theirs = txn.get(b"identity", db=about)
+            if theirs is None:
+                txn.put(b"identity", mine, db=about)
+            elif bytes(theirs) != mine:
                 raise StateMismatch(
                     f"{self.name} holds the state of another flow, input or version of Driftline: "
                     "give another --state directory, or remove this one"
                 )
-            before = None if marked is None else Mark.decode(bytes(marked), self.name)
-            txn.put(b"identity", mine, db=about)
-            txn.put(MARK, mark.over(before, self.name).encode(), db=about)

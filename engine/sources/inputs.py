@@ -17,6 +17,7 @@ from driftline.engine.errors import FlowError, Unavailable
 from driftline.engine.flow.flow import Flow
 from driftline.engine.sources.files.files import GENERATED, FileSource, is_known, open_source
 from driftline.engine.sources.files.several import SeveralFiles
+from driftline.engine.sources.logs.inputlog import is_log
 from driftline.engine.sources.record import Shape
 from driftline.engine.sources.source import Source
 
@@ -168,9 +169,7 @@ def _expanded(text: str) -> list[str]:
         raise Unavailable(f"{text[:40]}...: no file has so long a name")
     if text.startswith(GENERATED) or path.is_file():
         return [text]
-    if (
-        path.is_dir() and not (path / "data.mdb").is_file()
-    ):  # the folder of an input log is one source
+    if path.is_dir() and not is_log(path):  # the folder of an input log is one source
         files = sorted(
             str(file)
             for file in path.iterdir()

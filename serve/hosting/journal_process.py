@@ -16,8 +16,8 @@ from driftline.engine.errors import MalformedMessage, Unavailable
 from driftline.engine.events import Trouble
 from driftline.engine.flow.loading import load_flow
 from driftline.engine.labels import INFINITY
+from driftline.engine.storage.manifest import Mark
 from driftline.engine.wire.kinds import CONSUMER
-from driftline.engine.wire.marks import Mark
 from driftline.engine.wire.messages import Bundle, BundleStored, Delayed
 from driftline.serve.hosting.config import JOURNAL, ServiceConfig
 from driftline.serve.hosting.feeds import Feeds

@@ -14,19 +14,30 @@ A directory belongs to one flow and one run, as those of other consumers do.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 
+from driftline.engine.durable import reported
 from driftline.engine.flow.flow import Flow
 from driftline.engine.labels import INFINITY
 from driftline.engine.sinks.commit_record import KEPT_BYTES, CommitRecord
 from driftline.engine.sinks.consumer import Last
 from driftline.engine.sinks.directory import OutputDirectory
-from driftline.engine.wire.marks import NOBODY, Mark
+from driftline.engine.storage.manifest import NOBODY, Mark
+from driftline.engine.storage.segment_log import (
+    SEGMENT_BYTES,
+    Frame,
+    SegmentLog,
+    SegmentRemoved,
+    header_of,
+    path_of,
+)
 from driftline.engine.wire.messages import Bundle
-from driftline.serve.journal.entries import Header, entry_of
+from driftline.serve.errors import NoLongerRetained
+from driftline.serve.journal.entries import BEGINNING, Entry, Header, entry_of
 from driftline.serve.journal.merging import Merge, Span
-from driftline.serve.journal.reading import lacking
-from driftline.serve.journal.segments import SEGMENT_BYTES, Retention, Segments
+from driftline.serve.journal.reading import decoded_header, lacking
 
 _CLAIM = "journal-0"
 """One process writes all of it."""
@@ -35,6 +46,16 @@ _CLAIM = "journal-0"
 def identity_of(identity: str) -> str:
     """What the directory of a journal says of whose it is; `identity`: of flow and input."""
     return f"journal\n{identity}"
+
+
+@dataclass(frozen=True, slots=True)
+class Retention:
+    """How much of the journal stays. The last segment always does."""
+
+    bytes: int | None = None
+    """Of all segments together, at most."""
+    seconds: float | None = None
+    """Since a segment was last written to, at most."""
 
 
 class Journal:
@@ -68,7 +89,10 @@ class Journal:
         self._sinks = len(flow.sinks)
         self._claim = OutputDirectory(path, _CLAIM, identity_of(identity), "*", mark)
         try:
-            self._segments = Segments(path, segment_bytes)
+            self._log = SegmentLog(path, "journal", BEGINNING.encode(), segment_bytes)
+            with reported("journal", path):
+                self._starts = {number: self._header(number).time for number in self._log.numbers}
+            """Number of each segment -> the time of its header, in order."""
         except BaseException:
             self._claim.close()
             raise
@@ -83,7 +107,7 @@ class Journal:
     @property
     def oldest(self) -> int:
         """The outputs from this time on are retained."""
-        return self._segments.oldest
+        return next(iter(self._starts.values()))
 
     def deliver(self, bundle: Bundle) -> None:
         """Forward what the bundle lets pass, and store it."""
@@ -97,16 +121,17 @@ class Journal:
         merge = self._merged()
         entry, items = entry_of(bundle, self._groups, self._sinks)
         merge.check(entry)
-        if self._segments.full:
-            self._segments.sync()
-            self._segments.roll(merge.header())
+        if self._log.is_full:
+            self._log.sync()
+            self._log.roll(merge.header().encode())
+            self._starts[self._log.last] = merge.header().time
         try:
             passed = merge.take(entry, items)
             if passed.time > passed.since:
                 span = passed.span()
                 for follower in self.followers:
                     follower(span)
-            self._segments.append(entry)
+            self._log.append(entry.encode())
         except BaseException:
             self._merge = None
             raise
@@ -122,7 +147,7 @@ class Journal:
             Unavailable: If a write fails now.
         """
         self._merged()
-        self._segments.sync()
+        self._log.sync()
         return {barrier: entry.t_last for barrier, entry in self._merged().last.items()}
 
     def last(self, barrier: str, groups: tuple[int, int]) -> Last:
@@ -151,7 +176,9 @@ class Journal:
     def steps(self, since: int) -> Iterator[Span | None]:
         """`read` in small steps; None: one without a span, on the way to the time to begin with."""
         self._merged()
-        return self._spans(since, self._segments.holding(since))
+        if since < self.oldest:
+            raise self._no_longer_retained()
+        return self._spans(since, max(n for n, start in self._starts.items() if start <= since))
 
     def drop(self, retention: Retention, now: float, needed: int = INFINITY) -> None:
         """Remove what need not be retained, as far as it fills whole segments.
@@ -164,11 +191,22 @@ class Journal:
         Raises:
             Unavailable: If it cannot be removed.
         """
-        self._segments.drop(retention, now, needed)
+        with reported("journal", self.path):
+            found = {number: path_of(self.path, number).stat() for number in self._starts}
+        total = sum(each.st_size for each in found.values())
+        for number, after in pairwise(list(self._starts)):
+            is_much = retention.bytes is not None and total > retention.bytes
+            age = now - found[number].st_mtime
+            is_old = retention.seconds is not None and age > retention.seconds
+            if self._starts[after] > needed or not (is_much or is_old):
+                break
+            self._log.remove_oldest()
+            del self._starts[number]
+            total -= found[number].st_size
 
     def close(self) -> None:
         """Close the files, and release the claim on them. What was taken is not synced."""
-        self._segments.close()
+        self._log.close()
         self._claim.close()
 
     def _last(self, barrier: str, groups: tuple[int, int]) -> Last:
@@ -180,28 +218,53 @@ class Journal:
         return CommitRecord(entry.groups, last).of_groups(groups, str(self.path))
 
     def _merged(self) -> Merge:
-        if self._merge is None or self._segments.torn:
-            self._segments.cut()
+        if self._merge is None or self._log.torn:
+            self._log.cut()
             self._merge = self._rebuilt()
         return self._merge
 
     def _rebuilt(self) -> Merge:
         merge = Merge(self._groups)
-        for part in self._segments.read(self._segments.last):
-            if isinstance(part, Header):
-                merge = Merge(self._groups, part)
+        for frame in self._log.read(self._log.last):
+            if frame.is_header:
+                merge = Merge(self._groups, self._decoded(frame))
             else:
-                merge.take(part)
+                merge.take(Entry.decode(frame.payload))
         return merge
 
     def _spans(self, since: int, number: int) -> Iterator[Span | None]:
         merge: Merge | None = None
-        for part in self._segments.read(number):
-            if isinstance(part, Header):
-                if merge is not None and merge.header() != part:
-                    raise lacking(self.path, part.time)
-                merge = Merge(self._groups, part)
+        for frame in self._frames(number):
+            if frame.is_header:
+                header = self._decoded(frame)
+                if merge is not None and merge.header() != header:
+                    raise lacking(self.path, header.time)
+                merge = Merge(self._groups, header)
             elif merge is not None:
-                passed = merge.take(part)
+                passed = merge.take(Entry.decode(frame.payload))
                 yield passed.span(since) if passed.time > since else None
                 since = max(since, passed.time)
+
+    def _frames(self, number: int) -> Iterator[Frame]:
+        """The frames from a segment on, up to what has been written when the end is reached: it is
+        made durable first."""
+        offset = 0
+        while True:
+            try:
+                for frame in self._log.read(number, offset):
+                    yield frame
+                    number, offset = frame.number, frame.end
+            except SegmentRemoved:
+                raise self._no_longer_retained() from None
+            if self._log.torn or self._log.is_synced:
+                return
+            self._log.sync()
+
+    def _header(self, number: int) -> Header:
+        return decoded_header(header_of(self.path, number), path_of(self.path, number))
+
+    def _decoded(self, frame: Frame) -> Header:
+        return decoded_header(frame.payload, path_of(self.path, frame.number))
+
+    def _no_longer_retained(self) -> NoLongerRetained:
+        return NoLongerRetained.by(f"the journal {self.path}", self.oldest)

@@ -12,17 +12,24 @@ from pathlib import Path
 from driftline.coordinator.registry import ClusterState
 from driftline.deploy.run.directories.looking import look
 from driftline.deploy.run.directories.opening import with_missing
-from driftline.deploy.run.directories.survey import JOURNAL, STORE, DirectoryReport, problems
+from driftline.deploy.run.directories.survey import (
+    JOURNAL,
+    STORE,
+    DirectoryReport,
+    problems,
+)
 from driftline.engine.durable import reported
 from driftline.engine.errors import StateMismatch
 from driftline.engine.events import log
 from driftline.engine.keygroups import Layout
 from driftline.engine.policy import POLICIES
-from driftline.engine.sinks.directory import IDENTITY, identity_lines, read_mark
+from driftline.engine.sinks.directory import IDENTITY, identity_lines, mark_of
+from driftline.engine.storage.manifest import read_mark
+from driftline.engine.storage.segment_log import LogDamaged
 from driftline.engine.texts import counted
 from driftline.serve.hosting.config import JOURNAL as FOLDER
 from driftline.serve.journal.consumer import identity_of
-from driftline.serve.journal.reading import JournalDamaged, look_at
+from driftline.serve.journal.reading import look_at
 
 FRONT, LOGS = "input-0", (0,)
 """The only input log of a service, and its number."""
@@ -79,12 +86,12 @@ def report_on_journal(
         if not path.is_dir():
             return report, ""
         try:
-            report = replace(report, mark=read_mark(path, 0))
+            report = replace(report, mark=read_mark(mark_of(path, 0), f"output {path}"))
             _check_identity(path, run, begun=report.mark is not None)
             found = look_at(path, whole=whole)
             if not found.segments and run is not None and run.opened:
                 raise StateMismatch(f"{path} has been written to, and all its segments are gone")
-        except JournalDamaged as error:
+        except LogDamaged as error:
             return replace(report, damage=error.problem), ""
         except StateMismatch as error:
             return replace(report, damage=str(error)), ""

@@ -38,7 +38,7 @@ from driftline.engine.policy import policy
 from driftline.engine.sources.logs.ages import Ages
 from driftline.engine.sources.logs.inputlog import InputLog
 from driftline.engine.sources.logs.received import ReceivedSource
-from driftline.engine.wire.marks import Mark
+from driftline.engine.storage.manifest import Mark
 from driftline.engine.wire.messages import Stop
 from driftline.serve.gateway.intake import Outcome, ServiceIntake
 from driftline.serve.gateway.server import HttpServer, Listening

@@ -17,7 +17,7 @@ from driftline.deploy.run.directories.survey import DirectoryReport, Problem
 from driftline.engine.errors import DriftlineError, SnapshotDamaged, StateMismatch, Unavailable
 from driftline.engine.snapshots.jobs import CommitSnapshot, LoadSnapshot
 from driftline.engine.snapshots.store import LmdbStore, PartStore
-from driftline.engine.wire.marks import Mark
+from driftline.engine.storage.manifest import Mark
 from driftline.engine.wire.party import Job
 from tests.deploy.run.directories import test_survey
 from tests.engine.snapshots import test_store, test_store_damage, test_store_joining

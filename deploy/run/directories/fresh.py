@@ -26,17 +26,17 @@ from driftline.engine.durable import sync_directory
 from driftline.engine.errors import StateMismatch, Unavailable
 from driftline.engine.flow.flow import Flow
 from driftline.engine.flow.outline import outline
-from driftline.engine.lmdbs import DATA
 from driftline.engine.sinks.commit_record import CommitRecord
 from driftline.engine.sinks.directory import IDENTITY, is_of_spark
 from driftline.engine.sinks.jsonl import ABOUT, file_name
 from driftline.engine.sinks.lines import DEAD_LETTERS
+from driftline.engine.sources.logs.inputlog import is_log
 
 _LOCK = r".+\.lock|sockets|\..+\.[0-9]+"
 """Files that stay: locks, the note on sockets (see `leftovers`), drafts of living processes."""
 _OF_STATE = r"registry|at-node-[0-9]+|input-[0-9]+\.used"
 _FOLDER = r"(node|input)-[0-9]+"
-_IN_FOLDER = r"data\.mdb|lock\.mdb|claim"
+_IN_FOLDER = r"data\.mdb|lock\.mdb|claim|mark|segment-[0-9]{8}"
 _HIDDEN = r"identity|barrier-[0-9]+\.(mark|progress)"
 _DEAD_LETTERS = r"(input-)?[0-9]+\.jsonl"
 
@@ -206,9 +206,7 @@ def _logs_of_producers(run: ClusterState | None, state: Path) -> list[Path]:
     return [
         path
         for path in sorted(state.glob(f"{LOG}-*"))
-        if (path / DATA).exists()
-        and (path / DATA).stat().st_size
-        and piped[int(path.name.removeprefix(f"{LOG}-")) :][:1] != (PIPED,)
+        if is_log(path) and piped[int(path.name.removeprefix(f"{LOG}-")) :][:1] != (PIPED,)
     ]
 
 

@@ -30,15 +30,15 @@ from driftline.engine.errors import (
     StateMismatch,
     Unavailable,
 )
-from driftline.engine.lmdbs import DATA
 from driftline.engine.sinks import jsonl, lmdb
 from driftline.engine.sinks.commit_record import CommitRecord
-from driftline.engine.sinks.directory import read_mark
+from driftline.engine.sinks.directory import mark_of
 from driftline.engine.snapshots.reading import read_store
 from driftline.engine.snapshots.store import check_parts
-from driftline.engine.sources.logs.inputlog import check_log
+from driftline.engine.sources.logs.inputlog import check_log, is_log
+from driftline.engine.storage.lmdbs import DATA
+from driftline.engine.storage.manifest import Mark, read_mark
 from driftline.engine.texts import counted
-from driftline.engine.wire.marks import Mark
 
 
 def look(state: Path | None, output: Path | None) -> list[DirectoryReport]:
@@ -81,7 +81,7 @@ def lineages_in(output: Path) -> set[str]:
     found = set()
     for path in (output / ".driftline").glob("barrier-*.mark"):
         with suppress(StateMismatch):  # a damaged mark names no run
-            if (mark := read_mark(output, int(path.stem.partition("-")[2]))) is not None:
+            if (mark := read_mark(path, f"output {path}")) is not None:
                 found.add(mark.lineage)
     return found
 
@@ -120,12 +120,16 @@ def _store(report: DirectoryReport) -> DirectoryReport:
 
 def _log(report: DirectoryReport) -> DirectoryReport:
     log = check_log(Path(report.path))
+    holds = counted(log.entries, "record")
+    if log.torn:
+        holds += f", and {counted(log.torn, 'byte')} of a torn end, which a run cuts off"
     return replace(
         report,
         mark=log.mark,
+        reserved=log.reserved,
         entries=log.entries,
         trimmed=log.trimmed,
-        holds=counted(log.entries, "record"),
+        holds=holds,
     )
 
 
@@ -140,7 +144,8 @@ def _used(report: DirectoryReport) -> DirectoryReport:
 def _output(report: DirectoryReport) -> DirectoryReport:
     directory = Path(report.path)
     with reported("output", directory):
-        mark = read_mark(directory, report.index)
+        file = mark_of(directory, report.index)
+        mark = read_mark(file, f"output {file}")
         record = directory / ".driftline" / f"barrier-{report.index}.progress"
         rows = directory / f"barrier-{report.index}"
         progress, damage = CommitRecord(), list[str]()
@@ -176,10 +181,12 @@ def _everything(
 ) -> Iterator[tuple[DirectoryReport, Reader]]:
     """An empty report and a reader for each directory of a run."""
     if state is not None:
-        for path in _numbered(state, r"node-(\d+)", DATA):
-            yield DirectoryReport(path.name, str(path)), _store
-        for path in _numbered(state, r"input-(\d+)", DATA):
-            yield DirectoryReport(path.name, str(path)), _log
+        for path in _numbered(state, r"node-(\d+)"):
+            if (path / DATA).exists() and (path / DATA).stat().st_size:
+                yield DirectoryReport(path.name, str(path)), _store
+        for path in _numbered(state, r"input-(\d+)"):
+            if is_log(path):
+                yield DirectoryReport(path.name, str(path)), _log
         for path in sorted(state.glob("input-*.used")):
             index = path.stem.removeprefix("input-")
             yield DirectoryReport(f"{USED}-{index}", str(path)), _used
@@ -194,12 +201,11 @@ def _everything(
             yield DirectoryReport(f"{OUTPUT}-{number}", str(output)), _output
 
 
-def _numbered(directory: Path, pattern: str, file: str) -> list[Path]:
-    """The folders in a directory whose name matches, and whose `file` is not empty."""
+def _numbered(directory: Path, pattern: str) -> list[Path]:
+    """The folders in a directory whose name matches."""
     if not directory.is_dir():
         return []
-    paths = (path for path in directory.iterdir() if re.fullmatch(pattern, path.name))
-    return sorted(path for path in paths if (path / file).exists() and (path / file).stat().st_size)
+    return sorted(path for path in directory.iterdir() if re.fullmatch(pattern, path.name))
 
 
 def main(state: str, output: str) -> None:

@@ -9,7 +9,8 @@ open and durable. Three rules:
    an earlier session is an old copy itself.
 3. A directory that was there, and is missing or empty now, is named.
 
-Copies from within one session are not recognised here. A run goes on without a directory only if
+Copies from within one session are not recognised here; but the log of an input must not end before
+what snapshots or outputs were made of. A run goes on without a directory only if
 its outcome is provably the same: a lost store is computed again if the input can be read from its
 beginning, and the outputs are the same again or may come twice. Under the same conditions a damaged
 store goes back to the snapshot before.
@@ -25,7 +26,8 @@ from dataclasses import dataclass
 
 from driftline.coordinator.registry import ClusterState
 from driftline.engine.policy import Output, Policy
-from driftline.engine.wire.marks import Mark
+from driftline.engine.storage.manifest import Mark
+from driftline.engine.texts import time_in_words
 
 STORE, LOG, OUTPUT, USED, JOURNAL, VIEW = "node", "input", "output", "used", "journal", "view"
 """The kinds of directories. A role is a kind, a dash and an index: `node-0`. What was used of an
@@ -60,6 +62,8 @@ class DirectoryReport:
     """Whether the damage ends a process that reads it."""
     unopenable: bool = False
     """Whether the directory cannot be read at all: no earlier snapshot in it can be tried."""
+    reserved: int = 0
+    """Of a log: all times that it has given to records are smaller."""
     entries: int = 0
     """Of a log: how many records it holds."""
     trimmed: int = 0
@@ -124,7 +128,10 @@ def problems(
             if report.mark is not None and report.mark.lineage
         ]
         return damaged + strays[:1]
-    rules = _Rules(policy, registry, state, replayable, begin_anew)
+    done = max((report.t_last for report in intact), default=-1)
+    if policy.output is not Output.FRONTIER:  # outputs do not leave by time
+        done = -1
+    rules = _Rules(policy, registry, state, replayable, begin_anew, done)
     return damaged + [problem for report in intact for problem in rules.check(report)]
 
 
@@ -187,10 +194,12 @@ class _Rules:
     state: ClusterState
     replayable: bool
     begin_anew: str
+    done: int
+    """All outputs up to this time are delivered; -1 if that is not known."""
 
     def check(self, report: DirectoryReport) -> list[Problem]:
         """The gravest problem of one directory, if it has any."""
-        problem = self._of_another(report) or self._of_age(report)
+        problem = self._of_another(report) or self._of_age(report) or self._of_end(report)
         return [problem] if problem is not None else []
 
     def _of_another(self, report: DirectoryReport) -> Problem | None:
@@ -232,6 +241,20 @@ class _Rules:
     def _is_of_before(self, report: DirectoryReport) -> bool:
         """Whether these are outputs of a node of an earlier layout: no later session opens them."""
         return bool(self.state.layout) and report.index not in self.state.layout
+
+    def _of_end(self, report: DirectoryReport) -> Problem | None:
+        """A log whose end is missing: it ends before what snapshots or outputs were made of."""
+        if report.kind != LOG or report.mark is None:
+            return None
+        offsets = self.state.snapshots[0].offsets if self.state.snapshots else ()
+        used = max([self.done + 1, *offsets[report.index : report.index + 1]])
+        if report.reserved >= used:
+            return None
+        return self._lost(
+            report,
+            f"is an old copy, or its end is missing: it ends before "
+            f"{time_in_words(report.reserved)}, but all before {time_in_words(used)} is done",
+        )
 
     def _lost(self, report: DirectoryReport, predicate: str) -> Problem:
         if report.kind == STORE and self.replayable:

@@ -27,7 +27,7 @@ from driftline.engine.sources import LiveSource, Source
 from driftline.engine.sources.inputs import Input, Piped
 from driftline.engine.sources.logs.inputlog import InputLog
 from driftline.engine.sources.logs.received import ReceivedSource
-from driftline.engine.wire.marks import Mark
+from driftline.engine.storage.manifest import Mark
 
 MANY = 1_000_000
 """From so many records on their reading takes a while, and is told."""

@@ -18,8 +18,8 @@ from driftline.engine.errors import MalformedMessage, StateMismatch, Unavailable
 from driftline.engine.sources import FileSource, Source
 from driftline.engine.sources.files.several import SeveralFiles
 from driftline.engine.sources.used import NOTHING, CheckedSource, StoreUsed, Used
+from driftline.engine.storage.manifest import Mark
 from driftline.engine.wire.codec import pack, unpack
-from driftline.engine.wire.marks import Mark
 from driftline.engine.wire.party import Job
 
 _FORMAT = 2

@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from random import Random
 from typing import Protocol
+from zlib import crc32
 
 from driftline.coordinator.registry import (
     ClusterState,
@@ -22,13 +23,8 @@ from driftline.engine.errors import StateMismatch
 from driftline.engine.flow.flow import Flow
 from driftline.engine.snapshots.jobs import CommitSnapshot
 from driftline.engine.snapshots.store import PartStore, part_of
-from driftline.engine.sources.logs.inputlog import (
-    Entry,
-    WriteGroup,
-    decode_entry,
-    encode_entry,
-    encode_number,
-)
+from driftline.engine.sources.logs.inputlog import Entry, WriteGroup
+from driftline.engine.wire.codec import pack, unpack
 from driftline.engine.wire.party import Job
 
 MERGE_AT = 3
@@ -36,10 +32,6 @@ MERGE_AT = 3
 
 ROWS_AT_ONCE = 20
 """Rows that one step of merging parts works off: few, so that a merge takes several steps."""
-
-
-TRIM_MAX = 5
-"""Entries that one group removes from an input log at most: few, so that trimming takes several."""
 
 
 class Disk(Protocol):
@@ -198,7 +190,7 @@ class LogDisk:
         """
         first = bisect_left(self._times, start)
         times = self._times[first : first + limit if limit >= 0 else None]
-        return [decode_entry(encode_number(t), self.entries[t], self.name) for t in times]
+        return [self._decoded(t) for t in times]
 
     def count(self, start: int) -> int:
         """The number of entries with time >= `start`."""
@@ -209,7 +201,7 @@ class LogDisk:
         done = job.again and job.entries and job.entries[-1].time == self.last_time
         for entry in () if done else job.entries:
             assert entry.time > self.last_time, "times have to grow"
-            self.entries[entry.time] = encode_entry(entry)
+            self.entries[entry.time] = _encoded(entry)
             self.ever.append(entry)
             self._sequences[entry.producer] = entry.sequence
             self._times.append(entry.time)
@@ -218,11 +210,10 @@ class LogDisk:
             self._ended[producer] = None
         self.reserved, self.trimmed = job.reserved, job.trim
         below = bisect_left(self._times, job.trim)
-        removed = min(below, TRIM_MAX)
-        for time in self._times[:removed]:
+        for time in self._times[:below]:
             del self.entries[time]
-        del self._times[:removed]
-        return removed < below
+        del self._times[:below]
+        return None
 
     def open(self) -> None:
         pass
@@ -233,6 +224,17 @@ class LogDisk:
         time = chance.choice(self._times)
         self.entries[time] = flipped(self.entries[time], chance)
         return self.name
+
+    def _decoded(self, time: int) -> Entry:
+        data = self.entries[time]
+        if crc32(data[4:]) != int.from_bytes(data[:4], "big"):
+            raise StateMismatch(f"{self.name} is damaged at time {time}")
+        return Entry(*unpack(data[4:]))  # type: ignore[misc]
+
+
+def _encoded(entry: Entry) -> bytes:
+    data = pack(tuple(entry))
+    return crc32(data).to_bytes(4, "big") + data
 
 
 def flipped(data: bytes, chance: Random) -> bytes:

@@ -19,6 +19,7 @@ from driftline.engine.errors import InputError, Unavailable
 from driftline.engine.sources.files.buffers import Broken, Buffers
 from driftline.engine.sources.files.lines import json_rows, text_rows
 from driftline.engine.sources.files.tables import csv_rows, tsv_rows
+from driftline.engine.sources.logs.inputlog import LoggedSource, is_log
 from driftline.engine.sources.record import Malformed, Row, Shape
 from driftline.engine.sources.source import BadRecord, Source
 from driftline.engine.sources.texts.pages import page_rows
@@ -68,10 +69,7 @@ def open_source(
     path = Path(path)
     if not path.exists():
         raise Unavailable(f"{path}: there is no such file")
-    if (path / "data.mdb").is_file():
-        # Imported only where it is needed, as it imports LMDB.
-        from driftline.engine.sources.logs.logged import LoggedSource
-
+    if is_log(path):
         return LoggedSource(path)
     if not path.is_file():
         kind = "a directory" if path.is_dir() else "no regular file"

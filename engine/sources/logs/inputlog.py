@@ -1,62 +1,73 @@
-"""The input log: the records that producers sent to a front, in LMDB, until no recovery needs them.
+"""The input log: the records that producers sent to a front, until no recovery needs them.
 
 An entry is a record with its time, its producer, and its number among that producer's records.
 Beside the entries, the log keeps the last number of each producer, and whether the producer has
 ended, which outlive its entries, and two times: new records get times from *reserved* on, and
 entries below *trimmed* are removed. A log whose reserved time is INFINITY has ended.
 
-Invariants: a group of entries is written as a whole or not at all, together with the last numbers
-of its producers, and with the ends of producers; so a record that comes twice is recognised, also
-after a crash, and no record comes after the end of its producer. Times only grow.
-One process has a log open at a time, and one of its threads writes; other threads may read.
+Invariants: a group of entries is written together with the last numbers of its producers, and with
+the ends of producers; so a record that comes twice is recognised, also after a crash, and no record
+comes after the end of its producer. Of a group that a crash interrupts a beginning may be there.
+Times only grow. One process has a log open at a time, and one of its threads writes; other threads
+may read.
 
-Cost: one transaction (two fsyncs, some 7 ms on a disk) for a group, and some 3 microseconds for
-an entry. Each producer takes some 50 bytes for ever: its name must never get a lower number again.
+Format: a segment log (`engine.storage.segment_log`). A frame has some entries of a group; the
+header of a segment has all that the log keeps beside its entries.
+
+Cost: one fdatasync for a group, and some 2 microseconds for an entry. Each producer takes some 50
+bytes for ever: its name must never get a lower number again.
 """
 
 from __future__ import annotations
 
-import struct
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
-from itertools import islice
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import islice, pairwise
 from pathlib import Path
-from typing import ClassVar, NamedTuple
-from zlib import crc32
+from typing import Any, ClassVar, NamedTuple
 
-import lmdb
-
-from driftline.engine.durable import make_directory
-from driftline.engine.errors import (
-    ONCE_MENDED,
-    DriftlineError,
-    MalformedMessage,
-    StateMismatch,
-    Unavailable,
-)
-from driftline.engine.lmdbs import DAMAGE, every_row, open_environment, reason, reported
+from driftline.engine.durable import make_directory, reported
+from driftline.engine.errors import InputError, MalformedMessage, StateMismatch
 from driftline.engine.locks import Lock
+from driftline.engine.sources.record import cut, refused
+from driftline.engine.sources.source import BadRecord
+from driftline.engine.storage.manifest import MARK_FILE, NOBODY, Mark, read_mark, renew_mark
+from driftline.engine.storage.segment_log import (
+    Frame,
+    SegmentLog,
+    damaged_at,
+    frames_of,
+    header_of,
+    numbers_in,
+    path_of,
+)
+from driftline.engine.texts import time_in_words
 from driftline.engine.wire.codec import pack, unpack
-from driftline.engine.wire.marks import MARK, NOBODY, Mark
+from driftline.engine.wire.limits import why_refused
 from driftline.engine.wire.party import Job
 
-MAP_SIZE = 1 << 38
-"""Bytes of address space; the file grows as it is filled."""
+SEGMENT_BYTES = 1 << 25
+"""From this size on a segment is full; entries are removed by whole segments."""
 
-TRIM_MAX = 2000
-"""How many entries one transaction removes at most: new records wait for it."""
+FRAME_BYTES = 1 << 16
+"""About how many bytes of entries are in a frame at most, unless one entry is larger."""
 
 READ_BYTES = 1 << 22
 """Bytes of entries from which on a read with a limit gives no more."""
 
+INDEX_BYTES = 1 << 18
+"""About how many bytes of a segment are read in vain, to find a time that was read before."""
+
 PRODUCER_BYTES_MAX = 255
 
-_FORMAT = "driftline input log 2"
-_NUMBER = struct.Struct(">Q")
-_ENDED = 1 << 63
-"""Added to the last number of a producer that has ended; numbers are smaller."""
-_RESERVED, _TRIMMED = b"reserved", b"trimmed"
+PIPE = "standard input"
+"""The producer of all records of a pipe."""
+
+INPUT_LOG = "input log"
+"""How the identity of a log that is read as a source begins."""
+
+_FORMAT = "driftline input log 3"
 
 
 class Entry(NamedTuple):
@@ -76,8 +87,6 @@ class WriteGroup(Job):
 
     `ended`: producers that send no more records, and the number of the last record of each.
     `again`: a try before has failed, and may have been done all the same.
-
-    Result: whether entries below `trim` are left, as one job removes only TRIM_MAX.
     """
 
     what: ClassVar[str] = "write records to its input log"
@@ -89,6 +98,66 @@ class WriteGroup(Job):
     again: bool = False
 
 
+@dataclass(slots=True)
+class LogState:
+    """What a log keeps beside its entries, up to some place in it."""
+
+    identity: str
+    reserved: int = 0
+    trimmed: int = 0
+    last_time: int = 0
+    """The time of the last entry that was ever written."""
+    sequences: dict[str, int] = field(default_factory=dict)
+    """Producer -> number of its last record."""
+    ended: dict[str, None] = field(default_factory=dict)
+    """The producers that send no more records."""
+
+    def encode(self) -> bytes:
+        """The payload of a header."""
+        about = self.identity, self.reserved, self.trimmed, self.last_time
+        return pack((_FORMAT, *about, self.sequences, tuple(self.ended)))
+
+    @staticmethod
+    def decode(data: bytes, path: Path) -> LogState:
+        """Decode `encode`; `path`: of the log. Raises StateMismatch."""
+        try:
+            match unpack(data):
+                case (
+                    str(form), str(identity), int(reserved), int(trimmed), int(last_time),
+                    dict() as sequences, tuple() as ended,
+                ) if form == _FORMAT:  # fmt: skip
+                    times = reserved, trimmed, last_time
+                    return LogState(identity, *times, sequences, dict.fromkeys(ended))
+        except MalformedMessage:
+            pass
+        raise StateMismatch(
+            f"{path} is not an input log, or was written by another version of Driftline: give "
+            "another directory, or remove this one"
+        )
+
+    def take(self, payload: bytes) -> list[Entry]:
+        """Go on by a frame. Returns its entries. Precondition: it is a frame of a log."""
+        entries, reserved, trimmed, ended = _decoded(payload)
+        self.apply(entries, reserved, trimmed, ended)
+        return entries
+
+    def apply(
+        self,
+        entries: Sequence[Entry],
+        reserved: int,
+        trimmed: int,
+        ended: Sequence[tuple[str, int]],
+    ) -> None:
+        """Go on by a group of entries, or a part of one."""
+        self.reserved, self.trimmed = reserved, trimmed
+        if entries:
+            self.last_time = entries[-1].time
+            self.sequences.update((entry.producer, entry.sequence) for entry in entries)
+        for producer, sequence in ended:
+            self.sequences[producer] = sequence
+            self.ended[producer] = None
+
+
 class InputLog:
     """The log of one front.
 
@@ -98,178 +167,177 @@ class InputLog:
     """
 
     def __init__(
-        self, path: Path, identity: str, mark: Mark = NOBODY, *, map_size: int = MAP_SIZE
+        self,
+        path: Path,
+        identity: str,
+        mark: Mark = NOBODY,
+        *,
+        segment_bytes: int = SEGMENT_BYTES,
     ) -> None:
         self.name = str(path)
-        with self._reported():
+        self._path = path
+        with reported("input log", path):
             self._lock = _claim(path)
-            try:
-                self._env = open_environment(path, map_size, max_dbs=3)
-                self._open(pack((_FORMAT, identity)), mark)
-            except BaseException:
-                self._lock.release()
-                raise
+        try:
+            with reported("input log", path):
+                self._check(identity, mark)
+            beginning = LogState(identity).encode()
+            self._log = SegmentLog(path, "input log", beginning, segment_bytes)
+            with reported("input log", path):
+                self._before = {
+                    number: LogState.decode(header_of(path, number), path).last_time
+                    for number in self._log.numbers
+                }
+            """Number of each segment -> the time of the last entry before it, in order."""
+            self._index: dict[int, list[tuple[int, int]]] = {}
+            """Number of a segment -> (time of the first entry, offset) of some of its frames."""
+            self._state = LogState(identity)
+            for frame in self._log.read(self._log.last):
+                if frame.is_header:
+                    self._state = LogState.decode(frame.payload, path)
+                else:
+                    self._state.take(frame.payload)
+        except BaseException:
+            self._lock.release()
+            raise
 
     @property
     def last_time(self) -> int:
         """The time of the last entry; 0 if there is none."""
-        with self._reported(), self._env.begin(db=self._entries) as txn, txn.cursor() as cursor:
-            return self._number(cursor.key()) if cursor.last() else 0
+        last = self._state.last_time
+        return last if last >= self.trimmed else 0
 
     @property
     def reserved(self) -> int:
         """New records get times from this one on."""
-        return self._get(_RESERVED)
+        return self._state.reserved
 
     @property
     def trimmed(self) -> int:
         """Entries below this time were removed, or will be."""
-        return self._get(_TRIMMED)
+        return self._state.trimmed
 
     def sequences(self) -> dict[str, int]:
         """Producer -> number of its last record."""
-        return {name: number & ~_ENDED for name, number in self._last_numbers().items()}
+        return dict(self._state.sequences)
 
     def ended(self) -> list[str]:
         """The producers that send no more records."""
-        return [name for name, number in self._last_numbers().items() if number & _ENDED]
+        return list(self._state.ended)
 
     def read(self, start: int, limit: int = -1) -> list[Entry]:
         """The first `limit` entries with time >= `start`, fewer if they are large; all of them if
         `limit` is negative."""
-        with self._reported(), self._env.begin(db=self._entries) as txn, txn.cursor() as cursor:
-            if not cursor.set_range(_NUMBER.pack(start)):
-                return []
-            rows = islice(cursor.iternext(), limit if limit >= 0 else None)
-            entries: list[Entry] = []
-            size = 0
-            for key, value in rows:
-                entries.append(self._decode(bytes(key), bytes(value)))
-                size += len(value)
-                if size >= READ_BYTES and limit >= 0:
-                    break
-            return entries
+        entries = self._entries(start)
+        if limit < 0:
+            return list(entries)
+        found: list[Entry] = []
+        size = 0
+        for entry in islice(entries, limit):
+            found.append(entry)
+            size += len(entry.data)
+            if size >= READ_BYTES:
+                break
+        return found
 
     def count(self, start: int) -> int:
-        """The number of entries with time >= `start`; looks at each of their keys."""
-        with self._reported(), self._env.begin(db=self._entries) as txn, txn.cursor() as cursor:
-            if not cursor.set_range(_NUMBER.pack(start)):
-                return 0
-            return sum(1 for _ in cursor.iternext(values=False))
+        """The number of entries with time >= `start`; reads all of them."""
+        return sum(1 for _ in self._entries(start))
 
-    def write(self, group: WriteGroup) -> bool:
-        """Carry out a job durably. Returns whether entries below `group.trim` are left."""
-        rows = [(_NUMBER.pack(entry.time), encode_entry(entry)) for entry in group.entries]
-        last = {entry.producer: entry.sequence for entry in group.entries}
-        with self._reported(), self._env.begin(write=True) as txn:
-            with txn.cursor(self._entries) as cursor:
-                if group.again and rows and cursor.last() and bytes(cursor.key()) == rows[-1][0]:
-                    rows = []  # they are all here: the try before was done
-                _, added = cursor.putmulti(rows, append=True)
-                assert added == len(rows), f"{self.name}: times have to grow"
-            ends = {producer: sequence | _ENDED for producer, sequence in group.ended}
-            for producer, sequence in (last | ends).items():
-                key = producer.encode()
-                txn.put(key, encode_beside(key, sequence), db=self._producers)
-            for key, time in ((_RESERVED, group.reserved), (_TRIMMED, group.trim)):
-                txn.put(key, encode_beside(key, time), db=self._about)
-            return self._trim(txn, group.trim)
+    def write(self, group: WriteGroup) -> None:
+        """Carry out a job durably."""
+        if self._log.torn:
+            self._log.cut()
+        state, entries = self._state, group.entries
+        if group.again and entries and entries[-1].time == state.last_time:
+            entries = ()  # they are all here: the try before was done
+        times = [state.last_time, *(entry.time for entry in entries)]
+        assert all(a < b for a, b in pairwise(times)), f"{self.name}: times have to grow"
+        if self._log.is_full:
+            self._log.roll(state.encode())
+            self._before[self._log.last] = state.last_time
+        *parts, last = _parts(entries)
+        for part in parts:
+            self._log.append(pack((state.reserved, state.trimmed, (), part)))
+        self._log.append(pack((group.reserved, group.trim, group.ended, last)))
+        self._log.sync()
+        state.apply(entries, group.reserved, group.trim, group.ended)
+        self._remove_below(group.trim)
 
     def trim(self, below: int) -> None:
         """Remove all entries below a time."""
-        while self.write(WriteGroup((), self.reserved, max(below, self.trimmed))):
-            pass
+        self.write(WriteGroup((), self.reserved, max(below, self.trimmed)))
 
-    def carry_out(self, job: Job) -> object:
-        """Do a job durably, for a driver. Returns the job's result."""
+    def carry_out(self, job: Job) -> None:
+        """Do a job durably, for a driver."""
         if not isinstance(job, WriteGroup):
             raise TypeError(f"not a job for an input log: {job!r}")
-        return self.write(job)
+        self.write(job)
 
     def close(self) -> None:
         """Release the directory."""
-        self._env.close()
+        self._log.close()
         self._lock.release()
 
-    def _trim(self, txn: lmdb.Transaction, below: int) -> bool:
-        bound = _NUMBER.pack(below)
-        with txn.cursor(self._entries) as cursor:
-            at_entry = cursor.first()
-            for _ in range(TRIM_MAX):
-                if not at_entry or bytes(cursor.key()) >= bound:
-                    return False
-                at_entry = cursor.delete()  # moves the cursor to the next entry
-            return bool(at_entry) and bytes(cursor.key()) < bound
-
-    def _open(self, mine: bytes, mark: Mark) -> None:
-        with self._env.begin(write=True) as txn:
-            new = not txn.stat(self._env.open_db(txn=txn))["entries"]
-            self._about = self._env.open_db(b"about", txn=txn)
-            self._entries = self._env.open_db(b"entries", txn=txn)
-            self._producers = self._env.open_db(b"producers", txn=txn)
-            if new:
-                txn.put(b"identity", mine, db=self._about)
-            identity, marked = (txn.get(key, db=self._about) for key in (b"identity", MARK))
-            before = None if marked is None else Mark.decode(bytes(marked), self.name)
+    def _check(self, identity: str, mark: Mark) -> None:
+        """Check whose log is in the directory, and mark it."""
+        before = read_mark(self._path / MARK_FILE, self.name)
+        if numbers := numbers_in(self._path):
+            header = LogState.decode(header_of(self._path, numbers[-1]), self._path)
             # A mark says more than an identity, which may have the path of a flow.
             by_mark = bool(mark.lineage and before is not None and before.lineage)
-            if identity != mine and not (by_mark and _is_log(identity)):
+            if header.identity != identity and not by_mark:
                 raise StateMismatch(
-                    f"{self.name} is not an input log, or belongs to another flow, front or "
-                    "version of Driftline: give another directory, or remove this one"
+                    f"{self.name} belongs to another flow or front: give another directory, or "
+                    "remove this one"
                 )
-            txn.put(MARK, mark.over(before, self.name).encode(), db=self._about)
+        renew_mark(self._path / MARK_FILE, mark, self.name)
 
-    def _get(self, key: bytes) -> int:
-        with self._reported(), self._env.begin(db=self._about) as txn:
-            value = txn.get(key)
-            return 0 if value is None else decode_beside(key, value, self.name)
+    def _remove_below(self, time: int) -> None:
+        """Remove the oldest segments whose entries all have smaller times."""
+        for number, last_before in list(self._before.items())[1:]:
+            if last_before >= time:
+                return
+            self._log.remove_oldest()
+            del self._before[number - 1]
+            self._index.pop(number - 1, None)
 
-    def _last_numbers(self) -> dict[str, int]:
-        """Producer -> number of its last record, plus `_ENDED` if the producer has ended."""
-        with self._reported(), self._env.begin(db=self._producers) as txn, txn.cursor() as cursor:
-            return {
-                bytes(key).decode(errors="replace"): decode_beside(key, value, self.name)
-                for key, value in cursor.iternext()
-            }
+    def _entries(self, start: int) -> Iterator[Entry]:
+        start = max(start, self.trimmed)
+        number = max((n for n, before in list(self._before.items()) if before < start), default=0)
+        places = self._index.setdefault(number, [])
+        at = bisect_right(places, start, key=lambda place: place[0]) - 1
+        for frame in self._log.read(number, places[at][1] if at >= 0 else 0):
+            if frame.is_header:
+                continue
+            entries = _decoded(frame.payload)[0]
+            if entries:
+                self._note_place(frame, entries[0].time)
+            for entry in entries:
+                if entry.time >= start:
+                    yield entry
 
-    def _number(self, data: bytes) -> int:
-        return decode_number(data, self.name)
+    def _note_place(self, frame: Frame, time: int) -> None:
+        places = self._index.setdefault(frame.number, [])
+        if frame.offset >= (places[-1][1] if places else 0) + INDEX_BYTES:
+            places.append((time, frame.offset))
 
-    def _decode(self, key: bytes, value: bytes) -> Entry:
-        return decode_entry(key, value, self.name)
 
-    @contextmanager
-    def _reported(self) -> Iterator[None]:
-        """Raise errors of LMDB and of the operating system as StateMismatch or Unavailable."""
-        try:
-            yield
-        except (lmdb.IncompatibleError, lmdb.DbsFullError) as error:
-            raise StateMismatch(f"{self.name} is not an input log: {error}") from None
-        except DAMAGE as error:
-            raise StateMismatch(f"{self.name} is not an input log, or damaged: {error}") from None
-        except lmdb.PanicError as error:
-            raise DriftlineError(
-                f"input log {self.name} cannot be written any more in this process: {error}. "
-                f"{ONCE_MENDED}"
-            ) from None
-        except lmdb.MapFullError:
-            raise Unavailable(
-                f"input log {self.name} is full; it is trimmed when a snapshot is committed, or, "
-                "with the policy none, when outputs are delivered: does the flow get so far?"
-            ) from None
-        except (lmdb.Error, OSError) as error:
-            raise Unavailable(f"input log {self.name}: {reason(error)}") from None
+# Reading a log that may belong to another process.
 
 
 @dataclass(frozen=True, slots=True)
 class LogContents:
-    """The mark of a log (None: it has none), the time that it is trimmed to, and its number of
-    entries."""
+    """What a log holds."""
 
     mark: Mark | None
+    """None: it has none."""
+    reserved: int
     trimmed: int
     entries: int
+    """How many entries there are that are not trimmed."""
+    torn: int
+    """Bytes at its end that are no whole frame."""
 
 
 def check_log(path: Path) -> LogContents:
@@ -277,81 +345,128 @@ def check_log(path: Path) -> LogContents:
 
     Raises StateMismatch if it is damaged, Unavailable.
     """
-    name = str(path)
-    about: dict[bytes, bytes] = {}
-    entries = 0
-    with reported(f"input log {path}", StateMismatch):
-        for db, key, value in every_row(path, b"about", b"producers", b"entries"):
-            if db == b"entries":
-                entries += 1
-                decode_entry(key, value, name)
-            elif db == b"producers":
-                decode_beside(key, value, name)
-            else:
-                about[key] = value
-        mark = Mark.decode(about[MARK], name) if MARK in about else None
-    trimmed = decode_beside(_TRIMMED, about[_TRIMMED], name) if _TRIMMED in about else 0
-    return LogContents(mark, trimmed, entries)
+    with reported("input log", path):
+        mark = read_mark(path / MARK_FILE, str(path))
+        state, torn = LogState(""), 0
+        times: list[int] = []
+        numbers = numbers_in(path)
+        for number in numbers:
+            end = 0
+            for frame in frames_of(path, number):
+                end = frame.end
+                if not frame.is_header:
+                    times += [entry.time for entry in state.take(frame.payload)]
+                    continue
+                header = LogState.decode(frame.payload, path)
+                if number != numbers[0] and header != state:
+                    raise damaged_at(path_of(path, number - 1), end)
+                state = header
+            torn = path_of(path, number).stat().st_size - end
+            if torn and number != numbers[-1]:
+                raise damaged_at(path_of(path, number), end)
+    entries = sum(1 for time in times if time >= state.trimmed)
+    return LogContents(mark, state.reserved, state.trimmed, entries, torn)
 
 
-def encode_number(number: int) -> bytes:
-    """Encode a number for a log; the order of the bytes is the order of the numbers."""
-    return _NUMBER.pack(number)
+def is_log(path: Path) -> bool:
+    """Whether a directory is that of an input log."""
+    return any(path.glob("segment-????????"))
 
 
-def decode_number(data: bytes, name: str) -> int:
-    """Decode `encode_number` from log `name`. Raises StateMismatch."""
+class LoggedSource:
+    """A front's input log as a source: the records that producers sent, to be run or audited again.
+
+    Trimmed records are gone: a run over the rest has to begin from a savepoint of that time or
+    later. The log may be in use while it is read; records that come meanwhile may be missing.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.name = path.name
+        self.path = path
+
+    def read(self, start: int) -> Iterator[tuple[int, object] | BadRecord]:
+        """All records with time >= `start`.
+
+        Raises InputError if some of them were trimmed, StateMismatch, Unavailable.
+        """
+        with reported("input log", self.path):
+            numbers = numbers_in(self.path)
+            if not numbers:
+                raise StateMismatch(f"{self.path} is not an input log: it has no segment")
+            state = LogState("")
+            for frame in frames_of(self.path, numbers[-1]):
+                if frame.is_header:
+                    state = LogState.decode(frame.payload, self.path)
+                else:
+                    state.take(frame.payload)
+            if start < state.trimmed:
+                raise InputError(
+                    self.name,
+                    start,
+                    f"records before {time_in_words(state.trimmed)} are trimmed, as snapshots have "
+                    "them: begin with --from-snapshot and a savepoint of that time or later, "
+                    "which `driftline savepoint` writes",
+                )
+            for number in numbers:
+                for frame in frames_of(self.path, number):
+                    for entry in () if frame.is_header else _decoded(frame.payload)[0]:
+                        if entry.time >= start:
+                            yield record_of(entry, self.name)
+
+    def progress(self) -> tuple[int, int] | None:
+        """None: the size is unknown."""
+        return None
+
+    def identity(self) -> str:
+        """A text with the path of the log."""
+        return f"{INPUT_LOG} {self.path}"
+
+
+def record_of(entry: Entry, file: str) -> tuple[int, object] | BadRecord:
+    """The record of an entry. `file`: how errors name the log.
+
+    An entry may be larger, or nested deeper, than a record may be, if an earlier version has taken
+    it: then it is a bad record, so that it does not stop every start of the run.
+    """
     try:
-        (number,) = _NUMBER.unpack(data)
-    except struct.error:
-        raise StateMismatch(f"input log {name} is damaged: restore it") from None
-    return int(number)
+        payload = unpack(entry.data)
+    except MalformedMessage as error:  # nested deeper than can be read
+        return BadRecord(entry.time, file, f"its entry in the log cannot be read: {error}", "")
+    if entry.producer == PIPE and isinstance(payload, tuple):
+        return of_pipe(entry.time, payload)
+    if reason := why_refused(payload, len(entry.data)):
+        return refused(entry.time, payload, file, reason)
+    return entry.time, payload
 
 
-def encode_beside(key: bytes, number: int) -> bytes:
-    """Encode a number that the log keeps under a key beside the entries; with a checksum."""
-    data = _NUMBER.pack(number)
-    return data + crc32(data, crc32(key)).to_bytes(4, "big")
+def of_pipe(time: int, payload: object) -> tuple[int, object] | BadRecord:
+    """The record of a payload in the log of a pipe: a tuple stands for one that cannot be read."""
+    match payload:
+        case (int(number), str(reason), str(text), str(raw)):
+            if number != time:
+                reason += f" (it is record {number} of this input)"
+            return BadRecord(time, PIPE, reason, text, cut(raw))
+    return time, payload
 
 
-def decode_beside(key: bytes, value: bytes, name: str) -> int:
-    """Decode `encode_beside` from log `name`. Raises StateMismatch."""
-    data = bytes(value[:-4])
-    if crc32(data, crc32(key)) != int.from_bytes(value[-4:], "big"):
-        raise StateMismatch(f"input log {name} is damaged at {bytes(key)!r}: restore it")
-    return decode_number(data, name)
+def _parts(entries: Sequence[Entry]) -> list[list[Entry]]:
+    """The entries in parts for one frame each; at least one part."""
+    parts: list[list[Entry]] = [[]]
+    size = 0
+    for entry in entries:
+        if size >= FRAME_BYTES:
+            parts.append([])
+            size = 0
+        parts[-1].append(entry)
+        size += len(entry.data)
+    return parts
 
 
-def decode_entry(key: bytes, value: bytes, name: str) -> Entry:
-    """Decode `encode_entry` from log `name`; `key`: the encoded time. Raises StateMismatch."""
-    time = decode_number(key, name)
-    reason = "its checksum does not fit"
-    if crc32(value[4:], crc32(key)) == int.from_bytes(value[:4], "big"):
-        match unpack(value[4:]):
-            case (str(producer), int(sequence), bytes(data)):
-                return Entry(time, producer, sequence, data)
-            case (str(producer), int(sequence), bytes(data), int(taken_us)):
-                return Entry(time, producer, sequence, data, taken_us)
-        reason = "it is not an entry"
-    raise StateMismatch(f"input log {name} is damaged at time {time}: {reason}")
-
-
-def encode_entry(entry: Entry) -> bytes:
-    """Encode the value of an entry, with a checksum; its key is its encoded time."""
-    taken = (entry.taken_us,) if entry.taken_us else ()
-    body = pack((entry.producer, entry.sequence, entry.data, *taken))
-    return crc32(body, crc32(_NUMBER.pack(entry.time))).to_bytes(4, "big") + body
-
-
-def _is_log(identity: bytes | None) -> bool:
-    """Whether this is the identity of a log in the format of now."""
-    try:
-        match unpack(bytes(identity or b"")):
-            case (str(form), str()):
-                return form == _FORMAT
-    except MalformedMessage:
-        pass
-    return False
+def _decoded(payload: bytes) -> tuple[list[Entry], int, int, list[tuple[str, int]]]:
+    """Entries, reserved time, trimmed time and ends of a frame."""
+    parts: Any = unpack(payload)
+    reserved, trimmed, ended, entries = parts
+    return [Entry(*entry) for entry in entries], reserved, trimmed, ended
 
 
 def _claim(path: Path) -> Lock:
@@ -360,7 +475,10 @@ def _claim(path: Path) -> Lock:
     Raises StateMismatch if the directory holds other files, Unavailable if another process has it.
     """
     make_directory(path)
-    names = {file.name for file in path.iterdir()} - {"claim", "lock.mdb"}
-    if names and "data.mdb" not in names:
-        raise StateMismatch(f"{path} holds other files: give a directory of its own to a log")
+    names = {file.name for file in path.iterdir() if not file.name.startswith(".")}
+    if names - {"claim", MARK_FILE} and not is_log(path):
+        raise StateMismatch(
+            f"{path} is not an input log, as it holds other files: give a log a directory of its "
+            "own"
+        )
     return Lock(path / "claim", f"another process has the input log {path} open: stop it")

@@ -19,7 +19,7 @@ from zlib import crc32
 
 from driftline.engine.errors import InputError, StateMismatch
 from driftline.engine.sources.logs.ages import Ages
-from driftline.engine.sources.logs.entries import PIPE, of_pipe
+from driftline.engine.sources.logs.inputlog import PIPE, of_pipe
 from driftline.engine.sources.logs.received import RESERVE_US, Log, ReceivedSource
 from driftline.engine.sources.record import Malformed, Row
 from driftline.engine.sources.source import BadRecord

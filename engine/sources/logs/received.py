@@ -38,11 +38,8 @@ from typing import Protocol
 
 from driftline.engine.errors import PayloadError, StateMismatch
 from driftline.engine.labels import INFINITY
-from driftline.engine.sources.live import LiveSource
-from driftline.engine.sources.logs.ages import Ages
-from driftline.engine.sources.logs.entries import record_of
-from driftline.engine.sources.logs.inputlog import Entry, WriteGroup
-from driftline.engine.sources.source import BadRecord
+from driftline.engine.sources.logs.inputlog import Entry, WriteGroup, record_of
+from driftline.engine.sources.source import BadRecord, LiveSource
 from driftline.engine.texts import time_in_words
 from driftline.engine.wire.codec import pack, unpack
 from driftline.engine.wire.limits import why_refused
@@ -252,11 +249,11 @@ class ReceivedSource(LiveSource):
         self._group = replace(self._group, again=True)
         return self._group
 
-    def written(self, group: WriteGroup, left: bool) -> list[str]:
-        """A group was written. `left`: the job's result. Returns the producers to acknowledge."""
+    def written(self, group: WriteGroup) -> list[str]:
+        """A group was written. Returns the producers to acknowledge."""
         assert group is self._group, "one group at a time"
         self._group = None
-        self._trimmed = group.trim - 1 if left else group.trim
+        self._trimmed = group.trim
         self._floor = group.reserved
         stored = {entry.producer: entry.sequence for entry in group.entries}
         self._acknowledged.update(stored)

@@ -50,14 +50,14 @@ def swapped(path: Path, old: Path, other: Path) -> None:
 
 
 def truncated(path: Path, old: Path, other: Path) -> None:
-    """At a page of LMDB."""
+    """In the middle; at a page of LMDB."""
     file = _largest(path)
     data = file.read_bytes()
     file.write_bytes(data[: len(data) // 2 // 4096 * 4096] if len(data) > 9000 else data[:-7])
 
 
 def flipped(path: Path, old: Path, other: Path) -> None:
-    """One bit of a page that is in use."""
+    """One bit of what is in use."""
     file = _largest(path)
     data = bytearray(file.read_bytes())
     data[len(data) * 2 // 5] ^= 4
@@ -72,7 +72,7 @@ def _largest(path: Path) -> Path:
     """What holds the most: not a lock file."""
     if path.is_file():
         return path
-    files = [f for f in path.iterdir() if f.suffix in (".mdb", ".jsonl") and "lock" not in f.name]
+    files = [f for f in path.iterdir() if f.suffix in (".mdb", ".jsonl") or "segment" in f.name]
     return max(files, key=lambda file: file.stat().st_size)
 
 
@@ -86,7 +86,7 @@ CASES: list[tuple[str, Deed]] = [
 ]
 
 LOG_CASES: list[tuple[str, Deed]] = [
-    *(("state/input-0", deed) for deed in (deleted, truncated, flipped)),
+    *(("state/input-0", deed) for deed in (deleted, restored, truncated, flipped)),
     ("state", deleted),
     ("out", restored),
 ]

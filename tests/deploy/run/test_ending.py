@@ -27,7 +27,7 @@ from driftline.deploy.run.ending import How, ending_of, error_noted
 from driftline.deploy.run.inputs.receivers import PIPED, RECEIVED
 from driftline.engine.errors import Unavailable
 from driftline.engine.flow.outline import Outline
-from driftline.engine.wire.marks import Mark
+from driftline.engine.storage.manifest import Mark
 from tests.deploy.run.run_copies import LIMIT_S, Place, end, free_port, kill, run, wait_until
 
 BY_TIME = [SnapshotRecord(7, 500, (500,))]

@@ -29,7 +29,8 @@ class Front:
         """Write everything. Returns who is to be told, in order."""
         told: list[str] = []
         while (group := self.source.group()) is not None:
-            told += self.source.written(group, self.log.write(group))
+            self.log.write(group)
+            told += self.source.written(group)
             self.source.validate()
         return told
 

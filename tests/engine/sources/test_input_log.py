@@ -1,24 +1,25 @@
 """The input log: groups are there as a whole or not at all, and only their owner opens it."""
 
+import errno
+import os
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
-import lmdb
 import pytest
 
 from driftline.engine.errors import StateMismatch, Unavailable
-from driftline.engine.snapshots.store import LmdbStore
 from driftline.engine.sources.logs.inputlog import (
     READ_BYTES,
-    TRIM_MAX,
     Entry,
     InputLog,
     WriteGroup,
+    check_log,
 )
 from driftline.engine.sources.logs.received import ReceivedSource
+from driftline.engine.storage.manifest import Mark
+from driftline.engine.storage.segment_log import SegmentLog
 from driftline.engine.wire.codec import pack
-from driftline.engine.wire.marks import Mark
 from tests.engine.sources.memory_disk import memory_disk
 
 
@@ -63,23 +64,42 @@ def test_numbers_of_producers_outlive_their_entries(path: Path) -> None:
     assert log.sequences() == {"p": 5}
 
 
-def test_one_transaction_removes_a_bounded_number_of_entries(path: Path) -> None:
+def test_trimming_removes_whole_segments(path: Path) -> None:
+    log = InputLog(path, "flow", segment_bytes=200)
+    for time in range(1, 50):
+        log.write(WriteGroup(entries(time, time, f"p{time % 3}"), time + 1, 0))
+    before = len(list(path.glob("segment-*")))
+    log.trim(30)
+    assert 1 < len(list(path.glob("segment-*"))) < before
+    for _ in range(2):
+        assert [entry.time for entry in log.read(0)] == list(range(30, 50))
+        assert [entry.time for entry in log.read(41, 3)] == [41, 42, 43]
+        assert (log.count(0), log.count(45)) == (20, 5)
+        assert log.sequences() == {"p0": 48, "p1": 49, "p2": 47}
+        log.close()
+        log = InputLog(path, "flow", segment_bytes=200)
+
+
+def test_a_group_that_cannot_be_written_leaves_nothing(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     log = InputLog(path, "flow")
-    log.write(WriteGroup(entries(1, TRIM_MAX + 2), 0, 0))
-    assert log.carry_out(WriteGroup((), 0, TRIM_MAX + 2)) is True
-    assert log.read(0) == [*entries(TRIM_MAX + 1, TRIM_MAX + 2)]
-    assert log.carry_out(WriteGroup((), 0, TRIM_MAX + 2)) is False
-    assert log.read(0) == [*entries(TRIM_MAX + 2, TRIM_MAX + 2)]
-
-
-def test_a_group_that_cannot_be_written_leaves_nothing(path: Path) -> None:
-    log = InputLog(path, "flow", map_size=1 << 17)
     log.write(WriteGroup(entries(1, 1), 5, 0))
-    too_much = (*entries(2, 2), Entry(3, "q", 1, bytes(1 << 17)))
-    with pytest.raises(Unavailable, match="is full"):
-        log.write(WriteGroup(too_much, 10, 0))
+
+    def fails(file: int) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    group = WriteGroup(entries(2, 3), 10, 0)
+    with monkeypatch.context() as full:
+        full.setattr(os, "fdatasync", fails)
+        with pytest.raises(Unavailable, match="No space left on device"):
+            log.write(group)
+        with pytest.raises(Unavailable, match="No space left on device"):
+            log.write(replace(group, again=True))
     assert log.read(0) == [*entries(1, 1)]
     assert (log.reserved, log.sequences()) == (5, {"p": 1})
+    log.write(replace(group, again=True))
+    assert log.read(0) == [*entries(1, 3)]
 
 
 @pytest.mark.parametrize("done", [False, True])
@@ -124,18 +144,14 @@ def test_the_directory_of_something_else_is_refused(path: Path) -> None:
     assert [file.name for file in path.iterdir()] == ["talks.txt"]
 
 
-def test_another_database_is_refused_and_left_alone(path: Path) -> None:
-    LmdbStore(path, "flow").close()
+def test_the_log_of_another_kind_is_refused_and_left_alone(path: Path) -> None:
+    path.mkdir()
+    SegmentLog(path, "journal", b"header").close()
+    (segment,) = path.glob("segment-*")
+    data = segment.read_bytes()
     with pytest.raises(StateMismatch, match="not an input log"):
         InputLog(path, "flow")
-    LmdbStore(path, "flow").close()
-
-
-def test_a_file_that_is_no_database_is_refused(path: Path) -> None:
-    path.mkdir()
-    (path / "data.mdb").write_bytes(b"no database" * 1000)
-    with pytest.raises(StateMismatch, match="not an input log, or damaged"):
-        InputLog(path, "flow")
+    assert segment.read_bytes() == data
 
 
 def test_a_directory_that_cannot_be_made_is_told_of(path: Path) -> None:
@@ -146,17 +162,42 @@ def test_a_directory_that_cannot_be_made_is_told_of(path: Path) -> None:
 
 def test_a_damaged_entry_is_noticed(path: Path) -> None:
     log = InputLog(path, "flow")
-    log.write(WriteGroup(entries(1, 3), 0, 0))
+    for time in range(1, 4):
+        log.write(WriteGroup(entries(time, time), 0, 0))
     log.close()
-    with lmdb.open(str(path), max_dbs=3) as env:
-        db = env.open_db(b"entries")
-        with env.begin(write=True, db=db) as txn:
-            key = (2).to_bytes(8, "big")
-            txn.put(key, bytes(txn.get(key, b""))[:-1] + b"!")
+    (segment,) = path.glob("segment-*")
+    data = bytearray(segment.read_bytes())
+    data[len(data) // 2] ^= 1
+    segment.write_bytes(data)
+    for reading in (lambda: InputLog(path, "flow"), lambda: check_log(path)):
+        with pytest.raises(StateMismatch, match="segment-00000000 is damaged at byte"):
+            reading()
+
+
+def test_a_torn_end_is_cut_off_and_a_whole_log_is_counted(path: Path) -> None:
     log = InputLog(path, "flow")
-    assert log.read(3) == [*entries(3, 3)]
-    with pytest.raises(StateMismatch, match="damaged at time 2"):
-        log.read(1)
+    log.write(WriteGroup(entries(1, 3), 9, 2))
+    log.close()
+    (segment,) = path.glob("segment-*")
+    data = segment.read_bytes()
+    segment.write_bytes(data + b"torn")
+    found = check_log(path)
+    assert (found.reserved, found.trimmed, found.entries, found.torn) == (9, 2, 2, 4)
+    log = InputLog(path, "flow")
+    assert log.read(0) == [*entries(2, 3)]
+    log.close()
+    assert segment.read_bytes() == data
+
+
+def test_a_segment_that_lacks_its_end_is_damage(path: Path) -> None:
+    log = InputLog(path, "flow", segment_bytes=200)
+    for time in range(1, 30):
+        log.write(WriteGroup(entries(time, time), time + 1, 0))
+    log.close()
+    first = min(path.glob("segment-*"))
+    first.write_bytes(first.read_bytes()[:-1])
+    with pytest.raises(StateMismatch, match="segment-00000000 is damaged"):
+        check_log(path)
 
 
 def test_large_entries_are_read_a_few_at_a_time(path: Path) -> None:

@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 from driftline.engine.errors import InputError, StateMismatch
 from driftline.engine.labels import INFINITY
 from driftline.engine.sources import BadRecord
-from driftline.engine.sources.logs.inputlog import InputLog
-from driftline.engine.sources.logs.logged import LoggedSource
+from driftline.engine.sources.logs.inputlog import InputLog, LoggedSource
 from driftline.engine.sources.logs.piped import PipedSource
 from driftline.engine.sources.record import Malformed, Row
 from tests.engine.sources.memory_disk import memory_disk
@@ -41,7 +40,8 @@ class Pipe:
 
     def commit(self) -> None:
         while (group := self.source.group()) is not None:
-            self.source.written(group, self.log.write(group))
+            self.log.write(group)
+            self.source.written(group)
             self.source.validate()
 
     def killed(self) -> Path:

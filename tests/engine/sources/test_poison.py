@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 from driftline.engine.sources import BadRecord, open_source
-from driftline.engine.sources.logs.entries import PIPE
-from driftline.engine.sources.logs.inputlog import Entry, InputLog, WriteGroup
+from driftline.engine.sources.logs.inputlog import PIPE, Entry, InputLog, WriteGroup
 from driftline.engine.sources.logs.received import ReceivedSource
 from driftline.engine.sources.record import RAW_CHARS
 from driftline.engine.wire.codec import pack

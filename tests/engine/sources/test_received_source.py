@@ -50,7 +50,8 @@ def test_repeated_records_are_taken_once_and_early_ones_not_at_all(front: Front)
     group = front.source.group()
     assert group is not None
     assert receive("p", 1, "a") is Receipt.REPEATED, "while it is being stored"
-    front.source.written(group, front.log.write(group))
+    front.log.write(group)
+    front.source.written(group)
     assert receive("p", 1, "a") is Receipt.REPEATED, "when it is stored"
     assert receive("q", 1, "other") is Receipt.TAKEN
     assert [payload for _, payload in taken(front.source.read(1))] == ["a", "other"]
@@ -69,11 +70,11 @@ def test_what_comes_while_a_group_is_written_makes_up_the_next_one(front: Front)
     front.source.receive("p", 2, "b")
     front.source.receive("q", 1, "c")
     assert front.source.group() is None, "one at a time"
-    assert front.source.written(first, False) == ["p"]
+    assert front.source.written(first) == ["p"]
     second = front.source.group()
     assert second is not None
     assert [entry.sequence for entry in second.entries] == [2, 1]
-    assert front.source.written(second, False) == ["p", "q"]
+    assert front.source.written(second) == ["p", "q"]
 
 
 def test_an_idle_front_promises_without_writing(front: Front, clock: Clock) -> None:

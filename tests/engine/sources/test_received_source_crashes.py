@@ -92,11 +92,11 @@ class Twins(RuleBasedStateMachine):
     def end_group(self, crash: bool) -> None:
         """A crash after the write, before anybody is told, is one like any other."""
         assert self.group is not None
-        left = self.front.log.write(self.group)
+        self.front.log.write(self.group)
         if crash:
             self.restart()
             return
-        for producer in self.front.source.written(self.group, left):
+        for producer in self.front.source.written(self.group):
             number = self.front.source.acknowledged(producer)
             assert number > self.acknowledged[producer]
             self.acknowledged[producer] = number

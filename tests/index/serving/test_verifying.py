@@ -7,16 +7,15 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable
-from itertools import islice
 from pathlib import Path
 
 import pytest
 
 from driftline.engine.durable import replace_file
+from driftline.engine.storage.frames import HEAD_BYTES, framed
+from driftline.engine.storage.segment_log import header_of
 from driftline.index.client import IndexClient
 from driftline.serve.journal.entries import Header
-from driftline.serve.journal.frames import HEAD_BYTES, framed
-from driftline.serve.journal.reading import frames_of
 from tests.deploy.run.run_copies import run
 from tests.index.truth.service import Service
 
@@ -122,7 +121,7 @@ def test_what_cannot_be_made_anew_is_not_said_to_be(ended: Path, tmp_path: Path,
     state = tmp_path / "copy"
     shutil.copytree(ended, state)
     first = state / "journal/segment-00000000"
-    (header,) = islice(frames_of(first, 0), 1)
+    header = header_of(first.parent, 0)
     assert Header.decode(header) == Header()
     later = framed(Header(time=7).encode(), 0, 0, 0)
     assert len(later) == HEAD_BYTES + len(header), "7 takes as many bytes as 0"

@@ -36,7 +36,8 @@ class Service:
             self.intake.drain()
         self.intake.turn()
         for job in self.intake.jobs:
-            self.intake.done(job, self.log.carry_out(job))
+            self.log.carry_out(job)
+            self.intake.done(job, None)
         self.intake.jobs.clear()
         record = next(self._records, None)
         if record is not None:

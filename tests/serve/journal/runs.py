@@ -111,11 +111,11 @@ def opened(path: Path, segment_bytes: int = 1 << 26, identity: str = "me") -> Jo
 
 def after_crash(journal: Journal, path: Path, copy: Path, chance: Random) -> Path:
     """The directory as a power cut may leave it."""
-    segments = journal._segments
-    durable, length = segments._durable, segments._length
+    log = journal._log
+    durable, length = log._tail[1], log._length
     journal.close()
     shutil.copytree(path, copy)
-    file = copy / f"segment-{segments.last:08}"
+    file = copy / f"segment-{log.last:08}"
     data = bytearray(file.read_bytes())
     assert len(data) == length
     for _ in range(chance.choice((0, 0, 1, 3))):

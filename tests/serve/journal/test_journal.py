@@ -13,13 +13,14 @@ from hypothesis import strategies as st
 
 from driftline.engine.errors import MalformedMessage, StateMismatch, Unavailable
 from driftline.engine.sinks import NO_BUNDLE, JsonLinesConsumer, Last
+from driftline.engine.storage import segment_log as module
+from driftline.engine.storage.manifest import Mark
+from driftline.engine.storage.segment_log import LogDamaged
 from driftline.engine.wire.bundles import Item
-from driftline.engine.wire.marks import Mark
 from driftline.engine.wire.messages import Bundle
 from driftline.serve.errors import NoLongerRetained
 from driftline.serve.journal import Journal, Retention, Span
-from driftline.serve.journal import segments as module
-from driftline.serve.journal.reading import JournalDamaged, look_at
+from driftline.serve.journal.reading import look_at
 from tests.serve.journal.runs import FLOW, chances, opened, run_of
 
 LONG = run_of(Random(5), layouts=3, times=60)
@@ -143,7 +144,7 @@ def _is_readable(journal: Journal, since: int) -> bool:
 def test_a_segment_is_full_of_few_large_or_of_many_small_bundles(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "SEGMENT_ENTRIES", 5)
+    monkeypatch.setattr(module, "SEGMENT_FRAMES", 5)
     journal = filled(tmp_path, LONG.bundles[:4], 1 << 26)
     journal.close()
     journal = opened(tmp_path)
@@ -333,5 +334,5 @@ def test_who_looks_at_all_of_it_sees_damage_in_any_segment(tmp_path: Path) -> No
     for damaged in (whole[:-1], whole[:500] + b"?" + whole[501:], without_its_last):
         first.write_bytes(damaged)
         look_at(tmp_path)
-        with pytest.raises(JournalDamaged, match=r"is damaged at byte|the end of a segment"):
+        with pytest.raises(LogDamaged, match=r"is damaged at byte|the end of a segment"):
             look_at(tmp_path, whole=True)

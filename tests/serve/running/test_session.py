@@ -24,7 +24,7 @@ from driftline.engine.errors import DriftlineError, StateMismatch
 from driftline.engine.flow.plan import plan
 from driftline.engine.policy import policy
 from driftline.engine.sources.logs.inputlog import InputLog
-from driftline.engine.wire.marks import Mark
+from driftline.engine.storage.manifest import Mark
 from driftline.serve.gateway.server import Listening
 from driftline.serve.journal import Journal
 from driftline.serve.running.deployment import Serving, on_this_machine

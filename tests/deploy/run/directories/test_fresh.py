@@ -18,7 +18,7 @@ from driftline.engine.errors import StateMismatch, Unavailable
 from driftline.engine.flow.loading import load_flow
 from driftline.engine.locks import Lock
 from driftline.engine.sources.logs.inputlog import Entry, InputLog, WriteGroup
-from driftline.engine.wire.marks import Mark
+from driftline.engine.storage.manifest import Mark
 from tests.deploy.run.edited import Edited
 
 
@@ -178,7 +178,7 @@ def test_records_that_nobody_can_send_again_stay(copy: Copy) -> None:
     assert copy.files() == before
     run = FileRegistry(copy.state / "registry").read()
     assert f"{log}, as their producers have forgotten them" in how_to_begin_anew(run, copy.state)
-    (log / "data.mdb").write_bytes(b"damaged")
+    (log / "segment-00000000").write_bytes(b"damaged")
     with pytest.raises(StateMismatch, match="cannot be read"):
         copy.begin_anew()
     shutil.rmtree(log)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from random import Random
@@ -12,12 +13,12 @@ from driftline.coordinator.registry import ClusterState, SnapshotRecord
 from driftline.deploy.run.directories.looking import look
 from driftline.deploy.run.directories.survey import DirectoryReport, Problem, problems
 from driftline.engine.flow.flow import Flow
-from driftline.engine.lmdbs import open_environment
 from driftline.engine.policy import POLICIES
 from driftline.engine.snapshots.jobs import StoreSnapshot
 from driftline.engine.snapshots.store import LmdbStore, PartStore
 from driftline.engine.sources.logs.inputlog import Entry, InputLog, WriteGroup
-from driftline.engine.wire.marks import Mark
+from driftline.engine.storage.lmdbs import open_environment
+from driftline.engine.storage.manifest import Mark
 
 RUN = ClusterState(
     "me", 9, 3, (SnapshotRecord(7, 40, (40,), 3, (17, 5)),), lineage="mine", opened=2
@@ -26,7 +27,7 @@ RUN = ClusterState(
 
 def report_on(role: str, **changes: object) -> DirectoryReport:
     path = "/r/out" if role.startswith("output") else f"/r/state/{role}"
-    report = DirectoryReport(role, path, Mark("mine", role, 2), t_last=7)
+    report = DirectoryReport(role, path, Mark("mine", role, 2), reserved=99, t_last=7)
     return replace(report, **changes)  # type: ignore[arg-type]
 
 
@@ -53,7 +54,7 @@ def test_a_first_start_that_was_interrupted_anywhere_goes_on(
     """Nothing of it, or some of it, was made; no incarnation was ever decided."""
     begun = ClusterState("me", 1, lineage="mine")
     mark = None if session is None else Mark("mine", "node-0", session)
-    fresh = [replace(report, mark=None, t_last=-1) for report in ALL]
+    fresh = [replace(report, mark=None, reserved=0, t_last=-1) for report in ALL]
     assert problems_of(policy, *fresh, replace(fresh[0], mark=mark), state=begun) == []
 
 
@@ -96,6 +97,21 @@ def test_without_the_registry_whatever_is_a_runs_is_refused(policy: str) -> None
     assert problem.fatal
     assert "/r/state/registry is not there" in problem.text
     assert problems_of(policy, *(replace(report, mark=None) for report in ALL), state=None) == []
+
+
+@pytest.mark.parametrize(
+    ("policy", "reserved", "said"),
+    [("two-phase", 39, "before record 40"), ("exactly-once", 7, "before record 40")],
+)
+def test_log_that_ends_before_what_is_done_is_refused(
+    policy: str, reserved: int, said: str
+) -> None:
+    [problem] = problems_of(policy, report_on("input-0", reserved=reserved))
+    assert problem.fatal
+    assert f"it ends before record {reserved}, but all {said} is done" in problem.text
+    without = replace(RUN, snapshots=())
+    found = problems_of(policy, report_on("input-0", reserved=reserved), state=without)
+    assert len(found) == (policy == "exactly-once"), "outputs up to 7 are delivered"
 
 
 def test_damage_is_refused_where_the_snapshot_before_does_not_help() -> None:
@@ -158,26 +174,29 @@ def log_with_entries(path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("make", "role"), [(store_with_parts, "node-0"), (log_with_entries, "input-0")]
+    ("make", "file", "places"),
+    [
+        (store_with_parts, "node-0/data.mdb", (8192, 0)),  # behind LMDB's two roots
+        (log_with_entries, "input-0/segment-00000000", (0, -4000)),  # before its last group
+    ],
 )
 def test_a_changed_bit_anywhere_is_noticed_or_changes_nothing(
-    make: object, role: str, tmp_path: Path
+    make: Callable[[Path], None], file: str, places: tuple[int, int], tmp_path: Path
 ) -> None:
-    assert callable(make)
     make(tmp_path)
     [whole] = look(tmp_path, None)
     assert not whole.damage
-    file = tmp_path / role / "data.mdb"
-    data = file.read_bytes()
+    path = tmp_path / file
+    data = path.read_bytes()
     chance = Random(2)
     noticed = 0
-    for at in (chance.randrange(8192, len(data)) for _ in range(30)):  # behind LMDB's two roots
+    for at in (chance.randrange(places[0], len(data) + places[1]) for _ in range(24)):
         changed = bytearray(data)
         changed[at] ^= 1 << chance.randrange(8)
-        file.write_bytes(changed)
+        path.write_bytes(changed)
         [report] = look(tmp_path, None)
         assert report.damage or report == whole, f"byte {at}"
-        assert not report.damage or str(tmp_path / role) in report.damage
+        assert not report.damage or str(path.parent) in report.damage
         noticed += bool(report.damage)
     assert noticed > 5
 
@@ -196,6 +215,6 @@ def test_a_store_that_was_cut_is_told_of(pages: int, tmp_path: Path) -> None:
 
 def test_a_store_or_log_that_was_made_and_not_written_to_is_new(tmp_path: Path) -> None:
     """Whoever makes one may be killed before its first transaction."""
-    for role in ("node-0", "input-0"):
-        open_environment(tmp_path / role, 1 << 20, max_dbs=3).close()
-    assert [(report.mark, report.damage) for report in look(tmp_path, None)] == [(None, "")] * 2
+    open_environment(tmp_path / "node-0", 1 << 20, max_dbs=3).close()
+    (tmp_path / "input-0").mkdir()
+    assert [(report.mark, report.damage) for report in look(tmp_path, None)] == [(None, "")]

@@ -174,7 +174,8 @@ def clock() -> Clock:
 
 def write(source: ReceivedSource, log: InputLog) -> None:
     while (group := source.group()) is not None:
-        source.written(group, log.write(group))
+        log.write(group)
+        source.written(group)
 
 
 def test_records_of_producers_wait_from_the_moment_at_which_they_are_taken(

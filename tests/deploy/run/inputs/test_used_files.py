@@ -18,8 +18,8 @@ from driftline.engine.snapshots.fitting import Choice, fit
 from driftline.engine.snapshots.savepoint import SavedInput, complete, open_savepoint
 from driftline.engine.sources import Source, open_source
 from driftline.engine.sources.used import CheckedSource, StoreUsed, Used
+from driftline.engine.storage.manifest import Mark
 from driftline.engine.wire.codec import pack
-from driftline.engine.wire.marks import Mark
 
 MARK = Mark("lineage", "used-0", 1)
 

@@ -1,4 +1,4 @@
-"""Frames: what the files of the journal consist of. Each has a checksum around its payload.
+"""Frames: the content of log segments. Each has a checksum around its payload.
 
 A frame is ``magic, checksum, length, durable`` and the payload. The checksum is over the place of
 the frame, too (the number of its file, the offset): a frame fits nowhere else. `durable` is how

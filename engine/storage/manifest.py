@@ -8,8 +8,10 @@ mark names the lineage, the role of the directory in it, and the last session th
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 from zlib import crc32
 
+from driftline.engine.durable import replace_file
 from driftline.engine.errors import MalformedMessage, StateMismatch
 from driftline.engine.wire.codec import pack, unpack
 
@@ -80,5 +82,24 @@ class Mark:
 
 NOBODY = Mark()
 
-MARK = b"mark"
-"""The key of the mark in an LMDB directory, in the database ``about``."""
+MARK_FILE = "mark"
+"""The file of the mark in the directory of a store or a log."""
+
+
+def read_mark(file: Path, where: str) -> Mark | None:
+    """Return the mark in a file; None if there is none. `where`: what the mark is of, for errors.
+
+    Raises StateMismatch if it is damaged, OSError.
+    """
+    return Mark.decode(file.read_bytes(), where) if file.exists() else None
+
+
+def renew_mark(file: Path, mark: Mark, where: str) -> None:
+    """Write the mark of a directory that is opened.
+
+    Raises StateMismatch if the directory belongs to another run, or a later session, OSError.
+    """
+    before = read_mark(file, where)
+    after = mark.over(before, where)
+    if after != before and after.lineage:
+        replace_file(file, after.encode())

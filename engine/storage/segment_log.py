@@ -1,0 +1,316 @@
+"""An append-only log of checksummed frames in segment files, for input logs and journals.
+
+Takes: payloads, in order. Gives: the same payloads, from any segment on.
+
+``segment-00000000``, ``segment-00000001``, ... A segment begins with a *header*: a payload of the
+owner that holds what has to be known of all segments before it. So reading can begin with any
+segment, and the oldest ones can be removed. When a segment is full, the owner begins the next one
+(`roll`), in one atomic step.
+
+Invariants: after a crash the log has all frames that were synced, and of the others a beginning.
+Only the last segment may have a torn end; it is cut off when the log is opened. Anything else that
+cannot be read is damage, and is named with its file and offset.
+
+One thread writes. Other threads may `read` meanwhile: they see what is durable.
+
+    >>> from tempfile import TemporaryDirectory
+    >>> with TemporaryDirectory() as directory:
+    ...     log = SegmentLog(Path(directory), "log", b"header 0")
+    ...     log.append(b"a")
+    ...     log.append(b"b")
+    ...     log.sync()
+    ...     log.roll(b"header 1")
+    ...     [(frame.number, frame.is_header, frame.payload) for frame in log.read(0)]
+    [(0, True, b'header 0'), (0, False, b'a'), (0, False, b'b'), (1, True, b'header 1')]
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
+from itertools import pairwise
+from pathlib import Path
+from typing import NamedTuple
+
+from driftline.engine.durable import replace_file, reported, sync_directory, write_at
+from driftline.engine.errors import DriftlineError, StateMismatch, Unavailable
+from driftline.engine.storage.frames import HEAD_BYTES, framed, payload_at, was_durable
+
+SEGMENT_BYTES = 1 << 26
+"""From this size on a segment is full."""
+
+SEGMENT_FRAMES = 1 << 16
+"""With so many frames, too: opening a log reads its last segment, some 10 us a frame."""
+
+ADVICE = "Restore it together with the rest of the state directory, from one copy"
+
+_NAME = re.compile(r"segment-[0-9]{8}")
+_BUFFER = 1 << 20
+
+_SOME_BYTES = 1 << 16
+"""Bytes of frames that a reader takes at a time."""
+
+
+class LogDamaged(StateMismatch):
+    """A log does not hold what was written; `problem`: that, without what to do."""
+
+    def __init__(self, problem: str) -> None:
+        super().__init__(f"{problem}. {ADVICE}")
+        self.problem = problem
+
+
+class SegmentRemoved(DriftlineError):
+    """A segment that was to be read has been removed."""
+
+
+class Frame(NamedTuple):
+    """A frame that was read."""
+
+    number: int
+    """The number of its segment."""
+    offset: int
+    """Where in the segment it begins; 0: it is the header."""
+    payload: bytes
+
+    @property
+    def is_header(self) -> bool:
+        return not self.offset
+
+    @property
+    def end(self) -> int:
+        """The offset of the next frame."""
+        return self.offset + HEAD_BYTES + len(self.payload)
+
+
+class SegmentLog:
+    """The log in a directory. Precondition: no other process writes to it.
+
+    Opening raises LogDamaged, Unavailable. All methods raise Unavailable if the disk fails.
+    """
+
+    def __init__(
+        self, directory: Path, what: str, beginning: bytes, segment_bytes: int = SEGMENT_BYTES
+    ) -> None:
+        """Open a log, or begin one with the header `beginning`. `what`: its kind, for errors."""
+        self.directory = directory
+        self.torn = False
+        """Whether a write has failed: what is not durable may be torn, and has to be cut off."""
+        self._what = what
+        self._segment_bytes = segment_bytes
+        self._file = -1
+        self._tail = 0, 0
+        """The number of the last segment, and how many bytes of it are durable. Both change in one
+        step, as other threads read."""
+        self._length = 0
+        """Bytes of the last segment that have been written."""
+        self._frames = 0
+        """Frames that were written to it, with those that were cut off."""
+        try:
+            with self._reported():
+                for draft in directory.glob(".segment-*"):
+                    draft.unlink()
+                sync_directory(directory)  # a name that is read must survive a power cut
+                self._numbers = numbers_in(directory)
+                if not self._numbers:
+                    self._begin(0, beginning)
+                else:
+                    length = frames = 0
+                    for frame in frames_of(directory, self._numbers[-1]):
+                        length, frames = frame.end, frames + 1
+                    self._open(self._numbers[-1], length, frames - 1)
+                    self.cut()
+        except BaseException:
+            self.close()
+            raise
+
+    @property
+    def numbers(self) -> list[int]:
+        """The numbers of all segments, in order."""
+        return list(self._numbers)
+
+    @property
+    def last(self) -> int:
+        """The number of the segment that is written to."""
+        return self._tail[0]
+
+    @property
+    def is_full(self) -> bool:
+        """Whether the next segment has to begin."""
+        return self._length >= self._segment_bytes or self._frames >= SEGMENT_FRAMES
+
+    @property
+    def is_synced(self) -> bool:
+        """Whether all frames are durable."""
+        return self._length == self._tail[1]
+
+    def append(self, payload: bytes) -> None:
+        """Write a frame; `sync` makes it durable, with all others since the last `sync`.
+
+        If it raises, all frames that are not durable are gone.
+        """
+        assert not self.torn, "cut() comes first"
+        frame = framed(payload, self.last, self._length, self._tail[1])
+        with self._written():
+            write_at(self._file, frame, self._length)
+        self._length += len(frame)
+        self._frames += 1
+
+    def sync(self) -> None:
+        """Make all frames durable. If it raises, all that are not durable are gone."""
+        assert not self.torn, "cut() comes first"
+        if not self.is_synced:
+            with self._written():
+                os.fdatasync(self._file)
+            self._tail = self.last, self._length
+
+    def roll(self, header: bytes) -> None:
+        """Begin the next segment. Precondition: all frames are durable."""
+        assert self.is_synced
+        with self._reported():  # if this fails, nothing is appended before it is done again
+            self._begin(self.last + 1, header)
+
+    def cut(self) -> None:
+        """Cut off what is not durable."""
+        with self._reported():
+            os.ftruncate(self._file, self._tail[1])
+            os.fdatasync(self._file)
+        self._length, self.torn = self._tail[1], False
+
+    def read(self, number: int, offset: int = 0) -> Iterator[Frame]:
+        """Yield the durable frames from an offset in a segment on.
+
+        Raises LogDamaged, SegmentRemoved, Unavailable.
+        """
+        while True:
+            last, durable = self._tail
+            end = durable if number == last else self._size(number)
+            if offset < end:
+                # No file is open while the reader waits: there may be many readers.
+                for frame in self._read_some(number, offset, end):
+                    yield frame
+                    offset = frame.end
+            elif number == last:
+                return
+            else:
+                number, offset = number + 1, 0
+
+    def remove_oldest(self) -> None:
+        """Remove the oldest segment durably. Precondition: it is not the last one."""
+        number = self._numbers[0]
+        assert number != self.last
+        with self._reported():
+            path_of(self.directory, number).unlink(missing_ok=True)
+            sync_directory(self.directory)  # before the next one, so that no gap can be left
+        del self._numbers[0]
+
+    def close(self) -> None:
+        """Close the file that is written to. May be called again."""
+        if self._file >= 0:
+            os.close(self._file)
+            self._file = -1
+
+    def _begin(self, number: int, header: bytes) -> None:
+        frame = framed(header, number, 0, 0)
+        replace_file(path_of(self.directory, number), frame)
+        self._open(number, len(frame), 0)
+        self._numbers.append(number)
+
+    def _open(self, number: int, length: int, frames: int) -> None:
+        """Write to a segment from now on, after so many bytes and frames."""
+        file = os.open(path_of(self.directory, number), os.O_RDWR)
+        self.close()
+        self._file, self._frames, self._length = file, frames, length
+        self._tail = number, length
+
+    def _read_some(self, number: int, offset: int, end: int) -> list[Frame]:
+        """Return some frames, at least one."""
+        path, found, at = path_of(self.directory, number), list[Frame](), offset
+        try:
+            with self._reported(), path.open("rb", buffering=_SOME_BYTES) as file:
+                file.seek(at)
+                while at < min(end, offset + _SOME_BYTES):
+                    payload = payload_at(file, number, at, end)
+                    if payload is None:
+                        break  # reported once the frames before it are read
+                    found.append(Frame(number, at, payload))
+                    at = found[-1].end
+        except Unavailable:
+            self._check_there(number)
+            raise
+        if not found:
+            raise damaged_at(path, offset)
+        return found
+
+    def _size(self, number: int) -> int:
+        self._check_there(number)
+        with self._reported():
+            return path_of(self.directory, number).stat().st_size
+
+    def _check_there(self, number: int) -> None:
+        if not path_of(self.directory, number).exists():
+            raise SegmentRemoved(f"{path_of(self.directory, number)} has been removed")
+
+    @contextmanager
+    def _written(self) -> Iterator[None]:
+        """Around a write: if it fails, nobody knows what is there after what is durable."""
+        try:
+            with self._reported():
+                yield
+        except BaseException:
+            self.torn = True
+            raise
+
+    def _reported(self) -> AbstractContextManager[None]:
+        return reported(self._what, self.directory)
+
+
+# Reading without changing anything.
+
+
+def path_of(directory: Path, number: int) -> Path:
+    """Return the file of a segment."""
+    return directory / f"segment-{number:08}"
+
+
+def numbers_in(directory: Path) -> list[int]:
+    """Return the numbers of all segments, in order.
+
+    Raises LogDamaged if one is missing, OSError.
+    """
+    names = [path.name for path in directory.iterdir()] if directory.is_dir() else []
+    numbers = sorted(int(name[8:]) for name in names if _NAME.fullmatch(name))
+    for number, after in pairwise(numbers):
+        if after != number + 1:
+            raise LogDamaged(f"{path_of(directory, number + 1)} is missing")
+    return numbers
+
+
+def header_of(directory: Path, number: int) -> bytes:
+    """Return the header of a segment. Raises LogDamaged, OSError."""
+    path = path_of(directory, number)
+    with path.open("rb") as file:
+        header = payload_at(file, number, 0, path.stat().st_size)
+    if header is None:
+        raise damaged_at(path, 0)
+    return header
+
+
+def frames_of(directory: Path, number: int) -> Iterator[Frame]:
+    """Yield all whole frames of a segment. Raises LogDamaged, OSError."""
+    path = path_of(directory, number)
+    end, offset = path.stat().st_size, 0
+    with path.open("rb", buffering=_BUFFER) as file:
+        while (payload := payload_at(file, number, offset, end)) is not None:
+            frame = Frame(number, offset, payload)
+            yield frame
+            offset = frame.end
+        file.seek(offset)
+        if not offset or was_durable(file.read(), number, offset):
+            raise damaged_at(path, offset)
+
+
+def damaged_at(path: Path, offset: int) -> LogDamaged:
+    """Return the error for a damaged file."""
+    return LogDamaged(f"{path} is damaged at byte {offset}")
