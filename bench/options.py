@@ -14,7 +14,7 @@ from driftline.bench.systems.cases import CHOICES, MICRO_BATCH
 from driftline.engine.errors import InputError
 from driftline.engine.policy import POLICIES
 from driftline.engine.sources.record import Shape
-from driftline.engine.sources.texts.words import words_of_text
+from driftline.engine.sources.texts.generated import words_of_text
 from driftline.engine.ui.options import reading_options, writable
 from driftline.pipeline.session import check_spark
 

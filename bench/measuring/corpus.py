@@ -13,7 +13,7 @@ from driftline.engine.errors import InputError
 from driftline.engine.sources import BadRecord, find_sample
 from driftline.engine.sources.inputs import open_shaped
 from driftline.engine.sources.record import Shape
-from driftline.engine.sources.texts.words import document_text, words_of_text
+from driftline.engine.sources.texts.generated import document_text, words_of_text
 
 Documents = Sequence[tuple[str, str]]
 """(id, text) of each document; ids are unique."""

@@ -27,7 +27,7 @@ from driftline.engine.sources import (
     Source,
     ZipfSource,
 )
-from driftline.engine.sources.files.several import SeveralFiles
+from driftline.engine.sources.files.files import SeveralFiles
 from driftline.engine.sources.inputs import AS_IT_IS, open_files
 from driftline.engine.sources.record import as_taken, taken
 from driftline.engine.wire.codec import pack

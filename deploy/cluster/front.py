@@ -30,7 +30,7 @@ from driftline.deploy.run.inputs.reach import Reach, check_input
 from driftline.deploy.run.inputs.tallies import Tally
 from driftline.deploy.run.inputs.used_files import UsedFile
 from driftline.deploy.run.metrics import OfInputs
-from driftline.deploy.run.resuming import Resuming
+from driftline.deploy.run.report import Resuming
 from driftline.deploy.run.savepoints import check_restored, used_of
 from driftline.engine.errors import Unavailable
 from driftline.engine.flow.plan import Plan

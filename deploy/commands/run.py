@@ -19,8 +19,8 @@ from driftline.deploy.host.loop.heartbeat import SLOW_AFTER_S
 from driftline.deploy.parties.master import STALLED_AFTER_S
 from driftline.deploy.run.config import RunConfig, Start
 from driftline.deploy.run.ending import after_good_order
+from driftline.deploy.run.inputs.fronts import identity_of
 from driftline.deploy.run.inputs.reach import Reach
-from driftline.deploy.run.inputs.receivers import identity_of
 from driftline.deploy.run.reference import run_reference_to
 from driftline.deploy.run.report import tell_if_all_set_aside
 from driftline.deploy.run.run import run_flow

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from driftline.deploy.parties.receiver import Receiver
 from driftline.engine.errors import Unavailable
 from driftline.engine.events import about, log
-from driftline.engine.sources.files.lines import MAX_LINE_BYTES, json_rows, text_rows
+from driftline.engine.sources.files.formats import MAX_LINE_BYTES, json_rows, text_rows
 from driftline.engine.sources.inputs import Piped
 from driftline.engine.sources.logs.piped import PipedSource
 

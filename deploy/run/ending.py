@@ -18,7 +18,7 @@ from pathlib import Path
 from driftline.coordinator.draining import IN_GOOD_ORDER
 from driftline.coordinator.registry import ClusterState, FileRegistry, RunOutcome, SnapshotRecord
 from driftline.deploy.run.directories.survey import OUTPUT, DirectoryReport, Problem
-from driftline.deploy.run.inputs.receivers import LOGGED
+from driftline.deploy.run.inputs.fronts import LOGGED
 from driftline.engine.errors import IF_CODE, DriftlineError
 from driftline.engine.policy import BY_TIME, POLICIES, Output, Policy, SnapshotCut
 from driftline.engine.sinks.lines import DEAD_LETTERS, count_bad_records

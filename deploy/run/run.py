@@ -33,14 +33,12 @@ from driftline.deploy.run.directories.opening import open_run
 from driftline.deploy.run.driving import drive
 from driftline.deploy.run.ending import error_noted
 from driftline.deploy.run.inputs.asides import Asides
-from driftline.deploy.run.inputs.fronts import note_used, open_front, open_input
+from driftline.deploy.run.inputs.fronts import identity_of, note_used, open_front, open_input
 from driftline.deploy.run.inputs.reach import check_reach
-from driftline.deploy.run.inputs.receivers import identity_of
 from driftline.deploy.run.inputs.tallies import Tally
 from driftline.deploy.run.metrics import check_metrics, serve_metrics
 from driftline.deploy.run.progress import RunProgress
-from driftline.deploy.run.report import RunReport, tell_if_all_set_aside
-from driftline.deploy.run.resuming import Resuming, last_sign
+from driftline.deploy.run.report import Resuming, RunReport, last_sign, tell_if_all_set_aside
 from driftline.deploy.run.savepoints import restore_run
 from driftline.engine.errors import (
     OF_RECORDS,
@@ -58,7 +56,7 @@ from driftline.engine.policy import Output
 from driftline.engine.sinks.jsonl import last_time_in
 from driftline.engine.sinks.lines import DEAD_LETTERS
 from driftline.engine.sources import FileSource
-from driftline.engine.sources.files.several import SeveralFiles
+from driftline.engine.sources.files.files import SeveralFiles
 from driftline.engine.sources.inputs import Piped
 from driftline.engine.wire.messages import Stop
 

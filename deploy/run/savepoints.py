@@ -22,7 +22,7 @@ from driftline.coordinator.registry import ClusterState, FileRegistry, SnapshotR
 from driftline.deploy.host.claims import claim, wait_for_others
 from driftline.deploy.run.config import Start
 from driftline.deploy.run.ending import How, how_ended
-from driftline.deploy.run.inputs.receivers import PIPED, RECEIVED
+from driftline.deploy.run.inputs.fronts import PIPED, RECEIVED
 from driftline.deploy.run.inputs.tallies import NUMBERED
 from driftline.deploy.run.inputs.used_files import MAY_GROW, UsedFile, read_used
 from driftline.engine.errors import StateMismatch, Unavailable
@@ -33,15 +33,8 @@ from driftline.engine.keygroups import GroupCache, owned_by
 from driftline.engine.policy import POLICIES, Policy, SnapshotCut
 from driftline.engine.snapshots.fitting import FIRST, Fitted, begin_with, fit
 from driftline.engine.snapshots.merging import restore
-from driftline.engine.snapshots.reading import read_store
-from driftline.engine.snapshots.savepoint import (
-    SavedInput,
-    Savepoint,
-    begin,
-    complete,
-    write_table,
-)
-from driftline.engine.snapshots.store import LmdbStore, PartStore
+from driftline.engine.snapshots.savepoint import SavedInput, Savepoint, begin, complete, write_table
+from driftline.engine.snapshots.store import LmdbStore, PartStore, read_store
 from driftline.engine.sources import LiveSource, Source
 from driftline.engine.sources.inputs import Input, Piped
 from driftline.engine.sources.logs.inputlog import INPUT_LOG

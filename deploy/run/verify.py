@@ -13,7 +13,7 @@ from driftline.deploy.run.directories.looking import look, outputs_elsewhere
 from driftline.deploy.run.directories.opening import with_missing
 from driftline.deploy.run.directories.survey import JOURNAL, DirectoryReport, Problem, problems
 from driftline.deploy.run.ending import Ending, ending_of
-from driftline.deploy.run.inputs.receivers import LOGGED
+from driftline.deploy.run.inputs.fronts import LOGGED
 from driftline.engine.durable import reported
 from driftline.engine.errors import InUse, StateMismatch, Unavailable
 from driftline.engine.policy import POLICIES

@@ -12,13 +12,15 @@ Once there are many parts, small ones are joined with small ones, as in a log-st
 a row is copied O(log n) times. Rows that were overwritten are dropped when the oldest part is among
 those joined, that is, when the later parts have grown to half of its size.
 
-`LmdbStore` keeps the parts in LMDB: a part is written in one durable transaction.
+`LmdbStore` keeps the parts in LMDB: a part is written in one durable transaction. `read_store`
+reads such a store without a change to it.
 """
 
 from __future__ import annotations
 
 import struct
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple, Protocol
 from zlib import crc32
@@ -39,8 +41,8 @@ from driftline.engine.snapshots.jobs import (
     Vacate,
 )
 from driftline.engine.snapshots.merging import MERGED_AT_ONCE, by_group, merge
-from driftline.engine.storage.lmdbs import open_environment, reported
-from driftline.engine.storage.manifest import MARK_FILE, NOBODY, Mark, renew_mark
+from driftline.engine.storage.lmdbs import every_row, open_environment, reported
+from driftline.engine.storage.manifest import MARK_FILE, NOBODY, Mark, read_mark, renew_mark
 from driftline.engine.wire.codec import pack, unpack
 from driftline.engine.wire.party import Job
 
@@ -430,3 +432,34 @@ class LmdbStore:
                     f"{self.name} holds the state of another flow, input or version of Driftline: "
                     "give another --state directory, or remove this one"
                 )
+
+
+@dataclass(slots=True)
+class ReadOnlyStore:
+    """The rows of a store in memory, as a key-value store that nothing can be written to."""
+
+    name: str
+    rows: dict[bytes, bytes]
+    mark: Mark | None = None
+    """None: it has none."""
+
+    def read(self, key: bytes) -> bytes | None:
+        return self.rows.get(key)
+
+    def read_slice(self, key: bytes, offset: int, size: int) -> bytes:
+        return self.rows.get(key, b"")[offset : offset + size]
+
+    def all_keys(self) -> list[bytes]:
+        return sorted(self.rows)
+
+    def write(self, puts: object, deletes: object) -> None:
+        raise AssertionError("a store that is only looked at was written to")
+
+
+def read_store(path: Path) -> ReadOnlyStore:
+    """The store in a directory. Raises SnapshotDamaged, Unavailable, and StateMismatch if its mark
+    is damaged."""
+    name = f"state directory {path}"
+    with reported(name, SnapshotDamaged):
+        rows = {key: value for _, key, value in every_row(path, b"parts")}
+        return ReadOnlyStore(name, rows, read_mark(path / MARK_FILE, name))

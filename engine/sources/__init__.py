@@ -7,12 +7,9 @@ for time, document in strict(source.read(1)):
 
 from driftline.engine.sources.cached import CachedSource
 from driftline.engine.sources.files.files import FileSource, open_source
-from driftline.engine.sources.live import LiveSource, QueueSource
-from driftline.engine.sources.memory import ListSource
-from driftline.engine.sources.repeat import Repeated
-from driftline.engine.sources.source import BadRecord, Source, strict
-from driftline.engine.sources.texts.sample import find_sample
-from driftline.engine.sources.texts.zipf import ZipfSource
+from driftline.engine.sources.memory import ListSource, Repeated
+from driftline.engine.sources.source import BadRecord, LiveSource, QueueSource, Source, strict
+from driftline.engine.sources.texts.generated import ZipfSource, find_sample
 
 __all__ = [
     "BadRecord",

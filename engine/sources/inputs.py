@@ -15,8 +15,13 @@ from pathlib import Path
 
 from driftline.engine.errors import FlowError, Unavailable
 from driftline.engine.flow.flow import Flow
-from driftline.engine.sources.files.files import GENERATED, FileSource, is_known, open_source
-from driftline.engine.sources.files.several import SeveralFiles
+from driftline.engine.sources.files.files import (
+    GENERATED,
+    FileSource,
+    SeveralFiles,
+    is_known,
+    open_source,
+)
 from driftline.engine.sources.logs.inputlog import is_log
 from driftline.engine.sources.record import Shape
 from driftline.engine.sources.source import Source

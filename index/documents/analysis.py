@@ -26,7 +26,7 @@ from typing import Protocol
 import snowballstemmer
 
 from driftline.engine.errors import DriftlineError
-from driftline.engine.sources.texts.words import words_of_text
+from driftline.engine.sources.texts.generated import words_of_text
 from driftline.engine.texts import did_you_mean
 
 WORD_MAX = 255
@@ -83,7 +83,7 @@ def _analysers() -> dict[str, Analyser]:
 
 
 class Plain:
-    """Letters, digits and underscores in lower case, as `driftline.engine.sources.texts.words`."""
+    """Letters, digits and underscores in lower case, as `engine.sources.texts.generated` does."""
 
     name = "plain"
 

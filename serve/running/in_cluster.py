@@ -27,7 +27,7 @@ from driftline.deploy.host.loop.runtime import Runtime
 from driftline.deploy.host.sockets.transport import Network
 from driftline.deploy.parties.front import Front
 from driftline.deploy.run.inputs.tallies import Tally
-from driftline.deploy.run.resuming import Resuming
+from driftline.deploy.run.report import Resuming
 from driftline.engine.errors import (
     Disconnected,
     DriftlineError,

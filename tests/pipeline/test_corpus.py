@@ -24,7 +24,7 @@ from driftline.engine.sources import (
     strict,
 )
 from driftline.engine.sources.files import splits as splits_module
-from driftline.engine.sources.texts.words import words
+from driftline.engine.sources.texts.generated import words
 from driftline.index.flow import inverted_index
 from driftline.pipeline.commands import Sessions
 from driftline.pipeline.commands import spark as command

@@ -21,7 +21,7 @@ from driftline.coordinator.registry import ANEW, ClusterState, FileRegistry
 from driftline.deploy.host.claims import lock_in_time, wait_for_others
 from driftline.deploy.run.directories.looking import lineages_in, look, outputs_elsewhere
 from driftline.deploy.run.directories.survey import LOG
-from driftline.deploy.run.inputs.receivers import PIPED
+from driftline.deploy.run.inputs.fronts import PIPED
 from driftline.engine.durable import sync_directory
 from driftline.engine.errors import StateMismatch, Unavailable
 from driftline.engine.flow.flow import Flow

@@ -33,8 +33,7 @@ from driftline.engine.errors import (
 from driftline.engine.sinks import jsonl, lmdb
 from driftline.engine.sinks.commit_record import CommitRecord
 from driftline.engine.sinks.directory import mark_of
-from driftline.engine.snapshots.reading import read_store
-from driftline.engine.snapshots.store import check_parts
+from driftline.engine.snapshots.store import check_parts, read_store
 from driftline.engine.sources.logs.inputlog import check_log, is_log
 from driftline.engine.storage.lmdbs import DATA
 from driftline.engine.storage.manifest import Mark, read_mark

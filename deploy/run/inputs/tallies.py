@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from driftline.deploy.parties.front import Front
 from driftline.engine.events import Field, about, log
 from driftline.engine.sources import FileSource, LiveSource, Source, ZipfSource
-from driftline.engine.sources.files.several import SeveralFiles
+from driftline.engine.sources.files.files import SeveralFiles
 from driftline.engine.sources.logs.received import ReceivedSource
 from driftline.engine.texts import counted
 

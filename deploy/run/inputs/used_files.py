@@ -16,7 +16,7 @@ from driftline.deploy.run.inputs.asides import Asides
 from driftline.engine.durable import replace_file
 from driftline.engine.errors import MalformedMessage, StateMismatch, Unavailable
 from driftline.engine.sources import FileSource, Source
-from driftline.engine.sources.files.several import SeveralFiles
+from driftline.engine.sources.files.files import SeveralFiles
 from driftline.engine.sources.used import NOTHING, CheckedSource, StoreUsed, Used
 from driftline.engine.storage.manifest import Mark
 from driftline.engine.wire.codec import pack, unpack

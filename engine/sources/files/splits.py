@@ -9,7 +9,7 @@ What can be split: uncompressed files with one record a line, uncompressed XML d
 and multistream bzip2 dumps, as Wikimedia publishes them, between streams. Any other source, and a
 small one, is one split.
 
-    >>> from driftline.engine.sources.texts.zipf import ZipfSource
+    >>> from driftline.engine.sources.texts.generated import ZipfSource
     >>> splits = splits_of(ZipfSource(5, words_per_document=1), 2)
     >>> [[time for time, _ in split.read(1, 1)] for split in splits]
     [[1, 2], [3, 4, 5]]
@@ -28,13 +28,11 @@ from typing import Protocol
 
 from driftline.engine.labels import INFINITY
 from driftline.engine.sources.files.buffers import BUFFER_BYTES, Broken, Buffers, decompressor
-from driftline.engine.sources.files.files import FileSource, Format
-from driftline.engine.sources.files.lines import json_rows, lines, text_rows
-from driftline.engine.sources.files.several import SeveralFiles
+from driftline.engine.sources.files.files import FileSource, Format, SeveralFiles
+from driftline.engine.sources.files.formats import json_rows, lines, page_rows, text_rows
 from driftline.engine.sources.record import Malformed, Row, Shape
 from driftline.engine.sources.source import BadRecord, Source
-from driftline.engine.sources.texts.pages import page_rows
-from driftline.engine.sources.texts.zipf import ZipfSource
+from driftline.engine.sources.texts.generated import ZipfSource
 
 SPLIT_BYTES_MIN = 2**20
 """Size of a split of a file at least."""

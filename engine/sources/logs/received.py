@@ -38,6 +38,7 @@ from typing import Protocol
 
 from driftline.engine.errors import PayloadError, StateMismatch
 from driftline.engine.labels import INFINITY
+from driftline.engine.sources.logs.ages import Ages
 from driftline.engine.sources.logs.inputlog import Entry, WriteGroup, record_of
 from driftline.engine.sources.source import BadRecord, LiveSource
 from driftline.engine.texts import time_in_words

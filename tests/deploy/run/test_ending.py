@@ -24,7 +24,7 @@ from driftline.coordinator.registry import (
 from driftline.deploy.producer import Producer
 from driftline.deploy.run.directories.survey import DirectoryReport, Problem
 from driftline.deploy.run.ending import How, ending_of, error_noted
-from driftline.deploy.run.inputs.receivers import PIPED, RECEIVED
+from driftline.deploy.run.inputs.fronts import PIPED, RECEIVED
 from driftline.engine.errors import Unavailable
 from driftline.engine.flow.outline import Outline
 from driftline.engine.storage.manifest import Mark

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from driftline.deploy.run.resuming import _span
+from driftline.deploy.run.report import _span
 
 
 @pytest.mark.parametrize(

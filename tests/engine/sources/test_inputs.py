@@ -8,8 +8,7 @@ import pytest
 
 from driftline.engine.errors import DriftlineError, FlowError, Unavailable
 from driftline.engine.flow.flow import Flow
-from driftline.engine.sources.files.files import FileSource
-from driftline.engine.sources.files.several import SeveralFiles
+from driftline.engine.sources.files.files import FileSource, SeveralFiles
 from driftline.engine.sources.inputs import Input, Piped, open_given_files, open_inputs
 from driftline.engine.sources.record import Shape
 

@@ -208,7 +208,7 @@ def test_files_that_cannot_be_opened_are_refused_at_once(tmp_path: Path) -> None
 
 
 def test_a_line_without_end_is_cut_off(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("driftline.engine.sources.files.lines.MAX_LINE_BYTES", 100_000)
+    monkeypatch.setattr("driftline.engine.sources.files.formats.MAX_LINE_BYTES", 100_000)
     path = write(tmp_path / "x.txt", "a\n" + "x" * 300_000 + "\nb\n")
     first, second, third = everything(open_source(path))
     assert (first, third) == ((1, {"id": 1, "text": "a"}), (3, {"id": 3, "text": "b"}))
@@ -217,7 +217,7 @@ def test_a_line_without_end_is_cut_off(tmp_path: Path, monkeypatch: pytest.Monke
 
 
 def test_a_page_without_end_is_cut_off(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("driftline.engine.sources.texts.pages.MAX_PAGE_BYTES", 200_000)
+    monkeypatch.setattr("driftline.engine.sources.files.formats.MAX_PAGE_BYTES", 200_000)
     small = [page(n, "small", "x" * 1000) for n in range(1, 400)]
     path = write(tmp_path / "x.xml", dump([*small, page(400, "large", "x" * 500_000)]))
     assert bad(path) == [(400, "a page of more than 200000 bytes")]

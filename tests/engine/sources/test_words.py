@@ -1,6 +1,6 @@
 """What a word is: a change here changes every index."""
 
-from driftline.engine.sources.texts.words import positions_of_words, words
+from driftline.engine.sources.texts.generated import positions_of_words, words
 
 
 def test_words_are_lower_case_letters_digits_and_underscores() -> None:

@@ -13,7 +13,7 @@ from driftline import Flow, FlowError, run
 from driftline.coordinator.registry import ANEW, FileRegistry
 from driftline.deploy.run.directories.fresh import begin_anew, how_to_begin_anew
 from driftline.deploy.run.directories.leftovers import clear_drafts
-from driftline.deploy.run.inputs.receivers import PIPED, RECEIVED
+from driftline.deploy.run.inputs.fronts import PIPED, RECEIVED
 from driftline.engine.errors import StateMismatch, Unavailable
 from driftline.engine.flow.loading import load_flow
 from driftline.engine.locks import Lock

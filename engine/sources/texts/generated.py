@@ -1,4 +1,6 @@
-"""Generated documents, with words distributed as in real text (Zipf's law).
+"""Text for tests and benchmarks: generated documents, a sample of Wikipedia, and what a word is.
+
+Generated documents have words distributed as in real text (Zipf's law).
 
     >>> [(time, document)] = ZipfSource(1, words_per_document=5, vocabulary=9).read(1)
     >>> time, document
@@ -8,13 +10,29 @@ The word of rank r has a probability proportional to r ** -exponent; `w1` is the
 Document n depends only on the seed and on n: reading can start at any document at no cost, and
 every process generates the same text. Cost: 8 bytes and a string for each word of the vocabulary;
 about 0.1 ms for a document of 280 words.
+
+The sample, 106 articles of the English Wikipedia, is the beginning of a dump, 1.5 MB of bzip2, that
+the package `gensim` contains for its own tests. So a `pip install` brings the text; gensim itself
+is never imported.
+
+One definition of a word serves the index, the benchmark's floor, and the statistics of a corpus:
+
+    >>> words({"id": 7, "title": "Cats", "text": "A cat eats; cats eat."})
+    ['cats', 'a', 'cat', 'eats', 'cats', 'eat']
+    >>> dict(positions_of_words("A cat eats a cat"))
+    {'a': [0, 3], 'cat': [1, 4], 'eats': [2]}
 """
 
+import importlib.util
+import re
 from bisect import bisect
-from collections.abc import Iterator
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
 from itertools import accumulate
+from pathlib import Path
 from random import Random
 
+from driftline.engine.errors import Unavailable
 from driftline.engine.sources.source import BadRecord
 
 
@@ -64,3 +82,47 @@ class ZipfSource:
             f"{self.name}, {self._words_per_document} words each of {len(self._words)}, "
             f"exponent {self._exponent}, seed {self._seed}"
         )
+
+
+_find = re.compile(r"\w+").findall
+"""Letters, digits and underscores of any script (Unicode)."""
+
+
+def words(document: Mapping[str, object]) -> list[str]:
+    """The words of a document, in order and in lower case."""
+    return words_of_text(document_text(document))
+
+
+def words_of_text(text: str) -> list[str]:
+    """The words of a text, in order and in lower case."""
+    return _find(text.lower())
+
+
+def positions_of_words(text: str) -> dict[str, list[int]]:
+    """Each word of a text, in order of first appearance, with its positions among all words."""
+    found: defaultdict[str, list[int]] = defaultdict(list)
+    for position, word in enumerate(_find(text.lower())):
+        found[word].append(position)
+    return found
+
+
+def document_text(document: Mapping[str, object]) -> str:
+    """The text from which words are taken: the title, if there is one, and the text."""
+    text, title = document["text"], document.get("title")
+    return f"{title}\n{text}" if title else str(text)
+
+
+SAMPLE = "enwiki-latest-pages-articles1.xml-p000000010p000030302-shortened.bz2"
+
+
+def find_sample() -> Path:
+    """The path of the sample. Raises Unavailable, with what to install."""
+    spec = importlib.util.find_spec("gensim")
+    for folder in (spec and spec.submodule_search_locations) or []:
+        path = Path(folder, "test", "test_data", SAMPLE)
+        if path.is_file():
+            return path
+    raise Unavailable(
+        "the Wikipedia sample is part of the package gensim, which is not installed (or is a "
+        "version without the sample): pip install driftline[bench]"
+    )
