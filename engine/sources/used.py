@@ -39,7 +39,7 @@ from driftline.engine.sources.source import BadRecord, Source, time_of
 from driftline.engine.wire.codec import pack
 from driftline.engine.wire.party import Job
 
-SPANS_MAX = 2**16
+MARKS_MAX = 2**16
 """How many checksums are kept at most while no snapshot is committed; an even number."""
 
 NOTED_MAX = 64
@@ -81,48 +81,31 @@ class StoreUsed(Job):
     """Whether it is what a committed snapshot was made of."""
 
 
-class Spans:
-    """Spans of records, in order: of each (time of the first record, of the last one, checksum over
-    all up to it). Each takes 24 bytes."""
+class Marks:
+    """The checksum over all records up to some of them, in order. Each mark takes 16 bytes."""
 
     def __init__(self) -> None:
-        self._numbers = array("q")
-        self._at = 0
-        """Where the first span begins; what is before it has been taken."""
+        self.times = array("q")
+        self.sums = array("q")
+        self.is_thinned = False
+        """Whether there are records between the marks."""
 
     def __len__(self) -> int:
-        return (len(self._numbers) - self._at) // 3
+        return len(self.times)
 
-    def __getitem__(self, index: int) -> tuple[int, int, int]:
-        first, last, total = self._numbers[self._at + 3 * index : self._at + 3 * index + 3]
-        return first, last, total
-
-    def below(self, until: int) -> int:
-        """How many spans end below a time."""
-        lasts = self._at + 1
-        return bisect_left(range(len(self)), until, key=lambda i: self._numbers[lasts + 3 * i])
-
-    def add(self, first: int, last: int, total: int) -> None:
-        """A span follows."""
-        self._numbers.extend((first, last, total))
+    def add(self, time: int, total: int) -> None:
+        """Mark a record. Drops every second mark if there are many, as there has been no snapshot
+        for long."""
+        if len(self) >= MARKS_MAX:
+            self.times, self.sums = self.times[1::2], self.sums[1::2]
+            self.is_thinned = True
+        self.times.append(time)
+        self.sums.append(total)
 
     def take(self, count: int) -> None:
-        """Remove the first spans."""
-        self._at += 3 * count
-        if 2 * self._at >= len(self._numbers):
-            del self._numbers[: self._at]
-            self._at = 0
-
-    def clear(self) -> None:
-        """Remove all spans."""
-        self._numbers, self._at = array("q"), 0
-
-    def thin(self) -> None:
-        """Join spans by two, as there has been no snapshot for long. Precondition: their number is
-        even."""
-        old, joined = self._numbers[self._at :], array("q", bytes(24 * (len(self) // 2)))
-        joined[0::3], joined[1::3], joined[2::3] = old[0::6], old[4::6], old[5::6]
-        self._numbers, self._at = joined, 0
+        """Remove the first marks."""
+        del self.times[:count], self.sums[:count]
+        self.is_thinned = self.is_thinned and bool(self.times)
 
 
 class CheckedSource:
@@ -146,9 +129,9 @@ class CheckedSource:
         self._used = used
         """What is compared whenever it is read."""
         self._below = 0, 0
-        """(time of the last record, checksum) of the records before those in `_spans`."""
-        self._spans = Spans()
-        """Of the records that were read; nearly always a span is one record."""
+        """(time of the last record, checksum) of the records before those in `_marks`."""
+        self._marks = Marks()
+        """Of the records that were read; nearly always there is one of each."""
         self._over = False
         """Whether the records were read to their end."""
         self._noted: dict[int, Used] = {used.until: used} if used.until else {}
@@ -196,7 +179,7 @@ class CheckedSource:
         while len(self._noted) > NOTED_MAX:
             del self._noted[next(iter(self._noted))]
         self._below = used.last, used.sum
-        self._spans.take(self._spans.below(until))
+        self._marks.take(bisect_left(self._marks.times, until))
         return used
 
     def below(self, until: int) -> Used | None:
@@ -206,16 +189,18 @@ class CheckedSource:
         """
         if until in self._noted:
             return self._noted[until]
-        last = self._spans[len(self._spans) - 1][1] if self._spans else self._below[0]
+        last = self._marks.times[-1] if self._marks else self._below[0]
         if until > last + 1 and not self._over:
             return None
         return self._up_to(until)
 
     def _up_to(self, until: int) -> Used:
-        count = self._spans.below(until)
-        last, total = self._spans[count - 1][1:] if count else self._below
-        if count < len(self._spans) and self._spans[count][0] < until:
-            until = last + 1  # a span of several records: nothing is known within it
+        count = bisect_left(self._marks.times, until)
+        last, total = self._below
+        if count:
+            last, total = self._marks.times[count - 1], self._marks.sums[count - 1]
+        if self._marks.is_thinned and count < len(self._marks):
+            until = last + 1  # nothing is known between two marks
         return Used(max(until, last + 1), last, total)
 
     def note(self, used: Used) -> None:
@@ -228,7 +213,7 @@ class CheckedSource:
         used = self._used
         total = last = 0
         self._below = 0, 0
-        self._spans.clear()
+        self._marks = Marks()
         self._over = False
         for record in self._source.read(1):
             time = time_of(record)
@@ -244,9 +229,7 @@ class CheckedSource:
             if time < start:
                 self._below = time, total
                 continue
-            if len(self._spans) >= SPANS_MAX:
-                self._spans.thin()
-            self._spans.add(time, time, total)
+            self._marks.add(time, total)
             yield record
         if used.until:
             self._compare(used, last, total, INFINITY)

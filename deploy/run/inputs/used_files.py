@@ -23,8 +23,6 @@ from driftline.engine.wire.codec import pack, unpack
 from driftline.engine.wire.party import Job
 
 _FORMAT = 2
-_WITHOUT_SNAPSHOT = 1
-"""A format that does not say by itself what the last snapshot was made of."""
 
 MAY_GROW = FileSource, SeveralFiles
 """Inputs of which it is noted what was used."""
@@ -113,8 +111,6 @@ def read_used(path: Path) -> Noted | None:
         match unpack(data[4:]):
             case (version, mark, used, by_snapshot) if version == _FORMAT:
                 return Noted(_mark(mark), _used(used), _used(by_snapshot))
-            case (version, mark, used) if version == _WITHOUT_SNAPSHOT:
-                return Noted(_mark(mark), _used(used), _used(used))
         raise MalformedMessage("it is of another version")
     except MalformedMessage as error:
         raise StateMismatch(

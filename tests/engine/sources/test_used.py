@@ -64,7 +64,7 @@ def test_a_checksum_says_no_more_than_what_is_known(
     records = list(range(40))
     source = CheckedSource(ListSource(records))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(used, "SPANS_MAX", 2 * spans)
+        patch.setattr(used, "MARKS_MAX", 2 * spans)
         list(source.read(start))
     known = NOTHING
     for until in sorted(wanted):

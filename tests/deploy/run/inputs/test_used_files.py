@@ -6,7 +6,6 @@ import json
 import logging
 import re
 from pathlib import Path
-from zlib import crc32
 
 import pytest
 
@@ -19,7 +18,6 @@ from driftline.engine.snapshots.savepoint import SavedInput, complete, open_save
 from driftline.engine.sources import Source, open_source
 from driftline.engine.sources.used import CheckedSource, StoreUsed, Used
 from driftline.engine.storage.manifest import Mark
-from driftline.engine.wire.codec import pack
 
 MARK = Mark("lineage", "used-0", 1)
 
@@ -43,16 +41,6 @@ def test_a_run_that_has_used_more_than_its_last_snapshot_still_knows_that_one(
     assert noted is not None
     assert (noted.used, noted.by_snapshot) == (end, snapshot)
     assert (noted.below(9), noted.below(3), noted.below(2)) == (end, snapshot, None)
-
-
-def test_what_an_earlier_version_has_noted_is_read(tmp_path: Path) -> None:
-    path, used = tmp_path / "input-0.used", Used(8, 7, 77)
-    data = pack((1, ("lineage", "used-0", 1), (8, 7, 77)))
-    path.write_bytes(crc32(data).to_bytes(4, "big") + data)
-    assert UsedFile(path, MARK).used == used
-    noted = read_used(path)
-    assert noted is not None
-    assert (noted.below(9), noted.below(7)) == (used, None)
 
 
 def records(path: Path, count: int, other: int = 0) -> Source:
