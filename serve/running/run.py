@@ -15,7 +15,7 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
-from time import monotonic, time_ns
+from time import time_ns
 
 import uvloop
 
@@ -35,7 +35,6 @@ from driftline.engine.errors import error_of
 from driftline.engine.flow.loading import load_flow
 from driftline.engine.flow.plan import plan
 from driftline.engine.policy import policy
-from driftline.engine.sources.logs.ages import Ages
 from driftline.engine.sources.logs.inputlog import InputLog
 from driftline.engine.sources.logs.received import ReceivedSource
 from driftline.engine.storage.manifest import Mark
@@ -154,7 +153,7 @@ class _Run:
         self._stack.callback(input_log.close)
         self._taken = input_log.last_time and input_log.last_time + 1
         address = serving.producers or f"ipc://{self._process.sockets}/producers"
-        source = ReceivedSource(input_log, _now_us, name="records", ages=Ages(_now_us, monotonic))
+        source = ReceivedSource(input_log, _now_us, name="records")
         keys = serving.reach.keys_of(0, address) if serving.producers else None
         folder = Path(self._process.sockets)
         intake = ServiceIntake(source, address, folder, self._tell, keys=keys)

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
 from pathlib import Path
-from time import monotonic, time_ns
+from time import time_ns
 
 from driftline.deploy.host.config import ProcessConfig
 from driftline.deploy.host.loop.runtime import Runtime
@@ -32,7 +32,6 @@ from driftline.engine.labels import INFINITY
 from driftline.engine.policy import Output, Policy
 from driftline.engine.sources import LiveSource, Source
 from driftline.engine.sources.inputs import Input, Piped
-from driftline.engine.sources.logs.ages import Ages
 from driftline.engine.sources.logs.inputlog import InputLog
 from driftline.engine.sources.logs.piped import PipedSource
 from driftline.engine.sources.logs.received import ReceivedSource
@@ -191,12 +190,11 @@ def receiver_of(
     """
     if isinstance(given, Piped):
         clock = None if alone else _now_us
-        ages = Ages(_now_us, monotonic, by_time=clock is not None)
-        source_of_pipe = PipedSource(input_log, clock, keep_bad=keep_bad, ages=ages)
+        source_of_pipe = PipedSource(input_log, clock, keep_bad=keep_bad, today_us=_now_us)
         piped = StandardInput(source_of_pipe, given, asked_to_end=asked_to_end)
         runtime.watch(piped, piped.file, piped.drain, piped.room, input_log.carry_out)
         return piped
-    source = ReceivedSource(input_log, _now_us, name=given, ages=Ages(_now_us, monotonic))
+    source = ReceivedSource(input_log, _now_us, name=given)
     keys = reach.keys_of(number, given)
     intake = IntakeSocket(source, given, folder, name=f"intake-{number}", keys=keys)
     runtime.watch(intake, intake.socket, intake.drain, intake.room, input_log.carry_out)

@@ -172,5 +172,5 @@ class Tally:
             if meter.oldest is not None:
                 lag_s = max(lag_s, source.age_s(meter.oldest))
             elif waiting != 0:
-                lag_s = source.waiting_s(max(self._start, self.front.furthest + 1))
+                lag_s = source.age_s(max(self._start, self.front.furthest + 1))
         return InputFigures(source.name, records, position, size, waiting, lag_s, producers)

@@ -78,7 +78,7 @@ class Entry(NamedTuple):
     sequence: int
     data: bytes
     taken_us: int = 0
-    """When it was taken, in microseconds since 1970; 0: its time says it, or nobody knows."""
+    """When it was taken, in microseconds since 1970."""
 
 
 @dataclass(frozen=True, slots=True)

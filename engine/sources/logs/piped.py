@@ -18,7 +18,6 @@ from collections.abc import Callable, Iterator
 from zlib import crc32
 
 from driftline.engine.errors import InputError, StateMismatch
-from driftline.engine.sources.logs.ages import Ages
 from driftline.engine.sources.logs.inputlog import PIPE, of_pipe
 from driftline.engine.sources.logs.received import RESERVE_US, Log, ReceivedSource
 from driftline.engine.sources.record import Malformed, Row
@@ -37,12 +36,13 @@ class PipedSource(ReceivedSource):
         now_us: Callable[[], int] | None = None,
         *,
         keep_bad: bool = False,
-        ages: Ages | None = None,
+        today_us: Callable[[], int] | None = None,
     ) -> None:
         """`now_us`: a clock in microseconds, None for times 1, 2, ...; `keep_bad`: log records that
-        cannot be read, instead of raising; `ages`: when records were taken."""
+        cannot be read, instead of raising; `today_us`: the time of day, by which their age is
+        known."""
         ahead_us = 0 if now_us is None else RESERVE_US
-        super().__init__(log, now_us or (lambda: 0), PIPE, ahead_us, ages=ages)
+        super().__init__(log, now_us or (lambda: 0), PIPE, ahead_us, today_us=today_us)
         before = self.accepted(PIPE)
         self.taken = before >> SUM_BITS
         """Records that the log had before this start."""

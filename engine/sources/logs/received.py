@@ -33,12 +33,11 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from enum import Enum
-from itertools import islice, pairwise
+from itertools import chain, islice, pairwise
 from typing import Protocol
 
 from driftline.engine.errors import PayloadError, StateMismatch
 from driftline.engine.labels import INFINITY
-from driftline.engine.sources.logs.ages import Ages
 from driftline.engine.sources.logs.inputlog import Entry, WriteGroup, record_of
 from driftline.engine.sources.source import BadRecord, LiveSource
 from driftline.engine.texts import time_in_words
@@ -109,17 +108,17 @@ class ReceivedSource(LiveSource):
         name: str = "records of producers",
         ahead_us: int = RESERVE_US,
         producers_max: int = PRODUCERS_MAX,
-        ages: Ages | None = None,
+        today_us: Callable[[], int] | None = None,
     ) -> None:
         """`now_us`: the time of a clock, in microseconds; `ahead_us`: how far ahead times are
         reserved: a restart leaves that many out; `producers_max`: how many producers it takes
-        records of; `ages`: when records were taken, by default as `now_us` says."""
+        records of; `today_us`: the time of day, for their age, by default `now_us`."""
         self.name = name
         self.now_us = now_us
         self.producers_max = producers_max
         self._log = log
         self._ahead_us = ahead_us
-        self._ages = ages or Ages(now_us)
+        self._today_us = today_us or now_us
         self._accepted = log.sequences()
         self._acknowledged = dict(self._accepted)
         self.records = sum(self._accepted.values())
@@ -285,19 +284,13 @@ class ReceivedSource(LiveSource):
         """How many records the log has from a time on."""
         return self._log.count(time)
 
-    def waiting_s(self, time: int) -> float:
-        """How long ago the first record from a time on was taken, in seconds; 0: there is none."""
-        stored = self._log.read(time, 1)
-        first = next((t for t, _, _ in self._unread if t >= time), None)
-        first = stored[0].time if stored else first
-        return 0.0 if first is None else self.age_s(first)
-
     def age_s(self, time: int) -> float:
-        """How long ago the record with this time was taken, in seconds."""
-        age = self._ages.of(time)
-        if age is None:  # an earlier call has taken it
-            age = self._ages.of_stored(time, lambda: self._log.read(time, 1))
-        return age
+        """How long ago the first record from a time on was taken, in seconds, by the time of day; 0
+        if there is none."""
+        stored = self._log.read(time, 1)
+        unstored = chain(self._group.entries if self._group else (), self._incoming)
+        first = stored[0] if stored else next((e for e in unstored if e.time >= time), None)
+        return 0.0 if first is None else max(0.0, (self._today_us() - first.taken_us) / 1e6)
 
     # For a front.
 
@@ -335,7 +328,6 @@ class ReceivedSource(LiveSource):
 
     def trim(self, time: int) -> None:
         self._trim = self.trimmed = max(self._trim, min(time, self.durable))
-        self._ages.forget(self._trim)
 
     def validate(self) -> None:
         """Assert the invariants."""
@@ -357,7 +349,7 @@ class ReceivedSource(LiveSource):
         self._next = time + 1
         self._accepted[producer] = sequence
         self.records += 1
-        self._incoming.append(Entry(time, producer, sequence, data, self._ages.take(time)))
+        self._incoming.append(Entry(time, producer, sequence, data, self._today_us()))
         kept = _Packed(data) if len(data) >= LARGE else payload
         self._unread.append((time, kept, len(data)))
         self.waiting_bytes += len(data)

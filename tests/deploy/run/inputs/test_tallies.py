@@ -15,7 +15,6 @@ from driftline.engine.labels import INFINITY
 from driftline.engine.policy import POLICIES
 from driftline.engine.policy import policy as policy_of
 from driftline.engine.sources import BadRecord, ListSource, LiveSource, Source, open_source
-from driftline.engine.sources.logs.ages import Ages
 from driftline.engine.sources.logs.inputlog import InputLog
 from driftline.engine.sources.logs.piped import PipedSource
 from driftline.engine.sources.logs.received import ReceivedSource
@@ -224,8 +223,7 @@ def test_the_lag_of_standard_input_counts_from_where_its_records_were_taken(
 ) -> None:
     seconds = [1000.0]
     log = InputLog(tmp_path / "log", "flow")
-    ages = Ages(lambda: int(seconds[0] * 1e6), lambda: seconds[0], by_time=False)
-    source = PipedSource(log, ages=ages)
+    source = PipedSource(log, today_us=lambda: int(seconds[0] * 1e6))
     call = Call(source, 1, policy=name)
     for number in range(1, 4001):
         source.take({"n": number})
