@@ -65,12 +65,7 @@ def check_directories(
     reports.append(journal)
     if torn:
         log.warning("%s", torn)
-    wrong = problems(POLICIES[policy], registry, run, reports, anew)
-    for problem in wrong:
-        if not problem.fatal:
-            log.warning("%s", problem.text)
-    if fatal := [problem.text for problem in wrong if problem.fatal]:
-        raise StateMismatch("\n".join(fatal))
+    refuse(problems(POLICIES[policy], registry, run, reports, anew))
 
 
 def report_on_journal(

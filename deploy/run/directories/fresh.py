@@ -19,7 +19,7 @@ from pathlib import Path
 
 from driftline.coordinator.registry import ANEW, ClusterState, FileRegistry
 from driftline.deploy.host.claims import lock_in_time, wait_for_others
-from driftline.deploy.run.directories.looking import lineages_in, look, outputs_elsewhere
+from driftline.deploy.run.directories.looking import lineages_in, outputs_elsewhere
 from driftline.deploy.run.directories.survey import LOG
 from driftline.deploy.run.inputs.fronts import PIPED
 from driftline.engine.durable import sync_directory
@@ -30,7 +30,7 @@ from driftline.engine.sinks.commit_record import CommitRecord
 from driftline.engine.sinks.directory import IDENTITY, is_of_spark
 from driftline.engine.sinks.jsonl import ABOUT, file_name
 from driftline.engine.sinks.lines import DEAD_LETTERS
-from driftline.engine.sources.logs.inputlog import is_log
+from driftline.engine.sources.logs.inputlog import check_log, is_log
 
 _LOCK = r".+\.lock|sockets|\..+\.[0-9]+"
 """Files that stay: locks, the note on sockets (see `leftovers`), drafts of living processes."""
@@ -186,14 +186,15 @@ def _check_logs(run: ClusterState | None, state: Path) -> None:
 
     Standard input is given again from its beginning; producers forget what was acknowledged.
     """
-    logs = _logs_of_producers(run, state)
-    reports = {report.role: report for report in look(state, None)} if logs else {}
-    for path in logs:
-        report = reports.get(path.name)
-        if report is None or report.damage or report.entries or report.trimmed:
-            what = "records that nobody can send again, as their producers have forgotten them"
-            if report is None or report.damage:
-                what = "a log of received records that cannot be read"
+    for path in _logs_of_producers(run, state):
+        what = ""
+        try:
+            found = check_log(path)
+            if found.entries or found.trimmed:
+                what = "records that nobody can send again, as their producers have forgotten them"
+        except StateMismatch:
+            what = "a log of received records that cannot be read"
+        if what:
             raise StateMismatch(
                 f"{path} holds {what}: --fresh does not remove them. Remove {path} by hand if you "
                 "can do without them"

@@ -19,7 +19,14 @@ from driftline.coordinator.registry import ClusterState, FileRegistry, check_ide
 from driftline.deploy.host.children.outdated import stores_in
 from driftline.deploy.run.directories.fresh import how_to_begin_anew
 from driftline.deploy.run.directories.looking import look, outputs_elsewhere
-from driftline.deploy.run.directories.survey import LOG, OUTPUT, STORE, DirectoryReport, problems
+from driftline.deploy.run.directories.survey import (
+    LOG,
+    OUTPUT,
+    STORE,
+    DirectoryReport,
+    problems,
+    refuse,
+)
 from driftline.engine.durable import reported
 from driftline.engine.errors import StateMismatch
 from driftline.engine.events import log
@@ -150,12 +157,7 @@ def _compare(
     if size >= LARGE:
         log.warning("checking %.1f GB of outputs in %s", size / 1e9, output)
     reports = with_missing(look(state, output), state, output, layout, logs)
-    all_problems = problems(policy, str(state / "registry"), run, reports)
-    for problem in all_problems:
-        if not problem.fatal:
-            log.warning("%s", problem.text)
-    if fatal := [problem.text for problem in all_problems if problem.fatal]:
-        raise StateMismatch("\n".join(fatal))
+    refuse(problems(policy, str(state / "registry"), run, reports))
     return max((report.t_last for report in reports if report.kind == OUTPUT), default=-1)
 
 

@@ -25,6 +25,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from driftline.coordinator.registry import ClusterState
+from driftline.engine.errors import StateMismatch
+from driftline.engine.events import log
 from driftline.engine.policy import Output, Policy
 from driftline.engine.storage.manifest import Mark
 from driftline.engine.texts import time_in_words
@@ -133,6 +135,15 @@ def problems(
         done = -1
     rules = _Rules(policy, registry, state, replayable, begin_anew, done)
     return damaged + [problem for report in intact for problem in rules.check(report)]
+
+
+def refuse(found: Sequence[Problem]) -> None:
+    """Log the problems with which a run may go on. Raises StateMismatch for the fatal ones."""
+    for problem in found:
+        if not problem.fatal:
+            log.warning("%s", problem.text)
+    if fatal := [problem.text for problem in found if problem.fatal]:
+        raise StateMismatch("\n".join(fatal))
 
 
 def _damaged(report: DirectoryReport, policy: Policy, ways_out: str, replayable: bool) -> Problem:

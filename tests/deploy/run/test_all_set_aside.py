@@ -29,18 +29,9 @@ paid.scan(lambda payment, total: total.add(1), ReducingState("total", int.__add_
 
 
 @pytest.mark.parametrize("mode", [["--reference"], []], ids=["reference", "nodes"])
-@pytest.mark.parametrize(
-    ("lines", "wanted"),
-    [
-        ('{"text": "a"}\n{"text": "b"}\nbad\n', {"records": 2, "dead_letters": 2}),
-        ("bad\n", {"records": 0, "dead_letters": 0}),
-    ],
-)
-def test_a_run_without_a_good_record_warns(
-    mode: list[str], lines: str, wanted: dict[str, int], tmp_path: Path
-) -> None:
+def test_a_run_without_a_good_record_warns(mode: list[str], tmp_path: Path) -> None:
     (tmp_path / "flow.py").write_text(FLOW)
-    (tmp_path / "in.jsonl").write_text(lines)
+    (tmp_path / "in.jsonl").write_text('{"text": "a"}\n{"text": "b"}\nbad\n')
     done = driftline(
         "run", tmp_path / "flow.py", "--input", tmp_path / "in.jsonl", "--output", tmp_path / "out",
         "--on-error", "dead-letter", "--log-json", *mode,
@@ -50,7 +41,8 @@ def test_a_run_without_a_good_record_warns(
     [warning] = [each for each in told if each["event"] == "all-set-aside"]
     assert warning["level"] == "warning"
     directory = str(tmp_path / "out" / "dead-letters")
-    assert warning["fields"] == {**wanted, "bad_records": 1, "directory": directory}
+    counts = {"records": 2, "dead_letters": 2, "bad_records": 1}
+    assert warning["fields"] == {**counts, "directory": directory}
     assert "there is no output" in warning["message"]
     letters = (tmp_path / "out" / "dead-letters").glob("[0-9r]*.jsonl")
     for letter in (line for file in letters for line in file.read_text().splitlines()):

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from driftline.coordinator.registry import FileRegistry
 from tests.deploy.run.run_copies import FLOW
 from tests.deploy.run.test_run_command import driftline
 
@@ -91,14 +90,3 @@ def test_without_the_registry_fresh_is_named_only_where_it_works(folder: Folder)
     said = folder.refuse("o")
     assert "give the --state of these outputs, or another --output" in said
     assert "--fresh" not in said
-
-
-def test_a_state_of_before_does_not_know(folder: Folder) -> None:
-    registry = FileRegistry(folder.path / "st" / "registry")
-    run = registry.read()
-    assert run is not None
-    registry.write(run.next(output=""))
-    said = folder.refuse("o2")
-    assert "Give the --output of this run" in said
-    assert folder.run("o2", "--fresh").returncode == 0
-    assert folder.outputs("o2") == 3

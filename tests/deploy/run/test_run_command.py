@@ -14,11 +14,6 @@ import pytest
 from driftline.engine.sources import find_sample, open_source, strict
 
 ROOT = Path(__file__).resolve().parents[3]
-RUSSIAN = [
-    "Мой дядя самых честных правил,",
-    "когда не в шутку занемог,",
-    "он уважать себя заставил",
-]
 
 BROKEN_FLOW = """
 from driftline import Flow
@@ -132,18 +127,6 @@ def test_an_interrupted_run_goes_on_where_it_was(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert driftline(*run[:-2], "--output", tmp_path / "ref", "--reference").returncode == 0
     assert lines(tmp_path / "out") == lines(tmp_path / "ref")
-
-
-def test_another_script_is_indexed_with_correct_words(tmp_path: Path) -> None:
-    source = tmp_path / "онегин.txt"
-    source.write_text("\n".join(RUSSIAN), encoding="utf-8")
-    done = driftline("run", "driftline.index", "--input", source, "--output", tmp_path / "out")
-    assert done.returncode == 0, done.stderr
-    found = [json.loads(line)["value"] for line in lines(tmp_path / "out")]
-    assert [value["word"] for value in found if value["document"] == 1] == [
-        "мой", "дядя", "самых", "честных", "правил",
-    ]  # fmt: skip
-    assert found[0] == {"word": "мой", "document": 1, "positions": [0], "length": 1}
 
 
 @pytest.mark.parametrize(

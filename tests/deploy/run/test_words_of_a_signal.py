@@ -56,6 +56,11 @@ TABLE = {
 
 WORD = "w"
 
+POLICIES = [
+    each if each in ("exactly-once", "none") else pytest.param(each, marks=pytest.mark.soak)
+    for each in TABLE
+]
+
 
 def stop(process: subprocess.Popen[str]) -> str:
     process.send_signal(signal.SIGTERM)
@@ -79,7 +84,7 @@ def verified(place: Place) -> str:
     return done.stdout
 
 
-@pytest.mark.parametrize("policy", TABLE)
+@pytest.mark.parametrize("policy", POLICIES)
 def test_a_file_is_read_on_as_the_words_say(tmp_path: Path, policy: str) -> None:
     row, records = TABLE[policy], 1500
     source = tmp_path / "in.jsonl"
@@ -109,7 +114,7 @@ def test_a_file_is_read_on_as_the_words_say(tmp_path: Path, policy: str) -> None
         assert counts(place) == Counter(range(1, records + 1))
 
 
-@pytest.mark.parametrize("policy", TABLE)
+@pytest.mark.parametrize("policy", POLICIES)
 def test_records_of_producers_are_delivered_once_over_both_calls(
     tmp_path: Path, policy: str
 ) -> None:
