@@ -1,12 +1,25 @@
 """The source of what producers send, one property after the other."""
 
 from collections.abc import Iterator
+from contextlib import ExitStack
 
 import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    precondition,
+    rule,
+)
 
 from driftline.engine.errors import PayloadError, StateMismatch
 from driftline.engine.labels import INFINITY
+from driftline.engine.sources.logs.inputlog import WriteGroup
 from driftline.engine.sources.logs.received import LARGE, READ_AT_ONCE, RESERVE_US, Receipt
+from driftline.engine.sources.source import BadRecord
+from driftline.engine.wire.codec import unpack
 from driftline.engine.wire.limits import RECORD_BYTES_MAX
 from tests.engine.sources.memory_disk import memory_disk
 from tests.engine.sources.received_front import Clock, Front, taken
@@ -246,3 +259,156 @@ def test_an_end_of_a_producer_is_durable(front: Front) -> None:
     again.commit()
     assert again.source.ended
     assert again.restarted(Clock()).source.ended
+
+
+PRODUCERS = ("p", "q")
+
+
+class Twins(RuleBasedStateMachine):
+    """A source with crashes at any moment, beside what producers and outputs rely on."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.stack = ExitStack()
+        self.clock = Clock()
+        self.front = Front(self.stack.enter_context(memory_disk()) / "log", self.clock)
+        self.group: WriteGroup | None = None
+        self.acknowledged = dict.fromkeys(PRODUCERS, 0)
+        self.times: dict[tuple[str, int], int] = {}
+        """The times of what is durable; they never change."""
+        self.ended: set[str] = set()
+        self.promised = 0
+        """The largest `durable` so far: everything below it is final."""
+        self.trimmed = 0
+        self.records = self.front.source.entries(1)
+        self.position = 1
+
+    def teardown(self) -> None:
+        self.front.log.close()
+        self.stack.close()
+
+    @initialize()
+    def first_group(self) -> None:
+        self.front.commit()
+
+    @rule(producer=st.sampled_from(PRODUCERS), ahead=st.integers(-3, 2))
+    def receive(self, producer: str, ahead: int) -> None:
+        source = self.front.source
+        accepted = source.accepted(producer)
+        number = max(1, accepted + ahead)
+        receipt = source.receive(producer, number, [producer, number])
+        if number <= accepted:
+            assert receipt is Receipt.REPEATED
+        elif source.over(producer):
+            assert receipt is Receipt.CLOSED
+        else:
+            assert receipt is (Receipt.TAKEN if number == accepted + 1 else Receipt.EARLY)
+
+    @rule(micros=st.integers(-500, 2_000_000))
+    def let_time_pass(self, micros: int) -> None:
+        self.clock.now = max(0, self.clock.now + micros)
+
+    @rule(ahead=st.integers(-10, 3_000_000))
+    def move(self, ahead: int) -> None:
+        promise = self.front.source.move_to(max(0, self.clock.now + ahead))
+        assert promise >= self.position
+        self.position = max(self.position, promise)
+
+    @rule(count=st.integers(1, 5))
+    def read(self, count: int) -> None:
+        for _ in range(count):
+            record = next(self.records, None)
+            if record is None:
+                return
+            assert not isinstance(record, BadRecord)
+            assert record[0] >= self.position, "times grow, and promises are kept"
+            self.position = record[0] + 1
+
+    @precondition(lambda self: self.group is None)
+    @rule()
+    def begin_group(self) -> None:
+        self.group = self.front.source.group()
+
+    @precondition(lambda self: self.group is not None)
+    @rule(crash=st.booleans())
+    def end_group(self, crash: bool) -> None:
+        """A crash after the write, before anybody is told, is one like any other."""
+        assert self.group is not None
+        self.front.log.write(self.group)
+        if crash:
+            self.restart()
+            return
+        for producer in self.front.source.written(self.group):
+            number = self.front.source.acknowledged(producer)
+            assert number > self.acknowledged[producer]
+            self.acknowledged[producer] = number
+        self.group = None
+
+    @rule()
+    def restart(self) -> None:
+        self.front = self.front.restarted(self.clock)
+        self.group = None
+        self.replay()
+
+    @rule()
+    def replay(self) -> None:
+        """From the last snapshot, which is not above what is durable."""
+        self.position = max(1, self.trimmed)
+        self.records = self.front.source.entries(self.position)
+
+    @rule(share=st.floats(0, 1))
+    def commit_snapshot(self, share: float) -> None:
+        below = min(self.promised, self.position)
+        self.trimmed = max(self.trimmed, int(below * share))
+        self.front.source.trim(self.trimmed)
+
+    @precondition(lambda self: len(self.times) > 8)
+    @rule()
+    def close(self) -> None:
+        self.front.source.close()
+
+    @precondition(lambda self: len(self.times) > 4)
+    @rule(producer=st.sampled_from(PRODUCERS))
+    def end_of_a_producer(self, producer: str) -> None:
+        source = self.front.source
+        if source.accepted(producer):
+            source.end_of(producer)
+            others = [name for name in PRODUCERS if source.accepted(name)]
+            assert source.closed or not all(map(source.over, others))
+
+    @invariant()
+    def an_end_that_the_log_has_is_one_for_ever(self) -> None:
+        source = self.front.source
+        self.ended |= {name for name in PRODUCERS if source.over_for_good(name)}
+        assert all(map(source.over_for_good, self.ended))
+
+    @invariant()
+    def nothing_is_lost_or_doubled_or_moved(self) -> None:
+        source = self.front.source
+        source.validate()
+        stored = self.front.log.read(0)
+        numbers = {(entry.producer, entry.sequence) for entry in stored}
+        assert len(numbers) == len(stored), "nothing is stored twice"
+        for entry in stored:
+            key = entry.producer, entry.sequence
+            assert unpack(entry.data) == key
+            if key not in self.times:
+                assert entry.time >= self.promised, "below what was durable nothing is new"
+            assert self.times.setdefault(key, entry.time) == entry.time, "times never change"
+        for producer, number in self.acknowledged.items():
+            assert source.acknowledged(producer) >= number
+            for key in ((producer, earlier) for earlier in range(1, number + 1)):
+                assert key in numbers or self.times[key] < self.trimmed, "nothing is lost"
+
+    @invariant()
+    def what_is_not_stored_is_not_durable(self) -> None:
+        source = self.front.source
+        stored = {entry.time for entry in self.front.log.read(0)}
+        under_way = self.group.entries if self.group is not None else ()
+        for time in [entry.time for entry in (*under_way, *source._incoming)]:
+            assert time in stored or time >= max(source.durable, self.promised)
+        self.promised = max(self.promised, source.durable)
+
+
+Twins.TestCase.settings = settings(max_examples=60, stateful_step_count=40)
+TestTwins = Twins.TestCase
