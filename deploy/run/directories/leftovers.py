@@ -1,9 +1,8 @@
-"""Removes the leftovers of killed runs: folders of sockets, and drafts of files.
+"""Folders for sockets, and drafts of files: what killed runs leave is removed by the next one.
 
 The path of a folder of sockets is written into the state directory before the folder is made, so
-the next run finds it. A run keeps a file in its folder locked, and so does a short command, which
-has no state directory; so the next start of either removes the folders of all that live no more.
-Precondition of all functions that are given a state directory: the caller has locked it.
+the next run finds it. Precondition of all functions that are given a state directory: the caller
+has locked it.
 """
 
 from __future__ import annotations
@@ -16,25 +15,13 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from time import time
 
 from driftline.deploy.host.signals import Signals
-from driftline.engine.errors import Unavailable
-from driftline.engine.locks import Lock
 
 _PREFIX = "driftline-"
 
-_LOCK = "lock"
-"""The file in a folder of sockets that its run keeps locked."""
-
-YOUNG_S = 60.0
-"""Seconds for which a folder is left though it is not locked: a run may be about to lock it."""
-
 _DRAFT = re.compile(r"\..+\.(\d+)")
 """The names of the drafts of `engine.durable.replace_file`: .NAME.PID"""
-
-_EXITING = 0x4
-"""Linux's flag PF_EXITING: a process ends, or has ended and its parent has not been told."""
 
 
 @contextmanager
@@ -45,53 +32,21 @@ def socket_folder(state: Path) -> Iterator[Path]:
         before = Path(note.read_text())
         if before.name.startswith(_PREFIX):
             shutil.rmtree(before, ignore_errors=True)
-    folder = _name()
+    folder = Path(tempfile.gettempdir()) / f"{_PREFIX}{secrets.token_hex(6)}"
     note.write_text(str(folder))
     try:
-        with _made(folder):
-            yield folder
+        folder.mkdir(mode=0o700)
+        yield folder
     finally:
+        shutil.rmtree(folder, ignore_errors=True)
         note.unlink(missing_ok=True)
 
 
 @contextmanager
 def short_folder() -> Iterator[Path]:
     """Make a folder for the sockets of a short command; SIGTERM and SIGHUP remove it, too."""
-    folder = _name()
-    with Signals(), _made(folder):
-        yield folder
-
-
-def _name() -> Path:
-    return Path(tempfile.gettempdir()) / f"{_PREFIX}{secrets.token_hex(6)}"
-
-
-@contextmanager
-def _made(folder: Path) -> Iterator[None]:
-    _remove_deserted(folder.parent)
-    folder.mkdir(mode=0o700)
-    lock = Lock(folder / _LOCK, f"another process has locked {folder}")
-    try:
-        yield
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
-        lock.release()
-
-
-def _remove_deserted(parent: Path) -> None:
-    """Remove our folders of runs and commands that live no more.
-
-    A folder without a lock is left: its run has just begun, or is of an earlier version.
-    """
-    for folder in parent.glob(f"{_PREFIX}*"):
-        with suppress(OSError, Unavailable):
-            is_ours = re.fullmatch(rf"{_PREFIX}[0-9a-f]{{12}}", folder.name) is not None
-            about = folder.lstat()
-            is_old = time() - about.st_mtime > YOUNG_S
-            if is_ours and is_old and about.st_uid == os.getuid() and (folder / _LOCK).is_file():
-                lock = Lock(folder / _LOCK, "its run lives")
-                shutil.rmtree(folder, ignore_errors=True)
-                lock.release()
+    with Signals(), tempfile.TemporaryDirectory(prefix=_PREFIX) as folder:
+        yield Path(folder)
 
 
 def clear_drafts(*directories: Path) -> None:
@@ -108,14 +63,11 @@ def clear_drafts(*directories: Path) -> None:
 
 
 def _lives(pid: int) -> bool:
-    """Whether there is such a process, and it is not on its way out, without its locks already."""
+    """Whether there is such a process."""
     try:
         os.kill(pid, 0)
     except (ProcessLookupError, OverflowError):
         return False
     except PermissionError:
-        return True
-    with suppress(OSError, ValueError, IndexError):  # a system without /proc does not say more
-        flags = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[6]
-        return not int(flags) & _EXITING
+        pass
     return True

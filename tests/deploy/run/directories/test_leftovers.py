@@ -32,55 +32,29 @@ def state(tmp_path: Path, name: str) -> Path:
     return tmp_path / name
 
 
-def deserted(temporary: Path, name: str, age_s: float, file: str = "lock") -> Path:
-    folder = temporary / name
-    folder.mkdir()
-    (folder / file).touch()
-    changed = folder.stat().st_mtime - age_s
-    os.utime(folder, (changed, changed))
-    return folder
+def test_the_folder_of_a_killed_run_goes_at_the_next_start(tmp_path: Path, temporary: Path) -> None:
+    of_run = state(tmp_path, "state")
+    (temporary / "driftline-of-a-user").mkdir()
+    with socket_folder(of_run) as killed:
+        note = (of_run / "sockets").read_text()
+    killed.mkdir()
+    (of_run / "sockets").write_text(note)
+    with socket_folder(of_run) as one, socket_folder(state(tmp_path, "other")) as other:
+        assert {*temporary.iterdir()} == {one, other, temporary / "driftline-of-a-user"}
+    assert {*temporary.iterdir()} == {temporary / "driftline-of-a-user"}
 
 
-def test_a_folder_goes_if_it_is_ours_and_its_run_lives_no_more(
-    tmp_path: Path, temporary: Path
-) -> None:
-    gone = deserted(temporary, "driftline-0123456789ab", 1000)
-    kept = {
-        deserted(temporary, "driftline-0123456789ac", 1000, "of an earlier version"),
-        deserted(temporary, "driftline-0123456789ad", 0),
-        deserted(temporary, "driftline-of-a-user", 1000),
-        deserted(temporary, "others-0123456789ab", 1000),
-    }
-    with socket_folder(state(tmp_path, "state")) as folder:
-        assert {*temporary.iterdir()} == {*kept, folder}
-    assert not gone.exists()
-    assert {*temporary.iterdir()} == kept
-
-
-def test_the_folder_of_a_run_that_lives_stays(
-    tmp_path: Path, temporary: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(leftovers, "YOUNG_S", -1.0)
-    with (
-        socket_folder(state(tmp_path, "one")) as one,
-        socket_folder(state(tmp_path, "other")) as other,
-    ):
-        assert {*temporary.iterdir()} == {one, other}
-    assert not list(temporary.iterdir())
-
-
-def test_the_draft_of_a_process_that_nobody_has_waited_for_goes(tmp_path: Path) -> None:
+def test_the_draft_of_a_process_that_has_ended_goes(tmp_path: Path) -> None:
     ended, living = (subprocess.Popen(["sleep", "60"]) for _ in range(2))
     drafts = [tmp_path / f".registry.{each.pid}" for each in (ended, living)]
     for draft in drafts:
         draft.touch()
     ended.kill()
-    os.waitid(os.P_PID, ended.pid, os.WEXITED | os.WNOWAIT)  # it has ended, and stays in the table
+    ended.wait()
     leftovers.clear_drafts(tmp_path)
     assert [draft.exists() for draft in drafts] == [False, True]
     living.kill()
-    for each in (ended, living):
-        each.wait()
+    living.wait()
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
