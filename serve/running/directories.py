@@ -17,6 +17,7 @@ from driftline.deploy.run.directories.survey import (
     STORE,
     DirectoryReport,
     problems,
+    refuse,
 )
 from driftline.engine.durable import reported
 from driftline.engine.errors import StateMismatch

@@ -370,7 +370,7 @@ def check_log(path: Path) -> LogContents:
 
 def is_log(path: Path) -> bool:
     """Whether a directory is that of an input log."""
-    return any(path.glob("segment-????????"))
+    return path.is_dir() and any(path.glob("segment-????????"))
 
 
 class LoggedSource:
