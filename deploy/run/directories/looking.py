@@ -126,7 +126,6 @@ def _log(report: DirectoryReport) -> DirectoryReport:
         report,
         mark=log.mark,
         reserved=log.reserved,
-        entries=log.entries,
         trimmed=log.trimmed,
         holds=holds,
     )

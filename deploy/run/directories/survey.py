@@ -66,8 +66,6 @@ class DirectoryReport:
     """Whether the directory cannot be read at all: no earlier snapshot in it can be tried."""
     reserved: int = 0
     """Of a log: all times that it has given to records are smaller."""
-    entries: int = 0
-    """Of a log: how many records it holds."""
     trimmed: int = 0
     """Of a log: its entries with smaller times were removed."""
     t_last: int = -1

@@ -100,7 +100,7 @@ class WriteGroup(Job):
 
 @dataclass(slots=True)
 class LogState:
-    """What a log keeps beside its entries, up to some place in it."""
+    """State of a log beside its entries, up to some place in it."""
 
     identity: str
     reserved: int = 0
@@ -113,7 +113,7 @@ class LogState:
     """The producers that send no more records."""
 
     def encode(self) -> bytes:
-        """The payload of a header."""
+        """Return the payload of a header."""
         about = self.identity, self.reserved, self.trimmed, self.last_time
         return pack((_FORMAT, *about, self.sequences, tuple(self.ended)))
 
@@ -136,7 +136,7 @@ class LogState:
         )
 
     def take(self, payload: bytes) -> list[Entry]:
-        """Go on by a frame. Returns its entries. Precondition: it is a frame of a log."""
+        """Apply a frame. Returns its entries. Precondition: it is a frame of a log."""
         entries, reserved, trimmed, ended = _decoded(payload)
         self.apply(entries, reserved, trimmed, ended)
         return entries
@@ -148,7 +148,7 @@ class LogState:
         trimmed: int,
         ended: Sequence[tuple[str, int]],
     ) -> None:
-        """Go on by a group of entries, or a part of one."""
+        """Apply a group of entries, or a part of one."""
         self.reserved, self.trimmed = reserved, trimmed
         if entries:
             self.last_time = entries[-1].time
@@ -226,8 +226,8 @@ class InputLog:
         return list(self._state.ended)
 
     def read(self, start: int, limit: int = -1) -> list[Entry]:
-        """The first `limit` entries with time >= `start`, fewer if they are large; all of them if
-        `limit` is negative."""
+        """Return the first `limit` entries with time >= `start`, fewer if they are large; all of
+        them if `limit` is negative."""
         entries = self._entries(start)
         if limit < 0:
             return list(entries)
@@ -241,11 +241,11 @@ class InputLog:
         return found
 
     def count(self, start: int) -> int:
-        """The number of entries with time >= `start`; reads all of them."""
+        """Count the entries with time >= `start`; reads all of them."""
         return sum(1 for _ in self._entries(start))
 
     def write(self, group: WriteGroup) -> None:
-        """Carry out a job durably."""
+        """Write a group durably, and remove segments that are not needed any more."""
         if self._log.torn:
             self._log.cut()
         state, entries = self._state, group.entries
@@ -328,7 +328,7 @@ class InputLog:
 
 @dataclass(frozen=True, slots=True)
 class LogContents:
-    """What a log holds."""
+    """Contents of a log."""
 
     mark: Mark | None
     """None: it has none."""
@@ -369,7 +369,7 @@ def check_log(path: Path) -> LogContents:
 
 
 def is_log(path: Path) -> bool:
-    """Whether a directory is that of an input log."""
+    """Return whether a directory has the segments of a log."""
     return path.is_dir() and any(path.glob("segment-????????"))
 
 
@@ -385,7 +385,7 @@ class LoggedSource:
         self.path = path
 
     def read(self, start: int) -> Iterator[tuple[int, object] | BadRecord]:
-        """All records with time >= `start`.
+        """Yield all records with time >= `start`.
 
         Raises InputError if some of them were trimmed, StateMismatch, Unavailable.
         """
@@ -423,10 +423,10 @@ class LoggedSource:
 
 
 def record_of(entry: Entry, file: str) -> tuple[int, object] | BadRecord:
-    """The record of an entry. `file`: how errors name the log.
+    """Return the record of an entry. `file`: how errors name the log.
 
-    An entry may be larger, or nested deeper, than a record may be, if an earlier version has taken
-    it: then it is a bad record, so that it does not stop every start of the run.
+    An entry that exceeds the limits of a record becomes a bad record, so that it does not stop
+    every start of the run.
     """
     try:
         payload = unpack(entry.data)
@@ -440,7 +440,7 @@ def record_of(entry: Entry, file: str) -> tuple[int, object] | BadRecord:
 
 
 def of_pipe(time: int, payload: object) -> tuple[int, object] | BadRecord:
-    """The record of a payload in the log of a pipe: a tuple stands for one that cannot be read."""
+    """Return the record of a payload in the log of a pipe: a tuple is one that cannot be read."""
     match payload:
         case (int(number), str(reason), str(text), str(raw)):
             if number != time:
@@ -450,7 +450,7 @@ def of_pipe(time: int, payload: object) -> tuple[int, object] | BadRecord:
 
 
 def _parts(entries: Sequence[Entry]) -> list[list[Entry]]:
-    """The entries in parts for one frame each; at least one part."""
+    """Split entries into parts for one frame each; at least one part."""
     parts: list[list[Entry]] = [[]]
     size = 0
     for entry in entries:
@@ -463,7 +463,7 @@ def _parts(entries: Sequence[Entry]) -> list[list[Entry]]:
 
 
 def _decoded(payload: bytes) -> tuple[list[Entry], int, int, list[tuple[str, int]]]:
-    """Entries, reserved time, trimmed time and ends of a frame."""
+    """Return entries, reserved time, trimmed time and ends of a frame."""
     parts: Any = unpack(payload)
     reserved, trimmed, ended, entries = parts
     return [Entry(*entry) for entry in entries], reserved, trimmed, ended
