@@ -90,8 +90,6 @@ class Master(Party):
     ) -> None:
         super().__init__("master")
         self.epoch = state.epoch
-        self.process = process
-        """New with each start of a master."""
         self.plan = plan
         self.policy = policy
         about = nodes, plan.fronts, policy, state, interval, run, missing_after_s, session
@@ -177,7 +175,6 @@ class Master(Party):
             self.waits_for,
             coordinator.members.addresses(everybody),
             self._all_obstacles,
-            self.process,
             (*coordinator.nodes, *resizing.names),
             coordinator.state.layout,
             resizing.doing,

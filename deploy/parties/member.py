@@ -87,7 +87,7 @@ class Member(Party):
         elif isinstance(message, AskReport):
             self.addresses[sender] = message.address
             figures = tuple(self.told().items())
-            self.send(sender, Report(figures, self.state, "", (), process=self.process))
+            self.send(sender, Report(figures, self.state, "", ()))
         elif isinstance(message, MasterAt):
             if self.addresses.get(MASTER) != message.address:
                 self.addresses[MASTER] = message.address

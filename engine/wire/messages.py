@@ -592,9 +592,9 @@ class Report(Message):
 
     `waits_for`: the same at length; empty if there is no more to say. If it is the master,
     `addresses`: where all members can be asked, and `obstacles`: what the run waits for outside.
-    `process`: the process that reports, new with each start. `wanted`: the nodes that have to run,
-    `layout`: those that run the flow, `resizing`: what becomes of the number of nodes, for people;
-    "" if nothing; `refused`: why it cannot become what was asked for.
+    `wanted`: the nodes that have to run, `layout`: those that run the flow, `resizing`: what
+    becomes of the number of nodes, for people; "" if nothing; `refused`: why it cannot become what
+    was asked for.
     """
 
     figures: tuple[tuple[str, int], ...]
@@ -602,7 +602,6 @@ class Report(Message):
     waits_for: str
     addresses: tuple[tuple[str, str], ...]
     obstacles: tuple[str, ...] = ()
-    process: str = ""
     wanted: tuple[str, ...] = ()
     layout: tuple[int, ...] = ()
     resizing: str = ""
