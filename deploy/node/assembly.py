@@ -18,7 +18,7 @@ from typing import NamedTuple
 from driftline.barrier.barrier import Barrier
 from driftline.barrier.ordered import OrderedBarrier
 from driftline.deploy.node.blocks import Block
-from driftline.deploy.node.gates import Gate
+from driftline.deploy.node.gates import BufferingGate
 from driftline.deploy.node.tracking import Acks
 from driftline.engine.errors import MalformedMessage
 from driftline.engine.flow.chains import Chains
@@ -56,7 +56,8 @@ class Assembly:
     barrier: Barrier
     chains: Chains
     keyed: dict[str, Keyed]
-    gates: list[Gate]
+    gates: dict[int, BufferingGate]
+    """Port -> the gate at which its elements wait; empty unless the ordering is buffered."""
     outbounds: dict[int, list[tuple[int, list[Outbound]]]] = field(init=False)
     """Feeder -> (port, outbounds to it: one for each node)"""
     storing: bool = False
@@ -106,7 +107,7 @@ class Assembly:
 
     def close(self, port: int, frontier: int) -> None:
         """No element with a time below the frontier will come to a port any more."""
-        if self.gates[port].holds_back:
+        if port in self.gates:
             return  # elements below the frontier may wait at the gate
         step = self.keyed.get(self.plan.ports[port].vertex.name)
         if step is not None:

@@ -14,7 +14,7 @@ from driftline.barrier.ordered import OrderedBarrier
 from driftline.deploy.node.assembly import Assembly
 from driftline.deploy.node.blocks import Waiting
 from driftline.deploy.node.compared import EpochAssembly, ProductionAssembly, TwoPhaseAssembly
-from driftline.deploy.node.gates import BufferingGate, Gate
+from driftline.deploy.node.gates import BufferingGate
 from driftline.deploy.node.tracking import Tracking
 from driftline.engine.errors import SnapshotDamaged
 from driftline.engine.flow.chains import Chains
@@ -95,12 +95,12 @@ class Components:
             return step
 
         chains = Chains(plan, Owners(self.nodes, plan.flow.groups), barrier, make)
-        gates = [
-            BufferingGate(entry, port.stage, self.new_id)
-            if self.policy.ordering == "buffered" and port.vertex.keyed
-            else Gate(entry)
-            for port, entry in zip(plan.ports, chains.entries, strict=True)
-        ]
+        buffered = self.policy.ordering == "buffered"
+        gates = {
+            port.number: BufferingGate(port.stage, self.new_id)
+            for port in plan.ports
+            if buffered and port.vertex.keyed
+        }
         parts = plan, barrier, chains, keyed, gates
         me = f"node-{self.index}"
         if isinstance(barrier, ProductionBarrier):

@@ -1,14 +1,13 @@
-"""Gates: the entry of a chain, which elements pass at once, or only in label order.
+"""The buffered ordering that the literature compares with: a gate in front of a chain.
 
-`Gate` passes each batch on at once. `BufferingGate` is the buffered ordering that the literature
-compares with: elements wait until the frontier of their stage has passed them, and are then applied
-in label order. So no element is ever undone, at the price of one more round of acknowledgements.
+Elements wait there until the frontier of their stage has passed them, and are then applied in label
+order. So no element is ever undone, at the price of one more round of acknowledgements.
 
 The frames of waiting elements are acknowledged at once, as the frontier of their stage could never
 pass them otherwise. A *token* in a cell of the next stage stands for their outputs.
 
-Takes: batches, the frontier of the stage. Gives: elements in label order, tokens. Invariant of
-`BufferingGate`: for each time with waiting elements exactly one token is in the cells.
+Takes: batches, the frontier of the stage. Gives: elements in label order, tokens. Invariant: for
+each time with waiting elements exactly one token is in the cells.
 """
 
 from __future__ import annotations
@@ -19,47 +18,17 @@ from operator import itemgetter
 
 from driftline.deploy.node.blocks import Batch
 from driftline.engine.labels import Label
-from driftline.engine.operators.steps import Signs, Step, Values
+from driftline.engine.operators.steps import Signs, Values
 from driftline.engine.wire.label_columns import Labels
 
 Token = tuple[int, int, int]
 """(stage, time, id): acknowledged when elements begin to wait, and again when they are applied."""
 
 
-class Gate:
-    """The entry of a port's chain; passes each batch on at once."""
-
-    holds_back = False
-    """Whether elements wait at the gate."""
-
-    def __init__(self, entry: Step) -> None:
-        self.entry = entry
-
-    def push(self, labels: Labels, values: Values, signs: Signs) -> list[Token]:
-        """Take a batch. Returns new tokens."""
-        self.entry.push(labels, values, signs)
-        return []
-
-    def due(self, frontier: int) -> bool:
-        """Learn the frontier of the stage. Returns whether elements below it wait."""
-        return False
-
-    def take(self, frontier: int, room: int) -> tuple[Batch, list[Token]]:
-        """Remove elements below the frontier of the stage, at most `room`, in label order.
-
-        Returns them, and the tokens of the times that have no waiting element any more.
-        Precondition: `due(frontier)`.
-        """
-        raise AssertionError("no element waits at this gate")
-
-
-class BufferingGate(Gate):
+class BufferingGate:
     """Holds elements back until the frontier of their stage has passed them."""
 
-    holds_back = True
-
-    def __init__(self, entry: Step, stage: int, new_id: Callable[[], int]) -> None:
-        super().__init__(entry)
+    def __init__(self, stage: int, new_id: Callable[[], int]) -> None:
         self.stage = stage
         self.new_id = new_id
         self.waiting: dict[int, tuple[Token, list[tuple[Label, object]]]] = {}
@@ -70,6 +39,7 @@ class BufferingGate(Gate):
         """The frontier of the stage. Precondition of `push`: no element has a smaller time."""
 
     def push(self, labels: Labels, values: Values, signs: Signs) -> list[Token]:
+        """Take a batch. Returns new tokens."""
         assert signs is None, "a tombstone in buffered order, which undoes nothing"
         tokens = []
         for label, value in zip(labels, values, strict=True):
@@ -86,10 +56,16 @@ class BufferingGate(Gate):
         return tokens
 
     def due(self, frontier: int) -> bool:
+        """Learn the frontier of the stage. Returns whether elements below it wait."""
         self.released = max(self.released, frontier)
         return bool(self.times) and self.times[0] < frontier
 
     def take(self, frontier: int, room: int) -> tuple[Batch, list[Token]]:
+        """Remove elements below the frontier of the stage, at most `room`, in label order.
+
+        Returns them, and the tokens of the times that have no waiting element any more.
+        Precondition: `due(frontier)`.
+        """
         tokens = []
         elements: list[tuple[Label, object]] = []
         while self.due(frontier) and room:

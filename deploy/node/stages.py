@@ -82,8 +82,8 @@ class Stages:
         self._names = names_of(components.layout)
         self._ports = [plan.of_stage(stage) for stage in range(plan.stages)]
         self._stage_of = [port.stage for port in plan.ports]
-        gates = zip(plan.ports, assembly.gates, strict=True)
-        self._hold_back = [(port, gate) for port, gate in gates if gate.holds_back]
+        self._entries = assembly.chains.entries
+        """Port -> the first step of its chain."""
         self._batches: dict[tuple[int, int, int], list[Batch]] = {}
         """(feeder, port, node) -> packed outputs that are in no frame yet"""
 
@@ -120,16 +120,16 @@ class Stages:
         """
         self.gates_due = False
         pace, frontiers = self._pace, self._tracking.frontiers
-        for port, gate in self._hold_back:
-            frontier = frontiers[port.stage]
+        for port, gate in self._assembly.gates.items():
+            frontier = frontiers[gate.stage]
             if not gate.due(frontier):
                 continue
-            behind_gate = len(self._assembly.gates) + port.number  # its number for the pace
+            behind_gate = len(self._entries) + port  # its number for the pace
             batch, tokens = gate.take(frontier, pace.room(behind_gate, frontier - 1))
             pace.begin_batch(behind_gate, batch)
-            gate.entry.push(*batch.elements())
+            self._entries[port].push(*batch.elements())
             pace.end_batch(behind_gate, len(batch.labels))
-            self._send_on(port.number)
+            self._send_on(port)
             self._admit_own()
             self._tracking.acks.join(tokens, ())
             self.gates_due |= gate.due(frontier)
@@ -155,7 +155,7 @@ class Stages:
     def _apply(
         self, number: int, blocks: list[Block], complete: int, to_the_end: bool
     ) -> tuple[list[Token], list[Batch]]:
-        """Push the elements of blocks into a port's gate, in label order.
+        """Push the elements of blocks into a port's chain, or its gate, in label order.
 
         `complete`: the frontier of the stage before; `to_the_end`: apply all, even if the time of
         the turn is over. Returns new tokens, and the rest. Raises MalformedMessage if payloads
@@ -163,7 +163,7 @@ class Stages:
         """
         assembly, pace = self._assembly, self._pace
         assembly.enter(number, blocks)
-        push = assembly.gates[number].push
+        gate, push = assembly.gates.get(number), self._entries[number].push
         batches = in_label_order(blocks)
         next_times = bounds(batches[1:]) if len(batches) > 1 else []
         tokens: list[Token] = []
@@ -178,7 +178,10 @@ class Stages:
             while rest is not None:
                 first, rest = pace.cut(number, rest)
                 pace.begin_batch(number, first)
-                tokens += push(*first.elements())
+                if gate is None:
+                    push(*first.elements())
+                else:
+                    tokens += gate.push(*first.elements())
                 pace.end_batch(number, len(first.labels))
                 if rest is not None and not to_the_end:
                     return tokens, [rest, *batches[at + 1 :]]

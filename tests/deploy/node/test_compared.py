@@ -63,7 +63,7 @@ def test_the_part_that_outputs_wait_for_does_not_wait_for_a_long_merge() -> None
                 values: list[object] = [
                     (f"w{number}-{child}", f"d{number}", (1,)) for child in range(20)
                 ]
-                assembly.gates[port.number].push(labels, values, None)
+                assembly.chains.entries[port.number].push(labels, values, None)
             assert assembly.ends_epoch(port.number)
             assembly.end_epoch(port.number)
         meta = assembly.meta(number)

@@ -51,7 +51,7 @@ def test_nothing_comes_to_a_barrier_below_what_was_released() -> None:
 
 
 def test_nothing_comes_to_a_gate_below_what_was_released() -> None:
-    gate = BufferingGate(operator(), 1, lambda: 1)
+    gate = BufferingGate(1, lambda: 1)
     assert not gate.due(5)
     gate.push([(5, 0)], ["a"], None)
     with pytest.raises(AssertionError, match=r"time 4, but .* below 5"):
