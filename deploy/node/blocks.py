@@ -193,6 +193,10 @@ class Waiting:
         """Whether a block waits in this stage or a later one."""
         return any(self._blocks[stage:])
 
+    def at(self, stage: int) -> bool:
+        """Whether a block waits in this stage."""
+        return bool(self._blocks[stage])
+
     def first(self, stage: int) -> int:
         """The smallest tracking time of the blocks of a stage; INFINITY if there are none."""
         return min(map(_time_of, self._blocks[stage]), default=INFINITY)

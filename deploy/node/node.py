@@ -158,6 +158,8 @@ class Node(Member):
         """Elements below this time are delivered, and are settled when there is time."""
         self._put_off = 0
         """The number of turns in a row that have put off settling and encoding."""
+        self._unsaved = 0
+        """Bytes that wait for a snapshot which waits for no block, as of the last look."""
 
     # What others may ask.
 
@@ -344,8 +346,9 @@ class Node(Member):
         if self._stage == 0:
             if tracking.news and stages.waiting.many():
                 self._advance()
-            unsaved = self._unsaved_bytes() if self.assembly.waits_for_snapshot else 0
-            if self.brake.look(self.barrier.waiting_bytes, unsaved, self.now):
+            if self.brake.on:  # else the end of the last turn has looked
+                self._look_at_unsaved()
+            if self.brake.look(self.barrier.waiting_bytes, self._unsaved, self.now):
                 self._stage = last
             else:
                 stages.unfinished = False
@@ -373,6 +376,7 @@ class Node(Member):
             self._acknowledge()
             self._advance()
             self._send_bundle()
+        self._look_at_unsaved()
         more, job = self._snapshots.step()
         if job is not None:
             self.jobs.append(job)
@@ -515,6 +519,9 @@ class Node(Member):
 
     def _unsaved_bytes(self) -> int:
         return self.assembly.unsaved_bytes + self._snapshots.unstored_bytes
+
+    def _look_at_unsaved(self) -> None:
+        self._unsaved = self._unsaved_bytes() if self.assembly.waits_for_snapshot else 0
 
     def _acknowledge(self) -> None:
         """Acknowledge the work of the turn to peers, if outputs of theirs wait for it."""

@@ -100,6 +100,8 @@ class Stages:
         """Work off the blocks at the ports of a stage, except those that have to wait."""
         if self.own_blocks:
             self._admit_own()
+        if not (self._has_markers or self.waiting.at(stage)):
+            return
         waiting = self.waiting.take(stage)
         for port in self._ports[stage]:
             if port.number in waiting:
