@@ -58,13 +58,14 @@ def agent(
 ) -> None:
     """Run masters, nodes and fronts of a cluster on this host, until Ctrl-C or SIGTERM.
 
-    Masters decide: of those of a flow, one for each agent, one leads; the others stand by, and one
-    of them takes over when it dies or is cut off. A master keeps nothing on its host.
+    Each agent with the role master runs one master for each flow. One of them leads. The others
+    are standbys: when the leader dies or is cut off, a standby takes over. A master keeps nothing
+    on its host.
 
-    Nodes keep their states in --state, and write outputs to the directory that each flow was
-    submitted with. Fronts read the inputs: files where they are, on this host; what producers send
-    is in input logs in --state, and survives. A node or front belongs to this agent from then on:
-    the same command, on this host, goes on with it.
+    Nodes keep their state in --state, and write outputs to the directory that each flow was
+    submitted with. Fronts read the inputs. A file is read on this host; records of producers are
+    stored in input logs in --state. A node or front stays at its agent: give the same command, on
+    this host, to continue it.
     """
     name = name or socket.gethostname()
     if not is_name(name):

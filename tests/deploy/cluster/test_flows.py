@@ -140,13 +140,15 @@ def _stop_cancel_and_change(machine: Machine) -> None:
     submit(machine, "added", changed, *options, "--accept-changed-code")
     send(4, 6)
     printed = machine.log("all")
-    assert [printed.count(f" added/node-0 seen {n}\n") for n in (1, 3, 5)] == [1, 1, 1], (
-        "no replay after a stop"
-    )
+    seen = [printed.count(f" added/node-0 seen {n}\n") for n in (1, 3, 5)]
+    assert seen == [1, 1, 1], "no replay after a stop"
+    machine.kill("all")
+    machine.start("all")
+    send(6, 8)
     assert "cancelled" in machine.command("cancel", "added")
     assert machine.flow("added")["state"] == "cancelled"
     submit(machine, "added", changed, *options)
-    send(6, 8)
+    send(8, 10)
     machine.command("stop", "added")
     machine.command("remove", "added")
     assert machine.status()["flows"] == []
