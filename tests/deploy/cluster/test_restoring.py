@@ -15,7 +15,7 @@ from driftline.deploy.zookeeper.ensemble import Ensemble
 from driftline.engine.snapshots.savepoint import SavedInput, open_savepoint
 from driftline.engine.sources import open_source
 from driftline.engine.sources.used import CheckedSource
-from tests.deploy.cluster.machine import COMMAND, Machine
+from tests.deploy.cluster.machine import ALL, COMMAND, Machine
 
 FLOW = """
 from driftline import Flow, ValueState
@@ -43,7 +43,7 @@ MANY = 5000
 
 @pytest.fixture
 def machine(tmp_path: Path, zookeeper: Ensemble) -> Iterator[Machine]:
-    with Machine(tmp_path, zookeeper) as machine:
+    with Machine(tmp_path, zookeeper, ALL) as machine:
         yield machine
 
 
@@ -131,7 +131,14 @@ def test_a_flow_that_runs_is_saved_and_another_one_begins_from_there(machine: Ma
         assert ordered(machine.values(output)) == ordered(counted(RECORDS, 2 * RECORDS))
 
 
-def test_a_flow_that_reads_a_file_is_saved_and_another_file_is_refused(machine: Machine) -> None:
+def test_a_flow_that_reads_a_file_is_saved_and_another_file_is_refused(
+    tmp_path: Path, zookeeper: Ensemble
+) -> None:
+    with Machine(tmp_path, zookeeper) as machine:
+        _save_and_refuse(machine)
+
+
+def _save_and_refuse(machine: Machine) -> None:
     folder = machine.folder
     (folder / "flow.py").write_text(SLOW)
     file = write(folder, MANY)
