@@ -36,8 +36,8 @@ from driftline.engine.policy import ORDERINGS
 from driftline.engine.ui.pictures import (
     colour_of_policy,
     new_figure,
+    plain_log_scale,
     save,
-    scale_by_decades,
 )
 
 if TYPE_CHECKING:
@@ -166,7 +166,7 @@ def draw_ordering(rows: Sequence[OrderingRow], path: Path) -> None:
             for run in row.runs
         ]
         draw_bars(panel, bars)
-        scale_by_decades(panel)
+        plain_log_scale(panel)
         panel.set_title("1 node" if count == 1 else f"{count} nodes")
         panel.set_xlabel("documents per second")
     panels[0].set_ylabel("latency in ms: 50th to 95th percentile")

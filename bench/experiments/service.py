@@ -37,7 +37,6 @@ from driftline.engine.ui.pictures import (
     new_figure,
     plain_log_scale,
     save,
-    scale_by_decades,
 )
 
 OURS = "driftline"
@@ -264,7 +263,7 @@ def draw_services(services: Services, path: Path) -> None:
     ]
     draw_bars(right, bars)
     if bars:
-        scale_by_decades(right)
+        plain_log_scale(right)
     right.set_title(f"queries at {services.wanted.searches:g} a second: p50 to p99")
     right.set_ylabel("ms from the due time until answered")
     save(figure, path)
