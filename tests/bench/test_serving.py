@@ -74,7 +74,7 @@ def test_a_wrong_answer_is_an_error(here: Path, monkeypatch: pytest.MonkeyPatch)
 
 @pytest.mark.skipif(find_spec("locust") is None, reason="locust is not installed")
 def test_users_of_locust_find_what_they_put(here: Path) -> None:
-    done = run("--documents 20 --locust 9 --seconds 6 --json s.json")
+    done = run("--documents 20 --locust 9 --seconds 10 --json s.json")
     assert done.exit_code == 0, done.output
     found = json.loads((here / "s.json").read_text())
     requests = {row["request"]: row for row in found["rows"]}
