@@ -31,7 +31,7 @@ def test_a_tail_has_what_was_added_at_each_moment(some: list[Row]) -> None:
 
 
 def test_a_tail_with_many_versions() -> None:
-    some = many_rows(700, seed=1)
+    some = many_rows(300, seed=1)
     check(tail_of(0, some), 0, some)
 
 

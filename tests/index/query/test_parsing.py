@@ -254,7 +254,7 @@ def indexed(document: Document) -> model.Document:
     return model.Document(tuple(map(tuple, texts)), document.tags, document.year, day)
 
 
-@settings(max_examples=600)
+@settings(max_examples=300)
 @given(queries, st.lists(documents, min_size=1, max_size=5))
 def test_a_query_finds_what_is_meant(said: Said, there: list[Document]) -> None:
     means = [said.meant(None, document) for document in there]
@@ -377,7 +377,7 @@ def test_the_form_for_people(text: str, form: str) -> None:
     assert str(parse(text, ARTICLES)) == form
 
 
-@settings(max_examples=500)
+@settings(max_examples=300)
 @given(st.text("ab_3é", max_size=4) | st.sampled_from(["AND", "OR", "NOT", "ANDY", "TO"]))
 def test_a_word_alone_is_understood_as_it_is_among_others(word: str) -> None:
     found: list[Query | str] = []
@@ -398,7 +398,7 @@ pieces = st.sampled_from(
 texts = st.lists(letters | pieces, max_size=6).map("".join)
 
 
-@settings(max_examples=500)
+@settings(max_examples=300)
 @given(st.lists(texts | pieces, max_size=8).map(" ".join) | st.text())
 def test_any_text_is_a_query_or_an_error_with_a_place(text: str) -> None:
     wrong: QueryError | None = None

@@ -27,7 +27,7 @@ IDS = 200
 WORDS = 40
 """Of a text at most."""
 
-QUERIES = 1000
+QUERIES = 400
 TIMES = 10
 """So many T are asked for, evenly; the last one is the newest."""
 
@@ -122,7 +122,7 @@ def queries(seed: int, others: bool) -> Iterator[tuple[int, Tree]]:
 
 
 def test_rankings_are_those_of_a_brute_force(story: Story) -> None:
-    """Ids, their order, scores to the last bit, and versions: a thousand queries, ten T."""
+    """Ids, their order, scores to the last bit, and versions: hundreds of queries, ten T."""
     at_once = {
         at: BruteForce(story.documents(at), WEIGHTS) for at in {at for at, _ in queries(1, True)}
     }
