@@ -37,7 +37,7 @@ from typing import Self
 
 import zmq
 
-from driftline.deploy.host.sockets.refusals import Refusals, unresolved
+from driftline.deploy.host.sockets.monitor import Refusals, unresolved
 from driftline.deploy.host.sockets.transport import become_client
 from driftline.deploy.keys.key import own_key
 from driftline.deploy.parties.intake import MAGIC, Answer, Kind, decode_answer
@@ -144,7 +144,7 @@ class Producer:
         self._socket.copy_threshold = COPIED_BYTES
         # ZeroMQ drops its queue when a connection breaks: records wait in `_unacknowledged`.
         self._socket.set(zmq.SNDHWM, window)
-        self._socket.set(zmq.RCVHWM, 0)  # else heartbeats can abort the process, see `guarding`
+        self._socket.set(zmq.RCVHWM, 0)  # else heartbeats can abort the process, see `IntakeSocket`
         self._socket.setsockopt(zmq.IMMEDIATE, 1)
         self._socket.setsockopt(zmq.RECONNECT_IVL, RECONNECT_MS)
         self._socket.setsockopt(zmq.RECONNECT_IVL_MAX, RECONNECT_MS_MAX)

@@ -211,9 +211,7 @@ class DurableEngine(Engine):
 
     def attach(self) -> None:
         """Write the log in the runtime's thread, and wake its loop when outputs are durable."""
-        self.runtime.watch(
-            self._writer, self._stored, self._drain, lambda: True, self._log.carry_out
-        )
+        self.runtime.watch(self._writer, self._stored, self._drain, carry_out=self._log.carry_out)
 
     def put(self, record: object) -> None:
         """Give a record to the source, and begin to write it unless a write is under way."""

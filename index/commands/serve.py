@@ -16,8 +16,8 @@ from starlette.types import ASGIApp
 from driftline.deploy.cluster.wheels import imported
 from driftline.deploy.commands.options import logged
 from driftline.deploy.commands.places import Place, perhaps_in_cluster, reached_by
-from driftline.deploy.host.guarding.listening import listen, release
 from driftline.deploy.host.logs import insist
+from driftline.deploy.host.sockets.listening import check_free
 from driftline.deploy.host.sockets.transport import Network
 from driftline.deploy.run.inputs.reach import Reach, check_input
 from driftline.engine.errors import FlowError
@@ -177,7 +177,7 @@ def serve(
         stack.callback(found.close)
         if zmq:
             check_input(0, zmq, reach)
-            release(listen(zmq))
+            check_free(zmq)
         cluster = None
         if place is not None:
             tree, at = stack.enter_context(place.opened()), name or f"{socket.gethostname()}-serve"

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Generic, TypeVar
 
 from driftline.deploy.host.sockets.intake_socket import IntakeSocket, Keys
@@ -44,12 +43,11 @@ class ServiceIntake(IntakeSocket, Generic[Token]):
         self,
         source: ReceivedSource,
         address: str,
-        folder: Path,
         tell: Callable[[list[tuple[Token, Outcome]]], None],
         *,
         keys: Keys | None = None,
     ) -> None:
-        super().__init__(source, address, folder, name="intake-0", keys=keys)
+        super().__init__(source, address, name="intake-0", keys=keys)
         self._tell = tell
         self._waiting: deque[tuple[Token, object]] = deque()
         self._unstored: deque[tuple[int, int, Token]] = deque()
@@ -65,6 +63,7 @@ class ServiceIntake(IntakeSocket, Generic[Token]):
             self._outcomes += [(token, refusal) for token, _ in records]
 
     def turn(self) -> bool:
+        self.take_waiting()  # before the gateway's records could take all room
         while self._waiting and self.room():
             self._take_one(*self._waiting.popleft())
         more = super().turn()

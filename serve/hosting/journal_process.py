@@ -159,7 +159,7 @@ def run_journal(config: ServiceConfig) -> None:
     runtime = Runtime(transport=transport, cores=Cores(process.cores))
     runtime.add(server, config.network.inbox(CONSUMER, process.sockets))
     feeds = FeedLines(server, config)
-    runtime.watch(feeds, feeds.ipc.fileno(), feeds.drain, lambda: True)
+    runtime.watch(feeds, feeds.ipc.fileno(), feeds.drain)
     runtime.run(lambda: False)
 
 

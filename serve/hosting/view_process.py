@@ -207,7 +207,7 @@ def run_view(config: ServiceConfig) -> None:
     runtime.add(host, f"inproc://{config.name}")
     journal, asks = JournalLine(host, config.feeds), AskLines(host, config.line(config.name))
     for each in (journal, asks):
-        runtime.watch(each, each.ipc.fileno(), each.drain, lambda: True)
+        runtime.watch(each, each.ipc.fileno(), each.drain)
     exits = Exits()
     runtime.add(Copies(host, exits, (journal.ipc, asks.ipc), cores), "inproc://copies")
     if (file := exits.fileno()) is not None:

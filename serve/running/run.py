@@ -155,10 +155,15 @@ class _Run:
         address = serving.producers or f"ipc://{self._process.sockets}/producers"
         source = ReceivedSource(input_log, _now_us, name="records")
         keys = serving.reach.keys_of(0, address) if serving.producers else None
-        folder = Path(self._process.sockets)
-        intake = ServiceIntake(source, address, folder, self._tell, keys=keys)
+        intake = ServiceIntake(source, address, self._tell, keys=keys)
         self._stack.callback(intake.close)
-        self._runtime.watch(intake, intake.socket, intake.drain, intake.room, input_log.carry_out)
+        self._runtime.watch(
+            intake,
+            intake.socket,
+            intake.drain,
+            has_work=intake.has_work,
+            carry_out=input_log.carry_out,
+        )
         return intake
 
     def _open_front(self) -> Front:

@@ -15,7 +15,7 @@ import pytest
 import zmq
 
 from driftline.deploy.host.sockets.intake_socket import Keys
-from driftline.deploy.host.sockets.refusals import Refusals
+from driftline.deploy.host.sockets.monitor import Refusals
 from driftline.deploy.host.sockets.zap import KeyVoice
 from driftline.deploy.keys.authorised import Authorised
 from driftline.deploy.keys.key import read_key

@@ -30,7 +30,6 @@ from time import monotonic
 import zmq
 
 from driftline.deploy.host import forks
-from driftline.deploy.host.loop.seat import Seat
 from driftline.deploy.host.sockets.inbox import GuardedInbox, Inbox, inproc
 from driftline.deploy.host.sockets.transport import MESSAGE_BYTES_MAX, PART_BYTES, Transport
 from driftline.deploy.host.sockets.zap import Zap
@@ -77,7 +76,7 @@ class Runtime:
         self._transport = transport or Transport()
         self._context = zmq.Context()
         self._poller = zmq.Poller()
-        self._seats: list[Seat] = []
+        self._seats: list[_Seat] = []
         self._outs: dict[tuple[str, str], _Way] = {}
         """(party, receiver) -> the way there."""
         self._unused_at = 0.0
@@ -122,7 +121,7 @@ class Runtime:
         log.debug("%s listens on %s", party.name, inbox.address, extra=told)
         inbox.woken = partial(self.idle.look, False)
         self._inboxes.append(inbox)
-        self._seat(Seat(party))
+        self._seat(_Seat(party))
         self._poller.register(inbox.socket, zmq.POLLIN)
         self._drains[inbox.socket] = inbox.take
         return inbox.address
@@ -141,20 +140,23 @@ class Runtime:
         party: Party,
         socket: zmq.Socket[bytes] | int,
         drain: Callable[[], None],
-        room: Callable[[], bool],
+        *,
+        has_room: Callable[[], bool] = lambda: True,
+        has_work: Callable[[], bool] = lambda: False,
         carry_out: CarryOut | None = None,
     ) -> None:
         """Add a party with a socket or a file of its own, over which it talks to clients.
 
-        `drain` takes the messages that have come; it is called only while there is `room`. The
-        party's ticks and jobs are as usual; `carry_out`: its own store, if it has one.
+        `drain` takes the messages that have come; it is called only while the party `has_room`.
+        While it `has_work` the loop does not wait. The party's ticks and jobs are as usual;
+        `carry_out`: its own store, if it has one.
         """
-        self._seat(Seat(party, socket, room))
+        self._seat(_Seat(party, socket, has_room, has_work))
         self._drains[socket] = drain
         if carry_out is not None:
             self._stores[party.name] = carry_out
 
-    def _seat(self, seat: Seat) -> None:
+    def _seat(self, seat: _Seat) -> None:
         seat.party.now = monotonic()  # messages may come before its first turn
         self._seats.append(seat)
 
@@ -199,7 +201,7 @@ class Runtime:
         Returns whether there is more to do.
         """
         for seat in self._seats:
-            seat.arm(self._poller)
+            more |= seat.arm(self._poller)
         self.waits = True
         if more:
             self._take(0)
@@ -254,9 +256,8 @@ class Runtime:
         }
 
     def _has_input(self) -> bool:
-        for seat in self._seats:
-            seat.arm(self._poller)
-        return bool(self._poller.poll(0))
+        has_work = [seat.arm(self._poller) for seat in self._seats]
+        return any(has_work) or bool(self._poller.poll(0))
 
     def _file_of(self, socket: zmq.Socket[bytes]) -> int:
         file = self._files.get(socket)
@@ -401,6 +402,45 @@ def _send_parts(send: _Send, data: bytes) -> None:
     for at in range(0, last, PART_BYTES):
         send(view[at : at + PART_BYTES], _MORE)
     send(view[last:], _NOBLOCK)
+
+
+class _Seat:
+    """A party in a runtime, and its own socket or file, which wakes the loop only while the party
+    has room for what has come."""
+
+    def __init__(
+        self,
+        party: Party,
+        socket: zmq.Socket[bytes] | int | None = None,
+        has_room: Callable[[], bool] = lambda: True,
+        has_work: Callable[[], bool] = lambda: False,
+    ) -> None:
+        self.party = party
+        self.tick_at = 0.0
+        self._socket = socket
+        self._has_room = has_room
+        self._has_work = has_work
+        self._armed = False
+
+    @property
+    def sends(self) -> bool:
+        """Whether it has messages for ZeroMQ to send; by its own socket it may have sent some."""
+        return bool(self.party.outbox) or isinstance(self._socket, zmq.Socket)
+
+    def arm(self, poller: zmq.Poller) -> bool:
+        """Poll the socket only while there is room: otherwise the loop would spin.
+
+        Returns whether the party has work, even if nothing comes.
+        """
+        if self._socket is None:
+            return False
+        if self._has_room() is not self._armed:
+            self._armed = not self._armed
+            if self._armed:
+                poller.register(self._socket, zmq.POLLIN)
+            else:
+                poller.unregister(self._socket)
+        return self._has_work()
 
 
 class _Way:

@@ -1,8 +1,7 @@
 """The inbox of a party: the socket at which it hears others, also the threads of its own process.
 
-With keys, it has a door, and each message has the key of its sender on it. One without a key is
-from a thread of this process: it may ring, with an empty message, and say nothing. A large message
-comes in several parts.
+With keys, each message has the key of its sender on it. One without a key is from a thread of this
+process: it may ring, with an empty message, and say nothing. A large message has several parts.
 """
 
 from __future__ import annotations
@@ -12,8 +11,7 @@ from time import monotonic
 
 import zmq
 
-from driftline.deploy.host.guarding.door import Door
-from driftline.deploy.host.sockets.transport import HANDSHAKE_MS, MESSAGE_BYTES_MAX, Transport
+from driftline.deploy.host.sockets.transport import MESSAGE_BYTES_MAX, Transport
 from driftline.deploy.host.sockets.zap import USER_ID, Zap
 from driftline.engine.errors import MalformedMessage, Unavailable
 from driftline.engine.wire.party import Party
@@ -49,7 +47,8 @@ class Inbox:
         transport.open_in(self.socket, address)
         self.socket.bind(inproc(party))
         try:
-            self.address = transport.told(self._listen(address, transport))
+            self.socket.bind(address)
+            self.address = transport.told(self.socket.getsockopt_string(zmq.LAST_ENDPOINT))
         except Unavailable:
             self.close()
             raise
@@ -82,11 +81,6 @@ class Inbox:
         """Release the address. Precondition: nothing in this process is connected to it."""
         self.socket.close(linger=0)
 
-    def _listen(self, address: str, transport: Transport) -> str:
-        """Listen; returns the endpoint."""
-        self.socket.bind(address)
-        return self.socket.getsockopt_string(zmq.LAST_ENDPOINT)
-
     def _receive(self, flags: int) -> None:
         data = self.socket.recv(flags)
         if flags == 0:
@@ -111,24 +105,10 @@ class GuardedInbox(Inbox):
         zap: Zap,
     ) -> None:
         self._zap = zap
-        self._door: Door | None = None
         super().__init__(context, party, address, transport, rung)
 
     def check(self) -> None:
-        assert self._door is not None
-        self._door.check()
         self._zap.check()
-
-    def close(self) -> None:
-        super().close()
-        if self._door is not None:
-            self._door.close()
-
-    def _listen(self, address: str, transport: Transport) -> str:
-        self._door = Door(
-            self.socket, address, name=self.party.name, handshake_s=HANDSHAKE_MS / 1000
-        )
-        return self._door.address
 
     def _receive(self, flags: int) -> None:
         frame = self.socket.recv(flags, copy=False)

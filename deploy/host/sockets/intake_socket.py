@@ -1,26 +1,43 @@
 """The intake's socket: carries messages of producers, and answers, over a ZeroMQ ROUTER.
 
 A message has one part, and before it the route to its producer, which the ROUTER adds and removes.
-Producers reach the ROUTER through a guard only (`deploy.host.guarding.guard`). With keys, it takes
-only connections of those that have a right to its source, and each message has the name of its key.
+With keys, the ROUTER takes only connections of those that have a right to its source, and each
+message has the name of its key.
+
+Bounds: ZeroMQ rejects messages above `MESSAGE_BYTES_MAX` and connections that do not complete their
+handshake in time. The ROUTER has no high-water mark for what it receives: libzmq 4.3.5 aborts the
+process if a connection with heartbeats breaks off while that mark holds it up
+(https://github.com/zeromq/libzmq/issues/4767). So the intake always takes messages off the socket.
+While the source has no room, they wait in a backlog of `BACKLOG_BYTES`; a message beyond that is
+dropped as if the network had lost it, and its producer sends it again.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import deque
+from contextlib import suppress
 from dataclasses import dataclass
-from pathlib import Path
+from logging import INFO
+from socket import AF_INET6
 
 import zmq
 
-from driftline.deploy.host.guarding.guard import CONNECTIONS_MAX, Guard
-from driftline.deploy.host.sockets.transport import CURVE_BYTES, become_server
+from driftline.deploy.host.sockets.listening import bound_to, file_of, listen
+from driftline.deploy.host.sockets.monitor import Connections
+from driftline.deploy.host.sockets.transport import (
+    CURVE_BYTES,
+    HANDSHAKE_MS,
+    KEEPALIVE_S,
+    become_server,
+    raise_descriptor_limit,
+)
 from driftline.deploy.host.sockets.zap import SOURCE, USER_ID, Zap
 from driftline.deploy.host.upkeep.freed import share_one_heap
 from driftline.deploy.keys.authorised import Authorised
 from driftline.deploy.keys.key import Key
 from driftline.deploy.parties.intake import MESSAGE_BYTES_MAX, Intake
 from driftline.deploy.parties.receiver import WINDOW, WINDOW_BYTES
+from driftline.deploy.parties.seldom import Seldom
 from driftline.engine.errors import MalformedMessage
 from driftline.engine.events import log
 from driftline.engine.sources.logs.received import ReceivedSource
@@ -31,7 +48,13 @@ ANSWERS_MAX = 64
 """Answers to each producer that may wait in ZeroMQ's memory."""
 
 DRAIN = 64
-"""Messages that a turn takes at most."""
+"""Messages that a turn takes off the socket at most; off the backlog it takes twice as many."""
+
+BACKLOG_BYTES = 1 << 25
+"""Bytes of messages that wait for room at most; one larger message may wait alone."""
+
+EACH_BYTES = 1 << 8
+"""Memory for a waiting message besides its bytes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,82 +73,103 @@ class IntakeSocket(Intake):
         self,
         source: ReceivedSource,
         address: str,
-        folder: Path,
         *,
         name: str = "intake",
         window: int = WINDOW,
         window_bytes: int = WINDOW_BYTES,
-        connections_max: int = CONNECTIONS_MAX,
         keys: Keys | None = None,
     ) -> None:
-        """`folder`: where only this user makes files; the ROUTER's own address is there; `keys`:
-        None lets in whoever reaches the address."""
+        """`keys`: None lets in whoever reaches the address."""
         super().__init__(source, name=name, window=window, window_bytes=window_bytes)
         share_one_heap()
-        inside = str(folder / f"{name}.router")
+        raise_descriptor_limit()
+        listener = listen(address)
+        self.address = bound_to(listener)
         self._context = zmq.Context()
         self.socket = self._context.socket(zmq.ROUTER)
         self.socket.set(zmq.SNDHWM, ANSWERS_MAX)
-        self.socket.set(zmq.RCVHWM, 0)  # the guard bounds what comes, see there
-        self.socket.setsockopt(zmq.MAXMSGSIZE, MESSAGE_BYTES_MAX)
-        self.socket.setsockopt(zmq.BACKLOG, 2 * connections_max)
+        self.socket.set(zmq.RCVHWM, 0)
+        self.socket.setsockopt(zmq.MAXMSGSIZE, MESSAGE_BYTES_MAX + (CURVE_BYTES if keys else 0))
+        self.socket.setsockopt(zmq.HANDSHAKE_IVL, HANDSHAKE_MS)
+        self.socket.setsockopt(zmq.TCP_KEEPALIVE, 1)
+        self.socket.setsockopt(zmq.TCP_KEEPALIVE_IDLE, KEEPALIVE_S)
         self._zap: Zap | None = None
         if keys is not None:
             self._zap = Zap(self._context, keys.authorised, name)
             become_server(self.socket, keys.own, f"{SOURCE}{keys.source}")
-            self.socket.setsockopt(zmq.MAXMSGSIZE, MESSAGE_BYTES_MAX + CURVE_BYTES)
-        self.socket.bind(f"ipc://{inside}")
-        try:
-            self._guard = Guard(
-                address,
-                inside,
-                name=name,
-                message_bytes_max=MESSAGE_BYTES_MAX + (CURVE_BYTES if keys else 0),
-                connections_max=connections_max,
-                keyed=keys is not None,
-            )
-        except BaseException:
-            self._release(0)
-            raise
-        source.connected = 0
-        self.address = self._guard.address
+        self._connections = Connections(self.socket)
+        if listener.family == AF_INET6:
+            self.socket.setsockopt(zmq.IPV6, 1)
+        self._file = file_of(self.address)
+        self.socket.setsockopt(zmq.USE_FD, listener.detach())
+        self.socket.bind(self.address)
         if keys is not None:
             self.address = str(Address(self.address, keys.own.public))
+        source.connected = 0
+        self._backlog: deque[tuple[list[bytes], Voice | None]] = deque()
+        """Messages that were taken off the socket and wait for room in the source."""
+        self._backlog_bytes = 0
+        self._overflow = Seldom(
+            "backlog-full", f"{name} has dropped a message, which its producer sends again", INFO
+        )
 
     def drain(self) -> None:
-        """Take the messages that have come, as far as there is room."""
-        try:
+        """Take the messages that have come into the backlog, and those for which there is room into
+        the source."""
+        with suppress(zmq.Again):
             for _ in range(DRAIN):
-                if not self.room():
-                    return
-                self._take_next()
-        except zmq.Again:
-            self._guard.emptied()
+                self._enqueue_next()
+        self.take_waiting()
 
-    def _take_next(self) -> None:
-        """Take a message. What it was is gone when the next one comes: it may have 16 MiB."""
+    def take_waiting(self) -> None:
+        """Take messages of the backlog into the source, as far as there is room."""
+        for _ in range(2 * DRAIN):
+            if not self.has_work():
+                return
+            self._take_next()
+
+    def has_work(self) -> bool:
+        """Whether a message waits and there is room for it."""
+        return bool(self._backlog) and self.room()
+
+    def _enqueue_next(self) -> None:
+        """Take one message off the socket. Raises zmq.Again if there is none."""
+        voice: Voice | None = None
         if self._zap is None:
             parts = self.socket.recv_multipart(zmq.NOBLOCK)
-            self._guard.took(sum(map(len, parts[1:])))
-            self.take(parts)
         else:
             frames = self.socket.recv_multipart(zmq.NOBLOCK, copy=False)
-            self._guard.took(sum(map(len, frames[1:])))
-            self._take_with_key(frames, self._zap.voices)
-
-    def _take_with_key(self, frames: list[zmq.Frame], voices: Mapping[str, Voice]) -> None:
-        try:
-            voice = voices[str(frames[-1].get(USER_ID))]
-        except (zmq.ZMQError, KeyError):
-            self.drop(MalformedMessage("it came without a key"))
+            try:
+                voice = self._zap.voices[str(frames[-1].get(USER_ID))]
+            except (zmq.ZMQError, KeyError):
+                self.drop(MalformedMessage("it came without a key"))
+                return
+            parts = [frame.bytes for frame in frames]
+        size = _cost(parts)
+        if self._backlog and self._backlog_bytes + size > BACKLOG_BYTES:
+            self._overflow.add(self.now, "the flow is slower than its producers")
             return
-        self.take([frame.bytes for frame in frames], voice)
+        self._backlog_bytes += size
+        self._backlog.append((parts, voice))
 
-    def turn(self) -> bool:
-        self._guard.check()
+    def _take_next(self) -> None:
+        """Take the first message of the backlog. Its bytes, up to 16 MiB, are freed with the next.
+
+        Precondition: there is one.
+        """
+        parts, voice = self._backlog.popleft()
+        self._backlog_bytes -= _cost(parts)
+        self.take(parts, voice)
+
+    def tick(self, now: float) -> float:
         if self._zap is not None:
             self._zap.check()
-        self.source.connected = self._guard.connected
+        self.source.connected = self._connections.count()
+        self._overflow.tell(now)
+        return super().tick(now)
+
+    def turn(self) -> bool:
+        self.take_waiting()
         more = super().turn()
         self._send_answers()
         return more
@@ -133,13 +177,13 @@ class IntakeSocket(Intake):
     def close(self, linger_ms: int = 500) -> None:
         """Release the address."""
         super().close()
-        self._release(linger_ms)
-        self._guard.close()
-
-    def _release(self, linger_ms: int) -> None:
+        self._overflow.close()
         if self._zap is not None:
             self._zap.close()
+        self._connections.close()
         self._context.destroy(linger=linger_ms)
+        if self._file is not None:
+            self._file.unlink(missing_ok=True)
 
     def _send_answers(self) -> None:
         """An answer that cannot be sent is dropped: its producer asks again."""
@@ -149,3 +193,8 @@ class IntakeSocket(Intake):
             except zmq.ZMQError as error:
                 log.debug("%s could not answer a producer: %s", self.name, error)
         self.answers.clear()
+
+
+def _cost(parts: list[bytes]) -> int:
+    """The memory that a waiting message needs."""
+    return sum(map(len, parts)) + EACH_BYTES

@@ -6,21 +6,24 @@ holds in both directions. Who connects to another is asked by the ZAP handler (`
 is sent to an address whose key may not speak for the party that is meant, nor outputs to a consumer
 without a right to all of them.
 
-With keys a process has a door (`guarding.door`), which bounds what strangers can cost before their
-handshake is over. From then on a connection is a member's: what members have under way is bounded
-by windows, and a message by `MESSAGE_BYTES_MAX`. ZeroMQ has one limit for what comes before the end
-of a handshake and after it: so a large message has several parts.
+Of a stranger ZeroMQ takes the handshake only, for `HANDSHAKE_MS` at most and in frames of at most
+`PART_BYTES`. From then on a connection is a member's: what members have under way is bounded by
+windows, and a message by `MESSAGE_BYTES_MAX`. ZeroMQ has one limit for what comes before the end of
+a handshake and after it: so a large message has several parts. The number of connections is bounded
+by the descriptors of the process.
 """
 
 from __future__ import annotations
 
+import resource
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
 import zmq
 
-from driftline.deploy.host.guarding.listening import is_local
+from driftline.deploy.host.sockets.listening import is_local
 from driftline.deploy.host.sockets.zap import MEMBERS
 from driftline.deploy.keys.authorised import Authorised
 from driftline.deploy.keys.key import Key, own_key
@@ -43,6 +46,9 @@ HANDSHAKE_MS = 5_000
 HEARTBEAT_MS, DEAD_AFTER_MS = 1_000, 10_000
 """How often a connection is probed, and for how long it may be silent: a machine that vanishes
 closes no connection."""
+
+KEEPALIVE_S = 60
+"""How long a connection may be silent before the kernel asks whether the other machine is there."""
 
 RECONNECT_MS, RECONNECT_MS_MAX = 50, 1_000
 """The pause before a connection is made again doubles up to the second one."""
@@ -134,10 +140,18 @@ class Transport:
     def open_in(self, socket: zmq.Socket[bytes], endpoint: str) -> None:
         """Make a socket ready to listen; with keys, to those of members only."""
         if self.own is not None:
+            raise_descriptor_limit()
             become_server(socket, self.own, MEMBERS)
             socket.setsockopt(zmq.MAXMSGSIZE, PART_BYTES + CURVE_BYTES)
         if endpoint.startswith("tcp://"):
             _tune(socket)
+
+
+def raise_descriptor_limit() -> None:
+    """Let this process have as many descriptors, and so connections, as the system allows."""
+    hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    with suppress(OSError, ValueError):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 def become_server(socket: zmq.Socket[bytes], key: Key, domain: str) -> None:
@@ -165,7 +179,7 @@ def _tune(socket: zmq.Socket[bytes]) -> None:
     socket.setsockopt(zmq.RECONNECT_IVL, RECONNECT_MS)
     socket.setsockopt(zmq.RECONNECT_IVL_MAX, RECONNECT_MS_MAX)
     socket.setsockopt(zmq.TCP_KEEPALIVE, 1)
-    socket.setsockopt(zmq.TCP_KEEPALIVE_IDLE, 60)
+    socket.setsockopt(zmq.TCP_KEEPALIVE_IDLE, KEEPALIVE_S)
 
 
 @dataclass(frozen=True, slots=True)

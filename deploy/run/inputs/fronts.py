@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
-from pathlib import Path
 from time import time_ns
 
 from driftline.deploy.host.config import ProcessConfig
@@ -67,7 +66,6 @@ def open_input(
         input_log,
         number,
         runtime,
-        Path(process.sockets),
         alone=alone,
         keep_bad=config.dead_letters,
         asked_to_end=asked_to_end,
@@ -174,7 +172,6 @@ def receiver_of(
     input_log: InputLog,
     number: int,
     runtime: Runtime,
-    folder: Path,
     *,
     alone: bool,
     keep_bad: bool,
@@ -183,21 +180,28 @@ def receiver_of(
 ) -> Receiver:
     """A receiver for input `number`, driven by the runtime. It logs records before their use.
 
-    `given`: standard input, or the address to listen at; `folder`: where the sockets of the run
-    are; `alone`: there is no other input; `keep_bad`: records that cannot be read do not end the
-    run; `asked_to_end`: whether the run has been asked to end; `reach`: who may send. Raises
-    Unavailable if there is no standard input, or the address cannot be used, NotPermitted.
+    `given`: standard input, or the address to listen at; `alone`: there is no other input;
+    `keep_bad`: records that cannot be read do not end the run; `asked_to_end`: whether the run has
+    been asked to end; `reach`: who may send. Raises Unavailable if there is no standard input, or
+    the address cannot be used, NotPermitted.
     """
     if isinstance(given, Piped):
         clock = None if alone else _now_us
         source_of_pipe = PipedSource(input_log, clock, keep_bad=keep_bad, today_us=_now_us)
         piped = StandardInput(source_of_pipe, given, asked_to_end=asked_to_end)
-        runtime.watch(piped, piped.file, piped.drain, piped.room, input_log.carry_out)
+        store = input_log.carry_out
+        runtime.watch(piped, piped.file, piped.drain, has_room=piped.room, carry_out=store)
         return piped
     source = ReceivedSource(input_log, _now_us, name=given)
     keys = reach.keys_of(number, given)
-    intake = IntakeSocket(source, given, folder, name=f"intake-{number}", keys=keys)
-    runtime.watch(intake, intake.socket, intake.drain, intake.room, input_log.carry_out)
+    intake = IntakeSocket(source, given, name=f"intake-{number}", keys=keys)
+    runtime.watch(
+        intake,
+        intake.socket,
+        intake.drain,
+        has_work=intake.has_work,
+        carry_out=input_log.carry_out,
+    )
     return intake
 
 

@@ -6,8 +6,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from driftline.deploy.host.guarding.listening import fault_of, is_local
 from driftline.deploy.host.sockets.intake_socket import Keys
+from driftline.deploy.host.sockets.listening import fault_of, is_local
 from driftline.deploy.keys.authorised import Authorised
 from driftline.deploy.keys.key import own_key
 from driftline.engine.errors import FlowError

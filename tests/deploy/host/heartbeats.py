@@ -38,9 +38,7 @@ def producer(address: str, over: threading.Event) -> None:
 def main(directory: Path) -> None:
     """Pause, and take, in turns."""
     with closing(InputLog(directory / "log", "test")) as log:
-        intake = IntakeSocket(
-            ReceivedSource(log, lambda: 1), "tcp://127.0.0.1:*", directory, name="intake"
-        )
+        intake = IntakeSocket(ReceivedSource(log, lambda: 1), "tcp://127.0.0.1:*")
         over = threading.Event()
         threads = [
             threading.Thread(target=producer, args=(intake.address, over)) for _ in range(PRODUCERS)

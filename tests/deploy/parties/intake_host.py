@@ -58,11 +58,15 @@ class Host:
         self.log = InputLog(directory, "test")
         self.source = ReceivedSource(self.log, now_us)
         self.reader = Reader(self.source)
-        folder = directory.parent
-        self.intake = IntakeSocket(self.source, address, folder, window=window, keys=keys)
+        self.intake = IntakeSocket(self.source, address, window=window, keys=keys)
         self.runtime = Runtime(self.log.carry_out)
         self.runtime.add(self.reader, "inproc://reader")
-        self.runtime.watch(self.intake, self.intake.socket, self.intake.drain, self.intake.room)
+        self.runtime.watch(
+            self.intake,
+            self.intake.socket,
+            self.intake.drain,
+            has_work=self.intake.has_work,
+        )
 
     def close(self) -> None:
         """Release everything."""

@@ -32,11 +32,11 @@ def host(directory: Path) -> Iterator[Host]:
 
 def test_an_address_in_use_is_told_of(host: Host, directory: Path) -> None:
     with pytest.raises(Unavailable, match="in use by another run"):
-        IntakeSocket(host.source, host.intake.address, directory, name="ipc")
+        IntakeSocket(host.source, host.intake.address, name="ipc")
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         with pytest.raises(Unavailable, match="in use by another run"):
-            IntakeSocket(host.source, f"tcp://127.0.0.1:{port}", directory, name="tcp")
+            IntakeSocket(host.source, f"tcp://127.0.0.1:{port}", name="tcp")
 
 
 @pytest.mark.parametrize(
@@ -53,7 +53,7 @@ def test_an_address_that_cannot_be_used_is_told_of(
     host: Host, directory: Path, address: str, reason: str
 ) -> None:
     with pytest.raises(Unavailable, match=reason):
-        IntakeSocket(host.source, address, directory, name="other")
+        IntakeSocket(host.source, address, name="other")
 
 
 def test_repeated_records_are_acknowledged_again_and_stored_once(host: Host) -> None:

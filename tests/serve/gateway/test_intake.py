@@ -25,15 +25,14 @@ class Service:
         source = ReceivedSource(self.log, lambda: time_ns() // 1000)
         self.told: list[tuple[int, Outcome]] = []
         address = f"ipc://{folder}/producers"
-        self.intake = ServiceIntake[int](source, address, folder, self.told.extend)
+        self.intake = ServiceIntake[int](source, address, self.told.extend)
         self.intake.window = WINDOW
         self.read: list[object] = []
         self._records = source.entries(1)
 
     def turn(self) -> None:
         """A turn of the process: the intake comes before the front."""
-        if self.intake.room():
-            self.intake.drain()
+        self.intake.drain()
         self.intake.turn()
         for job in self.intake.jobs:
             self.log.carry_out(job)
@@ -62,6 +61,7 @@ def test_producers_that_send_all_the_time_leave_half_of_the_room_to_the_gateway(
     def take_next(intake: IntakeSocket) -> None:
         intake.source.receive("p", intake.source.accepted("p") + 1, "of a producer")
 
+    monkeypatch.setattr(IntakeSocket, "has_work", IntakeSocket.room)
     monkeypatch.setattr(IntakeSocket, "_take_next", take_next)
     for _ in range(2 * WINDOW):
         service.turn()

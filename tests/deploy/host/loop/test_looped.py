@@ -105,7 +105,9 @@ def test_without_room_a_socket_costs_nothing_and_wakes_it_again_later(
     with zmq.Context() as context, context.socket(zmq.PULL) as socket:
         address = f"tcp://127.0.0.1:{socket.bind_to_random_port('tcp://127.0.0.1')}"
         runtime.add(Listener("node-0"), "inproc://node-0")
-        runtime.watch(party, socket, lambda: taken.append(socket.recv()), lambda: has_room[0])
+        runtime.watch(
+            party, socket, lambda: taken.append(socket.recv()), has_room=lambda: has_room[0]
+        )
         sender.connect(address)
 
         async def test() -> None:

@@ -224,7 +224,7 @@ def test_a_key_is_not_for_a_party_that_it_does_not_speak_for(hosts: Hosts) -> No
 
 def test_an_address_in_use_is_said(hosts: Hosts) -> None:
     _, address = hosts.start("one", "master")
-    with pytest.raises(Unavailable, match=r"node-0 cannot be heard on tcp://.*in use by another"):
+    with pytest.raises(Unavailable, match=r"node-0 cannot listen on tcp://.*in use by another"):
         hosts.start("one", "node-0", at=parse(address).endpoint)
 
 

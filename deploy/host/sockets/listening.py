@@ -71,12 +71,18 @@ def bound_to(listener: socket.socket) -> str:
     return f"tcp://{host}:{name[1]}"
 
 
-def release(listener: socket.socket) -> None:
-    """Close a socket that listens, and remove its file."""
-    path = listener.getsockname() if listener.family == socket.AF_UNIX else ""
-    listener.close()
-    if path and isinstance(path, str) and not path.startswith(chr(0)):
-        Path(path).unlink(missing_ok=True)
+def file_of(address: str) -> Path | None:
+    """The file of an `ipc://` address; None: it has none."""
+    path = address.removeprefix("ipc://")
+    return None if path == address or path.startswith("@") else Path(path)
+
+
+def check_free(address: str) -> None:
+    """Raises Unavailable unless one can listen at an address now."""
+    file = file_of(address)
+    listen(address).close()
+    if file is not None:
+        file.unlink(missing_ok=True)
 
 
 def _unusable(address: str, heard: str, reason: str) -> Unavailable:

@@ -1,1 +1,0 @@
-"""What stands between strangers and a ZeroMQ socket."""

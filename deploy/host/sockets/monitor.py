@@ -1,0 +1,120 @@
+"""Socket monitors: what ZeroMQ reports about the connections of a socket.
+
+`zmq.utils.monitor` would import asyncio, for which a recovery would wait.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from socket import getaddrinfo
+
+import zmq
+
+from driftline.engine.errors import MalformedMessage, NotPermitted
+from driftline.engine.wire.addresses import host_of, parse
+
+_EVENT = struct.Struct("=Hi")
+
+_FAILED = (
+    zmq.Event.HANDSHAKE_FAILED_AUTH
+    | zmq.Event.HANDSHAKE_FAILED_PROTOCOL
+    | zmq.Event.HANDSHAKE_FAILED_NO_DETAIL
+    | zmq.Event.HANDSHAKE_SUCCEEDED
+)
+
+
+class Monitor:
+    """The events of a socket that is alone in its context."""
+
+    def __init__(self, socket: zmq.Socket[bytes], events: int) -> None:
+        self._watched = socket
+        where = "inproc://monitor"
+        socket.monitor(where, events)
+        self._socket = socket.context.socket(zmq.PAIR)
+        self._socket.set_hwm(0)  # else ZeroMQ's thread would wait for a reader that is away
+        self._socket.connect(where)
+
+    def events(self) -> Iterator[tuple[int, int]]:
+        """The (event, value) pairs since the last call."""
+        while self._socket.poll(0):
+            event, value = _EVENT.unpack(self._socket.recv_multipart()[0])
+            yield event, value
+
+    def close(self) -> None:
+        """Stop the events. It has to be called before the watched socket is closed: ZeroMQ's thread
+        would wait for a reader that is gone."""
+        if not self._watched.closed:
+            self._watched.disable_monitor()
+            self._socket.close(linger=0)
+
+
+class Connections(Monitor):
+    """The connections that a listening socket has accepted and that are still open."""
+
+    def __init__(self, socket: zmq.Socket[bytes]) -> None:
+        super().__init__(socket, int(zmq.Event.ACCEPTED | zmq.Event.DISCONNECTED))
+        self._descriptors: set[int] = set()
+
+    def count(self) -> int:
+        """The number of open connections."""
+        for event, descriptor in self.events():
+            if event == zmq.EVENT_ACCEPTED:
+                self._descriptors.add(descriptor)
+            else:
+                self._descriptors.discard(descriptor)
+        return len(self._descriptors)
+
+
+class Refusals(Monitor):
+    """The failed handshakes of a socket that connects to one address.
+
+    A socket says nothing of a handshake that fails. If the server has refused the key, or one side
+    has keys and the other has none, ZeroMQ does not even try again: the socket is dead.
+    """
+
+    def __init__(self, socket: zmq.Socket[bytes], address: str, key: str = "") -> None:
+        """`key`: the name of the key that the socket has; "" if it has none."""
+        super().__init__(socket, int(_FAILED))
+        self._address = address
+        self._key = key
+        self.hint = ""
+        """What may be the reason that nothing is heard; begins with a space."""
+
+    def check(self) -> None:
+        """Raises NotPermitted if the server will never shake hands."""
+        for event, value in self.events():
+            if event == zmq.Event.HANDSHAKE_SUCCEEDED:
+                self.hint = ""
+            elif event == zmq.Event.HANDSHAKE_FAILED_AUTH:
+                raise NotPermitted(
+                    f"{self._address} refused the key {self._key}: is it authorised there, with a "
+                    "right to this source?"
+                )
+            elif value == zmq.PROTOCOL_ERROR_ZMTP_MECHANISM_MISMATCH:
+                raise NotPermitted(
+                    f"{self._address} has no keys, and takes none: leave keys= away"
+                    if self._key
+                    else f"{self._address} wants a key: give keys=, a file that `driftline keys` "
+                    "has made"
+                )
+            else:  # the other side was faster to hang up than to say why
+                self.hint = "; its handshakes fail: " + (
+                    "is the public key that you have that of its host?"
+                    if self._key
+                    else "does it want a key (keys=)?"
+                )
+
+
+def unresolved(endpoint: str) -> str:
+    """That the host of an endpoint has no address, which ZeroMQ does not tell; "" if it has one."""
+    try:
+        where = parse(endpoint).endpoint
+    except MalformedMessage:
+        return ""
+    if where.startswith("tcp://"):
+        try:
+            getaddrinfo(host_of(where), None)
+        except OSError as error:
+            return f"; {host_of(where)!r} is the name of no host here: {error.strerror or error}"
+    return ""
