@@ -13,8 +13,7 @@ from time import monotonic
 
 from driftline.deploy.cluster.hosting import Hosting
 from driftline.deploy.cluster.records import Role
-from driftline.deploy.host.metrics.endpoint import Endpoint
-from driftline.deploy.host.metrics.ports import noted_port, port_note
+from driftline.deploy.host.metrics.endpoint import Endpoint, noted_port, port_note
 from driftline.deploy.host.metrics.samples import Sample, our_version
 from driftline.deploy.run.metrics import restarts
 

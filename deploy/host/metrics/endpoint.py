@@ -6,13 +6,19 @@ of its role. With port 0 each has a free one, and says which.
 
 A port that is taken is an error at the start, for all processes of the run. Later it is a warning,
 and tried again: metrics never end a run.
+
+A process that chooses its port notes it in a file, beside the sockets of its run. So those who look
+after it know where it serves, and the next process of its role tries the same port first, as
+Prometheus looks for new ones but seldom.
 """
 
 from __future__ import annotations
 
+import os
 import socket
 from dataclasses import dataclass
 from ipaddress import ip_address
+from pathlib import Path
 
 from driftline.engine.errors import FlowError, Unavailable
 from driftline.engine.events import about, log
@@ -93,3 +99,24 @@ def check_all(text: str, processes: int) -> None:
             text,
             extra=about("metrics-open", address=text),
         )
+
+
+def port_note(sockets: str, role: str, index: int = 0) -> Path:
+    """The file in which a process of this role notes its port; `sockets`: as in its config."""
+    return Path(sockets) / f"metrics-{role}-{index}"
+
+
+def note_port(path: Path, port: int) -> None:
+    """Note a port. Raises OSError."""
+    draft = path.with_suffix(f".{os.getpid()}")
+    draft.write_text(str(port))
+    draft.replace(path)
+
+
+def noted_port(path: Path) -> int:
+    """The port that is noted; 0: none."""
+    try:
+        port = int(path.read_text())
+    except (OSError, ValueError):
+        return 0
+    return port if 0 < port <= PORT_MAX else 0

@@ -12,7 +12,7 @@ from contextlib import AbstractContextManager, nullcontext
 from driftline.deploy.host.config import ProcessConfig
 from driftline.deploy.host.loop.heartbeat import Heartbeat
 from driftline.deploy.host.loop.runtime import Runtime
-from driftline.deploy.host.metrics.endpoint import Endpoint
+from driftline.deploy.host.metrics.endpoint import Endpoint, port_note
 from driftline.deploy.host.metrics.health import (
     Health,
     Ready,
@@ -21,7 +21,6 @@ from driftline.deploy.host.metrics.health import (
     master_ready,
     node_ready,
 )
-from driftline.deploy.host.metrics.ports import port_note
 from driftline.deploy.host.metrics.samples import OfCandidate, OfMaster, OfNode, OfProcess, Samples
 from driftline.deploy.node.node import Node
 from driftline.deploy.parties.candidate import Candidate
@@ -44,7 +43,7 @@ def serve_command(
     """The metrics of the command's own process."""
     if not address:
         return nullcontext()
-    from driftline.deploy.host.metrics.collector import of_flow
+    from driftline.deploy.host.metrics.catalogue import of_flow
     from driftline.deploy.host.metrics.serving import Serving
 
     given = of_flow(flow, OfProcess(COMMAND, runtime), samples)
@@ -111,7 +110,7 @@ def _serving(
     """`number`: of the process, among those whose ports follow that of the command."""
     if not config.metrics:
         return nullcontext()
-    from driftline.deploy.host.metrics.collector import of_flow
+    from driftline.deploy.host.metrics.catalogue import of_flow
     from driftline.deploy.host.metrics.serving import Serving
 
     endpoint = Endpoint.of(config.metrics).of_child(number)

@@ -20,7 +20,7 @@ from driftline.deploy.host.children.supervisor import LocalCluster
 from driftline.deploy.host.config import ProcessConfig
 from driftline.deploy.host.leading import MASTERS
 from driftline.deploy.host.loop.runtime import Runtime
-from driftline.deploy.host.metrics.ports import noted_port, port_note
+from driftline.deploy.host.metrics.endpoint import noted_port, port_note
 from driftline.deploy.host.process import new_id
 from driftline.deploy.parties.consumer import ConsumerServer
 from driftline.deploy.parties.front import Front

@@ -11,8 +11,13 @@ from prometheus_client.exposition import choose_encoder
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as openmetrics
 from prometheus_client.parser import text_string_to_metric_families
 
-from driftline.deploy.host.metrics.catalogue import CATALOGUE, FAMILIES, Family
-from driftline.deploy.host.metrics.collector import ProcessMetrics, of_flow
+from driftline.deploy.host.metrics.catalogue import (
+    CATALOGUE,
+    FAMILIES,
+    Family,
+    ProcessMetrics,
+    of_flow,
+)
 from driftline.deploy.host.metrics.samples import Sample
 from driftline.engine.meters import Histogram
 
