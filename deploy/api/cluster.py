@@ -11,7 +11,6 @@ from collections.abc import Callable, Sequence
 from random import Random
 
 from driftline.coordinator.registry import ClusterState, check_identity
-from driftline.deploy.host.forks import guard
 from driftline.deploy.node.node import Node
 from driftline.deploy.node.pace import Pace
 from driftline.deploy.parties.consumer import ConsumerServer
@@ -62,7 +61,6 @@ class Cluster:
         """`consumer`: opens the consumer of a barrier, by its name; `on_bad`: takes the bad records
         of each source, None to end the run at one; `delay_s`: virtual time of a message or a job.
         Raises FlowError for a flow that cannot run."""
-        guard()
         self.policy = policy
         self.chance = Random(seed)
         self.failed: DriftlineError | None = None

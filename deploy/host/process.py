@@ -19,7 +19,6 @@ from io import TextIOWrapper
 from pathlib import Path
 from time import monotonic
 
-from driftline.deploy.host import forks
 from driftline.deploy.host.children.lifeline import hold_on
 from driftline.deploy.host.children.spare import await_role
 from driftline.deploy.host.children.statuses import CANNOT_START, DIED, STOPPED
@@ -175,7 +174,6 @@ def main(argument: str, front: Role | None = None) -> int:
     `front`: how a front is run, if it may be one.
     """
     config = ProcessConfig.from_json(argument)
-    forks.guard()
     if config.lifeline >= 0:
         hold_on(config.lifeline)
     log_to_parent(config.name, config.log_level)

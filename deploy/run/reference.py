@@ -8,7 +8,6 @@ from contextlib import ExitStack, closing
 from pathlib import Path
 from time import monotonic
 
-from driftline.deploy.host.forks import guard
 from driftline.deploy.parties.letters import DeadLetters
 from driftline.deploy.run.inputs.asides import Asides
 from driftline.deploy.run.report import ReferenceReport
@@ -50,7 +49,6 @@ def run_reference_to(
         return good
 
     streams = [read(front) for front in range(len(inputs))]
-    guard()
     counts: Counter[int] = Counter()
     with ExitStack() as stack:
         letters = stack.enter_context(closing(DeadLetters(f"{output}/{DEAD_LETTERS}")))

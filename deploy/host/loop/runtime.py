@@ -29,7 +29,6 @@ from time import monotonic
 
 import zmq
 
-from driftline.deploy.host import forks
 from driftline.deploy.host.sockets.inbox import GuardedInbox, Inbox, inproc
 from driftline.deploy.host.sockets.transport import MESSAGE_BYTES_MAX, PART_BYTES, Transport
 from driftline.deploy.host.sockets.zap import Zap
@@ -84,7 +83,6 @@ class Runtime:
         self._stores: dict[str, CarryOut] = {}
         self._disk = Worker()
         self._calls = Calls()
-        self._process = os.getpid()
         self._zap: Zap | None = None
         self._inboxes: list[Inbox] = []
         self._drains: dict[object, Callable[[], None]] = {}
@@ -230,8 +228,6 @@ class Runtime:
                 seat.party.tick_by = inf
                 seat.tick_at = seat.party.tick(now)
             more |= seat.party.turn()
-            if os.getpid() != self._process:  # a copy, of which nothing may leave
-                forks.leave()
             sends |= seat.sends
             self.flush(seat.party)
         if self._collector is not None:

@@ -118,36 +118,6 @@ def test_drafts_of_a_killed_run_go_once_its_processes_have_ended(runs: Runs) -> 
     assert not draft.exists()
 
 
-FORKING = """
-import os
-from driftline import Flow
-
-def forks(record):
-    if record["text"].endswith("c50"):
-        os.fork()  # the copy comes back, too
-    return record["text"]
-
-flow = Flow("forks")
-flow.source("in").map(forks).sink("out")
-"""
-
-
-def test_a_copy_that_a_function_has_forked_ends(tmp_path: Path) -> None:
-    source, flow = tmp_path / "in.jsonl", tmp_path / "forks.py"
-    source.write_text("".join(json.dumps({"text": f"a b c{i}"}) + "\n" for i in range(150)))
-    flow.write_text(FORKING)
-    runs = Runs(tmp_path, str(flow), "--input", str(source))
-    done = runs.start()
-    _, said = done.communicate(timeout=90)
-    assert done.returncode == 0, said
-    runs.nobody_is_left()
-    reference = tmp_path / "reference"
-    subprocess.run([*runs.plain, "--output", str(reference), "--reference"], cwd=ROOT, check=True)
-    [file] = reference.glob("*.jsonl")
-    assert runs.lines() == file.read_text().splitlines()
-    assert len(runs.lines()) == 150
-
-
 @pytest.mark.soak
 def test_the_parent_may_be_killed_fifty_times(runs: Runs) -> None:
     for seed in range(10):

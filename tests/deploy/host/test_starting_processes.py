@@ -1,4 +1,4 @@
-"""Functions that fork: a copy that comes back ends, and pools of processes work and end."""
+"""Functions that start processes: pools of processes work and end."""
 
 from __future__ import annotations
 
@@ -10,34 +10,6 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[3]
-
-FORKING = """
-import os, sys
-from driftline import Flow, ValueState
-
-def mapped(record):
-    if not os.fork() and record["text"].endswith("3"):
-        sys.exit()  # an exception comes back, too
-    return record["text"]
-
-def generated(text):
-    os.fork()
-    yield text
-
-def key(text):
-    os.fork()
-    return text
-
-def scanned(text, last):
-    os.fork()
-    with open(SEEN, "a") as file:
-        file.write(text + str(os.getpid()) + "\\n")
-    return text
-
-flow = Flow("forks")
-stream = flow.source("in").map(mapped).flat_map(generated).key_by(key)
-stream.scan(scanned, ValueState("last")).sink("out")
-"""
 
 STARTING = """
 import multiprocessing, os, subprocess, sys, time
@@ -68,8 +40,8 @@ flow.source("in").map(work).sink("out")
 """
 
 
-def run(folder: Path, flow: str, *options: str, records: int) -> tuple[list[object], str]:
-    """The outputs of a run, and what the command said."""
+def run(folder: Path, flow: str, *options: str, records: int) -> list[object]:
+    """The outputs of a run."""
     (folder / "in.jsonl").write_text("".join(f'{{"text": "a{n}"}}\n' for n in range(records)))
     (folder / "flow.py").write_text(flow)
     output = folder / "out"
@@ -80,27 +52,10 @@ def run(folder: Path, flow: str, *options: str, records: int) -> tuple[list[obje
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     lines = [line for file in output.glob("*.jsonl") for line in file.read_text().splitlines()]
-    return [json.loads(line)["value"] for line in lines], done.stderr
-
-
-@pytest.mark.parametrize("options", [[], ["--reference"]], ids=["nodes", "reference"])
-def test_a_copy_that_comes_back_ends_at_once_and_says_where(
-    options: list[str], tmp_path: Path
-) -> None:
-    seen = tmp_path / "seen"
-    flow = FORKING.replace("SEEN", repr(str(seen)))
-    outputs, said = run(tmp_path, flow, *options, records=10)
-    assert outputs == [f"a{n}" for n in range(10)]
-    assert "came back from it: it is ended" in said
-    for number, line in enumerate(flow.splitlines(), 1):
-        if "fork()" in line:
-            assert f"flow.py:{number}, in" in said
-    # A function has one call, and one copy of the process in it; no copy calls a function.
-    assert len(seen.read_text().splitlines()) == 20
+    return [json.loads(line)["value"] for line in lines]
 
 
 @pytest.mark.parametrize("options", [[], ["--reference"]], ids=["nodes", "reference"])
 def test_functions_may_start_processes(options: list[str], tmp_path: Path) -> None:
-    outputs, said = run(tmp_path, STARTING, *options, records=2)
+    outputs = run(tmp_path, STARTING, *options, records=2)
     assert outputs == [[1, 2, 3, 5, 7]] * 2
-    assert "came back" not in said
