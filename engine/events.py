@@ -6,18 +6,22 @@ dict whose ``event`` names what has happened:
     >>> about("recovery", incarnation=3, reason="node-1 has been restarted")
     {'fields': {'event': 'recovery', 'incarnation': 3, 'reason': 'node-1 has been restarted'}}
 
-`Trouble` is for what fails again and again. It needs to be told the time, so that protocol roles
-can use it.
+`Trouble` is for what fails again and again, `RateLimitedLog` for what others may cause at will.
+Both take the time from their caller, so that protocol roles can use them.
 """
 
 from __future__ import annotations
 
 import logging
+from math import inf
 
 log = logging.getLogger("driftline")
 
 FIELDS = "fields"
 """The attribute of a log record that holds the fields."""
+
+PAUSE_S = 10.0
+"""Seconds between two lines of a `RateLimitedLog`, at least, by default."""
 
 TOLD_EVERY_S = 30.0
 """How often trouble that lasts is told again, in seconds."""
@@ -66,3 +70,54 @@ class Trouble:
         told = about(f"{self._event}-over", count=count, seconds=lasted, **fields)
         times = "once" if count == 1 else f"{count} times"
         log.warning("%s; it had failed %s in %.1f s", text, times, lasted, extra=told)
+
+
+class RateLimitedLog:
+    """Log lines about one kind of event: the first at once, then a count every `pause_s` at most.
+
+    Its owner calls `tell` again and again, whether something happens or not, and `close` at the
+    end. Invariant: every event is in a line; however often it happens, there is one line in
+    `pause_s` at most, and one at the end.
+    """
+
+    def __init__(
+        self, event: str, what: str, level: int = logging.WARNING, pause_s: float = PAUSE_S
+    ) -> None:
+        """`event`: its name in the fields of a line; `what`: who has done what; `pause_s`: seconds
+        between two lines, at least."""
+        self._event = event
+        self._what = what
+        self._level = level
+        self._pause_s = pause_s
+        self._last = ""
+        self._count = 0
+        """Events since the last line."""
+        self._next_at = -inf
+
+    @property
+    def waits(self) -> bool:
+        """Whether something has happened of which no line tells yet."""
+        return self._count > 0
+
+    def add(self, now: float, reason: str, count: int = 1) -> None:
+        """It has happened, so many times. `now`: the time in seconds."""
+        self._count += count
+        self._last = reason
+        self.tell(now)
+
+    def tell(self, now: float) -> None:
+        """Log what has happened since the last line, if it is time to."""
+        if self._count and now >= self._next_at:
+            self._next_at = now + self._pause_s
+            self.close()
+
+    def close(self) -> None:
+        """Log what has happened since the last line, whatever the time: nobody will ask again."""
+        count, self._count = self._count, 0
+        if count:
+            self._log(count, self._last)
+
+    def _log(self, count: int, last: str) -> None:
+        times = f" {count} times since the last such line, the last time" * (count > 1)
+        told = about(self._event, count=count, reason=last)
+        log.log(self._level, "%s%s: %s", self._what, times, last, extra=told)

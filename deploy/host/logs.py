@@ -13,13 +13,13 @@ from __future__ import annotations
 import json
 import logging
 import os
+import sys
 from contextlib import suppress
 from datetime import UTC, datetime
 from logging.handlers import RotatingFileHandler
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from driftline.engine.durable import write_at
 from driftline.engine.errors import Unavailable
 from driftline.engine.events import FIELDS, about, log
 from driftline.engine.texts import visible_json, visible_lines
@@ -39,10 +39,6 @@ FILE_BYTES, FILES_KEPT = 10 << 20, 3
 """A log file is rotated when it would become larger; so many older ones are kept."""
 
 STANDARD_ERROR = 2
-
-SETTLED_S = 1.0
-"""For so long all lines have to be written again until that is told: on a full disk, a short line
-may find room among others that do not."""
 
 MAIN = "MainProcess"
 """What `logging` calls a process without a name."""
@@ -193,76 +189,29 @@ class ToConsole(logging.Handler):
 class ToFile(RotatingFileHandler):
     """Writes records to a bounded file. Raises Unavailable if it cannot be opened.
 
-    A file that cannot be written later, as on a full disk, loses whole lines: the first loss is
-    told, and how many there were once it has been over for `SETTLED_S`, or at the end.
+    A file that cannot be written later, as on a full disk, lacks lines; the first failure is told.
     """
 
     def __init__(self, path: Path) -> None:
-        self.lost = 0
-        """Lines since the first loss of which no end was told."""
-        self._well_since: float | None = None
-        """The time of the first line after the last loss; None: there was none."""
+        self._has_failed = False
         try:
             super().__init__(path, maxBytes=FILE_BYTES, backupCount=FILES_KEPT, encoding="utf-8")
         except OSError as error:
             raise Unavailable(f"log file {path}: {error.strerror}") from None
 
-    def emit(self, record: logging.LogRecord) -> None:
-        try:
-            line = f"{self.format(record)}\n".encode(errors="replace")
-            if self.stream is None:  # an earlier rotation has failed
-                self.stream = self._open()
-            if self.shouldRollover(record):
-                self.doRollover()
-            _append_whole(self.stream.fileno(), line)
-        except OSError as error:
-            self._loses(error)
-        except Exception:
-            self.handleError(record)
-        else:
-            self._works(record.created)
-
-    def close(self) -> None:
-        if self.lost and self._well_since is not None:
-            self._over()
-        super().close()
-
-    def _loses(self, error: OSError) -> None:
-        self.lost += 1
-        self._well_since = None
-        if self.lost == 1:  # this line comes here, too
-            told = about("log-file", path=self.baseFilename, reason=error.strerror)
-            log.warning(
-                "log file %s: %s; it will lack lines", self.baseFilename, error.strerror, extra=told
-            )
-
-    def _works(self, now: float) -> None:
-        if not self.lost:
+    def handleError(self, record: logging.LogRecord) -> None:
+        error = sys.exc_info()[1]
+        if self._has_failed or not isinstance(error, OSError):
             return
-        if self._well_since is None:
-            self._well_since = now
-        elif now >= self._well_since + SETTLED_S:
-            self._over()
-
-    def _over(self) -> None:
-        lost, self.lost, self._well_since = self.lost, 0, None
-        told = about("log-file-over", path=self.baseFilename, count=lost)
+        self._has_failed = True  # before the next line, which comes here, too
+        told = about("log-file", path=self.baseFilename, reason=error.strerror)
         log.warning(
-            "log file %s can be written again; it lacks %d lines",
-            *(self.baseFilename, lost),
-            extra=told,
+            "log file %s: %s; it will lack lines", self.baseFilename, error.strerror, extra=told
         )
 
-
-def _append_whole(file: int, line: bytes) -> None:
-    """Append a line, or nothing. Raises OSError."""
-    length = os.fstat(file).st_size
-    try:
-        write_at(file, line, length)
-    except OSError:
-        with suppress(OSError):  # a device has no length; its own error is the reason
-            os.ftruncate(file, length)
-        raise
+    def close(self) -> None:
+        with suppress(OSError):  # what was not written is lost
+            super().close()
 
 
 def log_to(console: Console, level: str, as_json: bool = False, file: Path | None = None) -> None:

@@ -44,9 +44,8 @@ from math import inf
 from typing import ClassVar, NamedTuple
 
 from driftline.deploy.parties.receiver import WINDOW, WINDOW_BYTES, Receiver
-from driftline.deploy.parties.seldom import Seldom
 from driftline.engine.errors import DriftlineError, MalformedMessage, PayloadError
-from driftline.engine.events import about, log
+from driftline.engine.events import RateLimitedLog, about, log
 from driftline.engine.sources.logs.inputlog import PRODUCER_BYTES_MAX
 from driftline.engine.sources.logs.received import Receipt, ReceivedSource
 from driftline.engine.texts import counted
@@ -148,9 +147,9 @@ class Intake(Receiver):
         """The producers without records that were heard of last."""
         self._owed: dict[str, _Client] = {}
         """The producers that wait for an answer."""
-        self._dropped = Seldom("malformed-message", f"{name} dropped a malformed message")
-        self._foreign = Seldom("id-refused", f"{name} refused the id of a producer")
-        self._crowded = Seldom("producer-refused", f"{name} refused a new producer")
+        self._dropped = RateLimitedLog("malformed-message", f"{name} dropped a malformed message")
+        self._foreign = RateLimitedLog("id-refused", f"{name} refused the id of a producer")
+        self._crowded = RateLimitedLog("producer-refused", f"{name} refused a new producer")
         self._producers = ProducerLog(source, self.needs_producers)
         self._sign_at = 0.0
         """When producers that wait are told next that the front lives."""

@@ -9,8 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from driftline.deploy.parties.seldom import Seldom
-from driftline.engine.events import TOLD_EVERY_S, Field, about, log
+from driftline.engine.events import TOLD_EVERY_S, Field, RateLimitedLog, about, log
 from driftline.engine.operators.context import parts
 from driftline.engine.operators.users import is_of_driftline
 from driftline.engine.sources import BadRecord
@@ -18,7 +17,7 @@ from driftline.engine.texts import counted, time_in_words, visible
 from driftline.engine.wire.bundles import Item
 
 
-class DeadLetters(Seldom):
+class DeadLetters(RateLimitedLog):
     """The lines of one process; `where`: the directory that has them."""
 
     def __init__(self, where: str) -> None:

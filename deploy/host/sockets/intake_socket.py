@@ -37,9 +37,8 @@ from driftline.deploy.keys.authorised import Authorised
 from driftline.deploy.keys.key import Key
 from driftline.deploy.parties.intake import MESSAGE_BYTES_MAX, Intake
 from driftline.deploy.parties.receiver import WINDOW, WINDOW_BYTES
-from driftline.deploy.parties.seldom import Seldom
 from driftline.engine.errors import MalformedMessage
-from driftline.engine.events import log
+from driftline.engine.events import RateLimitedLog, log
 from driftline.engine.sources.logs.received import ReceivedSource
 from driftline.engine.wire.addresses import Address
 from driftline.engine.wire.kinds import Voice
@@ -109,7 +108,7 @@ class IntakeSocket(Intake):
         self._backlog: deque[tuple[list[bytes], Voice | None]] = deque()
         """Messages that were taken off the socket and wait for room in the source."""
         self._backlog_bytes = 0
-        self._overflow = Seldom(
+        self._overflow = RateLimitedLog(
             "backlog-full", f"{name} has dropped a message, which its producer sends again", INFO
         )
 

@@ -20,7 +20,7 @@ from zmq.utils import z85
 from driftline.deploy.host.threads import ThreadDied
 from driftline.deploy.keys.authorised import Authorised
 from driftline.deploy.keys.rights import Rights
-from driftline.deploy.parties.seldom import Seldom
+from driftline.engine.events import RateLimitedLog
 
 MEMBERS = "members"
 """The domain of all parties of a run."""
@@ -69,7 +69,7 @@ class Zap:
         self.refused = 0
         """How many handshakes were refused."""
         self._authorised = authorised
-        self._told = Seldom("key-refused", f"{name} refused a connection")
+        self._told = RateLimitedLog("key-refused", f"{name} refused a connection")
         self._died: ThreadDied | None = None
         self._context = context
         self._socket = context.socket(zmq.REP)

@@ -20,9 +20,9 @@ from driftline.deploy.parties.intake import (
     decode_answer,
     decode_request,
 )
-from driftline.deploy.parties.seldom import PAUSE_S
 from driftline.deploy.simulation.world.disks import LogDisk
 from driftline.engine.errors import MalformedMessage
+from driftline.engine.events import PAUSE_S
 from driftline.engine.sources.logs.received import PRODUCERS_MAX, ReceivedSource
 from driftline.engine.wire.codec import pack
 from driftline.engine.wire.limits import RECORD_DEPTH_MAX
