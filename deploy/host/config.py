@@ -6,7 +6,8 @@ import json
 import logging
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+
+import msgspec
 
 from driftline.deploy.host.limits import LIMITS, Limits
 from driftline.deploy.host.sockets.transport import LOCAL, Network, Transport
@@ -31,11 +32,6 @@ class Reading:
     sections: bool = False
     window: int = WINDOW
     let_anyone_send: bool = False
-
-    @staticmethod
-    def from_fields(fields: dict[str, Any]) -> Reading:
-        """The reading with these fields, as JSON gives them."""
-        return Reading(**{**fields, "inputs": tuple(fields["inputs"])})
 
     @property
     def shape(self) -> Shape:
@@ -128,18 +124,7 @@ class ProcessConfig:
     @staticmethod
     def from_json(text: str) -> ProcessConfig:
         """Decode `to_json`."""
-        fields = json.loads(text)
-        for name in ("careful", "paths", "layout", "cores"):
-            fields[name] = tuple(fields[name])
-        network = Network.from_fields(fields["network"])
-        beginning = beginning_from(fields["beginning"])
-        made = (
-            Limits(**fields["limits"]),
-            network,
-            Reading.from_fields(fields["reading"]),
-            beginning,
-        )
-        return ProcessConfig(**{**fields, **dict(zip(_NESTED, made, strict=True))})
+        return msgspec.convert(json.loads(text), ProcessConfig)
 
     @property
     def name(self) -> str:
@@ -172,13 +157,3 @@ class ProcessConfig:
     def transport(self, sinks: tuple[str, ...] = ()) -> Transport:
         """The transport of this process. `sinks`: whose outputs it sends to other processes."""
         return self.network.transport(Path(self.sockets), sinks)
-
-
-def beginning_from(fields: dict[str, Any]) -> Beginning:
-    """The beginning with these fields, as JSON gives them."""
-    drop, rename = tuple(fields["drop"]), tuple((old, new) for old, new in fields["rename"])
-    return Beginning(fields["savepoint"], drop, rename, fields["about"])
-
-
-_NESTED = "limits", "network", "reading", "beginning"
-"""The fields that are objects of their own."""

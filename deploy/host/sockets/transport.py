@@ -19,7 +19,7 @@ import resource
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import zmq
 
@@ -193,11 +193,6 @@ class Network:
     """The file of the key of this process, or its directory; "" without keys."""
     known: tuple[tuple[str, str], ...] = ()
     """(name, address) of parties whose addresses are known before they say Hello."""
-
-    @staticmethod
-    def from_fields(fields: dict[str, Any]) -> Network:
-        """The network with these fields, as JSON gives them."""
-        return Network(**{**fields, "known": tuple(map(tuple, fields["known"]))})
 
     def transport(self, folder: Path, sinks: tuple[str, ...] = ()) -> Transport:
         """The transport of a process, with its keys. Raises NotPermitted, Unavailable."""
