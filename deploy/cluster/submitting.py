@@ -37,8 +37,7 @@ from driftline.deploy.cluster.submissions import (
 )
 from driftline.deploy.cluster.tree import NAMES, NEW, Conflict, Entry, Tree, is_name
 from driftline.deploy.cluster.wheels import send
-from driftline.deploy.host.config import Reading
-from driftline.deploy.host.limits import LIMITS, Limits
+from driftline.deploy.host.config import LIMITS, Limits, Reading
 from driftline.deploy.run.inputs.reach import check_form
 from driftline.engine.errors import FlowError, StateMismatch, Unavailable
 from driftline.engine.events import log

@@ -13,7 +13,7 @@ from rich.console import Console
 from driftline.coordinator.coordinator import MISSING_AFTER_S
 from driftline.deploy.commands.options import LOGGED, flow_options, logged, metrics_option
 from driftline.deploy.host.children.deaths import DEATHS_MAX
-from driftline.deploy.host.limits import Limits
+from driftline.deploy.host.config import Limits
 from driftline.deploy.host.logs import insist
 from driftline.deploy.host.loop.heartbeat import SLOW_AFTER_S
 from driftline.deploy.parties.master import STALLED_AFTER_S

@@ -9,9 +9,12 @@ from pathlib import Path
 
 import msgspec
 
-from driftline.deploy.host.limits import LIMITS, Limits
+from driftline.coordinator.coordinator import MISSING_AFTER_S
+from driftline.deploy.host.children.deaths import DEATHS_MAX
+from driftline.deploy.host.loop.heartbeat import SLOW_AFTER_S
 from driftline.deploy.host.sockets.transport import LOCAL, Network, Transport
 from driftline.deploy.node.pace import CARELESS
+from driftline.deploy.parties.master import STALLED_AFTER_S
 from driftline.deploy.parties.window import WINDOW
 from driftline.engine.snapshots.fitting import NOTHING, Beginning
 from driftline.engine.sources.record import Shape
@@ -20,6 +23,24 @@ from driftline.engine.wire.kinds import WATCH
 
 SESSION_S = 1.5
 """Default of the silence, in seconds, after which the next master leads."""
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """When something counts as gone, lost or slow. Each is an option of `driftline run`."""
+
+    missing_after_s: float = MISSING_AFTER_S
+    """Silence after which a node or front counts as dead."""
+    stalled_after_s: float = STALLED_AFTER_S
+    """How long work may stay unfinished, while no node works, before it counts as lost."""
+    slow_after_s: float = SLOW_AFTER_S
+    """How long an element may take before a warning."""
+    deaths: int = DEATHS_MAX
+    """How often a process may die without progress of the run; then the run ends."""
+
+
+LIMITS = Limits()
+"""The defaults."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,6 @@
 """A key: a pair of CURVE with a name and rights, in a file that only its owner can read.
 
-NAME.key is TOML. What counts is the public half in `authorised` (`deploy.keys.authorised`): the
+NAME.key is TOML. What counts is the public half in `authorised` (`deploy.keys.keyset`): the
 rights here tell the holder of the key what it is for, before anybody refuses it.
 
     name = "shop"
@@ -28,7 +28,6 @@ from typing import Self
 
 import zmq
 
-from driftline.deploy.keys.rights import Rights
 from driftline.engine.errors import MalformedMessage, NotPermitted, Unavailable
 from driftline.engine.wire.addresses import Address, host_of, is_public, parse
 
@@ -40,6 +39,87 @@ AUTHORISED = "authorised"
 KEY_MODE, DIRECTORY_MODE = 0o600, 0o700
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
+
+
+HOST_NAMES = ("master", "node-*", "front-*", "watch", "watch-*", "agent")
+"""What a host may run."""
+
+HOST, PRODUCER, CONSUMER = "host", "producer", "consumer"
+"""Whose a key may be; the last one is the party that takes outputs, too."""
+
+NAME_CHARS_MAX = 200
+
+
+@dataclass(frozen=True, slots=True)
+class Rights:
+    """The names that a key speaks for, the sources that it sends to, the sinks that it takes.
+
+    Each is given exactly, or by its beginning and a `*`:
+
+        >>> Rights(names=("master", "node-*")).speaks_for("node-3")
+        True
+        >>> Rights(names=("shop", "shop-*"), sources=("orders",)).may_send_to("payments")
+        False
+
+    Hosts have names only, those of the parties that may run there. A producer has sources, and the
+    ids of producers that it may use as its names; a consumer has sinks, and the name of a party.
+    Raises NotPermitted if a pattern cannot be one.
+    """
+
+    names: tuple[str, ...] = ()
+    sources: tuple[str, ...] = ()
+    sinks: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        for pattern in (*self.names, *self.sources, *self.sinks):
+            if "*" in pattern[:-1] or not 0 < len(pattern) <= NAME_CHARS_MAX:
+                raise NotPermitted(f"{pattern!r} is neither a name nor the beginning of one with *")
+            if not pattern.isprintable():
+                raise NotPermitted(f"{pattern!r} has characters that no name has")
+
+    @property
+    def is_member(self) -> bool:
+        """Whether it may speak to members at all: producers speak to the intake only."""
+        return not self.sources
+
+    @property
+    def whose(self) -> str:
+        """Of what kind is who has such a key: a host, a producer or a consumer."""
+        return PRODUCER if self.sources else CONSUMER if self.sinks else HOST
+
+    def speaks_for(self, name: str) -> bool:
+        """Whether it may speak in this name."""
+        return _fits(name, self.names)
+
+    def may_send_to(self, source: str) -> bool:
+        """Whether it may send records to this source."""
+        return _fits(source, self.sources)
+
+    def may_take(self, sinks: Iterable[str]) -> bool:
+        """Whether it may have the outputs of all these sinks."""
+        return all(_fits(sink, self.sinks) for sink in sinks)
+
+
+def host_rights() -> Rights:
+    """The rights of a host of a cluster."""
+    return Rights(HOST_NAMES)
+
+
+def producer_rights(name: str, sources: Iterable[str]) -> Rights:
+    """The rights of a producer; `name`: that of its key."""
+    return Rights((name, f"{name}-*"), sources=tuple(sources))
+
+
+def consumer_rights(sinks: Iterable[str]) -> Rights:
+    """The rights of a consumer."""
+    return Rights((CONSUMER,), sinks=tuple(sinks))
+
+
+def _fits(name: str, patterns: tuple[str, ...]) -> bool:
+    return any(
+        name.startswith(pattern[:-1]) if pattern.endswith("*") else name == pattern
+        for pattern in patterns
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from driftline.deploy.host.limits import LIMITS, Limits
+from driftline.deploy.host.config import LIMITS, Limits
 from driftline.deploy.run.inputs.reach import HERE, Reach
 from driftline.engine.policy import Policy
 from driftline.engine.snapshots.fitting import AS_IT_IS, Choice

@@ -15,8 +15,7 @@ from driftline.deploy.host.config import ProcessConfig
 from driftline.deploy.host.loop.heartbeat import Heartbeat
 from driftline.deploy.host.loop.runtime import Runtime
 from driftline.deploy.host.metrics.endpoint import check_all
-from driftline.deploy.host.metrics.health import fronts_ready
-from driftline.deploy.host.metrics.roles import NODE_CHILD, Context, serve_command
+from driftline.deploy.host.metrics.roles import NODE_CHILD, Context, fronts_ready, serve_command
 from driftline.deploy.host.metrics.samples import Sample
 from driftline.deploy.run.inputs.asides import Asides
 from driftline.deploy.run.inputs.tallies import InputFigures, Tally

@@ -17,9 +17,8 @@ import zmq
 from driftline.deploy.host.sockets.intake_socket import Keys
 from driftline.deploy.host.sockets.monitor import Refusals
 from driftline.deploy.host.sockets.zap import KeyVoice
-from driftline.deploy.keys.authorised import Authorised
 from driftline.deploy.keys.key import read_key
-from driftline.deploy.keys.keyset import add_keys
+from driftline.deploy.keys.keyset import Authorised, add_keys
 from driftline.deploy.producer import Producer
 from driftline.engine.errors import NotPermitted, Unavailable
 from tests.deploy.parties.intake_host import Host, Running, stored

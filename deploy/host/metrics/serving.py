@@ -17,7 +17,7 @@ from pathlib import Path
 from socketserver import TCPServer
 from time import monotonic
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Protocol, Self
 from urllib.parse import urlsplit
 from wsgiref.simple_server import WSGIRequestHandler
 
@@ -26,7 +26,6 @@ from prometheus_client.exposition import ThreadingWSGIServer
 
 from driftline.deploy.host.metrics.catalogue import Tagged, registry_of
 from driftline.deploy.host.metrics.endpoint import Endpoint, note_port, noted_port
-from driftline.deploy.host.metrics.health import Condition
 from driftline.engine.events import Trouble, about, log
 
 if TYPE_CHECKING:
@@ -41,6 +40,16 @@ AGAIN_S = 5.0
 Targets = Callable[[str, int], list[dict[str, object]]]
 """Address at which a client has reached the server, and its port -> what is to be scraped, in the
 form of Prometheus' `http_sd_config`."""
+
+
+class Condition(Protocol):
+    """How a process is; any thread may ask."""
+
+    def why_not_healthy(self, now: float) -> str:
+        """Why it is not healthy; "" if it is. `now`: seconds, monotonic."""
+
+    def why_not_ready(self) -> str:
+        """Why it is not ready; "" if it is."""
 
 
 def pages(

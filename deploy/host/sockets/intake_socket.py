@@ -33,8 +33,8 @@ from driftline.deploy.host.sockets.transport import (
 )
 from driftline.deploy.host.sockets.zap import SOURCE, USER_ID, Zap
 from driftline.deploy.host.upkeep.freed import share_one_heap
-from driftline.deploy.keys.authorised import Authorised
 from driftline.deploy.keys.key import Key
+from driftline.deploy.keys.keyset import Authorised
 from driftline.deploy.parties.intake import MESSAGE_BYTES_MAX, Intake
 from driftline.deploy.parties.receiver import WINDOW, WINDOW_BYTES
 from driftline.engine.errors import MalformedMessage

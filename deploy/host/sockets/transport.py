@@ -25,9 +25,8 @@ import zmq
 
 from driftline.deploy.host.sockets.listening import is_local
 from driftline.deploy.host.sockets.zap import MEMBERS
-from driftline.deploy.keys.authorised import Authorised
-from driftline.deploy.keys.key import Key, own_key
-from driftline.deploy.keys.rights import CONSUMER, HOST
+from driftline.deploy.keys.key import CONSUMER, HOST, Key, own_key
+from driftline.deploy.keys.keyset import Authorised
 from driftline.engine.errors import NotPermitted, Unavailable
 from driftline.engine.wire.addresses import Address, parse
 

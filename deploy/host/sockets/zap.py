@@ -18,8 +18,8 @@ import zmq
 from zmq.utils import z85
 
 from driftline.deploy.host.threads import ThreadDied
-from driftline.deploy.keys.authorised import Authorised
-from driftline.deploy.keys.rights import Rights
+from driftline.deploy.keys.key import Rights
+from driftline.deploy.keys.keyset import Authorised
 from driftline.engine.events import RateLimitedLog
 
 MEMBERS = "members"

@@ -8,8 +8,8 @@ from pathlib import Path
 
 from driftline.deploy.host.sockets.intake_socket import Keys
 from driftline.deploy.host.sockets.listening import fault_of, is_local
-from driftline.deploy.keys.authorised import Authorised
 from driftline.deploy.keys.key import own_key
+from driftline.deploy.keys.keyset import Authorised
 from driftline.engine.errors import FlowError
 
 

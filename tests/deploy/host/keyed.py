@@ -13,10 +13,8 @@ import zmq
 
 from driftline.deploy.host.loop.runtime import Runtime
 from driftline.deploy.host.sockets.transport import Transport
-from driftline.deploy.keys.authorised import Authorised
-from driftline.deploy.keys.key import read_key
-from driftline.deploy.keys.keyset import make_keys
-from driftline.deploy.keys.rights import Rights
+from driftline.deploy.keys.key import Rights, read_key
+from driftline.deploy.keys.keyset import Authorised, make_keys
 from driftline.engine.wire.addresses import parse
 from driftline.engine.wire.messages import Message, encode
 from tests.deploy.host.loop.test_runtime import Listener

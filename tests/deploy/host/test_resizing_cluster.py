@@ -13,8 +13,7 @@ import pytest
 
 from driftline import run_reference
 from driftline.deploy.host.children.supervisor import LocalCluster
-from driftline.deploy.host.config import ProcessConfig
-from driftline.deploy.host.limits import LIMITS, Limits
+from driftline.deploy.host.config import LIMITS, Limits, ProcessConfig
 from driftline.deploy.host.loop.runtime import Runtime
 from driftline.deploy.host.process import new_id
 from driftline.deploy.parties.consumer import ConsumerServer

@@ -15,8 +15,7 @@ import psutil
 import pytest
 
 from driftline.deploy.host.children.supervisor import LocalCluster
-from driftline.deploy.host.config import ProcessConfig
-from driftline.deploy.host.limits import Limits
+from driftline.deploy.host.config import Limits, ProcessConfig
 from driftline.deploy.host.loop.runtime import Runtime
 from driftline.deploy.host.process import new_id
 from driftline.deploy.parties.consumer import ConsumerServer

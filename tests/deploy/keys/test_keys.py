@@ -11,10 +11,8 @@ import pytest
 from click.testing import CliRunner
 
 from driftline.deploy.commands.keys import keys as command
-from driftline.deploy.keys.authorised import Authorised
-from driftline.deploy.keys.key import Key, own_key, read_key
-from driftline.deploy.keys.keyset import add_keys
-from driftline.deploy.keys.rights import HOST_NAMES, Rights
+from driftline.deploy.keys.key import HOST_NAMES, Key, Rights, own_key, read_key
+from driftline.deploy.keys.keyset import Authorised, add_keys
 from driftline.engine.errors import DriftlineError, NotPermitted, Unavailable
 
 

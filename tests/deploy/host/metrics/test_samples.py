@@ -10,7 +10,7 @@ from driftline import Flow, ValueState
 from driftline.coordinator.coordinator import Phase
 from driftline.coordinator.registry import ClusterState
 from driftline.deploy.host.metrics.catalogue import CATALOGUE
-from driftline.deploy.host.metrics.health import (
+from driftline.deploy.host.metrics.roles import (
     candidate_ready,
     fronts_ready,
     master_ready,

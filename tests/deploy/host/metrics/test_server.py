@@ -13,7 +13,7 @@ import pytest
 from driftline.deploy.host.loop.runtime import Runtime
 from driftline.deploy.host.metrics.catalogue import of_flow, registry_of
 from driftline.deploy.host.metrics.endpoint import Endpoint, check_all
-from driftline.deploy.host.metrics.health import TURNS_WITHIN_S, Health
+from driftline.deploy.host.metrics.roles import TURNS_WITHIN_S, Health
 from driftline.deploy.host.metrics.samples import Sample
 from driftline.deploy.host.metrics.serving import MetricsServer, pages
 from driftline.engine.errors import FlowError, Unavailable

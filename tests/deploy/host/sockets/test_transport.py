@@ -13,10 +13,8 @@ from driftline.deploy.host.loop import runtime as module
 from driftline.deploy.host.loop.runtime import Runtime
 from driftline.deploy.host.sockets.transport import Network, Transport
 from driftline.deploy.host.sockets.zap import KeyVoice
-from driftline.deploy.keys.authorised import Authorised
-from driftline.deploy.keys.key import read_key
-from driftline.deploy.keys.keyset import add_keys, make_keys
-from driftline.deploy.keys.rights import Rights
+from driftline.deploy.keys.key import Rights, read_key
+from driftline.deploy.keys.keyset import Authorised, add_keys, make_keys
 from driftline.engine.errors import NotPermitted, PayloadError, Unavailable
 from driftline.engine.wire.addresses import Address, parse
 from driftline.engine.wire.messages import Alive, Bundle, BundleStored, Progress, Stop
