@@ -90,15 +90,15 @@ FOREIGN = {
 }
 
 
-@pytest.mark.parametrize("kind", FOREIGN)
-def test_who_breaks_the_protocol_is_closed_and_others_are_heard(directory: Path, kind: str) -> None:
+def test_who_breaks_the_protocol_is_closed_and_others_are_heard(directory: Path) -> None:
     host = Host(directory / "log", "tcp://127.0.0.1:*")
     with Running(host):
-        with Peer(host.intake.address, shaken=False) as peer:
-            peer.try_to_send(FOREIGN[kind])
-            assert peer.is_closed()
-        chance = Random(kind)
-        for _ in range(20):
+        for kind, data in FOREIGN.items():
+            with Peer(host.intake.address, shaken=False) as peer:
+                peer.try_to_send(data)
+                assert peer.is_closed(), kind
+        chance = Random(1)
+        for _ in range(50):
             with Peer(host.intake.address, shaken=False) as peer:
                 peer.try_to_send(GREETING + READY + chance.randbytes(chance.randrange(2000)))
         with Producer(host.intake.address, "p") as producer:
