@@ -55,7 +55,7 @@ HOLDER = "holder"
 
 
 def record_of(
-    name: str, roles: tuple[Role, ...], slots: int, network: Network, state: Path, sockets: Path
+    name: str, roles: tuple[Role, ...], slots: int, network: Network, state: Path
 ) -> AgentRecord:
     """What the others are told of an agent of this process, as long as nothing runs on it.
 
@@ -63,7 +63,7 @@ def record_of(
     """
     public = ""
     if network.scheme == "tcp":
-        transport, endpoint = network.transport(sockets), network.endpoint(ANY_PORT)
+        transport, endpoint = network.transport(), network.endpoint(ANY_PORT)
         transport.check_listener(AGENT, endpoint)
         public = parse(transport.told(endpoint)).public
     return AgentRecord(
@@ -204,7 +204,7 @@ class Agent:
         """Raises NotPermitted, Unavailable for keys or addresses that cannot be."""
         self._config = config
         self._tree = tree
-        about_host = config.slots, config.network, config.state, sockets
+        about_host = config.slots, config.network, config.state
         self._registration = Registration(tree, record_of(config.name, config.roles, *about_host))
         level = log.getEffectiveLevel()
         given = config.state, sockets, config.network, config.session_s, level

@@ -96,7 +96,7 @@ def save(tree: Tree, name: str, flow: Flow, output: Path, sockets: Path, network
         state = _running(tree, submission)
         try:
             with ExitStack() as stack:
-                runtime = Runtime(transport=network.transport(sockets))
+                runtime = Runtime(transport=network.transport())
                 stack.callback(runtime.close, linger_ms=0)
                 saver = Saver(submission.groups)
                 saver.address = runtime.add(saver, network.inbox(saver.name, str(sockets)))

@@ -388,7 +388,7 @@ def ask(
             known[MASTER] = address
         if not known:
             return {}
-        runtime = Runtime(transport=network.transport(sockets))
+        runtime = Runtime(transport=network.transport())
         stack.callback(runtime.close, linger_ms=0)
         watch = Watch(inf, f"{WATCH}-status", (MASTER, NODE, FRONT))
         at = network.inbox(f"{WATCH}-{submission.name}", str(sockets))

@@ -177,4 +177,4 @@ class ProcessConfig:
 
     def transport(self, sinks: tuple[str, ...] = ()) -> Transport:
         """The transport of this process. `sinks`: whose outputs it sends to other processes."""
-        return self.network.transport(Path(self.sockets), sinks)
+        return self.network.transport(sinks)

@@ -155,7 +155,7 @@ def run_journal(config: ServiceConfig) -> None:
     mark = Mark(process.lineage, JOURNAL, process.session)
     journal = Journal(Path(config.path(JOURNAL)), flow, process.identity, mark)
     server = JournalServer(journal)
-    transport = config.network.transport(Path(process.sockets))
+    transport = config.network.transport()
     runtime = Runtime(transport=transport, cores=Cores(process.cores))
     runtime.add(server, config.network.inbox(CONSUMER, process.sockets))
     feeds = FeedLines(server, config)

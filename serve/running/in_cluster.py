@@ -73,7 +73,7 @@ class InCluster:
         tree, state = self.tree, serving.state
         sinks = tuple(sink.name for sink in flow.sinks)
         journal = journal_network(self.network, self.journal_key, sinks)
-        record = record_of(self.name, (Role.FRONT,), 0, self.network, state, sockets)
+        record = record_of(self.name, (Role.FRONT,), 0, self.network, state)
         registration = Registration(tree, record)
         tree.succeed(holder_before(state))  # it has ended: the directory is ours
         try:

@@ -137,7 +137,7 @@ class Beginning:
         if self.journal.scheme == "tcp":
             note = replace(note, port=_free_port(self.journal, note.port))
         note.write(state)
-        service = Service(name, self._consumer(note.port, state, sockets), note.lineage)
+        service = Service(name, self._consumer(note.port, state), note.lineage)
         if before is not None:
             service.check_same(tree, name, before.lineage, before.fronts)
         if registered is not None:
@@ -184,10 +184,10 @@ class Beginning:
             service=service,
         )
 
-    def _consumer(self, port: int, state: Path, sockets: Path) -> str:
+    def _consumer(self, port: int, state: Path) -> str:
         """Where nodes find the journal, at every start. Raises Unavailable."""
         if self.journal.scheme == "tcp":
-            return self.journal.transport(sockets).told(self.journal.endpoint(port))
+            return self.journal.transport().told(self.journal.endpoint(port))
         path = state / "journal.socket"
         if len(bytes(path)) > PATH_BYTES_MAX:
             raise Unavailable(

@@ -44,10 +44,10 @@ def fault_of(address: str) -> str:
     return "no port: it has to end with one from 0 to 65535, as in tcp://127.0.0.1:5555"
 
 
-def listen(address: str, heard: str = "producers") -> socket.socket:
-    """A socket that listens at an address; `heard`: who is heard there. Raises Unavailable."""
+def listen(address: str) -> socket.socket:
+    """A socket that listens at an address for producers. Raises Unavailable."""
     if fault := fault_of(address):
-        raise _unusable(address, heard, fault)
+        raise _unusable(address, fault)
     try:
         if address.startswith("tcp://"):
             return _listen_tcp(address)
@@ -58,7 +58,7 @@ def listen(address: str, heard: str = "producers") -> socket.socket:
             reason += "; is it in use by another run?"
         elif error.errno == errno.EADDRNOTAVAIL:
             reason += "; this host has no such address"
-        raise _unusable(address, heard, reason) from None
+        raise _unusable(address, reason) from None
 
 
 def bound_to(listener: socket.socket) -> str:
@@ -85,8 +85,8 @@ def check_free(address: str) -> None:
         file.unlink(missing_ok=True)
 
 
-def _unusable(address: str, heard: str, reason: str) -> Unavailable:
-    return Unavailable(f"{heard} cannot be heard on {address}: {reason}")
+def _unusable(address: str, reason: str) -> Unavailable:
+    return Unavailable(f"producers cannot be heard on {address}: {reason}")
 
 
 def _host_and_port(address: str) -> tuple[str, str]:

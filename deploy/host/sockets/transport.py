@@ -61,8 +61,8 @@ class Transport:
 
     `bind`: HOST or HOST:PORT to listen at, by default at a port that is free; `advertise`: HOST or
     HOST:PORT by which others reach it, by default the same; `own`, `authorised`: the key of this
-    process, and all that there are; `folder`: where only this user makes files; `sinks`: the names
-    of those whose outputs this process sends to a consumer.
+    process, and all that there are; `sinks`: the names of those whose outputs this process sends to
+    a consumer.
     """
 
     scheme: Scheme = "ipc"
@@ -70,12 +70,10 @@ class Transport:
     advertise: str = ""
     own: Key | None = None
     authorised: Authorised | None = None
-    folder: Path | None = None
     sinks: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        has_all = self.own is not None and self.authorised is not None and self.folder is not None
-        assert has_all or self.own is None, "keys come together"
+        assert (self.own is None) is (self.authorised is None), "keys come together"
 
     def check_listener(self, name: str, endpoint: str) -> None:
         """Raises NotPermitted if a party must not listen there."""
@@ -193,14 +191,14 @@ class Network:
     known: tuple[tuple[str, str], ...] = ()
     """(name, address) of parties whose addresses are known before they say Hello."""
 
-    def transport(self, folder: Path, sinks: tuple[str, ...] = ()) -> Transport:
+    def transport(self, sinks: tuple[str, ...] = ()) -> Transport:
         """The transport of a process, with its keys. Raises NotPermitted, Unavailable."""
         if self.scheme == "ipc":
             return Transport()
         if not self.keys:
             return Transport(self.scheme, self.bind, self.advertise)
         own, all_keys = own_key(Path(self.keys)), self.authorised()
-        return Transport(self.scheme, self.bind, self.advertise, own, all_keys, folder, sinks)
+        return Transport(self.scheme, self.bind, self.advertise, own, all_keys, sinks)
 
     def endpoint(self, port: int) -> str:
         """Where this host listens at a port; with `tcp`."""

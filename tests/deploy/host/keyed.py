@@ -42,9 +42,7 @@ class Hosts:
     def transport(self, key: str, **other: object) -> Transport:
         """The transport of a process that has a key."""
         own, authorised = read_key(self.keys / f"{key}.key"), Authorised(self.keys)
-        folder = self.folder / str(len(list(self.folder.iterdir())))
-        folder.mkdir()
-        made = Transport("tcp", own=own, authorised=authorised, folder=folder)
+        made = Transport("tcp", own=own, authorised=authorised)
         for name, value in other.items():
             object.__setattr__(made, name, value)
         return made
