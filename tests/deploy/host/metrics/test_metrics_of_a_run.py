@@ -232,10 +232,3 @@ def test_a_port_that_is_taken_later_is_a_warning(start: Start) -> None:
     assert node["driftline_node_running", "node-1"] == 1
     run.process.send_signal(signal.SIGTERM)
     run.ends_in_good_order()
-
-
-def test_metrics_that_other_machines_reach_are_told(start: Start) -> None:
-    run = start(metrics="0.0.0.0:0")
-    run.wait(lambda: run.told("metrics-open", address="0.0.0.0:0"), "a warning")
-    port = url(run, "node-0").rpartition(":")[2]
-    assert scrape(f"http://127.0.0.1:{port}")

@@ -142,3 +142,10 @@ def test_addresses() -> None:
         endpoint = Endpoint.of(text)
         assert (endpoint.host, endpoint.port, endpoint.is_local) == (host, port, is_local)
         assert endpoint.of_child(2).port == (port + 2 if port else 0)
+
+
+def test_metrics_that_other_machines_reach_are_told(caplog: pytest.LogCaptureFixture) -> None:
+    check_all("127.0.0.1:0", 3)
+    assert not caplog.messages
+    check_all("0.0.0.0:0", 3)
+    assert "metrics at 0.0.0.0:0 can be read by other machines" in caplog.text
