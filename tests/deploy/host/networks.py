@@ -9,8 +9,8 @@ import socket
 from pathlib import Path
 
 from driftline.deploy.host.sockets.transport import Network
-from driftline.deploy.keys.keyset import make_keys
 from driftline.deploy.keys.key import CONSUMER, HOST_NAMES, Rights, host_rights
+from driftline.deploy.keys.keyset import make_keys
 from driftline.engine.wire.addresses import Address
 
 _NODES, _ENDS = "nodes", "ends"
