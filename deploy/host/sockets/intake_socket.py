@@ -105,8 +105,9 @@ class IntakeSocket(Intake):
         if keys is not None:
             self.address = str(Address(self.address, keys.own.public))
         source.connected = 0
-        self._backlog: deque[tuple[list[bytes], Voice | None]] = deque()
-        """Messages that were taken off the socket and wait for room in the source."""
+        self._backlog: deque[tuple[list[bytes], Voice | None, int]] = deque()
+        """Messages that were taken off the socket and wait for room in the source, with the memory
+        that each needs."""
         self._backlog_bytes = 0
         self._overflow = RateLimitedLog(
             "backlog-full", f"{name} has dropped a message, which its producer sends again", INFO
@@ -144,20 +145,20 @@ class IntakeSocket(Intake):
                 self.drop(MalformedMessage("it came without a key"))
                 return
             parts = [frame.bytes for frame in frames]
-        size = _cost(parts)
+        size = sum(map(len, parts)) + EACH_BYTES
         if self._backlog and self._backlog_bytes + size > BACKLOG_BYTES:
             self._overflow.add(self.now, "the flow is slower than its producers")
             return
         self._backlog_bytes += size
-        self._backlog.append((parts, voice))
+        self._backlog.append((parts, voice, size))
 
     def _take_next(self) -> None:
         """Take the first message of the backlog. Its bytes, up to 16 MiB, are freed with the next.
 
         Precondition: there is one.
         """
-        parts, voice = self._backlog.popleft()
-        self._backlog_bytes -= _cost(parts)
+        parts, voice, size = self._backlog.popleft()
+        self._backlog_bytes -= size
         self.take(parts, voice)
 
     def tick(self, now: float) -> float:
@@ -192,8 +193,3 @@ class IntakeSocket(Intake):
             except zmq.ZMQError as error:
                 log.debug("%s could not answer a producer: %s", self.name, error)
         self.answers.clear()
-
-
-def _cost(parts: list[bytes]) -> int:
-    """The memory that a waiting message needs."""
-    return sum(map(len, parts)) + EACH_BYTES
