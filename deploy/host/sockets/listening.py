@@ -17,9 +17,6 @@ BACKLOG = 128
 
 _ANY = "*"
 
-_EVERYWHERE = {_ANY, "", "0.0.0.0", "::"}
-"""Hosts that mean all addresses of this machine."""
-
 
 def is_local(address: str) -> bool:
     """Whether only programs of this machine reach an address."""
