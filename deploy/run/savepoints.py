@@ -162,7 +162,7 @@ def used_of(fitted: Fitted, source: str, given: Input | LiveSource) -> Used | No
     if source in fitted.unsaid:
         log.warning(
             "the records of %s before %s are not compared: savepoint %s does not say of which it "
-            "was made, as it comes from Spark or from an earlier version",
+            "was made, as it comes from Spark",
             *(given.name, time_in_words(savepoint.time), savepoint.path),
             extra=about("not-compared", name=given.name),
         )
