@@ -16,7 +16,7 @@ from rich.table import Table
 
 import driftline.bench.options as options
 from driftline.bench.options import Corpus, corpus_options
-from driftline.deploy.host.signals import Signals
+from driftline.deploy.runtime.signals import Signals
 from driftline.engine.errors import Unavailable
 from driftline.engine.policy import POLICIES
 from driftline.engine.texts import complain

@@ -37,10 +37,10 @@ from typing import Self
 
 import zmq
 
-from driftline.deploy.host.sockets.monitor import Refusals, unresolved
-from driftline.deploy.host.sockets.transport import become_client
 from driftline.deploy.keys.key import own_key
-from driftline.deploy.parties.intake import MAGIC, Answer, Kind, decode_answer
+from driftline.deploy.roles.intake import MAGIC, Answer, Kind, decode_answer
+from driftline.deploy.runtime.sockets.monitor import Refusals, unresolved
+from driftline.deploy.runtime.sockets.transport import become_client
 from driftline.engine.errors import (
     DriftlineError,
     MalformedMessage,

@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     import click
 
-    from driftline.deploy.api.flowtest import FlowTest
-    from driftline.deploy.api.outputs import Lmdb, RunSummary
-    from driftline.deploy.api.run import run
-    from driftline.deploy.api.simulate import SimulationReport, simulate
+    from driftline.api.flowtest import FlowTest
+    from driftline.api.outputs import Lmdb, RunSummary
+    from driftline.api.run import run
+    from driftline.api.simulate import SimulationReport, simulate
     from driftline.deploy.producer import Producer
     from driftline.engine.operators.context import Context
     from driftline.engine.errors import (
@@ -67,10 +67,10 @@ __all__ = [
 ]
 
 MODULES = {
-    "driftline.deploy.api.flowtest": ["FlowTest"],
-    "driftline.deploy.api.outputs": ["Lmdb", "RunSummary"],
-    "driftline.deploy.api.run": ["run"],
-    "driftline.deploy.api.simulate": ["SimulationReport", "simulate"],
+    "driftline.api.flowtest": ["FlowTest"],
+    "driftline.api.outputs": ["Lmdb", "RunSummary"],
+    "driftline.api.run": ["run"],
+    "driftline.api.simulate": ["SimulationReport", "simulate"],
     "driftline.deploy.producer": ["Producer"],
     "driftline.engine.operators.context": ["Context"],
     "driftline.engine.errors": [
@@ -106,7 +106,7 @@ COMMANDS = {
     "spark": ("pipeline.commands:spark", "Run and audit flows on Spark; make corpora."),
     "savepoint": ("deploy.commands.savepoint:savepoint", "Write the state of a run as files."),
     "verify": ("index.commands.verify:verify", "Check the outputs and the state of a run."),
-    "simulate": ("deploy.simulation.command:simulate", "Test a flow in simulated clusters, under every fault."),
+    "simulate": ("simulation.command:simulate", "Test a flow in simulated clusters, under every fault."),
     "zookeeper": ("deploy.zookeeper.command:zookeeper", "Run ZooKeeper on this machine, for development."),
 }
 """Command -> (its module and function, its line in `driftline --help`)."""
@@ -189,7 +189,7 @@ def _fix_hash_seed() -> None:
 def _hide_working_directory() -> None:
     """Remove the working directory from `sys.path`: its files must hide no module of Python or of
     Driftline."""
-    from driftline.deploy.host.children.child import hide_checkout
+    from driftline.deploy.runtime.children.child import hide_checkout
 
     sys.path[:] = [path for path in sys.path if path not in ("", os.getcwd())]
     hide_checkout()

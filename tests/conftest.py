@@ -28,6 +28,7 @@ for profile, examples in (("driftline", 60), ("fast", 20)):
 settings.load_profile("driftline")
 
 SLOW = (
+    "api",
     "bench",
     "careless",
     "deploy",
@@ -40,6 +41,7 @@ SLOW = (
     "mutations",
     "pipeline",
     "serve",
+    "simulation",
     "soak",
     "test_docs.py",
     "test_packaging.py",

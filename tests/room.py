@@ -14,10 +14,9 @@ from random import Random
 from driftline.coordinator.registry import ClusterState, WriteState
 from driftline.deploy.node.node import Node
 from driftline.deploy.node.pace import WAITING_BYTES
-from driftline.deploy.parties.consumer import ConsumerServer
-from driftline.deploy.parties.front import Front
-from driftline.deploy.parties.master import Master
-from driftline.deploy.simulation.world.disks import MemoryKeyValue
+from driftline.deploy.roles.consumer import ConsumerServer
+from driftline.deploy.roles.front import Front
+from driftline.deploy.roles.master import Master
 from driftline.engine.errors import StateMismatch
 from driftline.engine.flow.flow import Flow
 from driftline.engine.flow.plan import plan
@@ -27,6 +26,7 @@ from driftline.engine.snapshots.store import PartStore
 from driftline.engine.wire.bundles import Item
 from driftline.engine.wire.messages import Header, Message, decode
 from driftline.engine.wire.party import Job, Party
+from driftline.simulation.world.disks import MemoryKeyValue
 
 STEP_S = 0.005
 

@@ -52,7 +52,7 @@ from driftline.bench.measuring.corpus import expected_outputs
 from driftline.bench.measuring.loops import System, closed_loop, open_loop, poisson_schedule
 from driftline.bench.measuring.meter import Meter
 from driftline.bench.systems.cases import BASELINE, Case
-from driftline.deploy.parties.window import WINDOW
+from driftline.deploy.roles.window import WINDOW
 from driftline.engine.policy import POLICIES, Output
 
 UNDER_WAY = 4 * WINDOW

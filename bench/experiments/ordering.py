@@ -31,7 +31,7 @@ from driftline.bench.measuring.corpus import Documents, expected_outputs
 from driftline.bench.measuring.loops import closed_loop, open_loop, poisson_schedule
 from driftline.bench.measuring.meter import Meter
 from driftline.bench.systems.engine import Engine
-from driftline.deploy.parties.window import WINDOW
+from driftline.deploy.roles.window import WINDOW
 from driftline.engine.policy import ORDERINGS
 from driftline.engine.ui.pictures import (
     colour_of_policy,

@@ -20,7 +20,7 @@ from typing import Protocol
 import psutil
 
 from driftline.bench.measuring.meter import Arrival, Meter
-from driftline.deploy.host.loop.runtime import SWITCH_S
+from driftline.deploy.runtime.loop.runtime import SWITCH_S
 
 
 class System(Protocol):

@@ -32,15 +32,15 @@ from driftline.bench.systems.processes import (
     start_module,
     unpack_stored,
 )
-from driftline.deploy.host.children.supervisor import LocalCluster
-from driftline.deploy.host.config import ProcessConfig
-from driftline.deploy.host.loop.runtime import Runtime
-from driftline.deploy.host.process import new_id
-from driftline.deploy.parties.consumer import ConsumerServer
-from driftline.deploy.parties.front import Front
-from driftline.deploy.parties.receiver import Receiver
-from driftline.deploy.parties.watch import Watch
-from driftline.deploy.parties.window import WINDOW
+from driftline.deploy.roles.consumer import ConsumerServer
+from driftline.deploy.roles.front import Front
+from driftline.deploy.roles.receiver import Receiver
+from driftline.deploy.roles.watch import Watch
+from driftline.deploy.roles.window import WINDOW
+from driftline.deploy.runtime.children.supervisor import LocalCluster
+from driftline.deploy.runtime.config import ProcessConfig
+from driftline.deploy.runtime.loop.runtime import Runtime
+from driftline.deploy.runtime.process import new_id
 from driftline.engine.errors import MalformedMessage, Unavailable
 from driftline.engine.flow.loading import load_flow
 from driftline.engine.flow.plan import plan

@@ -28,8 +28,8 @@ from driftline.bench.systems.processes import (
     outbox,
     pack_stored,
 )
-from driftline.deploy.host.loop.runtime import SWITCH_S
-from driftline.deploy.parties.consumer import ConsumerServer
+from driftline.deploy.roles.consumer import ConsumerServer
+from driftline.deploy.runtime.loop.runtime import SWITCH_S
 from driftline.engine.flow.loading import load_flow
 from driftline.engine.sinks.consumer import Consumer, Last
 from driftline.engine.sinks.jsonl import JsonLinesConsumer

@@ -35,13 +35,13 @@ from driftline.deploy.cluster.submissions import (
     submissions,
 )
 from driftline.deploy.cluster.tree import AGENTS, LOOK_EVERY_S, Tree
-from driftline.deploy.host.claims import claim
-from driftline.deploy.host.config import SESSION_S
-from driftline.deploy.host.logs import MAIN
-from driftline.deploy.host.metrics.endpoint import check_all
-from driftline.deploy.host.signals import Signals
-from driftline.deploy.host.sockets.transport import LOCAL, Network
-from driftline.deploy.run.directories.leftovers import socket_folder
+from driftline.deploy.local.directories.leftovers import socket_folder
+from driftline.deploy.runtime.claims import claim
+from driftline.deploy.runtime.config import SESSION_S
+from driftline.deploy.runtime.logs import MAIN
+from driftline.deploy.runtime.metrics.endpoint import check_all
+from driftline.deploy.runtime.signals import Signals
+from driftline.deploy.runtime.sockets.transport import LOCAL, Network
 from driftline.engine.errors import Disconnected, DriftlineError, InUse, StateMismatch, Unavailable
 from driftline.engine.events import Trouble, about, log
 from driftline.engine.wire.addresses import parse

@@ -2,7 +2,7 @@
 
 CONFIG is the JSON form of `ProcessConfig`. The front reads one input of a flow; its input log, and
 what it has used of a file, are in the state directory of its host. It begins as the registry says.
-Exit statuses are those of `deploy.host.process`.
+Exit statuses are those of `deploy.runtime.process`.
 """
 
 from __future__ import annotations
@@ -14,24 +14,24 @@ from pathlib import Path
 
 from driftline.coordinator.registry import ClusterState
 from driftline.coordinator.zookeeper import ZooKeeperRegistry, close, connect
-from driftline.deploy.host.children.statuses import STOPPED
-from driftline.deploy.host.claims import claim, opened
-from driftline.deploy.host.config import ProcessConfig
-from driftline.deploy.host.leading import REGISTRY
-from driftline.deploy.host.loop.heartbeat import Heartbeat
-from driftline.deploy.host.loop.runtime import Runtime
-from driftline.deploy.host.metrics.roles import serve_front
-from driftline.deploy.host.process import main
-from driftline.deploy.parties.front import Front
-from driftline.deploy.run.config import RunConfig
-from driftline.deploy.run.inputs.asides import Asides
-from driftline.deploy.run.inputs.fronts import note_used, open_front, open_input
-from driftline.deploy.run.inputs.reach import Reach, check_input
-from driftline.deploy.run.inputs.tallies import Tally
-from driftline.deploy.run.inputs.used_files import UsedFile
-from driftline.deploy.run.metrics import OfInputs
-from driftline.deploy.run.report import Resuming
-from driftline.deploy.run.savepoints import check_restored, used_of
+from driftline.deploy.local.config import RunConfig
+from driftline.deploy.local.inputs.asides import Asides
+from driftline.deploy.local.inputs.fronts import note_used, open_front, open_input
+from driftline.deploy.local.inputs.reach import Reach, check_input
+from driftline.deploy.local.inputs.tallies import Tally
+from driftline.deploy.local.inputs.used_files import UsedFile
+from driftline.deploy.local.metrics import OfInputs
+from driftline.deploy.local.report import Resuming
+from driftline.deploy.local.savepoints import check_restored, used_of
+from driftline.deploy.roles.front import Front
+from driftline.deploy.runtime.children.statuses import STOPPED
+from driftline.deploy.runtime.claims import claim, opened
+from driftline.deploy.runtime.config import ProcessConfig
+from driftline.deploy.runtime.leading import REGISTRY
+from driftline.deploy.runtime.loop.heartbeat import Heartbeat
+from driftline.deploy.runtime.loop.runtime import Runtime
+from driftline.deploy.runtime.metrics.roles import serve_front
+from driftline.deploy.runtime.process import main
 from driftline.engine.errors import Unavailable
 from driftline.engine.flow.plan import Plan
 from driftline.engine.policy import Policy

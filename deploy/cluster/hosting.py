@@ -18,12 +18,12 @@ from time import monotonic
 from driftline.deploy.cluster.records import Submission
 from driftline.deploy.cluster.tree import FLOWS, Tree
 from driftline.deploy.cluster.wheels import fetch
-from driftline.deploy.host.children.supervisor import CannotStart, LocalCluster
-from driftline.deploy.host.config import SESSION_S, ProcessConfig
-from driftline.deploy.host.loop.runtime import Runtime
-from driftline.deploy.host.sockets.transport import LOCAL, Network
-from driftline.deploy.parties.guide import FindLeader, Guide
-from driftline.deploy.parties.watch import Watch
+from driftline.deploy.roles.guide import FindLeader, Guide
+from driftline.deploy.roles.watch import Watch
+from driftline.deploy.runtime.children.supervisor import CannotStart, LocalCluster
+from driftline.deploy.runtime.config import SESSION_S, ProcessConfig
+from driftline.deploy.runtime.loop.runtime import Runtime
+from driftline.deploy.runtime.sockets.transport import LOCAL, Network
 from driftline.engine.errors import DriftlineError, Unavailable
 from driftline.engine.events import about, log
 from driftline.engine.keygroups import Layout

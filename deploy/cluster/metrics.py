@@ -13,9 +13,9 @@ from time import monotonic
 
 from driftline.deploy.cluster.hosting import Hosting
 from driftline.deploy.cluster.records import Role
-from driftline.deploy.host.metrics.endpoint import Endpoint, noted_port, port_note
-from driftline.deploy.host.metrics.samples import Sample, our_version
-from driftline.deploy.run.metrics import restarts
+from driftline.deploy.local.metrics import restarts
+from driftline.deploy.runtime.metrics.endpoint import Endpoint, noted_port, port_note
+from driftline.deploy.runtime.metrics.samples import Sample, our_version
 
 AGENT = "agent"
 """The name of an agent's own process, as in its log lines."""
@@ -88,7 +88,7 @@ def serve_agent(address: str, standing: Standing) -> AbstractContextManager[obje
     """Serve the metrics of an agent at `HOST:PORT`, if it is to. Raises FlowError."""
     if not address:
         return nullcontext()
-    from driftline.deploy.host.metrics.serving import Serving
+    from driftline.deploy.runtime.metrics.serving import Serving
 
     endpoint = Endpoint.of(address)
     return Serving(endpoint, AGENT, standing.samples, standing, targets=standing.targets)

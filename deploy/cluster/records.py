@@ -16,7 +16,7 @@ from typing import Annotated, TypeVar
 import msgspec
 
 from driftline.coordinator.registry import ClusterState
-from driftline.deploy.host.config import LIMITS, Limits, Reading
+from driftline.deploy.runtime.config import LIMITS, Limits, Reading
 from driftline.engine.errors import StateMismatch
 from driftline.engine.keygroups import Layout, names_of
 from driftline.engine.policy import POLICIES

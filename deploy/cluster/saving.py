@@ -23,11 +23,11 @@ from driftline.deploy.cluster.records import Submission
 from driftline.deploy.cluster.status import keyless
 from driftline.deploy.cluster.submissions import agents, ended_by, registry_of, submission_of
 from driftline.deploy.cluster.tree import Tree
-from driftline.deploy.host.loop.runtime import Runtime
-from driftline.deploy.host.sockets.transport import Network
+from driftline.deploy.local.savepoints import saved_input
 from driftline.deploy.node.joining import Pull
-from driftline.deploy.parties.watch import Watch
-from driftline.deploy.run.savepoints import saved_input
+from driftline.deploy.roles.watch import Watch
+from driftline.deploy.runtime.loop.runtime import Runtime
+from driftline.deploy.runtime.sockets.transport import Network
 from driftline.engine.errors import SnapshotDamaged, StateMismatch, Unavailable
 from driftline.engine.flow.flow import Flow
 from driftline.engine.keygroups import GroupCache, names_of

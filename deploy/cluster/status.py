@@ -24,9 +24,9 @@ from driftline.deploy.cluster.submissions import (
     submissions,
 )
 from driftline.deploy.cluster.tree import Tree
-from driftline.deploy.host.loop.runtime import Runtime
-from driftline.deploy.host.sockets.transport import LOCAL, Network
-from driftline.deploy.parties.watch import Watch
+from driftline.deploy.roles.watch import Watch
+from driftline.deploy.runtime.loop.runtime import Runtime
+from driftline.deploy.runtime.sockets.transport import LOCAL, Network
 from driftline.engine.errors import StateMismatch
 from driftline.engine.keygroups import Layout, names_of, owned_by
 from driftline.engine.labels import INFINITY

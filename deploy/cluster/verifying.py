@@ -1,4 +1,4 @@
-"""Verifying a flow of a cluster, as `deploy.run.verify` does a run, as far as this host has it.
+"""Verifying a flow of a cluster, as `deploy.local.verify` does a run, as far as this host has it.
 
 The state of a flow is on the hosts of its agents, and so are its outputs. Only what is on this host
 can be read; what is elsewhere is named, with the hosts on which to give the same command.
@@ -15,9 +15,8 @@ from driftline.coordinator.registry import ClusterState
 from driftline.deploy.cluster.records import AgentRecord, Submission
 from driftline.deploy.cluster.submissions import agents, ended_by, registry_of, submission_of
 from driftline.deploy.cluster.tree import FLOWS, Tree
-from driftline.deploy.host.claims import wait_for_others
-from driftline.deploy.run.directories.looking import look
-from driftline.deploy.run.directories.survey import (
+from driftline.deploy.local.directories.looking import look
+from driftline.deploy.local.directories.survey import (
     LOG,
     OUTPUT,
     STORE,
@@ -25,8 +24,9 @@ from driftline.deploy.run.directories.survey import (
     DirectoryReport,
     problems,
 )
-from driftline.deploy.run.ending import ending_of
-from driftline.deploy.run.verify import Verdict
+from driftline.deploy.local.ending import ending_of
+from driftline.deploy.local.verify import Verdict
+from driftline.deploy.runtime.claims import wait_for_others
 from driftline.engine.errors import InUse, Unavailable
 from driftline.engine.policy import POLICIES
 

@@ -13,7 +13,7 @@ from driftline.deploy.cluster.records import Role
 from driftline.deploy.cluster.tree import NAMES, is_name
 from driftline.deploy.commands.options import logged, metrics_option
 from driftline.deploy.commands.places import Place, in_cluster, reached
-from driftline.deploy.host.sockets.transport import Network
+from driftline.deploy.runtime.sockets.transport import Network
 from driftline.engine.errors import FlowError
 
 SLOTS = 8

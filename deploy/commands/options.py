@@ -10,9 +10,9 @@ from typing import TypeVar
 import click
 from rich.console import Console
 
-from driftline.deploy.host.logs import LEVELS, log_to
-from driftline.deploy.host.metrics.endpoint import Endpoint
-from driftline.deploy.parties.window import WINDOW
+from driftline.deploy.roles.window import WINDOW
+from driftline.deploy.runtime.logs import LEVELS, log_to
+from driftline.deploy.runtime.metrics.endpoint import Endpoint
 from driftline.engine.errors import DriftlineError, FlowError
 from driftline.engine.events import about, log
 from driftline.engine.policy import ORDERINGS, POLICIES

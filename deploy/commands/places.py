@@ -12,8 +12,8 @@ import click
 
 from driftline.deploy.cluster.tree import Tree
 from driftline.deploy.commands.settings import variable
-from driftline.deploy.host.config import SESSION_S
-from driftline.deploy.host.sockets.transport import Network
+from driftline.deploy.runtime.config import SESSION_S
+from driftline.deploy.runtime.sockets.transport import Network
 from driftline.engine.errors import Unavailable
 from driftline.engine.ui.options import FiniteRange
 

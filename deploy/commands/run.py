@@ -12,18 +12,18 @@ from rich.console import Console
 
 from driftline.coordinator.coordinator import MISSING_AFTER_S
 from driftline.deploy.commands.options import LOGGED, flow_options, logged, metrics_option
-from driftline.deploy.host.children.deaths import DEATHS_MAX
-from driftline.deploy.host.config import Limits
-from driftline.deploy.host.logs import insist
-from driftline.deploy.host.loop.heartbeat import SLOW_AFTER_S
-from driftline.deploy.parties.master import STALLED_AFTER_S
-from driftline.deploy.run.config import RunConfig, Start
-from driftline.deploy.run.ending import after_good_order
-from driftline.deploy.run.inputs.fronts import identity_of
-from driftline.deploy.run.inputs.reach import Reach
-from driftline.deploy.run.reference import run_reference_to
-from driftline.deploy.run.report import tell_if_all_set_aside
-from driftline.deploy.run.run import run_flow
+from driftline.deploy.local.config import RunConfig, Start
+from driftline.deploy.local.ending import after_good_order
+from driftline.deploy.local.inputs.fronts import identity_of
+from driftline.deploy.local.inputs.reach import Reach
+from driftline.deploy.local.reference import run_reference_to
+from driftline.deploy.local.report import tell_if_all_set_aside
+from driftline.deploy.local.run import run_flow
+from driftline.deploy.roles.master import STALLED_AFTER_S
+from driftline.deploy.runtime.children.deaths import DEATHS_MAX
+from driftline.deploy.runtime.config import Limits
+from driftline.deploy.runtime.logs import insist
+from driftline.deploy.runtime.loop.heartbeat import SLOW_AFTER_S
 from driftline.engine.events import about, log
 from driftline.engine.flow.loading import load_flow
 from driftline.engine.policy import policy

@@ -15,10 +15,10 @@ from driftline.deploy.commands.places import (
     perhaps_in_cluster,
     reached,
 )
-from driftline.deploy.host.sockets.transport import Network
-from driftline.deploy.run.directories.leftovers import short_folder
-from driftline.deploy.run.ending import How
-from driftline.deploy.run.savepoints import save_run
+from driftline.deploy.local.directories.leftovers import short_folder
+from driftline.deploy.local.ending import How
+from driftline.deploy.local.savepoints import save_run
+from driftline.deploy.runtime.sockets.transport import Network
 from driftline.engine.flow.loading import load_flow
 from driftline.engine.snapshots.savepoint import Savepoint
 from driftline.engine.texts import counted, time_in_words

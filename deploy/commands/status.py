@@ -15,8 +15,8 @@ from rich.text import Text
 
 from driftline.deploy.cluster.status import ClusterStatus, FlowStatus, status_of
 from driftline.deploy.commands.places import Place, in_cluster, reached
-from driftline.deploy.host.sockets.transport import Network
-from driftline.deploy.run.directories.leftovers import short_folder
+from driftline.deploy.local.directories.leftovers import short_folder
+from driftline.deploy.runtime.sockets.transport import Network
 from driftline.engine.texts import size_in_words, time_in_words, visible, visible_lines
 from driftline.engine.ui.consoles import wide_console
 from driftline.engine.ui.options import FiniteRange, json_option

@@ -11,7 +11,7 @@ from driftline.deploy.cluster.submitting import Order, name_for, submit
 from driftline.deploy.cluster.wheels import imported
 from driftline.deploy.commands.options import flow_options
 from driftline.deploy.commands.places import Place, in_cluster
-from driftline.deploy.host.config import Limits, Reading
+from driftline.deploy.runtime.config import Limits, Reading
 from driftline.engine.flow.loading import load_flow
 from driftline.engine.policy import policy
 from driftline.engine.snapshots.fitting import NOTHING, Beginning

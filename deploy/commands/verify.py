@@ -9,7 +9,7 @@ from click.core import ParameterSource
 
 from driftline.deploy.cluster.verifying import verify_flow
 from driftline.deploy.commands.places import Place, perhaps_in_cluster
-from driftline.deploy.run.verify import LookBeside, Verdict, verify_run
+from driftline.deploy.local.verify import LookBeside, Verdict, verify_run
 from driftline.engine.errors import InUse
 from driftline.engine.texts import visible_lines
 from driftline.engine.ui.options import json_option, refuse_options

@@ -33,7 +33,7 @@ from driftline.deploy.node.joining import Joining, StateServer
 from driftline.deploy.node.pace import WAITING_BYTES, Brake, Pace
 from driftline.deploy.node.restoring import Restoring
 from driftline.deploy.node.stages import Stages
-from driftline.deploy.parties.member import Member
+from driftline.deploy.roles.member import Member
 from driftline.engine.errors import DriftlineError, MalformedMessage
 from driftline.engine.events import Trouble
 from driftline.engine.flow.plan import Plan

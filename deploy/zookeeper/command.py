@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from driftline.deploy.host.signals import Signals
+from driftline.deploy.runtime.signals import Signals
 from driftline.deploy.zookeeper.ensemble import LOOPBACK, Ensemble
 
 PORT_MAX = 65_535

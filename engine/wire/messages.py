@@ -7,9 +7,9 @@ order or as of an older incarnation. In their header the epoch of the newest mas
 knows of takes the place of the number.
 
 A message names the roles that send it. Between the processes of one machine nobody asks for more.
-Between hosts each message comes with a *voice*, the key of its sender (`deploy.host.sockets.zap`),
-which speaks for some names only; and a name sends only what its role sends: no consumer can stop
-a run.
+Between hosts each message comes with a *voice*, the key of its sender
+(`deploy.runtime.sockets.zap`), which speaks for some names only; and a name
+sends only what its role sends: no consumer can stop a run.
 """
 
 from __future__ import annotations

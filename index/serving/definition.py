@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from driftline.deploy.host.claims import ANOTHER_STATE, claim
+from driftline.deploy.runtime.claims import ANOTHER_STATE, claim
 from driftline.engine.durable import make_directory, replace_file, reported
 from driftline.engine.errors import StateMismatch
 from driftline.engine.events import log

@@ -15,8 +15,8 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Generic, TypeVar
 
-from driftline.deploy.host.sockets.intake_socket import IntakeSocket, Keys
-from driftline.deploy.parties.intake import Kind
+from driftline.deploy.roles.intake import Kind
+from driftline.deploy.runtime.sockets.intake_socket import IntakeSocket, Keys
 from driftline.engine.errors import PayloadError
 from driftline.engine.sources.logs.received import Receipt, ReceivedSource
 from driftline.engine.wire.kinds import Voice

@@ -17,12 +17,12 @@ from time import monotonic
 from types import TracebackType
 from typing import Self
 
-from driftline.deploy.host.children import child
-from driftline.deploy.host.children.deaths import how
-from driftline.deploy.host.children.exits import Exits
-from driftline.deploy.host.children.launched import Launched, deaf_to_interrupts
-from driftline.deploy.host.children.statuses import CANNOT_START, STOPPED
-from driftline.deploy.host.loop.runtime import Runtime
+from driftline.deploy.runtime.children import child
+from driftline.deploy.runtime.children.deaths import how
+from driftline.deploy.runtime.children.exits import Exits
+from driftline.deploy.runtime.children.launched import Launched, deaf_to_interrupts
+from driftline.deploy.runtime.children.statuses import CANNOT_START, STOPPED
+from driftline.deploy.runtime.loop.runtime import Runtime
 from driftline.engine.errors import Unavailable
 from driftline.engine.events import about, log
 from driftline.serve.hosting.config import JOURNAL, ServiceConfig

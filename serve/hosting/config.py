@@ -9,8 +9,8 @@ from pathlib import Path
 
 import msgspec
 
-from driftline.deploy.host.config import ProcessConfig
-from driftline.deploy.host.sockets.transport import LOCAL, Network
+from driftline.deploy.runtime.config import ProcessConfig
+from driftline.deploy.runtime.sockets.transport import LOCAL, Network
 from driftline.engine.flow.flow import Flow
 from driftline.serve.journal import Retention
 from driftline.serve.views.hosted import HostedView

@@ -7,9 +7,9 @@ import os
 import sys
 from collections.abc import Callable
 
-from driftline.deploy.host.children.lifeline import hold_on
-from driftline.deploy.host.children.statuses import CANNOT_START, DIED, STOPPED
-from driftline.deploy.host.logs import log_to_parent
+from driftline.deploy.runtime.children.lifeline import hold_on
+from driftline.deploy.runtime.children.statuses import CANNOT_START, DIED, STOPPED
+from driftline.deploy.runtime.logs import log_to_parent
 from driftline.engine.errors import DriftlineError
 from driftline.engine.events import about, log
 from driftline.serve.hosting.config import ServiceConfig

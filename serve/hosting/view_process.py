@@ -16,10 +16,10 @@ from time import perf_counter, time
 from types import FrameType
 from typing import NamedTuple
 
-from driftline.deploy.host.children.exits import Exits
-from driftline.deploy.host.children.lifeline import Lifeline, hold_on
-from driftline.deploy.host.loop.runtime import Runtime
-from driftline.deploy.host.upkeep.cores import Cores
+from driftline.deploy.runtime.children.exits import Exits
+from driftline.deploy.runtime.children.lifeline import Lifeline, hold_on
+from driftline.deploy.runtime.loop.runtime import Runtime
+from driftline.deploy.runtime.upkeep.cores import Cores
 from driftline.engine.durable import reported
 from driftline.engine.errors import DriftlineError, Unavailable
 from driftline.engine.events import about, log

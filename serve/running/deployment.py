@@ -13,14 +13,14 @@ from typing import Protocol
 from starlette.types import ASGIApp
 
 from driftline.coordinator.registry import RunOutcome
-from driftline.deploy.host.children.supervisor import LocalCluster
-from driftline.deploy.host.config import ProcessConfig
-from driftline.deploy.host.loop.runtime import Runtime
-from driftline.deploy.host.sockets.transport import LOCAL, Network
-from driftline.deploy.host.upkeep.cores import cores_here
-from driftline.deploy.parties.front import Front
-from driftline.deploy.parties.watch import Watch
-from driftline.deploy.run.inputs.reach import HERE, Reach
+from driftline.deploy.local.inputs.reach import HERE, Reach
+from driftline.deploy.roles.front import Front
+from driftline.deploy.roles.watch import Watch
+from driftline.deploy.runtime.children.supervisor import LocalCluster
+from driftline.deploy.runtime.config import ProcessConfig
+from driftline.deploy.runtime.loop.runtime import Runtime
+from driftline.deploy.runtime.sockets.transport import LOCAL, Network
+from driftline.deploy.runtime.upkeep.cores import cores_here
 from driftline.engine.errors import StateMismatch
 from driftline.engine.events import log
 from driftline.engine.flow.code import code_of

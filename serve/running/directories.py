@@ -1,6 +1,6 @@
 """Whether what is in the state directory of a service belongs together, before anything is started.
 
-The rules are those of a run (`deploy.run.directories.survey`). The journal is here in the place of
+The rules are those of a run (`deploy.local.directories.survey`). The journal takes the place of
 outputs. It is read by this process: its records have checksums of our own.
 """
 
@@ -10,9 +10,9 @@ from dataclasses import replace
 from pathlib import Path
 
 from driftline.coordinator.registry import ClusterState
-from driftline.deploy.run.directories.looking import look
-from driftline.deploy.run.directories.opening import with_missing
-from driftline.deploy.run.directories.survey import (
+from driftline.deploy.local.directories.looking import look
+from driftline.deploy.local.directories.opening import with_missing
+from driftline.deploy.local.directories.survey import (
     JOURNAL,
     STORE,
     DirectoryReport,

@@ -22,12 +22,12 @@ from driftline.deploy.cluster.records import Role, Submission, Wish
 from driftline.deploy.cluster.status import keyless, troubles
 from driftline.deploy.cluster.submissions import CANCELLED, Replaced, agents, ended_by, find
 from driftline.deploy.cluster.tree import LOOK_EVERY_S, NAMES, Tree, is_name
-from driftline.deploy.host.config import SESSION_S, ProcessConfig
-from driftline.deploy.host.loop.runtime import Runtime
-from driftline.deploy.host.sockets.transport import Network
-from driftline.deploy.parties.front import Front
-from driftline.deploy.run.inputs.tallies import Tally
-from driftline.deploy.run.report import Resuming
+from driftline.deploy.local.inputs.tallies import Tally
+from driftline.deploy.local.report import Resuming
+from driftline.deploy.roles.front import Front
+from driftline.deploy.runtime.config import SESSION_S, ProcessConfig
+from driftline.deploy.runtime.loop.runtime import Runtime
+from driftline.deploy.runtime.sockets.transport import Network
 from driftline.engine.errors import (
     Disconnected,
     DriftlineError,

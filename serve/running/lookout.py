@@ -10,8 +10,8 @@ from math import inf
 from time import monotonic
 
 from driftline.coordinator.registry import RunOutcome
-from driftline.deploy.host.signals import Signals
-from driftline.deploy.parties.front import Front
+from driftline.deploy.roles.front import Front
+from driftline.deploy.runtime.signals import Signals
 from driftline.engine.errors import Unavailable
 from driftline.engine.events import about, log
 from driftline.engine.wire.messages import Stop

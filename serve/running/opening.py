@@ -7,7 +7,7 @@ from pathlib import Path
 
 from driftline.coordinator.identity import Identity
 from driftline.coordinator.registry import ClusterState, FileRegistry, check_identity
-from driftline.deploy.run.inputs.fronts import RECEIVED
+from driftline.deploy.local.inputs.fronts import RECEIVED
 from driftline.engine.errors import StateMismatch
 from driftline.engine.events import log
 from driftline.engine.flow.code import Code, code_of

@@ -25,9 +25,9 @@ from driftline.deploy.cluster.submissions import (
 )
 from driftline.deploy.cluster.submitting import Order, Service, submit
 from driftline.deploy.cluster.tree import FLOWS, Tree
-from driftline.deploy.host.config import Reading
-from driftline.deploy.host.sockets.transport import Network
 from driftline.deploy.keys.key import own_key
+from driftline.deploy.runtime.config import Reading
+from driftline.deploy.runtime.sockets.transport import Network
 from driftline.engine.durable import make_directory, replace_file, reported
 from driftline.engine.errors import NotPermitted, StateMismatch, Unavailable
 from driftline.engine.events import about, log

@@ -38,7 +38,7 @@ from driftline.bench.experiments.report import (
 from driftline.bench.experiments.rounds import Rounds, Setup
 from driftline.bench.measuring.meter import Meter
 from driftline.bench.systems.cases import CHOICES, FLOOR, Case
-from driftline.deploy.parties.window import WINDOW
+from driftline.deploy.roles.window import WINDOW
 from driftline.engine.policy import POLICIES
 from driftline.engine.ui.pictures import colour_of_policy
 

@@ -10,9 +10,9 @@ import pytest
 
 import driftline.engine.operators.keyed
 import driftline.engine.operators.steps
-from driftline.deploy.simulation.scenarios.scenario import scenario
-from driftline.deploy.simulation.seeds import run_one
 from driftline.engine.operators.ends import Shuffle
+from driftline.simulation.scenarios.scenario import scenario
+from driftline.simulation.seeds import run_one
 from tests.careless.flows import ALL
 
 SEEDS_MAX = 200

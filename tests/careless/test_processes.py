@@ -10,7 +10,7 @@ from random import Random
 
 import pytest
 
-from driftline.deploy.simulation.scenarios.flows import records
+from driftline.simulation.scenarios.flows import records
 from tests.careless.flows import ALL
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from driftline.deploy.simulation.scenarios.scenario import scenario
-from driftline.deploy.simulation.seeds import run_one
 from driftline.engine.policy import policy
+from driftline.simulation.scenarios.scenario import scenario
+from driftline.simulation.seeds import run_one
 from tests.careless.flows import ALL
 
 SEEDS = 12

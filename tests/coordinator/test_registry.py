@@ -37,7 +37,7 @@ from driftline.engine.errors import StateMismatch, Unavailable
 from driftline.engine.flow.code import Code
 from driftline.engine.flow.outline import OperatorOutline, Outline
 from driftline.engine.wire.codec import pack
-from tests.deploy.run.run_copies import thread_states, wait_until
+from tests.deploy.local.run_copies import thread_states, wait_until
 from tests.zookeepers import client_of, wait_connected
 
 records = st.builds(

@@ -14,15 +14,15 @@ from socket import create_server
 import pytest
 import zmq
 
-from driftline.deploy.host.sockets.intake_socket import Keys
-from driftline.deploy.host.sockets.monitor import Refusals
-from driftline.deploy.host.sockets.zap import KeyVoice
 from driftline.deploy.keys.key import read_key
 from driftline.deploy.keys.keyset import Authorised, add_keys
 from driftline.deploy.producer import Producer
+from driftline.deploy.runtime.sockets.intake_socket import Keys
+from driftline.deploy.runtime.sockets.monitor import Refusals
+from driftline.deploy.runtime.sockets.zap import KeyVoice
 from driftline.engine.errors import NotPermitted, Unavailable
-from tests.deploy.parties.intake_host import Host, Running, stored
-from tests.deploy.run.run_copies import free_port, kill, run, wait_until
+from tests.deploy.local.run_copies import free_port, kill, run, wait_until
+from tests.deploy.roles.intake_host import Host, Running, stored
 from tests.engine.sources.memory_disk import memory_disk
 
 RIGHTS = {"shop": ["orders"], "till": ["payments"]}

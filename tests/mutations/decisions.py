@@ -11,7 +11,7 @@ from driftline.coordinator.coordinator import Coordinator, Phase
 from driftline.coordinator.draining import ShutdownBarrier
 from driftline.coordinator.registry import ClusterState
 from driftline.coordinator.snapshots import Snapshots
-from driftline.deploy.parties.member import Member
+from driftline.deploy.roles.member import Member
 from driftline.engine.policy import Policy
 from driftline.engine.wire.messages import Committed, Message, Prepared, Stop
 

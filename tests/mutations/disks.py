@@ -11,7 +11,7 @@ import driftline.coordinator.registry
 import driftline.engine.sinks.commit_record
 import driftline.engine.snapshots.store
 import driftline.engine.sources.logs.inputlog
-from driftline.deploy.parties.intake import Intake
+from driftline.deploy.roles.intake import Intake
 from driftline.engine.errors import Unavailable
 from driftline.engine.sinks.jsonl import JsonLinesConsumer
 from driftline.engine.sources.logs.received import Receipt, ReceivedSource

@@ -10,7 +10,7 @@ from driftline.acker.tracker import ReportedProgress
 from driftline.coordinator.coordinator import Coordinator
 from driftline.coordinator.registry import ClusterState
 from driftline.coordinator.resizing import Resizing, Step
-from driftline.deploy.parties.front import Front
+from driftline.deploy.roles.front import Front
 from driftline.engine.wire.messages import Hold, Joined
 
 

@@ -10,11 +10,11 @@ from driftline.coordinator.coordinator import Coordinator
 from driftline.coordinator.leadership import StepDown, Takeover
 from driftline.coordinator.registry import ClusterState, encode_state
 from driftline.coordinator.snapshots import Snapshots
-from driftline.deploy.parties.member import Member
-from driftline.deploy.simulation.world.disks import MasterDisk
+from driftline.deploy.roles.member import Member
 from driftline.engine.wire.kinds import MASTER
 from driftline.engine.wire.messages import Following, Header, Hello
 from driftline.engine.wire.party import Job, Party
+from driftline.simulation.world.disks import MasterDisk
 
 
 def any_master_may_write() -> AbstractContextManager[object]:

@@ -7,12 +7,12 @@ from contextlib import AbstractContextManager, contextmanager
 from unittest.mock import patch
 
 import driftline.deploy.node.compared
-import driftline.deploy.parties.master
+import driftline.deploy.roles.master
 from driftline.deploy.node.assembly import Post
 from driftline.deploy.node.blocks import Batch
 from driftline.deploy.node.compared import ProductionAssembly
 from driftline.deploy.node.stages import Stages
-from driftline.deploy.parties.front import Front
+from driftline.deploy.roles.front import Front
 from driftline.engine.snapshots.jobs import Capture
 from driftline.engine.snapshots.ledger import Ledger
 from driftline.engine.wire.messages import Frame, Prepared, PrepareFailed
@@ -73,7 +73,7 @@ def frontiers_move_before_all_is_known_that_is_sent_again() -> Iterator[None]:
         return stored(self, answer)[::-1]
 
     with (
-        patch.object(driftline.deploy.parties.master, "token", lambda node, start: (0, start, 0)),
+        patch.object(driftline.deploy.roles.master, "token", lambda node, start: (0, start, 0)),
         patch.object(driftline.deploy.node.compared, "token", lambda node, start: (0, start, 0)),
         patch.object(ProductionAssembly, "stored", mutated),
     ):

@@ -12,14 +12,14 @@ import pytest
 from driftline.barrier.barrier import NOTHING, Barrier
 from driftline.barrier.compared import EpochBarrier
 from driftline.coordinator.registry import ClusterState
-from driftline.deploy.run.directories import survey
-from driftline.deploy.run.directories.survey import DirectoryReport, Problem
+from driftline.deploy.local.directories import survey
+from driftline.deploy.local.directories.survey import DirectoryReport, Problem
 from driftline.engine.errors import DriftlineError, SnapshotDamaged, StateMismatch, Unavailable
 from driftline.engine.snapshots.jobs import CommitSnapshot, LoadSnapshot
 from driftline.engine.snapshots.store import LmdbStore, PartStore
 from driftline.engine.storage.manifest import Mark
 from driftline.engine.wire.party import Job
-from tests.deploy.run.directories import test_survey
+from tests.deploy.local.directories import test_survey
 from tests.engine.snapshots import test_store, test_store_damage, test_store_joining
 from tests.engine.snapshots.stores import Unsteady, fill
 from tests.engine.snapshots.tables import FLOW

@@ -10,10 +10,10 @@ from random import Random
 
 import pytest
 
-from driftline.deploy.simulation.scenarios.scenario import DRAWN_FLOW, Scenario, scenario
-from driftline.deploy.simulation.scenarios.scenario import MASTERS as MASTER_HOSTS
-from driftline.deploy.simulation.scenarios.troubles import Resized, holes
-from driftline.deploy.simulation.seeds import run_one
+from driftline.simulation.scenarios.scenario import DRAWN_FLOW, Scenario, scenario
+from driftline.simulation.scenarios.scenario import MASTERS as MASTER_HOSTS
+from driftline.simulation.scenarios.troubles import Resized, holes
+from driftline.simulation.seeds import run_one
 from tests.mutations import (
     channels,
     decisions,

@@ -14,8 +14,8 @@ from driftline.deploy.node.blocks import Waiting
 from driftline.deploy.node.node import Node
 from driftline.deploy.node.stages import Peers, Stages
 from driftline.deploy.node.tracking import Acks, Cells, Intervals, Tracking
-from driftline.deploy.parties.front import Front
-from driftline.deploy.parties.master import Master
+from driftline.deploy.roles.front import Front
+from driftline.deploy.roles.master import Master
 from driftline.engine.labels import INFINITY
 from driftline.engine.sources.logs.received import ReceivedSource
 from driftline.engine.wire.messages import AskPromise, Frame, Message

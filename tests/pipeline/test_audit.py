@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from driftline.deploy.simulation.scenarios.flows import records
 from driftline.engine.errors import InputError, StateMismatch, Unavailable
 from driftline.engine.flow.flow import Flow
 from driftline.engine.flow.loading import load_flow
@@ -31,6 +30,7 @@ from driftline.engine.wire.messages import Bundle
 from driftline.pipeline.audit import Report, audit
 from driftline.pipeline.found import _label, same_line
 from driftline.pipeline.runner import run
+from driftline.simulation.scenarios.flows import records
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -72,7 +72,7 @@ def of(spark: SparkSession, flow: Flow, directory: Path) -> Report:
 
 @pytest.mark.parametrize("spec", ["two_stages", "failing"])
 def test_what_nodes_deliver_is_clean(spark: SparkSession, tmp_path: Path, spec: str) -> None:
-    flow = load_flow(f"driftline.deploy.simulation.scenarios.flows:{spec}")
+    flow = load_flow(f"driftline.simulation.scenarios.flows:{spec}")
     lines_of(flow, tmp_path)
     report = of(spark, flow, tmp_path)
     assert report.clean
@@ -124,7 +124,7 @@ def test_each_kind_of_damage_is_named(
     split_bytes: int,
 ) -> None:
     monkeypatch.setattr(splits_module, "SPLIT_BYTES_MIN", split_bytes)
-    flow = load_flow("driftline.deploy.simulation.scenarios.flows:concatenation")
+    flow = load_flow("driftline.simulation.scenarios.flows:concatenation")
     path = lines_of(flow, tmp_path)
     lines = path.read_text().splitlines(keepends=True)
     eighth = json.loads(lines[7])["t"]
@@ -138,7 +138,7 @@ def test_each_kind_of_damage_is_named(
 
 
 def test_outputs_in_lmdb_and_parquet(spark: SparkSession, tmp_path: Path) -> None:
-    flow = load_flow("driftline.deploy.simulation.scenarios.flows:two_stages")
+    flow = load_flow("driftline.simulation.scenarios.flows:two_stages")
     consumer = LmdbConsumer(tmp_path / "lmdb", "barrier-0", flow, "test")
     for bundle in bundles(flow):
         consumer.deliver(bundle)
@@ -156,7 +156,7 @@ def test_outputs_in_lmdb_and_parquet(spark: SparkSession, tmp_path: Path) -> Non
 
 
 def test_day_by_day(spark: SparkSession, tmp_path: Path) -> None:
-    flow = load_flow("driftline.deploy.simulation.scenarios.flows:concatenation")
+    flow = load_flow("driftline.simulation.scenarios.flows:concatenation")
     lines_of(flow, tmp_path / "o")
     run(flow, spark, [ListSource(FOUND)], tmp_path / "p", until=30, save=tmp_path / "day-1")
     start = open_savepoint(tmp_path / "day-1")
@@ -165,7 +165,7 @@ def test_day_by_day(spark: SparkSession, tmp_path: Path) -> None:
 
 
 def test_the_state_at_the_end_of_a_day_is_audited_too(spark: SparkSession, tmp_path: Path) -> None:
-    flow = load_flow("driftline.deploy.simulation.scenarios.flows:concatenation")
+    flow = load_flow("driftline.simulation.scenarios.flows:concatenation")
     lines_of(flow, tmp_path / "o")
     source = [ListSource(FOUND)]
     run(flow, spark, source, tmp_path / "p", until=20, save=tmp_path / "1")
@@ -190,7 +190,7 @@ def test_the_state_at_the_end_of_a_day_is_audited_too(spark: SparkSession, tmp_p
 
 
 def test_what_producers_sent_is_audited_from_the_log(spark: SparkSession, tmp_path: Path) -> None:
-    flow = load_flow("driftline.deploy.simulation.scenarios.flows:concatenation")
+    flow = load_flow("driftline.simulation.scenarios.flows:concatenation")
     log = InputLog(tmp_path / "log", "test")
     source = ReceivedSource(log, lambda: 1000)
     for number, record in enumerate(FOUND, 1):
@@ -265,7 +265,7 @@ def test_the_exit_status_is_for_machines(spark: SparkSession, tmp_path: Path) ->
 
 
 def test_failures_are_outputs(spark: SparkSession, tmp_path: Path) -> None:
-    flow = load_flow("driftline.deploy.simulation.scenarios.flows:failing")
+    flow = load_flow("driftline.simulation.scenarios.flows:failing")
     lines_of(flow, tmp_path)
     path = tmp_path / "dead-letters" / "0.jsonl"
     lines = path.read_text().splitlines(keepends=True)

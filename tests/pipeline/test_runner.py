@@ -12,8 +12,7 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from driftline.deploy.run.reference import run_reference_to
-from driftline.deploy.simulation.scenarios.flows import SIMULATED, records
+from driftline.deploy.local.reference import run_reference_to
 from driftline.engine.errors import (
     FunctionFailed,
     InputError,
@@ -30,6 +29,7 @@ from driftline.engine.sources import ListSource, open_source
 from driftline.engine.wire.bundles import Item
 from driftline.pipeline.audit import audit
 from driftline.pipeline.runner import run
+from driftline.simulation.scenarios.flows import SIMULATED, records
 from tests.careless.flows import ALL as CARELESS
 from tests.pipeline.flows import Small, build, inputs, smalls
 from tests.room import Room
@@ -104,7 +104,7 @@ def test_the_flows_of_the_simulation(spark: SparkSession, spec: str) -> None:
 
 
 def test_history_and_the_rest_are_the_whole(spark: SparkSession, tmp_path: Path) -> None:
-    flow = load_flow("driftline.deploy.simulation.scenarios.flows:two_stages")
+    flow = load_flow("driftline.simulation.scenarios.flows:two_stages")
     found = records(Random(3), 60, 0)
     source = ListSource(found)
     history = run(
@@ -118,7 +118,7 @@ def test_history_and_the_rest_are_the_whole(spark: SparkSession, tmp_path: Path)
 
 
 def test_a_function_that_fails_is_told_as_on_nodes(spark: SparkSession, tmp_path: Path) -> None:
-    flow = load_flow("driftline.deploy.simulation.scenarios.flows:failing")
+    flow = load_flow("driftline.simulation.scenarios.flows:failing")
     source = ListSource(records(Random(1), 30, 0))
     with pytest.raises(FunctionFailed, match=r"operator 'scan-1' failed at label .*\n.*record:"):
         run(flow, spark, [source], tmp_path / "o")
@@ -184,7 +184,7 @@ def test_a_savepoint_is_checked(spark: SparkSession, tmp_path: Path) -> None:
     flow, source = load_flow("driftline.index"), ListSource([{"id": "a", "text": "to be"}])
     run(flow, spark, [source], tmp_path / "o", save=tmp_path / "s")
     found = open_savepoint(tmp_path / "s")
-    other = load_flow("driftline.deploy.simulation.scenarios.flows:counts")
+    other = load_flow("driftline.simulation.scenarios.flows:counts")
     with pytest.raises(StateMismatch, match="another flow"):
         run(other, spark, [source], tmp_path / "p", since=2, start=found)
     name = next(iter(found.files))

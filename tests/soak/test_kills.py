@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from driftline.engine.sources import find_sample, open_source, strict
-from tests.deploy.run.test_run_command import ROOT, driftline, lines
+from tests.deploy.local.test_run_command import ROOT, driftline, lines
 
 pytestmark = pytest.mark.soak
 

@@ -9,7 +9,7 @@ number of the record and a checksum of all records up to it.
 
 In the log, a record that cannot be read is a tuple; all others are dicts.
 
-`deploy.host.standard_input` reads the pipe, and calls `take`.
+`deploy.runtime.standard_input` reads the pipe, and calls `take`.
 """
 
 from __future__ import annotations

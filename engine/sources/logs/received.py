@@ -23,7 +23,7 @@ Memory holds a record until it is both read and stored; `waiting` counts these r
 caller can limit them. A large record waits as bytes, as decoded it may be many times as large.
 Cost: some 5 microseconds for a record; a replay reads the log in chunks.
 
-No sockets, clocks or threads here: `deploy.parties.intake` receives the records and writes the
+No sockets, clocks or threads here: `deploy.roles.intake` receives the records and writes the
 groups.
 """
 

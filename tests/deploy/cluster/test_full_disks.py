@@ -14,7 +14,7 @@ import pytest
 from driftline.deploy.producer import Producer
 from driftline.deploy.zookeeper.ensemble import Ensemble
 from tests.deploy.cluster.machine import Machine
-from tests.deploy.run.full_disk import SmallDisk, small_disk
+from tests.deploy.local.full_disk import SmallDisk, small_disk
 
 FLOW = """
 from driftline import Flow, ValueState

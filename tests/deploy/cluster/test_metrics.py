@@ -17,10 +17,10 @@ import pytest
 from driftline import Producer
 from driftline.deploy.cluster.metrics import TURNS_WITHIN_S, Standing
 from driftline.deploy.cluster.records import Role
-from driftline.deploy.host.metrics.catalogue import CATALOGUE
+from driftline.deploy.runtime.metrics.catalogue import CATALOGUE
 from driftline.deploy.zookeeper.ensemble import Ensemble
 from tests.deploy.cluster.machine import KINDS, Machine
-from tests.deploy.host.metrics.scraping import Answer, ask, scrape
+from tests.deploy.runtime.metrics.scraping import Answer, ask, scrape
 
 FLOW = """
 from driftline import Flow, ReducingState

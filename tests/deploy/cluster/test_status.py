@@ -13,7 +13,7 @@ from driftline.deploy.cluster.records import AgentRecord, Role, Submission
 from driftline.deploy.cluster.status import ClusterStatus, FlowStatus, flow_status
 from driftline.deploy.commands.status import as_table
 from driftline.deploy.node.node import Node
-from driftline.deploy.parties.front import Front
+from driftline.deploy.roles.front import Front
 from driftline.engine.flow.flow import Flow
 from driftline.engine.state.managed import MapState
 from driftline.engine.wire.messages import AskReport, Report, decode

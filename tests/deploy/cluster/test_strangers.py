@@ -18,8 +18,8 @@ from driftline.deploy.producer import Producer
 from driftline.engine.errors import NotPermitted, Unavailable
 from driftline.engine.wire.messages import Alive, encode
 from tests.deploy.cluster.lab import Host, Lab
-from tests.deploy.host.raw_peer import COMMAND, LONG, Peer, frame, head
-from tests.deploy.host.test_strangers_at_members import CURVE_GREETING
+from tests.deploy.runtime.raw_peer import COMMAND, LONG, Peer, frame, head
+from tests.deploy.runtime.test_strangers_at_members import CURVE_GREETING
 from tests.zookeepers import needs_zookeeper
 
 FLOW = """

@@ -28,7 +28,7 @@ from driftline.deploy.cluster.submissions import (
 )
 from driftline.deploy.cluster.submitting import Order, submit
 from driftline.deploy.cluster.tree import Conflict, Tree
-from driftline.deploy.host.config import Reading
+from driftline.deploy.runtime.config import Reading
 from driftline.engine.errors import FlowError, StateMismatch, Unavailable
 from driftline.engine.policy import policy
 from tests.zookeepers import show

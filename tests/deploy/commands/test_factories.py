@@ -10,8 +10,8 @@ from click.testing import CliRunner
 from driftline.deploy.commands.run import run
 from driftline.deploy.commands.savepoint import savepoint
 from driftline.deploy.graph import graph
-from driftline.deploy.simulation.command import simulate
 from driftline.engine.errors import FlowError
+from driftline.simulation.command import simulate
 
 MODULE = """
 import operator

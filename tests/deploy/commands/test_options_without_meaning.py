@@ -8,9 +8,9 @@ import pytest
 from click.testing import CliRunner
 
 from driftline.deploy.commands.run import run
-from driftline.deploy.simulation.command import simulate
+from driftline.simulation.command import simulate
 
-FLOW = "driftline.deploy.simulation.scenarios.flows:concatenation"
+FLOW = "driftline.simulation.scenarios.flows:concatenation"
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ import pytest
 
 from driftline.coordinator.registry import ClusterState, FileRegistry
 from driftline.deploy.producer import Producer
-from tests.deploy.run.run_copies import (
+from tests.deploy.local.run_copies import (
     FLOW,
     LIMIT_S,
     Place,

@@ -13,7 +13,7 @@ import driftline
 from driftline.deploy.cluster.agent import AgentConfig
 from driftline.deploy.commands.places import Place
 
-FLOW = "driftline.deploy.simulation.scenarios.flows:concatenation"
+FLOW = "driftline.simulation.scenarios.flows:concatenation"
 
 
 @pytest.fixture(autouse=True)

@@ -14,8 +14,7 @@ from driftline.acker.tracker import token
 from driftline.deploy.node.compared import Alignment, Channel
 from driftline.deploy.node.components import Components
 from driftline.deploy.node.node import Node
-from driftline.deploy.parties.front import Front
-from driftline.deploy.simulation.world.disks import MemoryKeyValue
+from driftline.deploy.roles.front import Front
 from driftline.engine.errors import Unavailable
 from driftline.engine.flow.flow import Flow
 from driftline.engine.flow.plan import plan
@@ -46,6 +45,7 @@ from driftline.engine.wire.messages import (
 )
 from driftline.engine.wire.party import Job, Party
 from driftline.index.flow import inverted_index
+from driftline.simulation.world.disks import MemoryKeyValue
 
 
 def test_the_part_that_outputs_wait_for_does_not_wait_for_a_long_merge() -> None:

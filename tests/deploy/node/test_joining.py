@@ -9,7 +9,6 @@ import pytest
 from driftline import Flow, ValueState
 from driftline.deploy.node.joining import ASK_AGAIN_S
 from driftline.deploy.node.node import Node
-from driftline.deploy.simulation.world.disks import MemoryKeyValue
 from driftline.engine.errors import DriftlineError, Unavailable
 from driftline.engine.flow.plan import plan
 from driftline.engine.keygroups import Owners
@@ -30,6 +29,7 @@ from driftline.engine.wire.messages import (
     encode,
 )
 from driftline.engine.wire.party import Job
+from driftline.simulation.world.disks import MemoryKeyValue
 
 flow = Flow("kept")
 kept: ValueState[object] = ValueState("kept")

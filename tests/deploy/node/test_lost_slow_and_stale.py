@@ -8,15 +8,15 @@ from unittest.mock import patch
 
 import pytest
 
-from driftline.deploy.simulation.scenarios.flows import SIMULATED, Simulated
-from driftline.deploy.simulation.scenarios.live import Pace
-from driftline.deploy.simulation.scenarios.scenario import Scenario
-from driftline.deploy.simulation.simulation import Outcome, Simulation
-from driftline.deploy.simulation.world.faults import Faults
-from driftline.deploy.simulation.world.world import Host, World
 from driftline.engine.policy import policy
 from driftline.engine.wire.messages import LastBundle, Marker, Message, Prepared, decode
 from driftline.engine.wire.party import Party
+from driftline.simulation.scenarios.flows import SIMULATED, Simulated
+from driftline.simulation.scenarios.live import Pace
+from driftline.simulation.scenarios.scenario import Scenario
+from driftline.simulation.simulation import Outcome, Simulation
+from driftline.simulation.world.faults import Faults
+from driftline.simulation.world.world import Host, World
 
 CALM = Faults(delay_s=0.001)
 CUT_S = 0.05

@@ -9,7 +9,6 @@ from driftline.deploy.node.blocks import Batch, UnsentFrame, to_frame
 from driftline.deploy.node.delivery import ASK_EVERY_S
 from driftline.deploy.node.node import Node
 from driftline.deploy.node.stages import Peers
-from driftline.deploy.simulation.scenarios.flows import two_fronts
 from driftline.engine.flow.plan import plan
 from driftline.engine.keygroups import Owners
 from driftline.engine.labels import INFINITY
@@ -36,6 +35,7 @@ from driftline.engine.wire.messages import (
     decode,
     encode,
 )
+from driftline.simulation.scenarios.flows import two_fronts
 
 INCARNATION = 1
 

@@ -14,10 +14,7 @@ from driftline.barrier.ordered import OrderedBarrier
 from driftline.deploy.node.blocks import Batch
 from driftline.deploy.node.node import Node
 from driftline.deploy.node.pace import AT_FIRST, CARELESS, TELL_EVERY_S, TURN_S, Brake, Pace
-from driftline.deploy.parties.front import Front
-from driftline.deploy.simulation.scenarios.flows import two_fronts
-from driftline.deploy.simulation.scenarios.scenario import scenario
-from driftline.deploy.simulation.simulation import Simulation
+from driftline.deploy.roles.front import Front
 from driftline.engine.flow.flow import Flow
 from driftline.engine.flow.plan import plan
 from driftline.engine.labels import Label
@@ -30,6 +27,9 @@ from driftline.engine.wire.codec import pack_rows
 from driftline.engine.wire.label_columns import LabelColumn
 from driftline.engine.wire.messages import AskSnapshot
 from driftline.engine.wire.party import Party
+from driftline.simulation.scenarios.flows import two_fronts
+from driftline.simulation.scenarios.scenario import scenario
+from driftline.simulation.simulation import Simulation
 from tests.room import Room
 
 

@@ -12,7 +12,6 @@ from driftline.barrier.barrier import NOTHING
 from driftline.deploy.node.delivery import ASK_EVERY_S
 from driftline.deploy.node.node import Node
 from driftline.deploy.node.pace import Pace
-from driftline.deploy.simulation.scenarios.flows import two_fronts
 from driftline.engine.errors import SnapshotDamaged, Unavailable
 from driftline.engine.flow.plan import plan
 from driftline.engine.policy import POLICIES, policy
@@ -31,6 +30,7 @@ from driftline.engine.wire.messages import (
     decode,
     encode,
 )
+from driftline.simulation.scenarios.flows import two_fronts
 
 M = TypeVar("M", bound=Message)
 EMPTY = Loaded(b"", [])

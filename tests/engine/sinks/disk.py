@@ -6,7 +6,7 @@ from pathlib import Path
 from random import Random
 from types import TracebackType
 
-from driftline.deploy.simulation.world.filesystem import FileSystem
+from driftline.simulation.world.filesystem import FileSystem
 
 
 class PowerLoss(Exception):

@@ -2,10 +2,10 @@
 
 from collections.abc import Iterable
 
-from driftline.deploy.simulation.world.disks import MemoryKeyValue
 from driftline.engine.errors import Unavailable
 from driftline.engine.snapshots.jobs import CommitSnapshot, Loaded, LoadSnapshot, StoreSnapshot
 from driftline.engine.snapshots.store import LmdbStore, PartStore
+from driftline.simulation.world.disks import MemoryKeyValue
 from tests.engine.snapshots.tables import FLOW, capture, change, held, loaded, tables
 
 

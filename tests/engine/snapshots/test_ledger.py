@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from driftline.deploy.simulation.world.disks import MemoryKeyValue
 from driftline.engine.errors import PayloadError
 from driftline.engine.flow.flow import Flow
 from driftline.engine.labels import INFINITY
@@ -21,6 +20,7 @@ from driftline.engine.snapshots.store import PartStore
 from driftline.engine.wire.codec import pack_rows
 from driftline.engine.wire.label_columns import encode_labels
 from driftline.engine.wire.messages import Frame, Header, encode
+from driftline.simulation.world.disks import MemoryKeyValue
 
 NOBODY = Header("", 0, 0)
 

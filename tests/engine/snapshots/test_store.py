@@ -4,11 +4,11 @@ from pathlib import Path
 
 import pytest
 
-from driftline.deploy.simulation.world.disks import MemoryKeyValue
 from driftline.engine.errors import SnapshotDamaged, StateMismatch, Unavailable
 from driftline.engine.snapshots.jobs import CommitSnapshot, Loaded, LoadSnapshot, StoreSnapshot
 from driftline.engine.snapshots.store import LmdbStore
 from driftline.engine.wire.party import Job
+from driftline.simulation.world.disks import MemoryKeyValue
 from tests.engine.snapshots.stores import LATEST, Unsteady, fill, load, load_job, part_store
 from tests.engine.snapshots.tables import capture, change, tables
 

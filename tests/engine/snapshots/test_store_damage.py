@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from driftline.deploy.simulation.world.disks import MemoryKeyValue
 from driftline.engine.errors import SnapshotDamaged
 from driftline.engine.snapshots.jobs import LoadSnapshot
 from driftline.engine.snapshots.store import NEWEST, LmdbStore
+from driftline.simulation.world.disks import MemoryKeyValue
 from tests.engine.snapshots.stores import LATEST, fill, load, load_job, part_store
 
 

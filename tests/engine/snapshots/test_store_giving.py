@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from driftline.deploy.simulation.world.disks import MemoryKeyValue
 from driftline.engine.errors import SnapshotDamaged
 from driftline.engine.keygroups import Owners
 from driftline.engine.snapshots.jobs import (
@@ -19,6 +18,7 @@ from driftline.engine.snapshots.jobs import (
 )
 from driftline.engine.snapshots.merging import restore, restoring_some
 from driftline.engine.snapshots.store import LmdbStore, PartStore
+from driftline.simulation.world.disks import MemoryKeyValue
 from tests.engine.snapshots.stores import fill, load, part_store
 from tests.engine.snapshots.tables import FLOW, held, tables
 

@@ -5,10 +5,10 @@ from collections.abc import Iterable, Mapping
 from hypothesis import given
 from hypothesis import strategies as st
 
-from driftline.deploy.simulation.world.disks import MemoryKeyValue
 from driftline.engine.snapshots.jobs import CommitSnapshot, StoreSnapshot
 from driftline.engine.snapshots.store import NEWEST, PartStore
 from driftline.engine.state.managed import MapState
+from driftline.simulation.world.disks import MemoryKeyValue
 from tests.engine.snapshots.stores import LATEST, fill, load, part_store
 from tests.engine.snapshots.tables import FLOW, Step, capture, change, held, steps, tables
 

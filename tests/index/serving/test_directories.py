@@ -11,7 +11,7 @@ import httpx
 import psutil
 import pytest
 
-from driftline.deploy.run.directories.leftovers import socket_folder
+from driftline.deploy.local.directories.leftovers import socket_folder
 from driftline.engine.errors import StateMismatch
 from driftline.engine.flow.loading import load_flow
 from driftline.engine.flow.plan import plan

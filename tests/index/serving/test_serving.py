@@ -14,7 +14,7 @@ import pytest
 from click.testing import CliRunner
 from prometheus_client.parser import text_string_to_metric_families
 
-import driftline.deploy.host.claims as claims
+import driftline.deploy.runtime.claims as claims
 from driftline.deploy.cluster.records import Role
 from driftline.deploy.cluster.tree import FLOWS, NAMES, Tree
 from driftline.engine.errors import DriftlineError, InUse

@@ -16,7 +16,7 @@ from driftline.engine.storage.frames import HEAD_BYTES, framed
 from driftline.engine.storage.segment_log import header_of
 from driftline.index.client import IndexClient
 from driftline.serve.journal.entries import Header
-from tests.deploy.run.run_copies import run
+from tests.deploy.local.run_copies import run
 from tests.index.truth.service import Service
 
 Change = Callable[[Path], object]

@@ -13,7 +13,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from driftline.deploy.host.sockets.transport import Network
+from driftline.deploy.runtime.sockets.transport import Network
 from driftline.deploy.zookeeper.ensemble import Ensemble
 from tests.deploy.cluster.machine import COMMAND, Machine
 from tests.index.truth import samples

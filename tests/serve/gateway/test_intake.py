@@ -8,7 +8,7 @@ from time import time_ns
 
 import pytest
 
-from driftline.deploy.host.sockets.intake_socket import IntakeSocket
+from driftline.deploy.runtime.sockets.intake_socket import IntakeSocket
 from driftline.engine.sources.logs.inputlog import InputLog
 from driftline.engine.sources.logs.received import ReceivedSource
 from driftline.engine.sources.source import BadRecord

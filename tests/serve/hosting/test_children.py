@@ -11,9 +11,9 @@ from time import monotonic
 
 import pytest
 
-from driftline.deploy.host.children.launched import Launched
-from driftline.deploy.host.children.statuses import STOPPED
-from driftline.deploy.host.config import ProcessConfig
+from driftline.deploy.runtime.children.launched import Launched
+from driftline.deploy.runtime.children.statuses import STOPPED
+from driftline.deploy.runtime.config import ProcessConfig
 from driftline.serve.hosting.children import FINISH_S, PATIENCE_S, SILENT_S, Children
 from driftline.serve.hosting.config import ServiceConfig, ViewSpec
 

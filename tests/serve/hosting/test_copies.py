@@ -11,8 +11,8 @@ LIVES = """
 import os, time
 from functools import partial
 from types import SimpleNamespace
-from driftline.deploy.host.upkeep.cores import Cores
-from driftline.deploy.host.children.exits import Exits
+from driftline.deploy.runtime.upkeep.cores import Cores
+from driftline.deploy.runtime.children.exits import Exits
 from driftline.serve.hosting.view_process import Copies
 from driftline.serve.views.hosted import Work
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from select import select
 from tempfile import TemporaryDirectory
 
-from driftline.deploy.host.config import ProcessConfig
+from driftline.deploy.runtime.config import ProcessConfig
 from driftline.engine.wire.bundles import Item
 from driftline.serve.hosting import feeds
 from driftline.serve.hosting.config import ServiceConfig

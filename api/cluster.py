@@ -1,0 +1,297 @@
+"""A cluster in this process and in virtual time, made of the classes of a real one.
+
+Nodes, master, fronts and consumer server exchange messages in the wire format, as processes do, in
+a world of `simulation` without faults; `kill` is the only failure. Snapshots are in memory.
+Virtual time passes while there is work, and nobody waits for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from random import Random
+
+from driftline.coordinator.registry import ClusterState, check_identity
+from driftline.deploy.node.node import Node
+from driftline.deploy.node.pace import Pace
+from driftline.deploy.roles.consumer import ConsumerServer
+from driftline.deploy.roles.front import Front
+from driftline.deploy.roles.master import Master
+from driftline.deploy.roles.window import WINDOW
+from driftline.engine.errors import DriftlineError, FlowError, Unavailable, error_of
+from driftline.engine.flow.flow import Flow
+from driftline.engine.flow.plan import plan
+from driftline.engine.labels import INFINITY
+from driftline.engine.policy import Policy
+from driftline.engine.sinks import Consumer
+from driftline.engine.sources import BadRecord, LiveSource, Source
+from driftline.engine.wire.messages import Stop
+from driftline.engine.wire.party import Party
+from driftline.simulation.world.disks import MasterDisk, NodeDisk
+from driftline.simulation.world.faults import Crashed, Faults
+from driftline.simulation.world.network import Network
+from driftline.simulation.world.timeline import Timeline
+from driftline.simulation.world.world import Host, World
+
+RUN = "in one process"
+
+PATIENCE_S = 600.0
+"""Virtual seconds without progress after which a run is given up; the time of some snapshots is
+added. Functions take no virtual time, so they are not the reason."""
+
+OnBad = Callable[[Sequence[BadRecord]], None]
+
+
+class Cluster:
+    """The parties of a run. They act only during `step`, `run_until` and `pass_time`."""
+
+    def __init__(
+        self,
+        flow: Flow,
+        sources: Sequence[Source | LiveSource],
+        consumer: Callable[[str], Consumer],
+        policy: Policy,
+        *,
+        nodes: int = 1,
+        checkpoint_s: float = 1.0,
+        dead_letters: bool = False,
+        on_bad: Sequence[OnBad | None] = (),
+        delay_s: float = 1e-5,
+        seed: int = 0,
+    ) -> None:
+        """`consumer`: opens the consumer of a barrier, by its name; `on_bad`: takes the bad records
+        of each source, None to end the run at one; `delay_s`: virtual time of a message or a job.
+        Raises FlowError for a flow that cannot run."""
+        self.policy = policy
+        self.chance = Random(seed)
+        self.failed: DriftlineError | None = None
+        """The error that ended the run, if there was one."""
+        self.over = False
+        """Whether all sources have ended and all outputs are delivered."""
+        self._acting = False
+        """Whether an event happens now, and perhaps a function of the flow."""
+        faults = Faults(delay_s=delay_s, slow=0.0, job_s=delay_s)
+        self._timeline = Timeline(self.chance, faults)
+        network = Network(self._timeline, self.chance, faults, self._timeline.counted)
+        self._world = World(self._timeline, network, self._after_turn, lambda host: None)
+        self._flow = flow
+        self._plan = plan(flow)
+        self._node_count = nodes
+        self._sources = list(sources)
+        self._open_consumer = consumer
+        self._checkpoint_s = checkpoint_s
+        self.patience_s = PATIENCE_S + 10 * checkpoint_s
+        self._dead_letters = dead_letters
+        self._on_bad = [*on_bad, *[None] * len(self._sources)]
+        self._disks = [NodeDisk(f"node-{i}", flow, self._timeline.counted) for i in range(nodes)]
+        self._registry = MasterDisk(self._timeline.counted)
+        world = self._world
+        world.add("master", self._master, self._registry, fixed={"master"})
+        world.add("consumer", self._consumer, fixed={"consumer"})
+        self._nodes = [
+            world.add(f"node-{i}", self._node_maker(i), disk) for i, disk in enumerate(self._disks)
+        ]
+        self._fronts = [
+            world.add(f"front-{i}", self._front_maker(i)) for i in range(len(self._sources))
+        ]
+
+    # Acting.
+
+    def step(self) -> None:
+        """Let the next event happen. Raises the error that ended the run, now or earlier."""
+        if self._acting:
+            raise FlowError("a function of the flow calls the run or the test that it is part of")
+        if self.failed is None:
+            self._acting = True
+            try:
+                self._timeline.step()
+            finally:
+                self._acting = False
+            self.failed = self.failed or self._world.ended
+        if self.failed is not None:
+            raise self.failed
+
+    def run_until(self, done: Callable[[], bool]) -> None:
+        """Let events happen until `done()`.
+
+        Raises the error that ended the run, and Unavailable if the run makes no progress.
+        """
+        patience = Patience(self)
+        while not done():
+            self.step()
+            patience.check()
+
+    def pass_time(self, seconds: float) -> None:
+        """Let the events of so many virtual seconds happen. Raises the errors of `step`."""
+        until = self._timeline.now + seconds
+        while self._timeline.now < until and not self.over:
+            self.step()
+
+    def kill(self, name: str) -> None:
+        """Kill a process as kill -9 does; it is started again soon.
+
+        Raises FlowError if no process has this name.
+        """
+        hosts = self._world.hosts
+        if name not in hosts:
+            raise FlowError(f"there is no process {name!r} to kill; there are {', '.join(hosts)}")
+        if hosts[name].parties:
+            self._world.crash(hosts[name], "killed")
+
+    def wake_fronts(self) -> None:
+        """Let the fronts read again: sources may have new records."""
+        for front in self._fronts:
+            if front.parties:
+                self._world.turn_soon(front)
+
+    def close(self) -> None:
+        """Close the consumers, and let go of all parties and what they read."""
+        for party in self._world.hosts["consumer"].parties.values():
+            if isinstance(party, ConsumerServer):
+                party.close()
+        self._timeline.clear()
+        for host in self._world.hosts.values():
+            host.parties.clear()
+
+    # Looking.
+
+    @property
+    def now(self) -> float:
+        """Virtual seconds since the beginning."""
+        return self._timeline.now
+
+    @property
+    def nodes(self) -> list[Node]:
+        """The nodes that are alive, or have ended in order; a killed one is missing."""
+        parties = [host.party or host.ended for host in self._nodes]
+        return [party for party in parties if isinstance(party, Node)]
+
+    @property
+    def delivered(self) -> int:
+        """The consumer has all outputs below this time.
+
+        0 while a node is down; under a policy without an order, 0 until all sources have ended.
+        """
+        if self.over:
+            return INFINITY
+        nodes = self.nodes
+        if not self.policy.ordered or len(nodes) < self._node_count:
+            return 0
+        return min(node.barrier.delivered for node in nodes)
+
+    def is_settled(self, time: int) -> bool:
+        """Whether all elements up to a time are worked off, and all their outputs delivered."""
+        if self.over:
+            return True
+        master, nodes = self._world.hosts["master"].party, self.nodes
+        if not isinstance(master, Master) or master.tracker is None:
+            return False
+        if len(nodes) < self._node_count:
+            return False
+        if not all(node.running and node.incarnation == master.incarnation for node in nodes):
+            return False
+        if self.policy.ordered:
+            return self.delivered > time
+        return master.tracker.processed > time and all(node.barrier.empty for node in nodes)
+
+    @property
+    def progress(self) -> object:
+        """A value that changes whenever the run makes progress."""
+        return self.delivered, self.taken, [node.steps for node in self.nodes]
+
+    @property
+    def taken(self) -> int:
+        """Records that the fronts have read."""
+        fronts = [host.party or host.ended for host in self._fronts]
+        return sum(front.taken for front in fronts if isinstance(front, Front))
+
+    @property
+    def waits_for(self) -> str:
+        """What the run waits for, for people."""
+        master = self._world.hosts["master"].party
+        return master.waits_for if isinstance(master, Master) else "the master is down"
+
+    # The parties.
+
+    def _new_id(self) -> int:
+        return self.chance.getrandbits(63) or 1
+
+    def _master(self, process: str) -> Sequence[Party]:
+        before = self._registry.read() or ClusterState(self._plan.identity())
+        state = check_identity(before, self._plan.identity(), RUN)
+        about = self._node_count, self._plan, self.policy, state, self._checkpoint_s, RUN
+        return [Master(*about, session=1)]
+
+    def _consumer(self, process: str) -> Sequence[Party]:
+        return [ConsumerServer(self._open_consumer)]
+
+    def _node_maker(self, index: int) -> Callable[[str], Sequence[Party]]:
+        def make(process: str) -> Sequence[Party]:
+            self._disks[index].open()
+            node = Node(
+                index,
+                self._node_count,
+                self._plan,
+                self.policy,
+                self._new_id,
+                process=process,
+                address=process,
+                dead_letters=self._dead_letters,
+                run=RUN,
+                pace=Pace(self._plan, lambda: self._world.clock),
+            )
+            node.addresses.update({"master": "master", "consumer": "consumer"})
+            return [node]
+
+        return make
+
+    def _front_maker(self, index: int) -> Callable[[str], Sequence[Party]]:
+        def make(process: str) -> Sequence[Party]:
+            front = Front(
+                index,
+                self._node_count,
+                self._plan,
+                self.policy,
+                self._sources[index],
+                self._new_id,
+                process=process,
+                address=process,
+                window=WINDOW,
+                on_bad=self._on_bad[index],
+                run=RUN,
+            )
+            front.addresses["master"] = "master"
+            return [front]
+
+        return make
+
+    def _after_turn(self, host: Host, party: Party) -> None:
+        if isinstance(party, Master) and party.broken:
+            raise Crashed("broken")
+        if isinstance(party, ConsumerServer) and party.trouble:
+            # In virtual time, the barrier would try again at once, and for ever.
+            self.failed = self.failed or Unavailable(next(iter(party.trouble.values())))
+        if isinstance(party, Front) and party.outcome is not None:
+            self._end(party.outcome)
+
+    def _end(self, outcome: Stop) -> None:
+        if outcome.error:
+            self.failed = self.failed or error_of(outcome.error, outcome.text)
+        else:
+            self.over = True
+
+
+class Patience:
+    """Notices that a run makes no progress, so that its caller does not wait for ever."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+        self._until = 0.0
+        self._before: object = None
+
+    def check(self) -> None:
+        """Raises Unavailable if the run has made no progress for `patience_s`."""
+        cluster = self._cluster
+        if cluster.now > self._until:
+            if cluster.progress == self._before:
+                raise Unavailable(f"the run makes no progress: {cluster.waits_for}")
+            self._until, self._before = cluster.now + cluster.patience_s, cluster.progress

@@ -1,0 +1,334 @@
+"""`FlowTest`: drives a flow record by record, on real nodes in this process."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import TracebackType
+from typing import Self, overload
+
+from driftline.api.cluster import Cluster
+from driftline.api.inputs import check_record
+from driftline.engine.errors import DriftlineError, FlowError
+from driftline.engine.flow.flow import Flow
+from driftline.engine.flow.loading import check_not_loading, flow_of
+from driftline.engine.operators.context import Failure
+from driftline.engine.operators.operator import Vertex
+from driftline.engine.operators.steps import FAILURES
+from driftline.engine.policy import policy as policy_named
+from driftline.engine.sinks import MemoryConsumer
+from driftline.engine.sources import QueueSource
+from driftline.engine.state.managed import ListState, MapState, State, ValueState
+from driftline.engine.state.table import StateTable
+from driftline.engine.wire.bundles import Item
+from driftline.engine.wire.codec import travelled
+
+MESSAGE_S = 0.0005
+"""Virtual time of a message or a write to a disk, on average."""
+
+MOMENT_S = 0.004
+"""Virtual time that passes at most in a `send` without `settle`."""
+
+CHECKPOINT_S = 0.05
+"""Virtual time between snapshots."""
+
+
+class FlowTest:
+    """A flow under test: send it records one by one, and look at its outputs and states.
+
+        >>> import operator
+        >>> from driftline import Flow, FlowTest, ReducingState
+        >>> flow = Flow("totals")
+        >>> add = lambda order, total: (order["who"], total.add(order["price"]))
+        >>> spent = ReducingState("spent", operator.add)
+        >>> flow.source("orders").key_by("who").scan(add, spent, name="total").sink("totals")
+        >>> with FlowTest(flow) as test:
+        ...     test.send("orders", {"who": "Ann", "price": 5})
+        ...     test.send("orders", {"who": "Bob", "price": 7})
+        ...     test.kill("node-0")
+        ...     test.send("orders", {"who": "Ann", "price": 1})
+        ...     test.outputs("totals")
+        ...     test.state("total", key="Ann")
+        [('Ann', 5), ('Bob', 7), ('Ann', 6)]
+        {'spent': 6}
+
+    Nodes, master, fronts and consumer are those of a cluster, in this process and in virtual time:
+    a test never waits. The record of the n-th call of `send` has time n, whatever its source.
+    Values pass through the wire format, so a list that is sent arrives as a tuple. All records are
+    kept, and replayed when a process was killed.
+
+    Methods that return outputs or states first settle the test, as `settle` does.
+
+    Args:
+        flow: A Flow, or the name of one: ``"module:name"``, ``"file.py:name"``.
+        nodes: Number of nodes.
+        policy: Guarantee of the run. Under a policy without an order, `seed` decides the order.
+        seed: Decides how long messages take, and so the work that a kill interrupts. The same calls
+            with the same seed have the same results.
+        dead_letters: Elements whose function raises go to `failures`, and end nothing.
+
+    Raises:
+        FlowError: The flow cannot run, or `nodes` is less than 1.
+    """
+
+    def __init__(
+        self,
+        flow: Flow | str,
+        *,
+        nodes: int = 2,
+        policy: str = "exactly-once",
+        seed: int = 0,
+        dead_letters: bool = False,
+    ) -> None:
+        check_not_loading("FlowTest(...)")
+        if nodes < 1:
+            raise FlowError(f"nodes={nodes}: a flow needs at least one")
+        self._flow = flow_of(flow).validate()
+        self._time = 0
+        """The time of the record that was sent last."""
+        self._sources = {
+            source.name: ScriptedSource(source.name, lambda: self._time)
+            for source in self._flow.sources
+        }
+        self._consumer = MemoryConsumer()
+        self._taken: dict[int, int] = {}
+        """Sink -> how many of the consumer's items `take` has seen."""
+        self._cluster = Cluster(
+            self._flow,
+            list(self._sources.values()),
+            lambda barrier: self._consumer,
+            policy_named(policy),
+            nodes=nodes,
+            checkpoint_s=CHECKPOINT_S,
+            dead_letters=dead_letters,
+            delay_s=MESSAGE_S,
+            seed=seed,
+        )
+
+    # Acting.
+
+    @overload
+    def send(self, record: object, /, *, settle: bool = True) -> None: ...
+    @overload
+    def send(self, source: str, record: object, /, *, settle: bool = True) -> None: ...
+    def send(self, *source_and_record: object, settle: bool = True) -> None:
+        """Send a record to a source.
+
+        Args:
+            source_and_record: The name of the source, not needed if the flow has one source only;
+                and the record.
+            settle: Work the record off to its end. False: only a moment passes, whose length the
+                seed decides; then the record is somewhere on its way, and a `kill` may hit it.
+
+        Raises:
+            FlowError: The flow has no such source, or the test has ended.
+            PayloadError: The record cannot travel.
+            FunctionFailed: A function raised. The run has ended: every later call raises it again.
+        """
+        source = self._source(source_and_record[:-1], len(source_and_record))
+        record = source_and_record[-1]
+        if self._cluster.failed is not None:
+            raise self._cluster.failed
+        if self._cluster.over:
+            raise FlowError(f"flow {self._flow.name!r}: this test has ended, nothing can be sent")
+        arrived = check_record(source.name, self._time + 1, record)
+        self._time += 1
+        source.send(self._time, arrived)
+        self._cluster.wake_fronts()
+        if settle:
+            self.settle()
+        else:
+            self._cluster.pass_time(self._cluster.chance.random() * MOMENT_S)
+
+    def kill(self, process: str) -> None:
+        """Kill a process as ``kill -9`` does; it is started again, and the run recovers.
+
+        Args:
+            process: node-0, node-1, ..., front-0, ... (one for each source), master or consumer.
+
+        Raises:
+            FlowError: There is no such process, or the test has ended.
+        """
+        if self._cluster.over or self._cluster.failed is not None:
+            raise FlowError(f"flow {self._flow.name!r}: this test has ended, nobody can be killed")
+        self._cluster.kill(process)
+
+    def settle(self) -> None:
+        """Work off all records that were sent, and deliver their outputs.
+
+        Raises:
+            FunctionFailed: A function raised.
+        """
+        self._cluster.run_until(lambda: self._cluster.is_settled(self._time))
+
+    def end(self) -> None:
+        """End the sources, and let the run finish. Outputs and states can still be looked at.
+
+        Raises:
+            FunctionFailed: A function raised.
+        """
+        for source in self._sources.values():
+            source.close()
+        self._cluster.wake_fronts()
+        self._cluster.run_until(lambda: self._cluster.over)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if error is None and self._cluster.failed is None:
+            self.end()
+
+    # Looking.
+
+    def outputs(self, sink: str | None = None) -> list[object]:
+        """The values of all outputs of a sink so far, in label order.
+
+        Args:
+            sink: Name of the sink; not needed if the flow has one sink only.
+
+        Raises:
+            FlowError: The flow has no such sink.
+            FunctionFailed: A function raised.
+        """
+        return [item.value for item in self.items(sink)]
+
+    def items(self, sink: str | None = None) -> list[Item]:
+        """All outputs of a sink so far, with their labels, in label order.
+
+        Arguments and errors are those of `outputs`.
+        """
+        return self._items(self._sink(sink))
+
+    def take(self, sink: str | None = None) -> list[object]:
+        """The values of the outputs of a sink since the last call of `take` for this sink.
+
+        Arguments and errors are those of `outputs`.
+        """
+        number = self._sink(sink)
+        items = self._items(number, self._taken.get(number, 0))
+        self._taken[number] = len(self._consumer.items)
+        return [item.value for item in items]
+
+    @property
+    def failures(self) -> list[Failure]:
+        """The elements whose function raised, in label order; needs `dead_letters=True`."""
+        return [Failure.of_payload(item.value) for item in self._items(FAILURES)]
+
+    def state(self, operator: str, key: object) -> dict[str, object]:
+        """The states of a key.
+
+        Args:
+            operator: Name of a keyed operator.
+            key: The key.
+
+        Returns:
+            Name -> value of each state of the operator: of a ValueState or ReducingState its value
+            (None if there is none), of a ListState a list, of a MapState a dict.
+
+        Raises:
+            FlowError: There is no such operator, or it has no states, or this can be no key.
+            FunctionFailed: A function raised.
+        """
+        vertex = self._operator(operator)
+        self._let_settle()
+        key = _as_key(key)
+        for table in self._tables(vertex):
+            if key in table:
+                states = table.states(key)
+                break
+        else:
+            states = tuple(state.fresh(key, []) for state in vertex.states)
+        return {state.name: _plain(state) for state in states}
+
+    def _tables(self, vertex: Vertex) -> list[StateTable]:
+        return [node.assembly.tables[vertex.name] for node in self._cluster.nodes]
+
+    def _items(self, sink: int, since: int = 0) -> list[Item]:
+        self._let_settle()
+        items = [item for item in self._consumer.items[since:] if item.sink == sink]
+        return sorted(items, key=lambda item: item.label)
+
+    def _let_settle(self) -> None:
+        """Settle, unless the run has failed: the outputs before the failure can be looked at."""
+        if self._cluster.failed is None:
+            self.settle()
+
+    # Names.
+
+    def _source(self, names: tuple[object, ...], arguments: int) -> ScriptedSource:
+        if arguments == 1 and len(self._sources) == 1:
+            return next(iter(self._sources.values()))
+        known = f"flow {self._flow.name!r} has the sources {', '.join(self._sources)}"
+        if arguments != 2:
+            raise FlowError(f"send(source, record): {known}")
+        name = names[0]
+        if not isinstance(name, str) or name not in self._sources:
+            raise FlowError(f"there is no source {name!r}: {known}")
+        return self._sources[name]
+
+    def _sink(self, name: str | None) -> int:
+        names = [sink.name for sink in self._flow.sinks]
+        if name is None and len(names) == 1:
+            return 0
+        known = f"flow {self._flow.name!r} has the sinks {', '.join(names)}"
+        if name is None:
+            raise FlowError(f"say which sink: {known}")
+        if name not in names:
+            raise FlowError(f"there is no sink {name!r}: {known}")
+        return names.index(name)
+
+    def _operator(self, name: str) -> Vertex:
+        keyed = {vertex.name: vertex for vertex in self._flow.vertices if vertex.states}
+        if name not in keyed:
+            raise FlowError(
+                f"there is no operator {name!r} with states: flow {self._flow.name!r} has "
+                f"{', '.join(keyed) or 'none'}"
+            )
+        return keyed[name]
+
+
+def _as_key(key: object) -> object:
+    """A key as it arrives at a node. Raises FlowError if the value can be no key."""
+    try:
+        arrived = travelled(key)
+        hash(arrived)
+    except (DriftlineError, TypeError) as error:
+        raise FlowError(f"{key!r} can be no key: {error}") from None
+    return arrived
+
+
+def _plain(state: State) -> object:
+    """The contents of a state, as a copy of plain Python types."""
+    if isinstance(state, ValueState):
+        return state.get()
+    if isinstance(state, ListState):
+        return list(state)
+    assert isinstance(state, MapState)
+    return state.copy()
+
+
+class ScriptedSource(QueueSource):
+    """The records that a test has sent to one source. None is forgotten: any may be replayed.
+
+    `now`: returns the time of the last record that the test has sent to any source. An idle source
+    promises, like a live one, that it has no record up to that time.
+    """
+
+    def __init__(self, name: str, now: Callable[[], int]) -> None:
+        super().__init__(name)
+        self._now = now
+
+    def send(self, time: int, record: object) -> None:
+        """Add a record. Precondition: its time is larger than all earlier ones."""
+        self._records.append((time, record))
+
+    def move_to(self, time: int) -> int:
+        return self._now() + 1
+
+    def trim(self, time: int) -> None:
+        """Forget nothing: a test is short."""

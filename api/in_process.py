@@ -1,0 +1,198 @@
+"""Runs in the process of the caller: they give items, append them to a list, or write files."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import partial
+from pathlib import Path
+from time import monotonic
+
+from driftline.api.cluster import Cluster, Patience
+from driftline.api.inputs import IteratorSource
+from driftline.api.outputs import (
+    Lmdb,
+    MergingConsumer,
+    RunSummary,
+    consumers_in,
+    count_outputs,
+)
+from driftline.coordinator.identity import Identity
+from driftline.deploy.local.inputs.asides import Asides
+from driftline.deploy.local.report import tell_if_all_set_aside
+from driftline.deploy.roles.letters import DeadLetters
+from driftline.engine.durable import reported
+from driftline.engine.errors import StateMismatch
+from driftline.engine.flow.flow import Flow
+from driftline.engine.flow.outline import outline
+from driftline.engine.flow.plan import plan
+from driftline.engine.labels import INFINITY
+from driftline.engine.operators.steps import FAILURES
+from driftline.engine.policy import Policy
+from driftline.engine.sinks.directory import identity_in
+from driftline.engine.sinks.lines import DEAD_LETTERS
+from driftline.engine.sources import BadRecord, LiveSource, Source
+from driftline.engine.wire.bundles import Item
+
+MESSAGE_TO_FILES_S = 0.01
+"""How long a message takes, in virtual time, if outputs go to files: so many are written at once.
+"""
+
+LETTERS = f"the items of sink {FAILURES}"
+"""Where the reasons of failures are if outputs go to a list."""
+
+
+class InProcessRun:
+    """A run of a flow in this process. Exactly one of its methods may be called, once."""
+
+    def __init__(
+        self,
+        flow: Flow,
+        sources: Sequence[Source | LiveSource],
+        policy: Policy,
+        nodes: int,
+        checkpoint_s: float,
+        dead_letters: bool,
+    ) -> None:
+        self._flow = flow
+        self._sources = sources
+        self._policy = policy
+        self._nodes = nodes
+        self._dead_letters = dead_letters
+        self._bad = [0] * len(sources)
+        self._began = monotonic()
+        self._new_cluster = partial(
+            Cluster,
+            flow,
+            sources,
+            policy=policy,
+            nodes=nodes,
+            checkpoint_s=checkpoint_s,
+            dead_letters=dead_letters,
+        )
+
+    def items(self) -> Iterator[Item]:
+        """Run, and give each output as soon as it is final."""
+        consumer = MergingConsumer()
+        return self._items(self._cluster(consumer), consumer)
+
+    def append_to(self, items: list[Item]) -> RunSummary:
+        """Run, and append the outputs to a list."""
+        consumer = MergingConsumer()
+        cluster = self._cluster(consumer)
+        before, failed = len(items), 0
+        for item in self._items(cluster, consumer):
+            items.append(item)
+            failed += item.sink == FAILURES
+        return self._summary(cluster, len(items) - before - failed, failed, LETTERS)
+
+    def write_to(self, output: Path | Lmdb) -> RunSummary:
+        """Run, and write the outputs to a directory, as JSON lines or in LMDB."""
+        identity = Identity(
+            outline(self._flow),
+            plan(self._flow).identity(),
+            self._policy.name,
+            self._nodes,
+            tuple(source.identity() for source in self._sources),
+        )
+        _check_outputs(output, identity)
+        _, failed_before = count_outputs(output)
+        asides: list[Asides] = []
+        if isinstance(output, Path):
+            asides = [
+                Asides(output / DEAD_LETTERS / f"input-{i}.jsonl")
+                for i in range(len(self._sources))
+            ]
+            for aside in asides:
+                aside.forget(0)  # all input is read again
+        letters = DeadLetters(f"{output}/{DEAD_LETTERS}")
+        told: list[DeadLetters | Asides] = [letters, *asides]
+        cluster = self._new_cluster(
+            consumer=consumers_in(
+                output, self._flow, identity.to_json(), letters, self._dead_letters
+            ),
+            delay_s=MESSAGE_TO_FILES_S,
+            on_bad=[aside.add for aside in asides] if self._dead_letters else (),
+        )
+        self._connect(cluster)
+        try:
+            for _ in _progress(cluster):
+                for lines in told:
+                    lines.tell(monotonic())
+        finally:
+            self._close(cluster)
+            for lines in told:
+                lines.close()
+        if asides:
+            self._bad = [aside.count for aside in asides]
+        outputs, failed = count_outputs(output)
+        return self._summary(cluster, outputs, failed - failed_before, f"{output}/{DEAD_LETTERS}")
+
+    def _cluster(self, consumer: MergingConsumer) -> Cluster:
+        on_bad = [partial(self._set_aside, front) for front in range(len(self._sources))]
+        cluster = self._new_cluster(
+            consumer=lambda barrier: consumer, on_bad=on_bad if self._dead_letters else ()
+        )
+        self._connect(cluster)
+        return cluster
+
+    def _connect(self, cluster: Cluster) -> None:
+        """Tell sources of iterators what is delivered; only policies with an order know it."""
+        if self._policy.ordered:
+            for source in self._sources:
+                if isinstance(source, IteratorSource):
+                    source.delivered = lambda: cluster.delivered
+
+    def _items(self, cluster: Cluster, consumer: MergingConsumer) -> Iterator[Item]:
+        try:
+            for delivered in _progress(cluster):
+                yield from consumer.take(delivered if self._policy.ordered else INFINITY + 1)
+        finally:  # also if the caller stops reading
+            self._close(cluster)
+
+    def _close(self, cluster: Cluster) -> None:
+        cluster.close()
+        for source in self._sources:
+            if isinstance(source, IteratorSource):
+                source.close()
+                source.delivered = lambda: INFINITY  # `_connect` made it refer to the cluster
+
+    def _set_aside(self, front: int, records: Sequence[BadRecord]) -> None:
+        self._bad[front] += len(records)
+
+    def _summary(self, cluster: Cluster, outputs: int, failed: int, aside: str) -> RunSummary:
+        """`aside`: the place of what was set aside."""
+        tell_if_all_set_aside(cluster.taken, outputs, failed, sum(self._bad), aside)
+        seconds = monotonic() - self._began
+        return RunSummary(cluster.taken, outputs, failed, sum(self._bad), seconds, processes=False)
+
+
+def _check_outputs(output: Path | Lmdb, identity: Identity) -> None:
+    """Raises StateMismatch if outputs are those of another run in one process, and says how."""
+    path = output if isinstance(output, Path) else Path(output.path)
+    with reported("output", path):
+        before = Identity.from_json(identity_in(path))
+    if before is not None and (differences := identity.differences(before)):
+        lines = "".join(f"\n  {text}" for text in differences)
+        raise StateMismatch(
+            f"{path} holds the outputs of another run:{lines}\nGo on with the run as it was, or "
+            "give another directory, or remove this one"
+        )
+
+
+def _progress(cluster: Cluster) -> Iterator[int]:
+    """Run to the end, and give the delivered frontier each time that it grows.
+
+    Raises Unavailable if the run makes no progress, and the error that ends it.
+    """
+    before = 0
+    patience = Patience(cluster)
+    while not cluster.over:
+        cluster.step()
+        patience.check()
+        delivered = cluster.delivered
+        if delivered != before:
+            before = delivered
+            yield delivered
+            cluster.wake_fronts()  # iterators may be read further
+        elif not cluster.policy.ordered:
+            yield delivered

@@ -1,0 +1,171 @@
+"""`run`: runs a flow over records, from Python."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from signal import SIGINT
+from types import NoneType
+from typing import overload
+
+from rich.console import Console
+
+from driftline.api.importable import as_others_import, search_paths
+from driftline.api.in_process import InProcessRun
+from driftline.api.inputs import Inputs, sources_of
+from driftline.api.outputs import Lmdb, RunSummary
+from driftline.deploy.local.config import RunConfig
+from driftline.deploy.local.run import run_flow
+from driftline.deploy.roles.window import WINDOW
+from driftline.engine.errors import FlowError
+from driftline.engine.flow.flow import Flow
+from driftline.engine.flow.loading import check_not_loading, flow_of
+from driftline.engine.policy import policy as policy_named
+from driftline.engine.sinks.lines import count_lines
+from driftline.engine.wire.bundles import Item
+
+
+@overload
+def run(
+    flow: Flow | str,
+    inputs: Inputs,
+    output: None = None,
+    *,
+    nodes: int = 1,
+    policy: str = "exactly-once",
+    ordering: str = "speculative",
+    checkpoint_ms: int = 1000,
+    state: str | Path | None = None,
+    dead_letters: bool = False,
+    fresh: bool = False,
+    accept_changed_code: bool = False,
+) -> Iterator[Item]: ...
+@overload
+def run(
+    flow: Flow | str,
+    inputs: Inputs,
+    output: list[Item] | str | Path | Lmdb,
+    *,
+    nodes: int = 1,
+    policy: str = "exactly-once",
+    ordering: str = "speculative",
+    checkpoint_ms: int = 1000,
+    state: str | Path | None = None,
+    dead_letters: bool = False,
+    fresh: bool = False,
+    accept_changed_code: bool = False,
+) -> RunSummary: ...
+def run(
+    flow: Flow | str,
+    inputs: Inputs,
+    output: list[Item] | str | Path | Lmdb | None = None,
+    *,
+    nodes: int = 1,
+    policy: str = "exactly-once",
+    ordering: str = "speculative",
+    checkpoint_ms: int = 1000,
+    state: str | Path | None = None,
+    dead_letters: bool = False,
+    fresh: bool = False,
+    accept_changed_code: bool = False,
+) -> Iterator[Item] | RunSummary:
+    """Run a flow over records, on real nodes. The outputs are those of `run_reference`.
+
+        >>> from driftline import Flow, run
+        >>> flow = Flow("shout")
+        >>> flow.source("words").map(lambda word: word.upper()).sink()
+        >>> [item.value for item in run(flow, {"words": ["a", "b"]})]
+        ['A', 'B']
+
+    Nodes and master are processes of their own if `output` is a directory and other processes can
+    import the flow: `flow` is a text, or the flow is a variable of a module, or of a script that
+    calls `run` under ``if __name__ == "__main__":``. Their state is in the directory `state`, a
+    process that dies is started again, and the same call goes on where an earlier one was
+    interrupted.
+
+    Otherwise everything runs in this process, with the same code, and only outputs in a directory
+    or LMDB are durable: the same call reads all input again, and adds the outputs that are missing.
+
+    Args:
+        flow: A Flow, or the name of one: ``"module:name"``, ``"file.py:name"``.
+        inputs: One input for each source: ``{name: input}``, or a list in the order of the sources.
+            An input is a list of records, an iterator of records, the path of a file (JSON lines,
+            CSV, text, Wikimedia XML; .gz and .bz2 of these; a text is a path), or a `Source`. Few
+            records of an iterator are read ahead; of a slow iterator none, as long as outputs of
+            earlier records are missing.
+        output: None: the result is an iterator of outputs in label order, each as soon as it is
+            final. A list: outputs are appended to it in label order. A path: a directory for JSON
+            lines, as of the command `driftline run`. ``Lmdb(path)``: a directory of LMDB.
+        nodes: Number of nodes.
+        policy: Guarantee of the run, see `driftline run --help`. Under a policy without an order,
+            outputs come in the order of their delivery.
+        ordering: How label order is kept: speculative or buffered.
+        checkpoint_ms: Milliseconds between snapshots; of virtual time, if all is in this process.
+        state: The state directory of node processes; by default a folder in `output`.
+        dead_letters: Set aside records that cannot be read, and elements whose function raises (as
+            items of sink -1), instead of raising.
+        fresh: Begin anew: remove state and outputs of an earlier run of node processes first.
+        accept_changed_code: Go on with the state of node processes though the code of operators has
+            changed: outputs that are there stay, new ones are by the new code.
+
+    Returns:
+        An iterator of `Item` if `output` is None, else a `RunSummary`.
+
+    Raises:
+        FlowError: The flow cannot run, or inputs, outputs or numbers do not fit it.
+        FunctionFailed: A function raised: names operator, label, key and line. The last outputs
+            before it may be missing.
+        InputError: A record cannot be read, cannot travel, or is too large.
+        StateMismatch: A directory belongs to another run, or the code of an operator has changed.
+        Unavailable: A file or directory cannot be used.
+        Exception: An iterator raised it.
+    """
+    check_not_loading("run(...)")
+    loaded = flow_of(flow)
+    sources = sources_of(loaded, inputs)
+    chosen = policy_named(policy, ordering)
+    if nodes < 1 or checkpoint_ms < 1:
+        raise FlowError(f"nodes={nodes}, checkpoint_ms={checkpoint_ms}: both are at least 1")
+    if not isinstance(output, (str, Path, Lmdb, list, NoneType)):
+        raise FlowError(
+            f"outputs cannot go to a {type(output).__name__}: give a list, the path of a "
+            "directory, Lmdb(path), or nothing for an iterator"
+        )
+    if output == "":
+        raise FlowError("output is an empty text: give the path of a directory")
+    if isinstance(output, (str, Path)):
+        output = Path(output).absolute()
+        spec, imported = (flow, loaded) if isinstance(flow, str) else as_others_import(flow)
+        if spec:
+            folder = (
+                Path(state).absolute() if state is not None else output / ".driftline" / "state"
+            )
+            config = RunConfig(
+                spec, sources, output, nodes, chosen, checkpoint_ms / 1000, folder, dead_letters,
+                WINDOW, paths=search_paths(), accept_changed_code=accept_changed_code, fresh=fresh,
+            )  # fmt: skip
+            return _run_in_processes(imported, config)
+    if state is not None or fresh or accept_changed_code:
+        name = "state" if state is not None else "fresh" if fresh else "accept_changed_code"
+        raise FlowError(
+            f"{name}= is for nodes that are processes: give a directory as output=, and a flow "
+            "that other processes can import, as 'module:name'"
+        )
+    in_process = InProcessRun(loaded, sources, chosen, nodes, checkpoint_ms / 1000, dead_letters)
+    if isinstance(output, (Path, Lmdb)):
+        return in_process.write_to(output)
+    return in_process.items() if output is None else in_process.append_to(output)
+
+
+def _run_in_processes(flow: Flow, config: RunConfig) -> RunSummary:
+    report = run_flow(flow, config, Console(stderr=True))
+    if report.ended_by is not None:  # all is in good order, but the caller was asked to end
+        raise KeyboardInterrupt if report.ended_by is SIGINT else SystemExit(128 + report.ended_by)
+    return RunSummary(
+        report.records,
+        count_lines(config.output),
+        report.dead_letters,
+        report.bad_records,
+        report.seconds,
+        processes=True,
+    )

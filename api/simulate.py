@@ -1,0 +1,116 @@
+"""`simulate`: runs a flow under every fault, from Python."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from itertools import islice
+
+from driftline.api.inputs import Inputs, sources_of
+from driftline.engine.errors import FlowError, SimulationFailed
+from driftline.engine.flow.flow import Flow
+from driftline.engine.flow.loading import check_not_loading, flow_of
+from driftline.engine.sources import LiveSource, Source, strict
+from driftline.simulation.scenarios.flows import Simulated
+from driftline.simulation.scenarios.inputs import GivenRecords
+from driftline.simulation.scenarios.scenario import Scenario, scenario
+from driftline.simulation.seeds import Report, check_flow, run_one
+
+RECORDS_MAX = 10_000
+"""At most so many records of one source are simulated."""
+
+
+@dataclass(frozen=True, slots=True)
+class SimulationReport:
+    """Figures of a simulation in which every seed had the right outputs."""
+
+    seeds: int
+    """Seeds that were simulated."""
+    faults: dict[str, int]
+    """Kind of fault -> how often it happened."""
+
+
+def simulate(
+    flow: Flow | str,
+    inputs: Inputs,
+    *,
+    seeds: int | range = 100,
+    nodes: int | None = None,
+    policy: str = "exactly-once",
+) -> SimulationReport:
+    """Run a flow over records in simulated clusters with every fault, and check its outputs.
+
+        >>> import operator
+        >>> from driftline import Flow, ReducingState, simulate
+        >>> flow = Flow("totals")
+        >>> add = lambda order, total: (order["who"], total.add(order["price"]))
+        >>> spent = ReducingState("spent", operator.add)
+        >>> flow.source("orders").key_by("who").scan(add, spent).sink("totals")
+        >>> orders = [{"who": "Ann", "price": 5}, {"who": "Bob", "price": 7}] * 10
+        >>> simulate(flow, {"orders": orders}, seeds=3).seeds
+        3
+
+    A seed decides how long messages take, which processes crash, which disk writes fail, which bits
+    flip and which functions are slow; the outputs must be those of `run_reference`. A simulation
+    finds functions that are not deterministic, or that keep data outside of their states. A seed
+    takes some milliseconds for each record: some dozen records that share keys are enough.
+
+    Args:
+        flow: A Flow, or the name of one: ``"module:name"``, ``"file.py:name"``.
+        inputs: As for `run`; all records are read first.
+        seeds: Number of seeds, from seed 1 on; or a range of seeds.
+        nodes: Number of nodes; by default the seed decides it.
+        policy: A policy whose outputs have an order.
+
+    Returns:
+        The number of seeds, and the faults that happened.
+
+    Raises:
+        SimulationFailed: A seed stopped, or had other outputs: names the first difference, and
+            the call that repeats the seed.
+        FlowError: The flow, its inputs or the numbers cannot be simulated.
+    """
+    check_not_loading("simulate(...)")
+    loaded = flow_of(flow).validate()
+    if not isinstance(seeds, (int, range)):
+        raise FlowError(f"seeds={seeds!r}: give a number of seeds, or a range of seeds")
+    numbers = range(1, seeds + 1) if isinstance(seeds, int) else seeds
+    if not numbers or (nodes is not None and nodes < 1):
+        raise FlowError(f"seeds={seeds}, nodes={nodes}: a simulation needs at least one of each")
+    records = GivenRecords([_records(source) for source in sources_of(loaded, inputs)])
+    simulated = Simulated(loaded.name, any_order=False, given=loaded)
+    report = Report()
+    for seed in numbers:
+        drawn = scenario(seed, simulated, policy, records)
+        if nodes is not None:
+            drawn = replace(drawn, nodes=nodes)
+        if seed == numbers[0]:
+            check_flow(drawn, "give it others")
+        outcome = run_one(drawn)
+        report.note(outcome)
+        if outcome.problem:
+            raise SimulationFailed(_failure(drawn, outcome.problem, nodes), seed)
+    return SimulationReport(report.seeds, report.faults)
+
+
+def _records(source: Source | LiveSource) -> list[object]:
+    """All records of a source. Raises FlowError if they are too many."""
+    records: list[object] = []
+    some = (record for record in source.read(1) if record is not None)
+    for _, record in islice(strict(some), RECORDS_MAX + 1):
+        records.append(record)
+    if len(records) > RECORDS_MAX:
+        raise FlowError(
+            f"source {source.name!r} has more than {RECORDS_MAX} records: simulate some of them"
+        )
+    return records
+
+
+def _failure(drawn: Scenario, problem: str, nodes: int | None) -> str:
+    """The text of a `SimulationFailed`."""
+    seed = drawn.seed
+    also = "" if nodes is None else f", nodes={nodes}"
+    return (
+        f"flow {drawn.flow.spec!r} fails under the faults of seed {seed} "
+        f"({drawn.nodes} nodes): {problem}\n"
+        f"  Repeat it: simulate(flow, inputs, seeds=range({seed}, {seed + 1}){also})"
+    )

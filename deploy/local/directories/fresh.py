@@ -1,0 +1,226 @@
+"""Begins a run anew: removes the state and the outputs of the earlier run, and nothing else.
+
+Everything is checked before anything is removed: that no process of the earlier run is at work,
+that each file is one of its files, and that its input can be given again. The marks of the outputs
+go first and their identity goes last. So after a crash on the way the same command finishes the
+removal, and a command without `--fresh` is refused, as outputs are gone, or finds nothing left.
+
+Files that are locked while a process works stay, as they are empty: another process may be waiting
+for one.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, suppress
+from pathlib import Path
+
+from driftline.coordinator.registry import ANEW, ClusterState, FileRegistry
+from driftline.deploy.local.directories.looking import lineages_in, outputs_elsewhere
+from driftline.deploy.local.directories.survey import LOG
+from driftline.deploy.local.inputs.fronts import PIPED
+from driftline.deploy.runtime.claims import lock_in_time, wait_for_others
+from driftline.engine.durable import sync_directory
+from driftline.engine.errors import StateMismatch, Unavailable
+from driftline.engine.flow.flow import Flow
+from driftline.engine.flow.outline import outline
+from driftline.engine.sinks.commit_record import CommitRecord
+from driftline.engine.sinks.directory import IDENTITY, is_of_spark
+from driftline.engine.sinks.jsonl import ABOUT, file_name
+from driftline.engine.sinks.lines import DEAD_LETTERS
+from driftline.engine.sources.logs.inputlog import check_log, is_log
+
+_LOCK = r".+\.lock|sockets|\..+\.[0-9]+"
+"""Files that stay: locks, the note on sockets (see `leftovers`), drafts of living processes."""
+_OF_STATE = r"registry|at-node-[0-9]+|input-[0-9]+\.used"
+_FOLDER = r"(node|input)-[0-9]+"
+_IN_FOLDER = r"data\.mdb|lock\.mdb|claim|mark|segment-[0-9]{8}"
+_HIDDEN = r"identity|barrier-[0-9]+\.(mark|progress)"
+_DEAD_LETTERS = r"(input-)?[0-9]+\.jsonl"
+
+
+def begin_anew(flow: Flow, state: Path, output: Path) -> None:
+    """Remove the contents of a state directory, and the outputs of its run.
+
+    `flow`: the flow that runs next. Precondition: the caller has locked the state directory. Raises
+    StateMismatch for a file that is not of a run, for outputs of another run, and for records that
+    nobody can send again; Unavailable if a process is at work, or if a file cannot be removed.
+    """
+    if state.is_dir():
+        wait_for_others(state)
+    hidden = output / ".driftline"
+    try:
+        with ExitStack() as locks:
+            for path in sorted(hidden.glob("barrier-*.lock")):
+                taken = f"another process is writing to {output}: stop it first"
+                locks.callback(lock_in_time(path, taken).release)
+            _begin_anew(flow, state, output)
+    except OSError as error:
+        raise Unavailable(f"{error.filename or output}: {error.strerror}") from None
+
+
+def how_to_begin_anew(run: ClusterState | None, state: Path) -> str:
+    """The way to begin anew, for the refusal of a run; `run`: the contents of the registry."""
+    logs = _logs_of_producers(run, state)
+    if not logs:
+        return ANEW
+    return (
+        f"{ANEW}; but not the records in {', '.join(map(str, logs))}, as their producers have "
+        "forgotten them: if you can do without them, remove that by hand first"
+    )
+
+
+def _begin_anew(flow: Flow, state: Path, output: Path) -> None:
+    hidden = output / ".driftline"
+    run = _registry(state)
+    of_state = _contents(state, _OF_STATE, _FOLDER)
+    for folder in filter(Path.is_dir, of_state):
+        _contents(folder, _IN_FOLDER)
+    of_outputs = _outputs(flow, run, output) if hidden.is_dir() else []
+    _check_one_run(run, state, output)
+    _check_logs(run, state)
+    registry = state / "registry"
+    for kind in (".mark", ".jsonl", ".progress"):  # the last ones say which files are the run's
+        _remove([path for path in of_outputs if path.suffix == kind])
+    _remove([path for path in of_state if path != registry])
+    _remove([registry, hidden / IDENTITY])
+
+
+def _registry(state: Path) -> ClusterState | None:
+    """The contents of the registry, None if there is none that can be read."""
+    with suppress(StateMismatch):
+        return FileRegistry(state / "registry").read()
+    return None
+
+
+# What there is.
+
+
+def _contents(folder: Path, files: str, folders: str = "") -> list[Path]:
+    """The files and folders of a run in a folder, without those that stay.
+
+    `files`, `folders`: patterns of their names. Raises StateMismatch for any other one.
+    """
+    found = []
+    for path in sorted(folder.iterdir()) if folder.is_dir() else ():
+        if re.fullmatch(_LOCK, path.name):
+            continue
+        pattern = folders if path.is_dir() and not path.is_symlink() else files
+        if not re.fullmatch(pattern, path.name):
+            raise _foreign(path)
+        found.append(path)
+    return found
+
+
+def _foreign(path: Path) -> StateMismatch:
+    return StateMismatch(
+        f"{path} was not written by this run: --fresh removes nothing while it is there. Move it "
+        "to another place, or give another --output"
+    )
+
+
+def _outputs(flow: Flow, run: ClusterState | None, output: Path) -> list[Path]:
+    """The files with outputs, and those that tell of them. Raises StateMismatch for others."""
+    hidden = output / ".driftline"
+    about = (hidden / IDENTITY).read_text().split("\n") if (hidden / IDENTITY).exists() else []
+    if about and ABOUT not in about:
+        raise StateMismatch(f"{output} holds no JSON lines of `driftline run`: remove it by hand")
+    telling = _contents(hidden, _HIDDEN, "state")
+    names = set(_names(flow, run, telling)) if about else set()
+    files = []
+    for path in sorted(output.glob("*.jsonl")):
+        if path.name in names:
+            files.append(path)
+        elif not is_of_spark(path.name):
+            raise _foreign(path)
+    return [
+        *(path for path in telling if path.is_file()),
+        *files,
+        *_contents(output / DEAD_LETTERS, _DEAD_LETTERS),
+    ]
+
+
+def _names(flow: Flow, run: ClusterState | None, telling: Sequence[Path]) -> Iterator[str]:
+    """The names of files with outputs: of the flow that ran, of the flow that runs next, and those
+    that the commit records tell of."""
+    outlines = [outline(flow)]
+    if run is not None and run.about is not None:
+        outlines.append(run.about.flow)
+    sinks = {each.name for one in outlines for each in one.operators if each.kind == "sink"}
+    for path in telling:
+        match = re.fullmatch(r"barrier-([0-9]+)\..+", path.name)
+        if match is not None:
+            yield from (f"{file_name(sink)}-{match[1]}.jsonl" for sink in sinks)
+        if path.suffix == ".progress":
+            with suppress(StateMismatch):
+                record = CommitRecord.decode(path.read_bytes(), str(path))
+                yield from (name for name, _, _ in record.files)
+
+
+# What must not be removed.
+
+
+def _check_one_run(run: ClusterState | None, state: Path, output: Path) -> None:
+    """Raises StateMismatch if the outputs belong to another run than the state, or if the state's
+    are in another directory, where they would stay."""
+    if not (output / ".driftline" / IDENTITY).exists():  # it goes last: this removes what is left
+        elsewhere = outputs_elsewhere(run, state, output)
+        if elsewhere:
+            raise StateMismatch(elsewhere)
+    lineages = lineages_in(output)
+    if run is not None:
+        lineages.discard(run.lineage)
+    elif state.parent == output / ".driftline":  # a state that was there, and is lost
+        lineages.clear()
+    if lineages - {""}:
+        raise StateMismatch(
+            f"{output} holds outputs of another run than that of state directory {state}: give the "
+            "--state of these outputs, or another --output"
+        )
+
+
+def _check_logs(run: ClusterState | None, state: Path) -> None:
+    """Raises StateMismatch if the log of an input holds records that nobody can send again.
+
+    Standard input is given again from its beginning; producers forget what was acknowledged.
+    """
+    for path in _logs_of_producers(run, state):
+        what = ""
+        try:
+            found = check_log(path)
+            if found.entries or found.trimmed:
+                what = "records that nobody can send again, as their producers have forgotten them"
+        except StateMismatch:
+            what = "a log of received records that cannot be read"
+        if what:
+            raise StateMismatch(
+                f"{path} holds {what}: --fresh does not remove them. Remove {path} by hand if you "
+                "can do without them"
+            )
+
+
+def _logs_of_producers(run: ClusterState | None, state: Path) -> list[Path]:
+    """The logs of inputs that may hold records that nobody can send again."""
+    piped = run.about.inputs if run is not None and run.about is not None else ()
+    return [
+        path
+        for path in sorted(state.glob(f"{LOG}-*"))
+        if is_log(path) and piped[int(path.name.removeprefix(f"{LOG}-")) :][:1] != (PIPED,)
+    ]
+
+
+# Removal.
+
+
+def _remove(paths: Sequence[Path]) -> None:
+    """Remove files and folders durably, before anything else is removed."""
+    for path in paths:
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path)
+        else:
+            path.unlink(missing_ok=True)
+    for folder in sorted({path.parent for path in paths}):
+        if folder.is_dir():
+            sync_directory(folder)

@@ -1,0 +1,73 @@
+"""Folders for sockets, and drafts of files: what killed runs leave is removed by the next one.
+
+The path of a folder of sockets is written into the state directory before the folder is made, so
+the next run finds it. Precondition of all functions that are given a state directory: the caller
+has locked it.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import secrets
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from driftline.deploy.runtime.signals import Signals
+
+_PREFIX = "driftline-"
+
+_DRAFT = re.compile(r"\..+\.(\d+)")
+"""The names of the drafts of `engine.durable.replace_file`: .NAME.PID"""
+
+
+@contextmanager
+def socket_folder(state: Path) -> Iterator[Path]:
+    """Make a folder with a short path for the sockets of a run; remove that of the run before."""
+    note = state / "sockets"
+    with suppress(OSError, ValueError):  # such as bytes that are no text
+        before = Path(note.read_text())
+        if before.name.startswith(_PREFIX):
+            shutil.rmtree(before, ignore_errors=True)
+    folder = Path(tempfile.gettempdir()) / f"{_PREFIX}{secrets.token_hex(6)}"
+    note.write_text(str(folder))
+    try:
+        folder.mkdir(mode=0o700)
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+        note.unlink(missing_ok=True)
+
+
+@contextmanager
+def short_folder() -> Iterator[Path]:
+    """Make a folder for the sockets of a short command; SIGTERM and SIGHUP remove it, too."""
+    with Signals(), tempfile.TemporaryDirectory(prefix=_PREFIX) as folder:
+        yield Path(folder)
+
+
+def clear_drafts(*directories: Path) -> None:
+    """Remove the drafts of processes that have ended.
+
+    Precondition: the processes of earlier runs have ended (`claims.wait_for_others`), which may
+    take longer than the end of their command.
+    """
+    for directory in directories:
+        for path in directory.glob(".*"):
+            match = _DRAFT.fullmatch(path.name)
+            if match and path.is_file() and not _lives(int(match[1])):
+                path.unlink(missing_ok=True)
+
+
+def _lives(pid: int) -> bool:
+    """Whether there is such a process."""
+    try:
+        os.kill(pid, 0)
+    except (ProcessLookupError, OverflowError):
+        return False
+    except PermissionError:
+        pass
+    return True

@@ -1,0 +1,190 @@
+"""Opens a run: compares its directories, makes its registry if there is none, begins a session.
+
+The registry is made before any other directory and before any process. So a run that was killed at
+any moment of its first start finds its own registry, whatever other directories it had made.
+
+Code that has changed since the last session is noticed here, too. If the user accepts it, the
+registry says from which incarnation on it counts, before any process runs it.
+"""
+
+from __future__ import annotations
+
+import secrets
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+
+from driftline.coordinator.identity import Identity
+from driftline.coordinator.registry import ClusterState, FileRegistry, check_identity
+from driftline.deploy.local.directories.fresh import how_to_begin_anew
+from driftline.deploy.local.directories.looking import look, outputs_elsewhere
+from driftline.deploy.local.directories.survey import (
+    LOG,
+    OUTPUT,
+    STORE,
+    DirectoryReport,
+    problems,
+    refuse,
+)
+from driftline.deploy.runtime.children.outdated import stores_in
+from driftline.engine.durable import reported
+from driftline.engine.errors import StateMismatch
+from driftline.engine.events import log
+from driftline.engine.flow.code import Code
+from driftline.engine.keygroups import Layout
+from driftline.engine.policy import Output, Policy
+from driftline.engine.sinks.directory import what_lacks
+from driftline.engine.sinks.jsonl import FOREIGN
+from driftline.engine.texts import time_in_words
+
+LARGE = 1 << 30
+"""Bytes of outputs from which on a warning says that checking them takes a while."""
+
+
+def open_run(
+    state: Path,
+    output: Path,
+    identity: Identity,
+    code: Code,
+    policy: Policy,
+    logs: Sequence[int],
+    *,
+    accept_changed_code: bool = False,
+) -> ClusterState:
+    """Open the run of a state directory, or begin one there.
+
+    `logs`: the numbers of the inputs that have a log. Precondition: the caller has locked the state
+    directory, and the processes of earlier runs have ended. Returns the contents of the registry.
+    Raises StateMismatch if the directories do not fit together, or if the code has changed and that
+    is not accepted; Unavailable.
+    """
+    registry = FileRegistry(state / "registry")
+    before = registry.read()
+    if before is not None and policy.resizes:
+        identity = identity.beginning_as(before.about)
+    anew = how_to_begin_anew(before, state)
+    run = check_identity(before, identity.text, str(state), identity, anew)
+    outputs_to = -1
+    if run.version or state.is_dir() or (output / ".driftline").is_dir():
+        found = run if run.version else None
+        layout = run.layout or tuple(range(identity.nodes))
+        outputs_to = _compare(state, output, policy, found, layout, logs)
+        _remove_leftovers(state, run.layout)
+    where = str(output.resolve())
+    if not run.version:
+        with reported("output", output):
+            lack = what_lacks(output, FOREIGN)
+        if lack:
+            raise StateMismatch(lack)
+        run = run.next(lineage=secrets.token_hex(8), code=code, output=where)
+        registry.write(run)
+    elif run.code != code:
+        run = _with_code(run, code, policy, outputs_to, str(state), accept_changed_code, anew)
+        registry.write(run)
+    if run.output != where:
+        run = run.next(output=where)
+        registry.write(run)
+    return run
+
+
+def _with_code(
+    run: ClusterState,
+    code: Code,
+    policy: Policy,
+    outputs_to: int,
+    where: str,
+    accept: bool,
+    anew: str,
+) -> ClusterState:
+    """The registry's contents for a session with other code than the session before.
+
+    `outputs_to`: the consumer's greatest t_last; `anew`: how to begin anew. Raises StateMismatch if
+    operators have changed and that is not accepted.
+    """
+    changed = code.changed(run.code)
+    if run.code.python != code.python:
+        log.warning(
+            "the run was begun by %s, and this is %s: it cannot be seen whether the code of the "
+            "flow has changed; the run goes on as if it had not",
+            *(run.code.python, code.python),
+        )
+    has_left_nothing = not run.snapshots and outputs_to < 0
+    if not changed or not run.incarnation or has_left_nothing:
+        return run.next(code=code)
+    operators = f"operator{'s' * (len(changed) > 1)} {', '.join(map(repr, changed))}"
+    if not accept:
+        raise StateMismatch(
+            f"the code of {operators} has changed since the last snapshot in {where}. "
+            "--accept-changed-code goes on with the new code: what the old code has put out stays. "
+            f"Or give the old code back, or {anew}. (In Python: accept_changed_code=True, "
+            "fresh=True.)"
+        )
+    log.warning("%s", f"new code of {operators}: {_from_where(run, policy, outputs_to)}")
+    return run.next(code=code, code_from=run.incarnation + 1)
+
+
+def _from_where(run: ClusterState, policy: Policy, outputs_to: int) -> str:
+    """A sentence on what the new code works off, and what it does not."""
+    if policy.output is not Output.FRONTIER:
+        return "it counts from the last snapshot on; outputs that have been delivered stay"
+    first = max(1, run.snapshots[0].time if run.snapshots else 1)
+    text = f"it counts from {time_in_words(first)} on"
+    if outputs_to < first:
+        return text
+    return (
+        f"{text}. What comes from {time_in_words(first)} to {time_in_words(outputs_to)} is worked "
+        "off again, into the state, by the new code. Its outputs were delivered by the old code, "
+        "and stay as they are"
+    )
+
+
+def _compare(
+    state: Path,
+    output: Path,
+    policy: Policy,
+    run: ClusterState | None,
+    layout: Layout,
+    logs: Sequence[int],
+) -> int:
+    """Compare the directories with the registry, `run`.
+
+    Returns the consumer's greatest t_last, -1 without outputs. Raises StateMismatch for a fatal
+    problem, and logs the others.
+    """
+    if elsewhere := outputs_elsewhere(run, state, output):
+        raise StateMismatch(elsewhere)
+    size = sum(file.stat().st_size for file in output.glob("*.jsonl"))
+    if size >= LARGE:
+        log.warning("checking %.1f GB of outputs in %s", size / 1e9, output)
+    reports = with_missing(look(state, output), state, output, layout, logs)
+    refuse(problems(policy, str(state / "registry"), run, reports))
+    return max((report.t_last for report in reports if report.kind == OUTPUT), default=-1)
+
+
+def _remove_leftovers(state: Path, layout: Layout) -> None:
+    """Remove the stores of nodes of earlier layouts, and of one that has not become the layout."""
+    for number, store in stores_in(state) if layout else ():
+        if number not in layout:
+            shutil.rmtree(store, ignore_errors=True)
+
+
+def with_missing(
+    reports: Sequence[DirectoryReport],
+    state: Path,
+    output: Path | None,
+    layout: Layout,
+    logs: Sequence[int],
+) -> list[DirectoryReport]:
+    """The reports, and an empty one for each missing directory of a run with these nodes and these
+    logs; without the stores of other nodes, which nobody needs."""
+    needed = {f"{STORE}-{index}" for index in layout}
+    reports = [report for report in reports if report.kind != STORE or report.role in needed]
+    by_role = {report.role: report for report in reports}
+    for role, path in (
+        *((f"{STORE}-{index}", state / f"node-{index}") for index in layout),
+        *((f"{LOG}-{index}", state / f"input-{index}") for index in logs),
+        *((f"{OUTPUT}-{index}", output) for index in layout),
+    ):
+        if path is not None:
+            by_role.setdefault(role, DirectoryReport(role, str(path)))
+    return list(by_role.values())

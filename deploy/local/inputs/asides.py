@@ -1,0 +1,121 @@
+"""Records that could not be read, set aside: a file of JSON lines for each input.
+
+    {"record": 7, "file": "in.jsonl", "reason": "field 'id' is missing", "value": {"text": "..."}}
+
+``value`` is the record, as an object or as its text: so it can be mended and sent again. A replay
+adds no record twice. A record is durable here before its front covers its time, so before any
+snapshot with a later time. What a new session reads again is set aside again, if it is still bad:
+in a file it may have been mended.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from time import monotonic
+
+from driftline.deploy.roles.letters import DeadLetters
+from driftline.engine.durable import make_directory, replace_file, sync_directory
+from driftline.engine.errors import StateMismatch, Unavailable
+from driftline.engine.events import log
+from driftline.engine.sources import BadRecord
+
+
+class Asides:
+    """The file of one input. Opening it raises StateMismatch for foreign lines, Unavailable."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._letters = DeadLetters(str(path))
+        self._times: set[int] = set()
+        """Times of all records in the file."""
+        try:
+            if path.exists():
+                self._read(path.read_bytes())
+        except OSError as error:
+            raise Unavailable(f"{path}: {error.strerror}") from None
+        self._forgotten: set[int] = set()
+        self.new = 0
+        """Records set aside in this session, without those that an earlier one had set aside."""
+
+    @property
+    def count(self) -> int:
+        """Records set aside so far, in all sessions of the run."""
+        return len(self._times)
+
+    def forget(self, since: int) -> None:
+        """Remove the records from a time on: they will be read again. Raises Unavailable."""
+        kept = {time for time in self._times if time < since}
+        if kept == self._times:
+            return
+        try:
+            lines = self.path.read_bytes().splitlines(keepends=True)
+            replace_file(self.path, b"".join(line for line in lines if _time(line) in kept))
+        except OSError as error:
+            raise Unavailable(f"{self.path}: {error.strerror}") from None
+        self._forgotten |= self._times - kept
+        self._times = kept
+
+    def below(self, time: int) -> int:
+        """How many records below a time were set aside."""
+        return sum(aside < time for aside in self._times)
+
+    def add(self, records: Sequence[BadRecord]) -> None:
+        """Write records durably, without those in the file already. Raises Unavailable.
+
+        Those that no session had set aside before are told of.
+        """
+        new = [record for record in records if record.time not in self._times]
+        if not new:
+            return
+        text = "".join(record.as_line() + "\n" for record in new).encode()
+        try:
+            is_first = not self.path.exists()
+            make_directory(self.path.parent)
+            with self.path.open("ab", buffering=0) as file:
+                while text:
+                    text = text[file.write(text) :]
+                os.fdatasync(file.fileno())
+            if is_first:
+                sync_directory(self.path.parent)
+        except OSError as error:
+            raise Unavailable(f"{self.path}: {error.strerror}") from None
+        self._times.update(record.time for record in new)
+        for record in new:
+            if record.ends:
+                log.warning(
+                    "%s cannot be read to its end: %s; nothing from record %d on is in the run",
+                    *(record.file, record.reason, record.time),
+                )
+        first = [record for record in new if record.time not in self._forgotten]
+        self.new += len(first)
+        self._letters.unreadable(monotonic(), first)
+
+    def tell(self, now: float) -> None:
+        """Tell of the last ones, if it is time to; `now`: seconds, monotonic."""
+        self._letters.tell(now)
+
+    def close(self) -> None:
+        """Tell of those that were not told of yet."""
+        self._letters.close()
+
+    def _read(self, data: bytes) -> None:
+        whole = data[: data.rfind(b"\n") + 1]
+        for number, line in enumerate(whole.split(b"\n")[:-1], 1):
+            try:
+                self._times.add(_time(line))
+            except (ValueError, TypeError, KeyError, RecursionError):
+                raise StateMismatch(
+                    f"{self.path}, line {number}: it was not written by Driftline, or it is "
+                    "damaged. Restore the file from a copy"
+                ) from None
+        if len(whole) < len(data):  # a torn last line: its record is read again
+            os.truncate(self.path, len(whole))
+
+
+def _time(line: bytes) -> int:
+    """The number of the record in a line. Raises ValueError, TypeError, KeyError, or RecursionError
+    for a line that is not ours."""
+    return int(json.loads(line)["record"])

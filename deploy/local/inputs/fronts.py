@@ -1,0 +1,218 @@
+"""Opens the fronts of a flow: the source of each, what it has used so far, and its receiver.
+
+The fronts of `driftline run` are in the process of the command; in a cluster each is a process of
+its own. Both are opened here.
+
+Inputs that cannot be read again, standard input and producers, have a receiver, which logs records
+before their use.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack, suppress
+from time import time_ns
+
+from driftline.deploy.local.config import RunConfig
+from driftline.deploy.local.inputs.asides import Asides
+from driftline.deploy.local.inputs.reach import HERE, Reach
+from driftline.deploy.local.inputs.used_files import MAY_GROW, UsedFile, open_checked
+from driftline.deploy.roles.front import Front
+from driftline.deploy.roles.receiver import Receiver
+from driftline.deploy.runtime.config import ProcessConfig
+from driftline.deploy.runtime.loop.runtime import Runtime
+from driftline.deploy.runtime.process import new_id
+from driftline.deploy.runtime.sockets.intake_socket import IntakeSocket
+from driftline.deploy.runtime.standard_input import StandardInput
+from driftline.engine.errors import Unavailable
+from driftline.engine.events import about, log
+from driftline.engine.flow.plan import Plan
+from driftline.engine.labels import INFINITY
+from driftline.engine.policy import Output, Policy
+from driftline.engine.sources import LiveSource, Source
+from driftline.engine.sources.inputs import Input, Piped
+from driftline.engine.sources.logs.inputlog import InputLog
+from driftline.engine.sources.logs.piped import PipedSource
+from driftline.engine.sources.logs.received import ReceivedSource
+from driftline.engine.storage.manifest import Mark
+
+MANY = 1_000_000
+"""From so many records on their reading takes a while, and is told."""
+
+
+def open_input(
+    number: int,
+    given: Input | LiveSource,
+    config: RunConfig,
+    process: ProcessConfig,
+    runtime: Runtime,
+    receivers: ExitStack,
+    asked_to_end: Callable[[], bool],
+    *,
+    alone: bool,
+) -> Source | LiveSource:
+    """The source of an input, `number`, with a log and a receiver if it cannot be read again.
+
+    `receivers` closes both; `asked_to_end`: whether the run was asked to end; `alone`: there is no
+    other input. Raises Unavailable, StateMismatch, NotPermitted.
+    """
+    if not isinstance(given, str | Piped):
+        return given
+    mark = Mark(process.lineage, f"input-{number}", process.session)
+    input_log = InputLog(config.state / mark.role, f"{config.flow} {number}", mark)
+    receivers.callback(input_log.close)
+    receiver = receiver_of(
+        given,
+        input_log,
+        number,
+        runtime,
+        alone=alone,
+        keep_bad=config.dead_letters,
+        asked_to_end=asked_to_end,
+        reach=config.reach,
+    )
+    if not config.policy.replay:
+        receivers.callback(_let_go, input_log, receiver.source)
+    receivers.callback(receiver.close)
+    announce(receiver)
+    return receiver.source
+
+
+def open_front(
+    number: int,
+    source: Source | LiveSource,
+    aside: Asides,
+    start: int,
+    flow_plan: Plan,
+    config: RunConfig,
+    process: ProcessConfig,
+    runtime: Runtime,
+    *,
+    token: str,
+) -> tuple[Front, UsedFile | None]:
+    """The front that reads a source, driven by the runtime, and what is used of a file.
+
+    `start`: the time from which on it will read; `token`: names its process. Raises StateMismatch,
+    InputError, Unavailable.
+    """
+    used, given = None, source
+    if isinstance(source, MAY_GROW):
+        used = _used(number, source, config, process)
+        checked = open_checked(source, used, aside, start)
+        given = checked if config.policy.replay else source  # else nothing is noted
+    front = Front(
+        number,
+        config.nodes,
+        flow_plan,
+        config.policy,
+        given,
+        new_id,
+        process=token,
+        window=config.window,
+        on_bad=aside.add if config.dead_letters else None,
+        run=process.run,
+    )
+    carry_out = None if used is None else used.carry_out
+    front.address = runtime.add(front, process.inbox(f"front-{number}"), carry_out)
+    front.addresses["master"] = process.master_at
+    return front, used
+
+
+def note_used(fronts: Sequence[Front], policy: Policy, *, well: bool) -> None:
+    """Note which records were used since the last snapshot; `well`: the run ended without error.
+
+    All, if they were read to their end, else those whose outputs are delivered.
+    """
+    whole = well and all(front.next >= INFINITY for front in fronts)
+    by_time = policy.output in (Output.FRONTIER, Output.DURABLE)
+    last = max(front.furthest for front in fronts)
+    for front in fronts:
+        if whole:
+            front.note_used((last if by_time else front.furthest) + 1)
+        elif by_time:
+            front.note_used(min(last + 1, front.settled))
+
+
+def _used(
+    number: int, source: Source | LiveSource, config: RunConfig, process: ProcessConfig
+) -> UsedFile:
+    """What the run has used of a file."""
+    mark = Mark(process.lineage, f"used-{number}", process.session)
+    used = UsedFile(config.state / f"input-{number}.used", mark)
+    if used.used.last >= MANY:
+        log.info(
+            "%s: comparing the %d records used so far",
+            *(source.name, used.used.last),
+            extra=about("comparing", name=source.name, records=used.used.last),
+        )
+    return used
+
+
+def _let_go(input_log: InputLog, source: ReceivedSource) -> None:
+    """Remove what the front has given up: without snapshots the log says where a run goes on."""
+    with suppress(Unavailable):  # how the run ended matters more; the next call says what it reads
+        input_log.trim(source.trimmed)
+
+
+RECEIVED, PIPED = "received", "received from standard input"
+
+LOGGED = (RECEIVED, PIPED)
+"""The identities of inputs with a log; no file has one of them."""
+
+
+def identity_of(given: Input | LiveSource) -> str:
+    """The text that stands for an input in the identity of a run."""
+    if isinstance(given, str):
+        return RECEIVED
+    return PIPED if isinstance(given, Piped) else given.identity()
+
+
+def receiver_of(
+    given: Piped | str,
+    input_log: InputLog,
+    number: int,
+    runtime: Runtime,
+    *,
+    alone: bool,
+    keep_bad: bool,
+    asked_to_end: Callable[[], bool],
+    reach: Reach = HERE,
+) -> Receiver:
+    """A receiver for input `number`, driven by the runtime. It logs records before their use.
+
+    `given`: standard input, or the address to listen at; `alone`: there is no other input;
+    `keep_bad`: records that cannot be read do not end the run; `asked_to_end`: whether the run has
+    been asked to end; `reach`: who may send. Raises Unavailable if there is no standard input, or
+    the address cannot be used, NotPermitted.
+    """
+    if isinstance(given, Piped):
+        clock = None if alone else _now_us
+        source_of_pipe = PipedSource(input_log, clock, keep_bad=keep_bad, today_us=_now_us)
+        piped = StandardInput(source_of_pipe, given, asked_to_end=asked_to_end)
+        store = input_log.carry_out
+        runtime.watch(piped, piped.file, piped.drain, has_room=piped.room, carry_out=store)
+        return piped
+    source = ReceivedSource(input_log, _now_us, name=given)
+    keys = reach.keys_of(number, given)
+    intake = IntakeSocket(source, given, name=f"intake-{number}", keys=keys)
+    runtime.watch(
+        intake,
+        intake.socket,
+        intake.drain,
+        has_work=intake.has_work,
+        carry_out=input_log.carry_out,
+    )
+    return intake
+
+
+def _now_us() -> int:
+    return time_ns() // 1000
+
+
+def announce(receiver: Receiver) -> None:
+    """Tell where records come from."""
+    if isinstance(receiver, StandardInput):
+        receiver.announce()
+    elif isinstance(receiver, IntakeSocket):
+        fields = about("input", name=receiver.source.name, address=receiver.address)
+        log.info("listening for producers on %s", receiver.address, extra=fields)

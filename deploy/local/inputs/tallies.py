@@ -1,0 +1,176 @@
+"""The tally of an input: how many of its records a run has read, and how far they are delivered.
+
+Records count once, whoever has read them: this call of the command or an earlier one, and however
+often. Those of earlier calls are known where times are numbers of records, and where a log has
+them; of other sources, that begin in their middle, only the records of this call are known.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from driftline.deploy.roles.front import Front
+from driftline.engine.events import Field, about, log
+from driftline.engine.sources import FileSource, LiveSource, Source, ZipfSource
+from driftline.engine.sources.files.files import SeveralFiles
+from driftline.engine.sources.logs.received import ReceivedSource
+from driftline.engine.texts import counted
+
+NUMBERED = FileSource, SeveralFiles, ZipfSource
+"""Sources whose times are the numbers of their records."""
+
+
+@dataclass(frozen=True, slots=True)
+class ProducerFigures:
+    """The producers of one input: connections, and those that have sent records, or ended."""
+
+    connected: int
+    known: int
+    ended: int
+
+    def __str__(self) -> str:
+        return counted(self.connected, "producer")
+
+    def fields(self) -> dict[str, Field]:
+        """The same, for programs."""
+        return {"connected": self.connected, "known": self.known, "ended": self.ended}
+
+
+@dataclass(frozen=True, slots=True)
+class InputFigures:
+    """How far one input is. None: unknown, or there is no such thing."""
+
+    name: str
+    records: int | None
+    """Records read, by all calls of the command."""
+    position: int | None
+    """Bytes of its files whose records are delivered, about."""
+    size: int | None
+    """Bytes of its files."""
+    waiting: int | None
+    """Records that were taken from producers, or from a pipe, and that no front has read yet."""
+    lag_s: float
+    """For how long the oldest record that is not delivered has been there, in seconds."""
+    producers: ProducerFigures | None = None
+
+    @property
+    def percent(self) -> float | None:
+        """How much of its files is delivered."""
+        if self.position is None or self.size is None:
+            return None
+        # A file that was replaced by a shorter one is not as long as what was read of it.
+        return min(100.0, 100.0 * self.position / self.size) if self.size else 100.0
+
+    def __str__(self) -> str:
+        if self.percent is not None:
+            return f"{self.name} {int(self.percent)} %"
+        if self.waiting is None:
+            return self.name
+        text = f"{self.name} {self.waiting} waiting"
+        return text if self.producers is None else f"{text}, {self.producers}"
+
+    def fields(self) -> dict[str, Field | dict[str, Field]]:
+        """The same, for programs."""
+        percent = self.percent
+        return {
+            "name": self.name,
+            "records": self.records,
+            "position": self.position,
+            "size": self.size,
+            "percent": None if percent is None else round(percent, 1),
+            "waiting": self.waiting,
+            "lag_s": round(self.lag_s, 6),
+            "producers": None if self.producers is None else self.producers.fields(),
+        }
+
+
+class Tally:
+    """The tally of one input."""
+
+    def __init__(
+        self,
+        front: Front,
+        source: Source | LiveSource,
+        start: int,
+        bad_before: int = 0,
+        *,
+        first: int = 1,
+        delivered: int = 0,
+        bad_delivered: int = 0,
+    ) -> None:
+        """`start`: the time from which on this call reads; `bad_before`: records below it that
+        earlier calls have set aside; `first`: where the first call began, behind a savepoint;
+        `delivered`: up to which time earlier calls have delivered outputs, if that is known;
+        `bad_delivered`: records up to there that were set aside.
+        Precondition: nothing was read yet."""
+        self.front = front
+        self._source = source
+        self._start = start
+        self._bad_before = bad_before
+        self._before: int | None = None
+        """Records before `start`, also bad ones."""
+        self._position = 0
+        """The largest position that was given."""
+        self._least = 0
+        """Records that earlier calls have read, at least: a call that was killed has read more than
+        the snapshot knows of, and outputs of these records count already."""
+        if delivered >= start:
+            self._least = self._records_to(delivered, first) - bad_delivered
+        if start <= first:
+            self._before = 0
+        elif isinstance(source, ReceivedSource):
+            self._before = source.records - source.stored_from(start)
+        elif isinstance(source, NUMBERED):
+            self._before = start - first
+
+    @property
+    def records(self) -> int | None:
+        """Records read, by all calls of the command; None: unknown."""
+        before = self._before
+        if before is None or self.front.since not in (0, self._start):
+            return None  # an older snapshot had to be loaded
+        good = before - self._bad_before + self.front.taken
+        return max(good, self._least)
+
+    def _records_to(self, time: int, first: int) -> int:
+        """How many records there are up to a time, also bad ones; 0 if that is not known."""
+        if isinstance(self._source, ReceivedSource):
+            return self._source.records - self._source.stored_from(time + 1)
+        return time + 1 - first if isinstance(self._source, NUMBERED) else 0
+
+    def _progress(self) -> tuple[int | None, int | None]:
+        """(bytes whose records are delivered, size of the files), if there are any."""
+        progress = self._source.progress()
+        if progress is None:
+            return None, None
+        taken, size = progress
+        # Where the oldest record under way is in the file is not known: all count as equally long.
+        last, under_way = self.front.furthest, self.front.meter.under_way
+        delivered = taken * (last - under_way) // last if under_way else taken
+        self._position = max(self._position, delivered)
+        return self._position, size
+
+    def tell_if_empty(self) -> None:
+        """Tell of a file without any record, good or bad. Precondition: it was read to its end."""
+        if isinstance(self._source, FileSource | SeveralFiles):
+            name, bad = self._source.name, self._bad_before + self.front.bad
+            if self.records == 0 and not bad:
+                log.warning("%s is empty: it has no record", name, extra=about("empty", name=name))
+
+    def look(self, now: float) -> InputFigures:
+        """The figures now; `now`: seconds, monotonic."""
+        meter, source, records = self.front.meter, self._source, self.records
+        position, size = self._progress()
+        lag_s, waiting, producers = meter.oldest_s(now), None, None
+        if isinstance(source, ReceivedSource) and source.connected is not None:
+            ended = source.ended_producers
+            producers = ProducerFigures(source.connected, source.producers, ended)
+        if isinstance(source, ReceivedSource):
+            if records is not None:
+                bad = self._bad_before + self.front.bad
+                waiting = max(0, source.records - records - bad)
+            if meter.oldest is not None:
+                lag_s = max(lag_s, source.age_s(meter.oldest))
+            elif waiting != 0:
+                lag_s = source.age_s(max(self._start, self.front.furthest + 1))
+        return InputFigures(source.name, records, position, size, waiting, lag_s, producers)

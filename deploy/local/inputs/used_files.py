@@ -1,0 +1,133 @@
+"""The files in the state directory that say what a run has used of its inputs: `input-0.used`.
+
+One for each input that may grow, replaced as a whole. A file may be missing, or older than the last
+snapshot: then fewer records are compared at the next start. It names its run, like all parts of a
+state directory. What the last snapshot was made of is noted by itself, for a savepoint: a run that
+ends with an error has used more.
+"""
+
+from __future__ import annotations
+
+from dataclasses import astuple, dataclass
+from pathlib import Path
+from zlib import crc32
+
+from driftline.deploy.local.inputs.asides import Asides
+from driftline.engine.durable import replace_file
+from driftline.engine.errors import MalformedMessage, StateMismatch, Unavailable
+from driftline.engine.sources import FileSource, Source
+from driftline.engine.sources.files.files import SeveralFiles
+from driftline.engine.sources.used import NOTHING, CheckedSource, StoreUsed, Used
+from driftline.engine.storage.manifest import Mark
+from driftline.engine.wire.codec import pack, unpack
+from driftline.engine.wire.party import Job
+
+_FORMAT = 2
+
+MAY_GROW = FileSource, SeveralFiles
+"""Inputs of which it is noted what was used."""
+
+
+@dataclass(frozen=True, slots=True)
+class Noted:
+    """What a file says."""
+
+    mark: Mark
+    used: Used
+    by_snapshot: Used
+    """What the last committed snapshot was made of, or an earlier one."""
+
+    def below(self, time: int) -> Used | None:
+        """What was used below a time, as far as that is known; None if it is not."""
+        for used in (self.used, self.by_snapshot):
+            if used.last < time:
+                return Used(min(used.until, time), used.last, used.sum)
+        return None
+
+
+class UsedFile:
+    """The file of one input. Opening it raises StateMismatch if it is another run's or damaged,
+    Unavailable."""
+
+    def __init__(self, path: Path, mark: Mark) -> None:
+        self._path = path
+        self._mark = mark
+        before = read_used(path)
+        if before is not None:
+            mark.over(before.mark, str(path))
+        self.used = NOTHING if before is None else before.used
+        """What the run has used, as far as it is known."""
+        self._by_snapshot = NOTHING if before is None else before.by_snapshot
+
+    def carry_out(self, job: Job) -> None:
+        """Carry out `StoreUsed`, unless it says nothing new. Raises Unavailable."""
+        assert isinstance(job, StoreUsed)
+        by_snapshot = job.used if job.by_snapshot else self._by_snapshot
+        used = max(self.used, job.used, key=lambda used: used.until)
+        if (used, by_snapshot) == (self.used, self._by_snapshot):
+            return
+        data = pack((_FORMAT, astuple(self._mark), astuple(used), astuple(by_snapshot)))
+        try:
+            replace_file(self._path, crc32(data).to_bytes(4, "big") + data)
+        except OSError as error:
+            raise Unavailable(f"{self._path}: {error.strerror}") from None
+        self.used, self._by_snapshot = used, by_snapshot
+
+
+def open_checked(source: Source, file: UsedFile, aside: Asides, start: int) -> CheckedSource:
+    """A source that may have changed, once its used records are compared.
+
+    `start`: the time from which on it will be read; what was set aside from there on is forgotten.
+    Raises StateMismatch if a used record has changed, InputError, Unavailable.
+    """
+    checked = CheckedSource(source, file.used)
+    try:
+        checked.check(start)
+    except StateMismatch as error:
+        if aside.below(file.used.until):
+            raise StateMismatch(
+                f"{error}. Records that were set aside, in {aside.path}, count as used, too: "
+                "append a mended one to the end of the input"
+            ) from None
+        raise
+    aside.forget(max(start, file.used.until))
+    return checked
+
+
+def read_used(path: Path) -> Noted | None:
+    """What the file of an input says; None if there is no such file.
+
+    Raises StateMismatch if it is damaged, Unavailable.
+    """
+    try:
+        data = path.read_bytes()
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise Unavailable(f"{path}: {error.strerror}") from None
+    try:
+        if crc32(data[4:]) != int.from_bytes(data[:4], "big"):
+            raise MalformedMessage("its checksum does not fit")
+        match unpack(data[4:]):
+            case (version, mark, used, by_snapshot) if version == _FORMAT:
+                return Noted(_mark(mark), _used(used), _used(by_snapshot))
+        raise MalformedMessage("it is of another version")
+    except MalformedMessage as error:
+        raise StateMismatch(
+            f"{path} is damaged: {error}. Restore it from a copy, or remove it: then this input is "
+            "taken to have the same records as before"
+        ) from None
+
+
+def _mark(fields: object) -> Mark:
+    match fields:
+        case (str(lineage), str(role), int(session)):
+            return Mark(lineage, role, session)
+    raise MalformedMessage("it names no run")
+
+
+def _used(fields: object) -> Used:
+    match fields:
+        case (int(until), int(last), int(total)):
+            return Used(until, last, total)
+    raise MalformedMessage("it has no checksum over records")

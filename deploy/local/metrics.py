@@ -1,0 +1,106 @@
+"""The metrics of inputs, in the process that has their fronts: the command's own, which also tells
+of the processes that it has started, or, in a cluster, a process for each front.
+
+The loop takes the figures that only it may ask for, once a second while metrics are served; the
+rest is read when it is scraped.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from time import monotonic
+
+from driftline.deploy.local.inputs.asides import Asides
+from driftline.deploy.local.inputs.tallies import InputFigures, Tally
+from driftline.deploy.local.progress import RunProgress
+from driftline.deploy.runtime.children.supervisor import LocalCluster
+from driftline.deploy.runtime.config import ProcessConfig
+from driftline.deploy.runtime.loop.heartbeat import Heartbeat
+from driftline.deploy.runtime.loop.runtime import Runtime
+from driftline.deploy.runtime.metrics.endpoint import check_all
+from driftline.deploy.runtime.metrics.roles import NODE_CHILD, Context, fronts_ready, serve_command
+from driftline.deploy.runtime.metrics.samples import Sample
+from driftline.engine.flow.flow import Flow
+
+LOOK_EVERY_S = 1.0
+"""Seconds between two looks of the loop."""
+
+
+class OfInputs:
+    """The samples of inputs, in the process that has their fronts."""
+
+    def __init__(self, inputs: Sequence[tuple[str, Tally, Asides]]) -> None:
+        """`inputs`: the name of each source in the flow, its tally, and what is set aside of it."""
+        self._inputs = inputs
+        self._look_at = 0.0
+        self._looked: tuple[float, tuple[InputFigures, ...]] = (0.0, ())
+        """(when the loop has looked last, what it saw)"""
+
+    def look(self, now: float) -> None:
+        """Look at the inputs, if it is time to; `now`: seconds, monotonic."""
+        if now >= self._look_at:
+            self._look_at = now + LOOK_EVERY_S
+            self._looked = now, tuple(tally.look(now) for _, tally, _ in self._inputs)
+
+    def __call__(self) -> Iterator[Sample]:
+        now = monotonic()
+        for source, tally, aside in self._inputs:
+            label, front = (source,), tally.front
+            yield "driftline_records_total", label, front.taken
+            yield "driftline_bad_records_total", label, aside.new
+            yield "driftline_delivery_latency_seconds", label, front.meter.latencies
+            yield "driftline_undelivered_records", label, front.meter.under_way
+            yield "driftline_in_flight_records", label, front.window.under_way
+            yield "driftline_in_flight_bytes", label, front.window.bytes
+            yield "driftline_window_full_seconds_total", label, front.held.total(now)
+        at, figures = self._looked
+        for (source, _, _), seen in zip(self._inputs, figures, strict=bool(figures)):
+            overdue = now - at - 2 * LOOK_EVERY_S  # the loop may be held up by a source
+            lag_s = seen.lag_s + overdue if seen.lag_s and overdue > 0.0 else seen.lag_s
+            yield "driftline_frontier_lag_seconds", (source,), lag_s
+            if seen.waiting is not None:
+                yield "driftline_waiting_records", (source,), seen.waiting
+            if seen.producers is not None:
+                yield "driftline_producers", (source,), seen.producers.connected
+
+
+class OfCommand:
+    """The samples of the command's process."""
+
+    def __init__(self, inputs: OfInputs, cluster: LocalCluster) -> None:
+        self._inputs = inputs
+        self._cluster = cluster
+
+    def __call__(self) -> Iterator[Sample]:
+        yield from self._inputs()
+        yield from restarts(self._cluster)
+
+
+def restarts(cluster: LocalCluster) -> Iterator[Sample]:
+    """How often processes were started again. Any thread may ask."""
+    for name in cluster.pids:
+        yield "driftline_process_restarts_total", (name,), cluster.restarts_of[name]
+
+
+def check_metrics(address: str, nodes: int) -> None:
+    """Check where a run is to serve metrics; "": nowhere. Raises FlowError, Unavailable."""
+    if address:
+        check_all(address, NODE_CHILD + nodes)
+
+
+def serve_metrics(
+    flow: Flow,
+    process: ProcessConfig,
+    runtime: Runtime,
+    heartbeat: Heartbeat,
+    progress: RunProgress,
+    cluster: LocalCluster,
+) -> Context:
+    """Serve the metrics of the command's process, if it is to."""
+    sources = [source.name for source in flow.sources]
+    inputs = OfInputs(list(zip(sources, progress.tallies, progress.asides, strict=True)))
+    samples = OfCommand(inputs, cluster)
+    if process.metrics:
+        progress.on_look = inputs.look
+    ready = fronts_ready([tally.front for tally in progress.tallies])
+    return serve_command(process.metrics, flow.name, runtime, ready, heartbeat, samples)

@@ -1,0 +1,226 @@
+"""The progress of a run, in figures that are true: from its fronts, and from answers of its nodes.
+
+On a terminal they are a line that changes, below bars for files; elsewhere a log line every 10 s.
+All figures of a line are of one moment: nodes are asked when a line is due, and the fronts are
+looked at once they have answered. Records and outputs are those of all calls of the command for
+the same output directory.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from math import inf
+from pathlib import Path
+
+from driftline.deploy.local.inputs.asides import Asides
+from driftline.deploy.local.inputs.tallies import InputFigures, Tally
+from driftline.deploy.roles.watch import Watch
+from driftline.deploy.roles.window import percentile
+from driftline.engine.events import Field, Fields, about, log
+from driftline.engine.sinks.jsonl import delivered_to
+from driftline.engine.texts import counted
+from driftline.engine.ui.consoles import ProgressView
+
+RATE_OVER_S = 5.0
+"""Seconds over which the rate is taken."""
+
+SHOWN_EVERY_S = 0.25
+"""Seconds between two looks."""
+
+ANSWERS_WITHIN_S = 0.3
+"""How long a line waits for the answers of nodes that are busy, or dead: a turn takes 0.1 s."""
+
+LOGGED_EVERY_S = 10.0
+"""Seconds between two log lines."""
+
+
+@dataclass(frozen=True, slots=True)
+class Figures:
+    """How far a run is. Times in seconds; None: unknown."""
+
+    records: int | None
+    """Records that were read, each once, by all calls of the command."""
+    records_in_call: int
+    """Those that this call has read."""
+    outputs: int
+    """Outputs that consumers hold, of all calls of the command, without dead letters."""
+    dead_letters: int
+    """Elements whose function failed, that this call has set aside."""
+    bad_records: int
+    """Records that could not be read, that this call has set aside."""
+    set_aside: int
+    """Both, of all calls of the command."""
+    rate: float
+    """Records per second, over the last seconds."""
+    under_way: int
+    """Records whose outputs are not all delivered."""
+    lag_s: float
+    """For how long the oldest record that is not delivered has been there: since it was read, or
+    taken from its producer or from standard input."""
+    p50_s: float | None
+    """Median of the time from reading a record to the delivery of its outputs, of late."""
+    p99_s: float | None
+    """The 99th percentile of the same."""
+    state: str
+    inputs: tuple[InputFigures, ...] = ()
+
+    def __str__(self) -> str:
+        if self.records is None:
+            records = f"{counted(self.records_in_call, 'record')} in this call"
+        else:
+            records = counted(self.records, "record")
+            if self.records != self.records_in_call:
+                records += f" ({self.records_in_call} in this call)"
+        parts = [
+            records,
+            counted(self.outputs, "output"),
+            *([counted(self.dead_letters, "dead letter")] if self.dead_letters else ()),
+            *([counted(self.bad_records, "bad record")] if self.bad_records else ()),
+            f"{self.rate:.0f}/s",
+            f"{self.under_way} under way",
+            f"lag {self.lag_s:.1f} s",
+        ]
+        if self.p50_s is not None and self.p99_s is not None:
+            parts.append(f"p50 {_shown(self.p50_s)}, p99 {_shown(self.p99_s)}")
+        return f"{', '.join(parts)}; {self.state}"
+
+    def with_inputs(self) -> str:
+        """The same, and how far each input is."""
+        return "; ".join((str(self), *map(str, self.inputs)))
+
+    def fields(self) -> dict[str, Field | Fields]:
+        """The same, for programs."""
+        return {
+            "records": self.records,
+            "records_in_call": self.records_in_call,
+            "outputs": self.outputs,
+            "dead_letters": self.dead_letters,
+            "bad_records": self.bad_records,
+            "set_aside": self.set_aside,
+            "records_per_s": self.rate,
+            "under_way": self.under_way,
+            "lag_s": self.lag_s,
+            "p50_s": self.p50_s,
+            "p99_s": self.p99_s,
+            "state": self.state,
+            "inputs": [each.fields() for each in self.inputs],
+        }
+
+
+class RunProgress:
+    """The progress of one run, shown on a terminal or logged."""
+
+    def __init__(self, tallies: Sequence[Tally], asides: Sequence[Asides], output: Path) -> None:
+        """Precondition: no node runs yet."""
+        self.tallies = tallies
+        self.asides = asides
+        self._output = output
+        self._outputs_before, self._failures_before = delivered_to(output)
+        """Nodes that are starting have not said yet what the consumers hold."""
+        self.on_look: Callable[[float], None] = lambda now: None
+        """Is called in the loop, at each look."""
+        self._look_at = 0.0
+        self._line_at = -inf
+        """When the next line is due."""
+        self._answers_by = inf
+        """When the line that is due is told at the latest; inf: none is due."""
+        self._read: deque[tuple[float, int]] = deque()
+        """(time, records read by then) of the last seconds"""
+
+    def tell(self, now: float, watch: Watch, view: ProgressView) -> None:
+        """Show the figures, or log them, if it is time; `now`: seconds, monotonic."""
+        if now >= self._look_at:
+            self._look_at = now + SHOWN_EVERY_S
+            self._rate(now)
+            self.on_look(now)
+            for aside in self.asides:
+                aside.tell(now)
+        every_s = SHOWN_EVERY_S if view.shown else LOGGED_EVERY_S
+        if self._line_at == -inf and not view.shown:
+            self._line_at = now + every_s
+        if now >= self._line_at and self._answers_by == inf:
+            self._line_at, self._answers_by = now + every_s, now + ANSWERS_WITHIN_S
+            watch.ask()
+        if self._answers_by < inf and (watch.answered or now >= self._answers_by):
+            self._answers_by = inf
+            self._tell(self.look(now, watch), view)
+
+    def _tell(self, figures: Figures, view: ProgressView) -> None:
+        if view.shown:
+            for number, each in enumerate(figures.inputs):
+                view.show(number, each.position, each.size, each.records)
+            view.show_line(str(figures))
+        else:
+            log.info("%s", figures.with_inputs(), extra=about("progress", **figures.fields()))
+
+    def end(self, now: float, watch: Watch, view: ProgressView) -> None:
+        """Show the last figures. Precondition: the run is over, and all nodes have ended."""
+        for tally in self.tallies:
+            tally.front.count_delivered()
+        outputs, failures = delivered_to(self._output)
+        last = self._look(now, watch, outputs, failures)
+        inputs = tuple(replace(each, lag_s=0.0) for each in last.inputs)
+        last = replace(last, lag_s=0.0, state="over", inputs=inputs)
+        for number, each in enumerate(inputs):
+            view.show(number, each.position, each.size, each.records)
+        view.show_line(str(last))
+        log.debug("%s", last.with_inputs(), extra=about("progress", **last.fields()))
+
+    def look(self, now: float, watch: Watch) -> Figures:
+        """The figures now; `now`: seconds, monotonic."""
+        return self._look(now, watch, watch.outputs, watch.dead_letters)
+
+    def delivered(self) -> tuple[int, int]:
+        """(outputs, dead letters) delivered by this call. Precondition: all nodes have ended."""
+        outputs, failures = delivered_to(self._output)
+        return outputs - self._outputs_before, failures - self._failures_before
+
+    def waiting(self, now: float) -> dict[str, int]:
+        """Input -> records that wait in its log for the next call; without inputs that have none.
+
+        Precondition: `end` was called.
+        """
+        inputs = (tally.look(now) for tally in self.tallies)
+        return {each.name: each.waiting for each in inputs if each.waiting}
+
+    def _look(self, now: float, watch: Watch, outputs: int, failures: int) -> Figures:
+        """`outputs`, `failures`: that consumers hold."""
+        failures = max(failures, self._failures_before)
+        fronts = [tally.front for tally in self.tallies]
+        inputs = tuple(tally.look(now) for tally in self.tallies)
+        known = [each.records for each in inputs if each.records is not None]
+        latencies = [latency for front in fronts for latency in front.meter.recent(now)]
+        return Figures(
+            sum(known) if len(known) == len(inputs) else None,
+            self._in_call,
+            max(outputs, self._outputs_before),
+            failures - self._failures_before,
+            sum(aside.new for aside in self.asides),
+            failures + sum(aside.count for aside in self.asides),
+            self._rate(now),
+            sum(front.meter.under_way for front in fronts),
+            max(each.lag_s for each in inputs),
+            percentile(latencies, 50),
+            percentile(latencies, 99),
+            watch.state(now),
+            inputs,
+        )
+
+    @property
+    def _in_call(self) -> int:
+        """Records that this call has read."""
+        return sum(tally.front.taken for tally in self.tallies)
+
+    def _rate(self, now: float) -> float:
+        read, records = self._read, self._in_call
+        read.append((now, records))
+        while read[0][0] < now - RATE_OVER_S and len(read) > 2:
+            read.popleft()
+        since, before = read[0]
+        return (records - before) / (now - since) if now > since else 0.0
+
+
+def _shown(seconds: float) -> str:
+    return f"{seconds * 1000:.1f} ms" if seconds < 1 else f"{seconds:.1f} s"

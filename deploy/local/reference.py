@@ -1,0 +1,91 @@
+"""Runs a flow by the reference interpreter: its files are the outputs that a run must have."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from contextlib import ExitStack, closing
+from pathlib import Path
+from time import monotonic
+
+from driftline.deploy.local.inputs.asides import Asides
+from driftline.deploy.local.report import ReferenceReport
+from driftline.deploy.roles.letters import DeadLetters
+from driftline.engine.errors import StateMismatch, Unavailable
+from driftline.engine.flow.flow import Flow
+from driftline.engine.operators.steps import FAILURES
+from driftline.engine.reference import interpret
+from driftline.engine.sinks.lines import DEAD_LETTERS, Lines
+from driftline.engine.sources import BadRecord, Source, strict
+
+
+def run_reference_to(
+    flow: Flow, inputs: Sequence[Source], output: Path, dead_letters: bool
+) -> ReferenceReport:
+    """Write the outputs of the reference interpreter into a directory, in the format of a run.
+
+    Replaces the outputs of an earlier reference. `dead_letters`: set bad records and failed
+    elements aside, and tell of them as a run does. Raises StateMismatch for the directory of a run,
+    Unavailable if the directory cannot be used, and the errors of inputs and functions.
+    """
+    flow.check_inputs(inputs)
+    lines = Lines(flow, dead_letters)
+    names = {
+        sink: f"{name}/reference.jsonl" if sink == FAILURES else f"{name}.jsonl"
+        for sink, name in lines.names.items()
+    }
+    _clear(output, [*names.values(), f"{DEAD_LETTERS}/input-*.jsonl"])
+    asides = [Asides(output / DEAD_LETTERS / f"input-{i}.jsonl") for i in range(len(inputs))]
+
+    def read(front: int) -> list[tuple[int, object]]:
+        good: list[tuple[int, object]] = []
+        records = inputs[front].read(1)
+        with closing(asides[front]) as aside:
+            for record in records if dead_letters else strict(records):
+                if isinstance(record, BadRecord):
+                    aside.add([record])
+                else:
+                    good.append(record)
+        return good
+
+    streams = [read(front) for front in range(len(inputs))]
+    counts: Counter[int] = Counter()
+    with ExitStack() as stack:
+        letters = stack.enter_context(closing(DeadLetters(f"{output}/{DEAD_LETTERS}")))
+        files = {
+            sink: stack.enter_context((output / name).open("w", encoding="utf-8"))
+            for sink, name in names.items()
+            if sink != FAILURES
+        }
+        items = interpret(flow, streams, dead_letters=dead_letters)
+        for item, line in map(lines.written, items):
+            if item.sink not in files:
+                path = output / names[item.sink]
+                path.parent.mkdir(exist_ok=True)
+                files[item.sink] = stack.enter_context(path.open("w", encoding="utf-8"))
+            files[item.sink].write(line + "\n")
+            counts[item.sink] += 1
+            if item.sink == FAILURES:
+                files[item.sink].flush()  # before it is told
+                letters.failed(monotonic(), [item])
+    failures = counts.pop(FAILURES, 0)
+    bad = sum(aside.new for aside in asides)
+    return ReferenceReport(sum(map(len, streams)), counts.total(), bad, failures)
+
+
+def _clear(output: Path, patterns: Sequence[str]) -> None:
+    """Make the directory, and remove the outputs of an earlier reference.
+
+    Raises StateMismatch for the directory of a run, Unavailable.
+    """
+    if (output / ".driftline").exists():
+        raise StateMismatch(
+            f"{output} holds the outputs of a run: give the reference another --output"
+        )
+    try:
+        output.mkdir(parents=True, exist_ok=True)
+        for pattern in patterns:
+            for file in output.glob(pattern):
+                file.unlink()
+    except OSError as error:
+        raise Unavailable(f"output {output}: {error.strerror}") from None

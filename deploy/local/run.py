@@ -1,0 +1,237 @@
+"""Runs a flow on this machine: nodes and master in processes of their own, the fronts in this one.
+
+This process reads the inputs, shows progress bars, restarts processes that die and, with
+`--kill-every`, kills some. Everything that has to survive is in the state directory: the same
+command goes on after any interruption.
+"""
+
+from __future__ import annotations
+
+import re
+import secrets
+from contextlib import ExitStack
+from functools import partial
+from pathlib import Path
+from time import monotonic, time
+
+from rich.console import Console
+
+from driftline.coordinator.draining import IN_GOOD_ORDER
+from driftline.coordinator.identity import Identity
+from driftline.coordinator.registry import FileRegistry
+from driftline.deploy.local.config import RunConfig
+from driftline.deploy.local.directories.fresh import begin_anew
+from driftline.deploy.local.directories.leftovers import clear_drafts, socket_folder
+from driftline.deploy.local.directories.opening import open_run
+from driftline.deploy.local.driving import drive
+from driftline.deploy.local.ending import error_noted
+from driftline.deploy.local.inputs.asides import Asides
+from driftline.deploy.local.inputs.fronts import identity_of, note_used, open_front, open_input
+from driftline.deploy.local.inputs.reach import check_reach
+from driftline.deploy.local.inputs.tallies import Tally
+from driftline.deploy.local.metrics import check_metrics, serve_metrics
+from driftline.deploy.local.progress import RunProgress
+from driftline.deploy.local.report import Resuming, RunReport, last_sign, tell_if_all_set_aside
+from driftline.deploy.local.savepoints import restore_run
+from driftline.deploy.roles.watch import Watch
+from driftline.deploy.runtime.children.supervisor import LocalCluster
+from driftline.deploy.runtime.claims import claim, wait_for_others
+from driftline.deploy.runtime.config import ProcessConfig
+from driftline.deploy.runtime.loop.heartbeat import Heartbeat
+from driftline.deploy.runtime.loop.runtime import Runtime
+from driftline.deploy.runtime.signals import Signals
+from driftline.engine.errors import (
+    OF_RECORDS,
+    DriftlineError,
+    FunctionFailed,
+    InputError,
+    error_of,
+)
+from driftline.engine.events import log
+from driftline.engine.flow.code import code_of
+from driftline.engine.flow.flow import Flow
+from driftline.engine.flow.outline import outline
+from driftline.engine.flow.plan import Plan, plan
+from driftline.engine.policy import Output
+from driftline.engine.sinks.jsonl import last_time_in
+from driftline.engine.sinks.lines import DEAD_LETTERS
+from driftline.engine.sources import FileSource
+from driftline.engine.sources.files.files import SeveralFiles
+from driftline.engine.sources.inputs import Piped
+from driftline.engine.wire.messages import Stop
+
+WATCH = "watch"
+"""The name of the watch, of which its address is made."""
+
+
+def run_flow(flow: Flow, config: RunConfig, console: Console) -> RunReport:
+    """Run a flow until all input is processed and delivered. Raises DriftlineError if it fails.
+
+    Log lines, also those of the processes, go to the logger ``driftline``; `console` shows the
+    progress if it is a terminal.
+    """
+    flow.check_inputs(config.inputs)
+    check_reach(config.inputs, config.reach)
+    check_metrics(config.metrics, config.nodes)
+    with ExitStack() as stack:
+        signals = stack.enter_context(Signals())
+        stack.callback(claim(config.state / "run.lock").release)
+        wait_for_others(config.state)
+        clear_drafts(config.state, config.output, config.output / ".driftline")
+        if config.fresh:
+            begin_anew(flow, config.state, config.output)
+        sockets = stack.enter_context(socket_folder(config.state))
+        return _run(flow, config, sockets, signals, console)
+
+
+def _run(
+    flow: Flow, config: RunConfig, sockets: Path, signals: Signals, console: Console
+) -> RunReport:
+    flow_plan = plan(flow)
+    with ExitStack() as receivers, ExitStack() as stack:
+        runtime = Runtime()
+        stack.callback(runtime.close, linger_ms=0)
+        sign = last_sign(config.state)
+        process = _open(flow, flow_plan, config, sockets)
+        asides = [
+            Asides(config.output / DEAD_LETTERS / f"input-{i}.jsonl")
+            for i in range(len(config.inputs))
+        ]
+        for aside in asides:
+            stack.callback(aside.close)
+        asked = partial(_asked_to_end, signals)
+        sources = [
+            open_input(
+                i, given, config, process, runtime, receivers, asked, alone=len(config.inputs) == 1
+            )
+            for i, given in enumerate(config.inputs)
+        ]
+        # Beside others a file may have ended long before the last output.
+        by_time = config.policy.output is Output.FRONTIER and len(config.inputs) == 1
+        delivered = last_time_in(config.output) if by_time else 0
+        before = FileRegistry(config.state / "registry").read()
+        assert before is not None, "the run is open"
+        resuming = Resuming(before, config.policy, sign)
+        first = 1 if config.start is None else config.start.savepoint.time
+        tallies = []
+        for i, (source, aside) in enumerate(zip(sources, asides, strict=True)):
+            start, token = resuming.start(i, source), secrets.token_hex(8)
+            about_front = i, source, aside, start, flow_plan, config, process, runtime
+            front, used = open_front(*about_front, token=token)
+            bad, bad_delivered = aside.below(start), aside.below(delivered + 1)
+            tally = Tally(
+                front, source, start, bad,
+                first=first, delivered=delivered, bad_delivered=bad_delivered,
+            )  # fmt: skip
+            tallies.append(tally)
+            resuming.read(i, source, None if used is None else used.used.last)
+        resuming.tell(time())
+        fronts = [tally.front for tally in tallies]
+        progress = RunProgress(tallies, asides, config.output)
+        started = monotonic()
+        heartbeat = Heartbeat(runtime, fronts, config.limits.slow_after_s)
+        noted = error_noted(config.state, process.lineage, process.run)
+        with noted, LocalCluster(process, config.spares) as cluster, heartbeat:
+            watch = _watch(process, runtime)
+            if process.layout and len(process.layout) != config.nodes:
+                cluster.resize(config.nodes)
+            stack.enter_context(serve_metrics(flow, process, runtime, heartbeat, progress, cluster))
+            stop = drive(runtime, cluster, fronts, watch, progress, config, signals, console)
+            note_used(fronts, config.policy, well=not stop.error)
+            if stop.error:
+                raise _error_of(stop, config)
+            if stop.text != IN_GOOD_ORDER:
+                for tally in tallies:
+                    tally.tell_if_empty()
+        outputs, failures = progress.delivered()
+        report = RunReport(
+            sum(front.taken for front in fronts),
+            outputs,
+            monotonic() - started,
+            cluster.kills,
+            cluster.restarts,
+            sum(aside.new for aside in asides),
+            failures,
+            progress.waiting(monotonic()),
+            signals.asked if stop.text == IN_GOOD_ORDER else None,
+        )
+        tell_if_all_set_aside(
+            *(report.records, outputs, failures, report.bad_records),
+            config.output / DEAD_LETTERS,
+        )
+        return report
+
+
+def _open(flow: Flow, flow_plan: Plan, config: RunConfig, sockets: Path) -> ProcessConfig:
+    """Open the state directory, restore the savepoint if there is one, and begin a session."""
+    start = None if config.start is None else config.start.savepoint
+    identity = Identity(
+        outline(flow),
+        flow_plan.identity(),
+        config.policy.name,
+        config.nodes,
+        tuple(map(identity_of, config.inputs)),
+        "" if start is None else f"{start.path.name} at {start.time}",
+    )
+    code = code_of(flow)
+    state = open_run(
+        config.state,
+        config.output,
+        identity,
+        code,
+        config.policy,
+        [i for i, each in enumerate(config.inputs) if isinstance(each, str | Piped)],
+        accept_changed_code=config.accept_changed_code,
+    )
+    if config.start is not None:
+        about_run = config.inputs, config.nodes, config.policy, config.start
+        restore_run(config.state, flow, *about_run)
+    return ProcessConfig(
+        flow=config.flow,
+        nodes=config.nodes,
+        layout=state.layout,
+        policy=config.policy.name,
+        ordering=config.policy.ordering if config.policy.ordered else "speculative",
+        checkpoint_s=config.checkpoint_s,
+        state=str(config.state),
+        sockets=str(sockets),
+        watch=f"ipc://{sockets}/{WATCH}",
+        identity=state.identity,
+        code=code.text,
+        run=secrets.token_hex(8),
+        dead_letters=config.dead_letters,
+        lineage=state.lineage,
+        session=state.opened + 1,
+        output=str(config.output),
+        limits=config.limits,
+        paths=config.paths,
+        log_level=log.getEffectiveLevel(),
+        metrics=config.metrics,
+    )
+
+
+def _asked_to_end(signals: Signals) -> bool:
+    return signals.asked is not None
+
+
+def _watch(process: ProcessConfig, runtime: Runtime) -> Watch:
+    """The watch of a run, driven by the runtime."""
+    watch = Watch()
+    watch.address = runtime.add(watch, process.address(WATCH))
+    watch.addresses["master"] = process.address("master")
+    return watch
+
+
+def _error_of(stop: Stop, config: RunConfig) -> DriftlineError:
+    """The error that ended a run, to be raised here."""
+    text = stop.text
+    label = re.search(r"failed at label \[(\d+), (\d+)", text)
+    if stop.error == FunctionFailed.__name__ and label is not None:
+        given = config.inputs[int(label[2])]
+        if isinstance(given, FileSource | SeveralFiles):
+            text += f"\n  It comes from {given.place(int(label[1]))}."
+    if stop.error == InputError.__name__:
+        text += f"\n  {OF_RECORDS}"
+    if stop.error in ("StateMismatch", "SnapshotDamaged"):
+        text += f" (state directory: {config.state}; outputs: {config.output})"
+    return error_of(stop.error, text)

@@ -1,0 +1,145 @@
+"""Verifying: checks all checksums of a run, and whether its directories fit together; and says how
+far the run has come."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from driftline.coordinator.registry import ClusterState, FileRegistry
+from driftline.deploy.local.directories.looking import look, outputs_elsewhere
+from driftline.deploy.local.directories.opening import with_missing
+from driftline.deploy.local.directories.survey import JOURNAL, DirectoryReport, Problem, problems
+from driftline.deploy.local.ending import Ending, ending_of
+from driftline.deploy.local.inputs.fronts import LOGGED
+from driftline.deploy.runtime.claims import claim, wait_for_others
+from driftline.engine.durable import reported
+from driftline.engine.errors import InUse, StateMismatch, Unavailable
+from driftline.engine.policy import POLICIES
+from driftline.engine.sinks.directory import what_lacks
+from driftline.engine.sinks.jsonl import FOREIGN
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """The directories that were checked, their problems, and how far the run has come."""
+
+    checked: list[DirectoryReport]
+    problems: list[str]
+    ending: Ending
+    note: str = ""
+    """Says that something was not checked; else empty."""
+
+
+@dataclass(frozen=True, slots=True)
+class Beside:
+    """What is in a state directory beside what a run has there."""
+
+    kept: tuple[DirectoryReport, ...]
+    """What has to fit the registry, too."""
+    derived: tuple[DirectoryReport, ...]
+    """What can be made anew of that."""
+    anew: str
+    """How to begin anew."""
+    problems: tuple[Problem, ...] = ()
+    """What else keeps a service from beginning."""
+    damage: tuple[str, ...] = ()
+    """Sentences on damage that does not keep a service from beginning."""
+    note: str = ""
+    """Says what was found that is no problem, or was not checked; else empty."""
+    is_alone: bool = False
+    """Whether the registry is elsewhere, so that nothing can be compared with it."""
+
+
+LookBeside = Callable[[Path, ClusterState | None], Beside | None]
+"""Looks at a state directory with the contents of its registry, and changes nothing; None: there
+is nothing beside what a run has. Raises Unavailable."""
+
+
+def verify_run(directory: Path, state: Path | None, look_beside: LookBeside) -> Verdict:
+    """Check the directories of a run.
+
+    `directory`: an output directory, or a state directory to check alone; `state`: the state
+    directory, if it is not beneath the outputs; `look_beside`: at what else a state directory
+    that is checked alone may have. Raises InUse if a run is at work there, Unavailable if there is
+    nothing to check.
+    """
+    output: Path | None = directory
+    whole = directory.resolve().parent
+    if directory.name == JOURNAL and (whole / "run.lock").exists():
+        raise Unavailable(f"{directory} is a part of a state directory: verify {whole}")
+    if state is None:
+        state = directory / ".driftline" / "state"
+        if (directory / "registry").exists() or not (directory / ".driftline").is_dir():
+            output, state = None, directory
+    if state.is_dir():
+        try:
+            if (command := state / "run.lock").exists():
+                claim(command).release()
+            wait_for_others(state)
+        except InUse:
+            raise InUse(
+                f"the run of {state} is going on: nothing was checked. Verify it once it is over, "
+                "or end it with SIGTERM first"
+            ) from None
+    found: list[Problem] = []
+    registry = state / "registry"
+    try:
+        run = FileRegistry(registry).read()
+    except StateMismatch as error:
+        run = None
+        found.append(Problem(str(error)))
+    checked = look(state, output)
+    beside = look_beside(state, run) if output is None else None
+    if not checked and not registry.exists() and beside is None:
+        with reported("output", directory):
+            lack = what_lacks(directory, FOREIGN)
+        raise Unavailable(lack or f"{directory} holds neither outputs nor the state of a run")
+    if beside is not None:
+        checked += beside.kept
+    if found or (beside is not None and beside.is_alone):
+        found += _damage(checked)
+    else:
+        anew = "" if beside is None else beside.anew
+        found = _problems(registry, run, checked, state, output, anew)
+    if beside is not None:
+        found += beside.problems
+    note = "" if beside is None else beside.note
+    if not state.is_dir():
+        note = (
+            f"no state was checked: {state} is not there; if it is elsewhere, give --state DIR. "
+            "For a flow of a cluster give its name, and --zookeeper"
+        )
+    texts = [problem.text for problem in found]
+    ending = ending_of(run, checked, output, found)
+    if beside is not None:
+        checked += beside.derived
+        texts += beside.damage
+    return Verdict(checked, texts, ending, note)
+
+
+def _problems(
+    registry: Path,
+    run: ClusterState | None,
+    checked: list[DirectoryReport],
+    state: Path,
+    output: Path | None,
+    anew: str,
+) -> list[Problem]:
+    """Damage, and directories that do not fit the registry, `run`."""
+    if run is None and not state.is_dir():  # outputs whose state is elsewhere
+        return _damage(checked)
+    policy = POLICIES["exactly-once"]
+    if run is not None and run.about is not None:
+        policy = POLICIES[run.about.policy]
+        logs = [i for i, source in enumerate(run.about.inputs) if source in LOGGED]
+        layout = run.layout or tuple(range(run.about.nodes))
+        checked = with_missing(checked, state, output, layout, logs)
+    if output is not None and (elsewhere := outputs_elsewhere(run, state, output)):
+        return [*_damage(checked), Problem(elsewhere)]
+    return problems(policy, str(registry), run, checked, anew)
+
+
+def _damage(checked: list[DirectoryReport]) -> list[Problem]:
+    return [Problem(report.damage) for report in checked if report.damage]

@@ -1,0 +1,166 @@
+"""The candidate: a master that waits until it is the first, and then leads.
+
+Takes: results of `Enlist`, `LookAtQueue`, `LookBehind` and `ReadState`, what its driver notices of
+the registry, and, once it leads, everything that a master takes. Gives: these jobs, then everything
+that its master gives. Invariant: its master begins with a state of the registry that was read after
+it had become the first. A candidate whose session has ended leads no more, and neither does one
+that steps down for the next (`coordinator.leadership`): its process ends, and a new one queues up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from math import inf
+from typing import ClassVar
+
+from driftline.coordinator.leadership import PATIENCE_S, Leadership, LookBehind, StepDown
+from driftline.coordinator.registry import AGAIN_S, ClusterState
+from driftline.deploy.roles.master import Master
+from driftline.engine.errors import DriftlineError, StateMismatch, Unavailable
+from driftline.engine.events import about, log
+from driftline.engine.wire.kinds import MASTER, Voice
+from driftline.engine.wire.party import Job, Party
+
+
+@dataclass(frozen=True, slots=True)
+class ReadState(Job):
+    """Job: read the registry. Result: the `ClusterState`, or None if none was written."""
+
+    what: ClassVar[str] = "read the registry"
+
+
+class Candidate(Party):
+    """One of several masters. `make`: a state of the registry -> the master that begins with it.
+
+    `make` raises StateMismatch for the state of another run.
+    """
+
+    def __init__(
+        self,
+        process: str,
+        make: Callable[[ClusterState | None], Master],
+        patience_s: float = PATIENCE_S,
+    ) -> None:
+        """`patience_s`: for members that it does not reach, while another master stands by."""
+        super().__init__(MASTER)
+        self.leadership = Leadership(process)
+        self.stepped_down = False
+        """Whether it leads no more because it did not reach all members."""
+        self._step_down = StepDown(process, patience_s)
+        self.master: Master | None = None
+        """None until it leads."""
+        self._process = process
+        self._make = make
+        self._reading: ReadState | None = None
+        self._read_at = inf
+
+    @property
+    def stopped(self) -> bool:
+        return self.master is not None and self.master.stopped
+
+    @property
+    def ended(self) -> bool:
+        return self.master is not None and self.master.ended
+
+    @property
+    def broken(self) -> bool:
+        """Whether this process cannot go on, but a new one can."""
+        return self.leadership.lost or (self.master is not None and self.master.broken)
+
+    def noticed(self) -> None:
+        """The driver has noticed a change of the queue, or that the registry is there again."""
+        self.leadership.noticed()
+        self.tick_by = self.now
+
+    def expired(self) -> None:
+        """The driver has noticed that the session has ended."""
+        self.leadership.expired()
+
+    def receive(self, data: bytes, voice: Voice | None = None) -> None:
+        if self.master is not None and not self.stepped_down:
+            self.master.now = self.now
+            self.master.receive(data, voice)
+            self._pass_on(self.master)
+
+    def done(self, job: Job, result: object) -> None:
+        if job is self._reading:
+            self._take(result)
+        elif self.stepped_down:
+            return
+        elif isinstance(job, LookBehind):
+            self._look_behind(job, result)
+        elif self.master is not None:
+            self.master.done(job, result)
+            self._pass_on(self.master)
+        else:
+            self.note(job, result)
+            self.leadership.done(job, result, self.now)
+            self._begin_to_lead()
+            self.tick_by = self.now
+
+    def tick(self, now: float) -> float:
+        if self.stepped_down:
+            return inf
+        if self.master is not None:
+            self.master.now = now
+            if self._step_down.asks(now):
+                self.master.coordinator.ask_who_hears()
+            by = self.master.tick(now)
+            self._pass_on(self.master)
+            self.jobs += self._step_down.due(now, self.master.coordinator.missed)
+            return by
+        self.jobs += self.leadership.due(now)
+        if now >= self._read_at:
+            self._read()
+        return min(now + AGAIN_S, self._read_at, max(now, self.leadership.again_at))
+
+    def turn(self) -> bool:
+        if self.master is None or self.stepped_down:
+            return False
+        self.master.now = self.now
+        more = self.master.turn()
+        self._pass_on(self.master)
+        return more
+
+    def _look_behind(self, job: LookBehind, result: object) -> None:
+        """It is known whether another master stands by."""
+        assert self.master is not None
+        self.note(job, result)
+        if isinstance(result, StateMismatch):
+            self.leadership.expired()
+        elif self._step_down.done(job, result, self.master.coordinator.missed):
+            self.stepped_down = True
+            self.master.coordinator.step_down()
+
+    def _begin_to_lead(self) -> None:
+        if self.leadership.first and self._reading is None:
+            self._read()
+
+    def _read(self) -> None:
+        self._read_at = inf
+        self._reading = ReadState()
+        self.jobs.append(self._reading)
+
+    def _take(self, result: object) -> None:
+        """The registry was read."""
+        assert self._reading is not None
+        self.note(self._reading, result)
+        if isinstance(result, Unavailable):
+            self._read_at = self.now + AGAIN_S
+        elif isinstance(result, DriftlineError):
+            raise result
+        elif isinstance(result, ClusterState) or result is None:
+            told = about("leads", process=self._process)
+            log.info("this master leads now, as %s", self._process, extra=told)
+            self.master = self._make(result)
+            self.master.addresses.update(self.addresses)
+            self.addresses = self.master.addresses
+
+    def _pass_on(self, master: Master) -> None:
+        self.outbox += master.outbox
+        self.jobs += master.jobs
+        master.outbox.clear()
+        master.jobs.clear()
+        self.tick_by = min(self.tick_by, master.tick_by)
+        master.tick_by = inf

@@ -1,0 +1,137 @@
+"""The consumer server: the party around a consumer, in a process of its own or beside a node.
+
+Takes `FetchLast` and `Bundle` (barriers). Gives `LastBundle`, `BundleStored`, `Delayed` if it has
+to be asked again (a full disk), or `Failed` if trying again would not help (a payload that the
+target cannot hold, a directory of another run).
+
+The first `FetchLast` of an incarnation raises a fence: bundles of earlier incarnations are not
+stored any more, whether they are still under way or come from a node that has been replaced and
+does not know it. A server that has just started has no fence, so it stores nothing before the first
+`FetchLast`; a barrier sends one whenever it waits for an answer.
+
+Invariant: a bundle that was answered with `BundleStored` is durable, and is stored once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from driftline.deploy.roles.letters import DeadLetters
+from driftline.engine.errors import DriftlineError, MalformedMessage, Unavailable
+from driftline.engine.events import Trouble, about, log
+from driftline.engine.sinks.consumer import Consumer
+from driftline.engine.wire.messages import (
+    Bundle,
+    BundleStored,
+    Delayed,
+    Failed,
+    FetchLast,
+    LastBundle,
+    Message,
+)
+from driftline.engine.wire.party import Party
+
+
+class ConsumerServer(Party):
+    """Serves any number of barriers.
+
+    `make`: opens the consumer of a barrier, by its name; `letters`: the lines about dead letters
+    that the consumers store.
+    """
+
+    def __init__(self, make: Callable[[str], Consumer], letters: DeadLetters | None = None) -> None:
+        super().__init__("consumer")
+        self.fences: dict[str, int] = {}
+        """Barrier -> the highest incarnation that has sent a `FetchLast`."""
+        self.trouble: dict[str, str] = {}
+        """Barrier -> why its last message could not be carried out."""
+        self._told: dict[str, Trouble] = {}
+        self._unstored: set[str] = set()
+        """Barriers whose last bundle could not be stored: that the consumer can be read is no
+        sign that it works."""
+        self._make = make
+        self._letters = letters
+        self._consumers: dict[str, Consumer] = {}
+
+    def handle(self, sender: str, message: Message) -> None:
+        if not isinstance(message, (FetchLast, Bundle)):
+            raise MalformedMessage(f"{type(message).__name__} is not for a consumer")
+        if self._is_fenced_off(message):
+            return
+        try:
+            if isinstance(message, FetchLast):
+                self._tell_last(sender, message)
+            else:
+                self._store(sender, message)
+        except MalformedMessage:
+            raise
+        except Unavailable as error:
+            self._tell_trouble(message, str(error))
+            self.send(sender, Delayed(message.barrier, message.incarnation, str(error)))
+        except DriftlineError as error:
+            kind = type(error).__name__
+            told = about("consumer-refuses", barrier=message.barrier, error=kind, reason=str(error))
+            log.error("%s: the consumer refuses: %s", message.barrier, error, extra=told)
+            self.send(sender, Failed(message.incarnation, type(error).__name__, str(error)))
+        else:
+            if message.barrier in self.trouble:
+                self._works_again(message)
+
+    def tick(self, now: float) -> float:
+        if self._letters is not None:
+            self._letters.tell(now)
+        return super().tick(now)
+
+    def channel_lost(self, sender: str) -> None:
+        """Nothing to do: the messages of consumers are not numbered."""
+
+    def close(self) -> None:
+        """Close all consumers."""
+        for consumer in self._consumers.values():
+            consumer.close()
+        self._consumers.clear()
+
+    def _is_fenced_off(self, message: FetchLast | Bundle) -> bool:
+        fence = self.fences.get(message.barrier)
+        if fence is None:
+            return isinstance(message, Bundle)
+        return message.incarnation < fence
+
+    def _tell_last(self, sender: str, asked: FetchLast) -> None:
+        self.fences[asked.barrier] = asked.incarnation
+        self.addresses[sender] = asked.address
+        last = self._consumer(asked.barrier).last(asked.barrier, asked.groups)
+        # Only the first answer of an incarnation is compared with a replay. While a consumer is
+        # slow there may be many questions: their answers have to be small.
+        blobs = () if asked.number else last.blobs
+        found = blobs, last.t_last, last.checksum
+        self.send(sender, LastBundle(asked.barrier, asked.incarnation, asked.number, *found))
+
+    def _store(self, sender: str, bundle: Bundle) -> None:
+        consumer = self._consumer(bundle.barrier)
+        if bundle.t_last > consumer.last(bundle.barrier, bundle.groups).t_last:
+            consumer.deliver(bundle)
+        self.send(sender, BundleStored(bundle.barrier, bundle.incarnation, bundle.t_last))
+
+    def _consumer(self, barrier: str) -> Consumer:
+        if barrier not in self._consumers:
+            self._consumers[barrier] = self._make(barrier)
+        return self._consumers[barrier]
+
+    def _tell_trouble(self, message: FetchLast | Bundle, trouble: str) -> None:
+        barrier = message.barrier
+        self.trouble[barrier] = trouble
+        if isinstance(message, Bundle):
+            self._unstored.add(barrier)
+        told = self._told.setdefault(barrier, Trouble("consumer-unavailable"))
+        told.failed(self.now, f"{barrier}: {trouble}; trying again", barrier=barrier)
+
+    def _works_again(self, message: FetchLast | Bundle) -> None:
+        barrier = message.barrier
+        if isinstance(message, Bundle):
+            self._unstored.discard(barrier)
+        elif barrier in self._unstored:
+            return
+        del self.trouble[barrier]
+        text = f"{barrier}: its consumer is available again"
+        self._told.pop(barrier).over(self.now, text, barrier=barrier)

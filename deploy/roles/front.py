@@ -1,0 +1,501 @@
+"""The front: reads a source, gives each record its label, and sends it to a node. Can replay.
+
+Takes `Start`, `Progress`, `BeginEpoch`, `Committed`, `Drain`, `Hold`, `GoOn` (master), `AskPromise`
+(master, node), `AskDrain` (agent), `AskUsed` (watch), `Delivered` (nodes, while the master is
+silent), and the messages that every member takes. Gives frames (nodes); a `Promise` for times
+without a frame (all trackers); `Prepared` for an epoch; `Drained`; `Held`; `UsedBelow` (watch);
+`AskSnapshot` while the records kept for a replay take much memory; and the messages that every
+member gives.
+
+Invariants: times grow; frames and promises together cover all times below `next`, without a gap;
+after a `Start` with an offset the same records get the same labels again; the records under way fit
+into a window (`window.py`), so a slow system slows the input down instead of filling memory. The
+time of a bad record of a file is passed only together with a good one after it: the end of a file
+may be mended.
+
+A run ends in good order in four steps: `drain` makes each front say up to where it sends records;
+the coordinator names the largest of these times; all fronts send, and promise, up to that time;
+once everything below it is delivered, a last snapshot is taken. So the next start replays nothing.
+
+Snapshots say from where on a live source is needed. Without replays none of its records is needed
+once its outputs are delivered: the front gives these up as it goes, and goes on behind them.
+
+At low load a frame holds one record. Under load a turn takes as many records as the window allows,
+and sends one frame to each node, tracked under the smallest time in it. A record is packed once, by
+itself: so its size is known before it is sent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from itertools import chain
+
+from driftline.deploy.roles.member import Member
+from driftline.deploy.roles.used import UsedRecords
+from driftline.deploy.roles.window import WINDOW, Meter, Window
+from driftline.engine.errors import DriftlineError, InputError
+from driftline.engine.events import about, log
+from driftline.engine.flow.plan import Plan
+from driftline.engine.keygroups import names_of, owner, root_group
+from driftline.engine.labels import INFINITY, Label
+from driftline.engine.meters import Stopwatch
+from driftline.engine.policy import Policy
+from driftline.engine.sources import BadRecord, CachedSource, LiveSource, Source
+from driftline.engine.sources.cached import KEPT_BYTES, PackedRecord, packed
+from driftline.engine.sources.source import time_of
+from driftline.engine.texts import time_in_words
+from driftline.engine.wire.codec import joined_rows
+from driftline.engine.wire.kinds import MASTER
+from driftline.engine.wire.label_columns import encode_labels
+from driftline.engine.wire.messages import (
+    AskDrain,
+    AskPromise,
+    AskSnapshot,
+    AskUsed,
+    BeginEpoch,
+    Committed,
+    Delivered,
+    Drain,
+    Drained,
+    Failed,
+    Frame,
+    GoOn,
+    Held,
+    Hold,
+    Marker,
+    Message,
+    Prepared,
+    Progress,
+    Promise,
+    Start,
+    Stop,
+)
+
+BATCH = 24
+"""Records that one turn takes at most; with more, the other nodes would wait."""
+
+BATCH_BYTES = 1 << 21
+"""Bytes from which on a turn takes no more records."""
+
+MANY_BYTES = KEPT_BYTES * 3 // 4
+"""Bytes kept for a replay from which on a front asks for a snapshot; more than a full window."""
+
+TRIM_EVERY_S = 1.0
+"""How often a live source gives up records without replays, in seconds: its log is written then."""
+
+REPLAY_LOGGED_EVERY_S = 5.0
+"""How often a long replay is logged, in seconds."""
+
+Record = PackedRecord | None
+
+
+class Front(Member):
+    """One front and its source."""
+
+    def __init__(
+        self,
+        index: int,
+        nodes: int,
+        plan: Plan,
+        policy: Policy,
+        source: Source | LiveSource,
+        new_id: Callable[[], int],
+        *,
+        process: str = "",
+        address: str = "",
+        window: int = WINDOW,
+        on_bad: Callable[[Sequence[BadRecord]], None] | None = None,
+        run: str = "",
+    ) -> None:
+        super().__init__(f"front-{index}", process, address, run)
+        self.ready = True
+        self.index = index
+        self.nodes = names_of(range(nodes))
+        """Of the layout; the first one has nodes 0 to `nodes` - 1."""
+        self.groups = plan.flow.groups
+        self.policy = policy
+        self._by_delivery = policy.settles_by_delivery
+        self.live = source if isinstance(source, LiveSource) else None
+        self.source = source if isinstance(source, LiveSource) else CachedSource(source)
+        self._cached = self.source if isinstance(self.source, CachedSource) else None
+        self._used = UsedRecords(source, replay=policy.replay)
+        self.new_id = new_id
+        self.window = Window(window)
+        self.on_bad = on_bad
+        self.next = 1
+        """All records below this time have been sent in this incarnation."""
+        self.since = 0
+        """The time from which on it was asked to read first; 0: it was not asked yet."""
+        self.settled = 0
+        """Records below this time are not under way any more."""
+        self.taken = 0
+        """Records that have been sent; a record that is sent again in a replay counts once."""
+        self.furthest = 0
+        """The largest time that has been sent in any incarnation."""
+        self.bad = 0
+        """Records that could not be read; one that is read again in a replay counts once."""
+        self._furthest_bad = 0
+        self.meter = Meter()
+        self.held = Stopwatch()
+        """For how long the window was full."""
+        self._delivered = 0
+        """The consumers have all outputs below this time."""
+        self._of_nodes: dict[str, int] = {}
+        """Node -> the consumer has its outputs below this time, as it has told without a master."""
+        self._replay = ReplayLog(self.name, source.name)
+        self._records: Iterator[Record] | None = None
+        self._ended = False
+        self._covered = 0
+        """Frames and promises cover all times below this one."""
+        self._durable = 0
+        """The last promise said that records below this time survive a crash."""
+        self._asked = 0
+        """A tracker has asked for a promise up to this time."""
+        self._early = False
+        """Whether a record waits until it is durable."""
+        self._epochs: list[tuple[int, int]] = []
+        self.draining = False
+        """Whether the run is to end in good order."""
+        self._until = INFINITY
+        """No record with this time, or a later one, is sent."""
+        self._held = INFINITY
+        """Nor is one from this time on, while the run changes its nodes."""
+        self._end = INFINITY
+        """All records of a source that has ended are below this time."""
+        self._trim_at = 0.0
+        """When a live source gives up delivered records next; only without replays."""
+        self._over_at = INFINITY
+        """A run that is asked to end is over once all records below this time are delivered."""
+        self.more_figures: Callable[[], dict[str, int]] = dict
+
+    @property
+    def begun(self) -> bool:
+        """Whether it has begun to read, in this incarnation or an earlier one."""
+        return self._records is not None
+
+    def drain(self) -> None:
+        """End the run in good order, as soon as all that has been taken is delivered."""
+        self.draining = True
+        if self.live is not None:
+            self.live.stop()  # at once, even before the incarnation begins
+        self._begin_drain()
+
+    @property
+    def doing(self) -> str:
+        return f"its source, {self.source.name}"
+
+    @property
+    def state(self) -> str:
+        return "over" if self.stopped else "reading" if self.begun else "starting"
+
+    def told(self) -> dict[str, int]:
+        own = {"records": self.taken, "bad_records": self.bad}
+        return {**own, **self.window.told(), **self.more_figures()}
+
+    @property
+    def obstacle(self) -> str:
+        return "" if self.live is None else self.live.obstacle
+
+    def handle(self, sender: str, message: Message) -> None:
+        if isinstance(message, Progress):
+            settled = message.delivered if self._by_delivery else message.processed
+            self._settle(settled, message.delivered)
+        elif isinstance(message, Delivered):
+            self._of_nodes[sender] = message.time
+            if all(node in self._of_nodes for node in self.nodes):
+                self._settle(*[min(self._of_nodes[node] for node in self.nodes)] * 2)
+        elif isinstance(message, AskPromise):
+            self._asked = message.next
+        elif isinstance(message, BeginEpoch):
+            for node in self.nodes:
+                self.send(node, Marker(self.index, self.index, message.number))
+            # Not INFINITY: at the next start the source may have grown.
+            self._epochs.append((message.number, min(self.next, self._end)))
+        elif isinstance(message, Committed):
+            self.source.trim(message.trim)
+            self.note_used(message.offset, by_snapshot=True)
+        elif isinstance(message, Drain):
+            self._over_at = message.time
+            # What was sent is in the last snapshot of a policy with markers; no more is needed.
+            self._until = max(self.next, message.time)
+            self._asked = max(self._asked, message.time)
+        elif isinstance(message, Hold):
+            self._hold(message)
+        elif isinstance(message, GoOn):
+            self._held = INFINITY
+        elif isinstance(message, Start):
+            self._start(message)
+        elif isinstance(message, AskUsed):
+            self.addresses[sender] = message.address
+            if (answer := self._used.answer(message)) is not None:
+                self.send(sender, answer)
+        elif isinstance(message, AskDrain):
+            if not self.draining:
+                self.drain()
+        else:
+            super().handle(sender, message)
+            if isinstance(message, Stop) and self.outcome is not None and not self.outcome.error:
+                self._give_up(self.next)
+
+    def _hold(self, message: Hold) -> None:
+        """Send the records below a time, and no others, or none from now on."""
+        self._held = max(self.next, message.time)
+        self._asked = max(self._asked, message.time)
+        self.send(MASTER, Held(message.number, min(self.next, self._end), int(self._ended)))
+
+    def count_delivered(self) -> None:
+        """Count in `taken` only what is delivered: later calls count what waits in an input log.
+
+        Precondition: the run is over, and without an error.
+        """
+        by_time = self.policy.cuts_by_time  # else the last snapshot has all that was sent
+        self.meter.look(self.now, self._over_at if by_time else INFINITY)
+        self.taken -= self.meter.under_way
+        self.meter.give_up()
+
+    def note_used(self, until: int, *, by_snapshot: bool = False) -> None:
+        """Make durable which records below this time were used, if the source may change.
+
+        Precondition: all of them were read. If it fails, the older note is true, too.
+        """
+        self.jobs += self._used.note(until, by_snapshot=by_snapshot)
+
+    def repeat(self) -> None:
+        if self._records is None:
+            return
+        if self.draining:
+            self._tell_drained()
+        self._promise()
+        if self._cached is not None and self._cached.bytes > MANY_BYTES:
+            self.send("master", AskSnapshot())
+        if not self.policy.ordered:  # nodes without a tracker see whether a marker was lost
+            for node in self.nodes:
+                self.send(node, Promise(self.index, 0, 0, 0))
+
+    def turn(self) -> bool:
+        self.meter.look(self.now, self._delivered)
+        self._replay.look(self.now, self.settled)
+        if self._records is None or self.stopped:
+            return False
+        more = self._pump(self._records)
+        self.held.look(self.window.full, self.now)
+        while self._epochs and min(self._epochs[0][1], INFINITY) <= self._now_durable():
+            number, offset = self._epochs.pop(0)
+            self.send("master", Prepared(number, offset))
+        return more
+
+    def _start(self, message: Start) -> None:
+        if message.incarnation <= self.incarnation:
+            return
+        self.enter(message.incarnation)
+        self.addresses.update(message.addresses)
+        if message.layout:
+            self.nodes = names_of(message.layout)
+        if message.offset >= 0:
+            self.next = max(1, message.offset)
+        elif self.live is not None:
+            self.next = max(self.next, self.live.trimmed)
+        self.since = self.since or self.next
+        if self.live is not None and self.next < self.live.trimmed:
+            why = given_up(self.source.name, self.next, self.live.trimmed)
+            self.report(Failed(self.incarnation, "SnapshotDamaged", why))
+            return
+        self._ended = self.next >= INFINITY
+        self._end = self._held = INFINITY
+        self._early = False
+        self._records = iter(()) if self._ended else self._read()
+        self.window.clear()
+        self._covered = self._durable = self._asked = 0
+        self._epochs.clear()
+        self.settled = self._delivered = 0
+        self._of_nodes.clear()
+        if not self.policy.replay:
+            self.meter.give_up()
+        self._replay.begin(self.now, self.next, self.furthest)
+        self._over_at = INFINITY
+        if self.draining:
+            self._begin_drain()
+
+    def _begin_drain(self) -> None:
+        """Send what has been taken in this process, and no more."""
+        if self._records is None:
+            return  # once the incarnation has begun
+        if self.live is not None:
+            self._until = self.live.stop()
+        else:
+            self._until = INFINITY if self._ended else max(self.next, self.furthest + 1)
+        self._asked = max(self._asked, self._until)
+        self._tell_drained()
+
+    def _tell_drained(self) -> None:
+        time = min(self._until, self._end)
+        self.send(MASTER, Drained(time, int(self.live is not None), int(self._ended)))
+
+    def _settle(self, settled: int, delivered: int) -> None:
+        self.settled = max(self.settled, settled)
+        self._delivered = max(self._delivered, delivered)
+        self.window.settle(self.settled)
+        if self.now >= self._trim_at:
+            self._trim_at = self.now + TRIM_EVERY_S
+            self._give_up(self._delivered)
+
+    def _give_up(self, time: int) -> None:
+        """Nobody needs the records below this time without replays: they are delivered."""
+        if self.live is not None and not self.policy.replay:
+            self.live.trim(min(time, self._end))  # not INFINITY: the log goes on behind its end
+
+    def _read(self) -> Iterator[Record]:
+        """The records from `next` on."""
+        if isinstance(self.source, CachedSource):
+            return self.source.read(self.next)
+        records = self.source.read(self.next)
+        packed_records = (record if record is None else packed(record) for record in records)
+        if self.policy.reads_durable_records:
+            return self._once_durable(packed_records, self.source)
+        return packed_records
+
+    def _pump(self, records: Iterator[Record]) -> bool:
+        """Send records, as far as the window allows. Returns whether there may be more."""
+        batches: dict[int, tuple[list[Label], list[bytes]]] = {}
+        bad: list[BadRecord] = []
+        taken = taken_bytes = 0
+        more = over = False
+        until = min(self._until, self._held)
+        while not (self._ended or self.window.full) and self.next < until:
+            if taken == BATCH or taken_bytes >= BATCH_BYTES:
+                more = True
+                break
+            try:
+                record = next(records)
+            except StopIteration:
+                self._ended = over = True
+                break
+            if record is None:
+                if self.live is not None and self._asked > self.next and not self._early:
+                    # No record waits: the clock may move past the times of other fronts.
+                    self.next = max(self.next, min(self.live.move_to(self._asked), until))
+                break
+            if time_of(record) >= until:
+                self._records = chain((record,), records)
+                self.next = until
+                break
+            taken += 1
+            if isinstance(record, BadRecord):
+                if self.on_bad is None:
+                    self._fail(record)
+                    break
+                bad.append(record)
+                self.bad += record.time > self._furthest_bad
+                self._furthest_bad = max(self._furthest_bad, record.time)
+                if self.live is not None:
+                    self.next = max(self.next, record.time + 1)
+                continue
+            time, payload = record
+            taken_bytes += len(payload)
+            assert time >= self.next, f"{self.source.name}: time {time} after {self.next - 1}"
+            self.next = time + 1
+            if time > self.furthest:
+                self.furthest = time
+                self.taken += 1
+                self.meter.hand(time, self.now)
+            self.window.add(time, len(payload))
+            node = owner(root_group(time, self.index, self.groups), len(self.nodes), self.groups)
+            labels, payloads = batches.setdefault(node, ([], []))
+            labels.append((time, self.index))
+            payloads.append(payload)
+        if bad and self.on_bad is not None:
+            self.on_bad(bad)  # before a frame or a promise covers their times
+        self._send(batches)
+        if self._cached is not None and not self.policy.replay:
+            self._cached.trim(self.next)
+        if over:  # in a promise of its own: trackers need the largest time that was sent before it
+            self._end, self.next = self.next, INFINITY
+        if self._covered < self.next or self._durable < self._now_durable():
+            self._promise()
+        return more
+
+    def _once_durable(self, records: Iterator[Record], live: LiveSource) -> Iterator[Record]:
+        """The records of a live source, each as soon as it is durable; None while one is not."""
+        for record in records:
+            while isinstance(record, tuple) and record[0] >= live.durable:
+                self._early = True
+                yield None
+            self._early = False
+            yield record
+
+    def _send(self, batches: dict[int, tuple[list[Label], list[bytes]]]) -> None:
+        nodes = list(batches)
+        if len(nodes) > 1:
+            nodes.sort(key=lambda node: batches[node][0][0])
+        for i, node in enumerate(nodes):
+            labels, payloads = batches[node]
+            end = batches[nodes[i + 1]][0][0][0] if i + 1 < len(nodes) else self.next
+            # All records before the first one of the next frame are in this frame or earlier ones.
+            covers = (self._covered, end)
+            batch = encode_labels(labels), joined_rows(payloads), ()
+            frame = Frame(self.index, self.index, labels[0][0], 0, (batch,), covers)
+            self.send(self.nodes[node], frame)
+            self._covered = end
+
+    def _now_durable(self) -> int:
+        return INFINITY if self.live is None else self.live.durable
+
+    def _promise(self) -> None:
+        self._durable = self._now_durable()
+        for tracker in self.nodes if self.policy.ordered else (MASTER,):
+            self.send(tracker, Promise(self.index, self._covered, self.next, self._durable))
+        self._covered = self.next
+
+    def _fail(self, record: BadRecord) -> None:
+        error: DriftlineError = InputError(record.file, record.time, record.reason)
+        self._ended = True
+        self.report(Failed(self.incarnation, "InputError", str(error)))
+
+
+class ReplayLog:
+    """Log lines about the replays of one front: two for a replay, and more in a long one."""
+
+    def __init__(self, front: str, source: str) -> None:
+        self._front = front
+        self._source = source
+        self._since = self._until = 0
+        self._began = self._log_at = 0.0
+
+    def begin(self, now: float, since: int, furthest: int) -> None:
+        """Records are read from time `since` on; those up to `furthest` had been read before."""
+        self._since, self._until = since, furthest if since <= furthest else 0
+        self._began, self._log_at = now, now + REPLAY_LOGGED_EVERY_S
+        if self._until:
+            told = about(
+                "replay", name=self._front, source=self._source, since=since, until=furthest
+            )
+            log.info(
+                "%s reads %s again from %s to %s",
+                *(self._front, self._source, time_in_words(since), time_in_words(furthest)),
+                extra=told,
+            )
+
+    def look(self, now: float, settled: int) -> None:
+        """All records below time `settled` are settled."""
+        if not self._until:
+            return
+        took = now - self._began
+        if settled > self._until:
+            told = about("caught-up", name=self._front, seconds=took, time=self._until)
+            text = "%s has caught up after %.1f s, at %s"
+            log.info(text, self._front, took, time_in_words(self._until), extra=told)
+            self._until = 0
+        elif now >= self._log_at:
+            self._log_at = now + REPLAY_LOGGED_EVERY_S
+            done = max(0, settled - self._since) / (self._until - self._since + 1)
+            told = about("replaying", name=self._front, percent=round(100 * done), seconds=took)
+            log.info("%s has caught up by %.0f %%", self._front, 100 * done, extra=told)
+
+
+def given_up(source: str, start: int, trimmed: int) -> str:
+    """Why a replay is impossible: records before `trimmed` are there no more; for people."""
+    return (
+        f"{source}: a replay from {time_in_words(start)} on is needed, but records before "
+        f"{time_in_words(trimmed)} were given up when newer snapshots were committed, which cannot "
+        "be loaded any more: restore the state directory"
+    )

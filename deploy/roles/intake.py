@@ -1,0 +1,429 @@
+"""The intake: takes records from producers and hands them to a front's source.
+
+Takes and gives msgpack arrays, which `deploy.runtime.sockets.intake_socket` carries over ZeroMQ:
+
+    producer                                            front
+    [MAGIC, HELLO, producer, session]                   [MAGIC, SYNC, session, acknowledged]
+    [MAGIC, RECORD, producer, session, number, record]  [MAGIC, ACK, session, acknowledged]
+    [MAGIC, END, producer, session, last number]        [MAGIC, ENDED, session, acknowledged]
+
+All records with numbers up to `acknowledged` are in the input log. SYNC also says that no later
+record has been taken, and that the producer has to send the later ones again. It answers a HELLO,
+and a record whose predecessor has not come (it was lost in a reconnect). `session` is a number that
+a producer chooses at its start, larger than in its last start: the time of its clock, in
+nanoseconds. Once the intake knows a session, it answers messages of smaller ones with FENCED and
+the number that it knows: so messages that a dead producer has left in the network do not mix with
+those of its successor. ENDED: nothing more is taken of this producer, as the log has its end, or
+that of the stream.
+
+    [MAGIC, REFUSED, session, acknowledged, number, reason]
+
+answers what can never be taken: the record with this number, as it exceeds a limit; with number 0
+a session later than the clock of the front, one more producer than a source can have, or the end of
+a producer that has sent nothing.
+
+While nothing is taken, as the source has no room, or what a producer has sent is not stored, the
+intake repeats its ACK every SIGN_S: so producers can tell a flow that holds them back from one that
+is gone, and their connections, which are not read at that time, stay.
+
+With keys, a producer has an id that its key speaks for; another one is REFUSED.
+
+Anybody may send anything. Invariants: an acknowledged record is durable; a record is stored once,
+however often it comes; a malformed message changes nothing; what is remembered of producers is
+bounded. While the front's source has no room, no record is taken, the sockets fill up, and
+producers wait.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+from math import inf
+from typing import ClassVar, NamedTuple
+
+from driftline.deploy.roles.receiver import WINDOW, WINDOW_BYTES, Receiver
+from driftline.engine.errors import DriftlineError, MalformedMessage, PayloadError
+from driftline.engine.events import RateLimitedLog, about, log
+from driftline.engine.sources.logs.inputlog import PRODUCER_BYTES_MAX
+from driftline.engine.sources.logs.received import Receipt, ReceivedSource
+from driftline.engine.texts import counted
+from driftline.engine.wire.codec import pack, unpack, unpack_foreign
+from driftline.engine.wire.kinds import Voice
+from driftline.engine.wire.limits import RECORD_BYTES_MAX
+
+MAGIC = 0xD72
+
+MESSAGE_BYTES_MAX = RECORD_BYTES_MAX + 1024
+"""The largest message of a producer: a record, its producer's id, and a few numbers."""
+
+SESSION_AHEAD_US = 60_000_000
+"""How far ahead of the front's clock a session may be: a larger one would fence its owner off."""
+
+SIGN_S = 1.0
+"""How often producers that wait are told that the front lives."""
+
+STRANGERS_MAX = 1_000
+"""Producers without records whose sessions are remembered."""
+
+CLIENTS_MAX = 10_000
+"""Producers with records whose sessions are remembered."""
+
+GONE_S, PAUSE_S = 1.0, 10.0
+"""Seconds without a connection before that is logged, as a producer may connect again at once; and
+between two such lines, at least."""
+
+NAMES_MAX = 5
+"""Producers that a line names; of the others it has the number."""
+
+_ENDS_NOTHING = "it has sent no records: only a producer that has sent some can end the stream"
+
+
+class Kind(IntEnum):
+    """The kind of a message. Of two answers for a producer the larger one includes the other."""
+
+    HELLO = 1
+    RECORD = 2
+    END = 3
+    ACK = 4
+    SYNC = 5
+    ENDED = 6
+    FENCED = 7
+    REFUSED = 8
+    HELLO_TIMES = 9
+    """HELLO of a producer that is told the times of its records, too."""
+    TIME = 10
+    """All acknowledged records have label times below this. It comes before the answer itself."""
+
+
+_FIELDS: dict[object, int] = {Kind.HELLO: 4, Kind.HELLO_TIMES: 4, Kind.RECORD: 6, Kind.END: 5}
+
+
+class Answer(NamedTuple):
+    """An answer of the front; `number` and `reason`: of what was refused; of TIME the number is the
+    time."""
+
+    kind: Kind
+    session: int
+    acknowledged: int
+    number: int = 0
+    reason: str = ""
+
+
+@dataclass(slots=True)
+class _Client:
+    """A producer, as of its last message."""
+
+    session: int
+    route: bytes
+    answer: Kind = Kind.ACK
+    """The kind of the next answer."""
+    early: bool = False
+    """Whether it has been told that records before its latest ones are missing."""
+    times: bool = False
+    """Whether it is told times."""
+
+
+class Intake(Receiver):
+    """Takes messages of producers for a source. Its driver sends `answers`, (route, answer)."""
+
+    needs_producers: ClassVar[bool] = True
+    """Whether nobody else gives the source records: so it is told that no producer is there."""
+
+    def __init__(
+        self,
+        source: ReceivedSource,
+        *,
+        name: str = "intake",
+        window: int = WINDOW,
+        window_bytes: int = WINDOW_BYTES,
+    ) -> None:
+        super().__init__(source, name=name, window=window, window_bytes=window_bytes)
+        self.answers: list[tuple[bytes, bytes]] = []
+        self._clients: OrderedDict[str, _Client] = OrderedDict()
+        """The producers with records that were heard of last."""
+        self._strangers: OrderedDict[str, _Client] = OrderedDict()
+        """The producers without records that were heard of last."""
+        self._owed: dict[str, _Client] = {}
+        """The producers that wait for an answer."""
+        self._dropped = RateLimitedLog("malformed-message", f"{name} dropped a malformed message")
+        self._foreign = RateLimitedLog("id-refused", f"{name} refused the id of a producer")
+        self._crowded = RateLimitedLog("producer-refused", f"{name} refused a new producer")
+        self._producers = ProducerLog(source, self.needs_producers)
+        self._sign_at = 0.0
+        """When producers that wait are told next that the front lives."""
+
+    # Called by the runtime.
+
+    def tick(self, now: float) -> float:
+        self._dropped.tell(now)
+        self._crowded.tell(now)
+        self._foreign.tell(now)
+        if now >= self._sign_at:
+            self._sign_at = now + SIGN_S
+            self._give_signs()
+        return min(self._sign_at, super().tick(now))
+
+    def turn(self) -> bool:
+        more = super().turn()
+        self._producers.look(self.now, self.source.connected or 0)
+        if self._owed:
+            self._answer()
+        return more
+
+    def close(self) -> None:
+        for lines in (self._dropped, self._crowded, self._foreign):
+            lines.close()
+
+    def stored(self, producers: Sequence[str]) -> None:
+        for producer in producers:
+            client = self._clients.get(producer) or self._strangers.get(producer)
+            if client is not None:
+                self._owed[producer] = client
+
+    # The protocol.
+
+    def take(self, parts: list[bytes], voice: Voice | None = None) -> None:
+        """Take one message of any sender: (route, data). A malformed one is counted and dropped.
+
+        `parts` loses the data, which may have 16 MiB: they are not held beside the record in them.
+        `voice`: the key by which it has come; None: there are no keys.
+        """
+        try:
+            if len(parts) != 2:
+                raise MalformedMessage(f"{len(parts)} parts instead of 2")
+            self._handle(parts[0], decode_request(parts.pop()), voice)
+        except MalformedMessage as error:
+            self.drop(error)
+
+    def drop(self, error: DriftlineError) -> None:
+        self.malformed += 1
+        self._dropped.add(self.now, str(error))
+
+    def _handle(
+        self, route: bytes, request: tuple[Kind, str, int, int, object], voice: Voice | None
+    ) -> None:
+        kind, producer, session, number, record = request
+        if voice is not None and not voice.speaks_for(producer):
+            reason = f"the key {voice.key} is not for this id: {voice.key} is, and {voice.key}-..."
+            self._foreign.add(self.now, f"{producer!r} with the key {voice.key}")
+            self._refuse(route, producer, session, 0, reason)
+            return
+        ahead_us = session // 1000 - self.source.now_us()
+        if ahead_us > SESSION_AHEAD_US:
+            reason = f"its clock is {ahead_us // 1_000_000} s ahead of the front's: set both"
+            self._refuse(route, producer, session, 0, reason)
+            return
+        client = self._client(producer, session, route)
+        if session < client.session:
+            self._send(route, Kind.FENCED, client.session, producer)
+            return
+        client.session, client.route = session, route
+        client.times = client.times or kind is Kind.HELLO_TIMES
+        if kind is Kind.RECORD:
+            wanted = self._receive(client, producer, number, record)
+        elif kind is Kind.END:
+            wanted = self._end(client, producer, number)
+        else:
+            wanted = Kind.SYNC
+        if wanted is not None:
+            client.answer = max(client.answer, wanted)
+            self._owed[producer] = client
+
+    def _receive(self, client: _Client, producer: str, number: int, record: object) -> Kind | None:
+        """Take a record. Returns the kind of the answer; None: none, or it is given."""
+        try:
+            receipt = self.source.receive(producer, number, record)
+        except PayloadError as error:
+            self._refuse(client.route, producer, client.session, number, str(error))
+            return None
+        if receipt is Receipt.CROWDED:
+            reason = (
+                f"{self.source.producers_max} producers have sent records, and the input has no "
+                "room for the numbers of another one: use the same ids again and again"
+            )
+            self._crowded.add(self.now, reason)
+            self._refuse(client.route, producer, client.session, 0, reason)
+            return None
+        if receipt is Receipt.TAKEN and number == 1:
+            self._client(producer, client.session, client.route)  # it is no stranger any more
+        again = receipt is Receipt.EARLY and client.early
+        client.early = receipt is Receipt.EARLY
+        return None if again else _ANSWERS[receipt]
+
+    def _end(self, client: _Client, producer: str, number: int) -> Kind | None:
+        """Take the end of a producer. Returns the kind of the answer; None: it is given."""
+        source = self.source
+        if source.over(producer):
+            return Kind.ENDED
+        if not source.accepted(producer):
+            self._refuse(client.route, producer, client.session, 0, _ENDS_NOTHING)
+            return None
+        if number != source.accepted(producer):
+            return Kind.SYNC
+        source.end_of(producer)
+        return Kind.ENDED
+
+    def _client(self, producer: str, session: int, route: bytes) -> _Client:
+        """What is remembered of a producer; beyond a bound, the one not heard of longest goes."""
+        has_records = self.source.accepted(producer) > 0
+        kept = self._clients if has_records else self._strangers
+        client = kept.get(producer)
+        if client is not None:
+            kept.move_to_end(producer)
+            return client
+        client = self._strangers.pop(producer, None) or _Client(session, route)
+        kept[producer] = client
+        if len(kept) > (CLIENTS_MAX if has_records else STRANGERS_MAX):
+            forgotten, _ = kept.popitem(last=False)
+            self._owed.pop(forgotten, None)  # it asks again
+        return client
+
+    def _give_signs(self) -> None:
+        """Tell producers that wait that the front lives; who waits in vain is told nothing."""
+        source = self.source
+        if source.stopped:
+            return
+        has_room = self.room()
+        for clients in (self._clients, self._strangers):
+            for producer, client in clients.items():
+                if not has_room or source.acknowledged(producer) < source.accepted(producer):
+                    self._send(client.route, Kind.ACK, client.session, producer)
+
+    def _answer(self) -> None:
+        """Answer the producers whose answer is true by now; the others wait on."""
+        source = self.source
+        for producer, client in list(self._owed.items()):
+            if client.answer is Kind.SYNC and source.over(producer):
+                client.answer = Kind.ENDED
+            if client.answer is Kind.ENDED and not source.over_for_good(producer):
+                continue
+            if client.answer is Kind.SYNC and (
+                source.acknowledged(producer) < source.accepted(producer)
+            ):
+                continue
+            del self._owed[producer]
+            if client.times:
+                time = source.stored_below
+                self._send(client.route, Kind.TIME, client.session, producer, time)
+            self._send(client.route, client.answer, client.session, producer)
+            client.answer = Kind.ACK
+
+    def _refuse(self, route: bytes, producer: str, session: int, number: int, reason: str) -> None:
+        self._send(route, Kind.REFUSED, session, producer, number, reason)
+
+    def _send(self, route: bytes, kind: Kind, session: int, producer: str, *more: object) -> None:
+        answer = (MAGIC, kind, session, self.source.acknowledged(producer), *more)
+        self.answers.append((route, pack(answer)))
+
+
+_ANSWERS = {
+    Receipt.TAKEN: None,
+    Receipt.REPEATED: Kind.ACK,
+    Receipt.EARLY: Kind.SYNC,
+    Receipt.CLOSED: Kind.ENDED,
+}
+
+
+def decode_request(data: bytes) -> tuple[Kind, str, int, int, object]:
+    """(kind, producer, session, number, record). Raises MalformedMessage, whatever the bytes are.
+
+    No value of a stranger is in a text: its `repr` may be large, or nested too deep.
+    """
+    fields = unpack_foreign(data)
+    if not isinstance(fields, tuple) or len(fields) < 4 or fields[0] != MAGIC:
+        raise MalformedMessage("not a message of a producer")
+    _, kind, producer, session, *rest = fields
+    if type(kind) is not int or _FIELDS.get(kind) != len(fields):
+        raise MalformedMessage(f"an unknown kind of message, with {len(fields)} fields")
+    if not isinstance(producer, str) or not 0 < len(producer.encode()) <= PRODUCER_BYTES_MAX:
+        raise MalformedMessage(f"a producer's id is text of 1 to {PRODUCER_BYTES_MAX} bytes")
+    number = rest[0] if rest else 0
+    for integer in (session, number):
+        if type(integer) is not int or not 0 <= integer < 1 << 63:
+            raise MalformedMessage("a session or number is an int of 63 bits")
+    return Kind(kind), producer, session, number, rest[-1] if rest else None
+
+
+def decode_answer(data: bytes) -> Answer:
+    """Decode an answer of a front. Raises MalformedMessage."""
+    match unpack(data):
+        case (magic, int(kind), int(session), int(acknowledged)) if (
+            magic == MAGIC and Kind.ACK <= kind <= Kind.FENCED
+        ):
+            return Answer(Kind(kind), session, acknowledged)
+        case (magic, int(kind), int(session), int(acknowledged), int(time)) if (
+            magic == MAGIC and kind == Kind.TIME
+        ):
+            return Answer(Kind.TIME, session, acknowledged, time)
+        case (magic, int(kind), int(session), int(acknowledged), int(number), str(reason)) if (
+            magic == MAGIC and kind == Kind.REFUSED
+        ):
+            return Answer(Kind.REFUSED, session, acknowledged, number, reason)
+    raise MalformedMessage("not an answer of a front")
+
+
+class ProducerLog:
+    """Log lines about the producers of one source: that none is connected, though the run waits
+    for them, and that the stream is over. There are no more than six lines a minute.
+
+    `needed`: whether nobody else gives the source records.
+    """
+
+    def __init__(self, source: ReceivedSource, needed: bool = True) -> None:
+        self._source = source
+        self._needed = needed
+        self._here = source.producers > 0
+        """Whether there was a connection at the last look; or in an earlier call."""
+        self._gone_at = inf
+        """When the last connection went; inf: there is one, or none was there yet, or that none
+        is there was logged."""
+        self._log_at = -inf
+        """When the next absence may be logged."""
+        self._over = False
+        """Whether it was logged that the stream is over."""
+
+    def look(self, now: float, connected: int) -> None:
+        """Log what has changed; `connected`: how many connections there are."""
+        if self._source.stopped or self._over:
+            return
+        if self._source.closed:
+            self._over = True
+            self._log_over()
+        elif connected:
+            self._here, self._gone_at = True, inf
+        elif self._here:
+            self._here, self._gone_at = False, now
+        elif self._needed and now >= max(self._gone_at + GONE_S, self._log_at):
+            self._gone_at, self._log_at = inf, now + PAUSE_S
+            self._log_none()
+
+    def _log_none(self) -> None:
+        source = self._source
+        known, ended, missed = source.producers, source.ended_producers, source.not_ended(NAMES_MAX)
+        names, more = ", ".join(map(repr, missed)), known - ended - len(missed)
+        others = f" and {more} more" * (more > 0)
+        log.warning(
+            "%s: no producer is connected, and the run waits for one. %d of %d producers that have "
+            "sent records have ended (Producer.end)%s; the stream is over once all have. Ctrl-C, "
+            "or SIGTERM, ends the run in good order",
+            *(source.name, ended, known, f", not {names}{others}" if missed else ""),
+            extra=about(
+                "no-producers",
+                name=source.name,
+                producers=known,
+                ended=ended,
+                not_ended=[{"name": producer} for producer in missed],
+            ),
+        )
+
+    def _log_over(self) -> None:
+        name, known, records = self._source.name, self._source.producers, self._source.records
+        log.info(
+            "%s: the stream is over, as %s ended; %s",
+            name,
+            "its producer has" if known == 1 else f"all {known} producers have",
+            counted(records, "record"),
+            extra=about("stream-over", name=name, producers=known, records=records),
+        )

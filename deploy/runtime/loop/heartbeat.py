@@ -1,0 +1,118 @@
+"""The heartbeat: a thread that says that a process lives, while its loop is busy with one turn.
+
+Takes nothing; gives `Alive` (master), and to the parent a sign of life over a pipe, whatever the
+loop does (`lifeline.KeepAlive`). So a user function may take as long as it likes: its process does
+not count as gone, nor its work as lost; and its parent knows that it does not hang. A warning tells
+of the slow function, with its operators, label and record, and again each time it has taken twice
+as long. A function in C that keeps the interpreter's lock silences the heartbeat, too; once its
+process is back, the master is more patient with it (`Coordinator`).
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Sequence
+from contextlib import suppress
+from time import monotonic
+from types import TracebackType
+from typing import Self
+
+import zmq
+
+from driftline.deploy.roles.member import HELLO_EVERY_S, Member
+from driftline.deploy.runtime.children.lifeline import keep_alive
+from driftline.deploy.runtime.loop.runtime import Runtime
+from driftline.engine.errors import MalformedMessage, NotPermitted
+from driftline.engine.events import about, log
+
+SLOW_AFTER_S = 5.0
+"""How long a turn may take before the first warning."""
+
+
+class Heartbeat:
+    """Sends `Alive` for the members of a runtime from a thread of its own. A context manager."""
+
+    def __init__(
+        self,
+        runtime: Runtime,
+        members: Sequence[Member],
+        slow_after_s: float = SLOW_AFTER_S,
+        keep_alive_fd: int = -1,
+    ) -> None:
+        """`keep_alive_fd`: the child's end of a `KeepAlive`; -1: no parent wants to hear."""
+        self._keep_alive_fd = keep_alive_fd
+        if keep_alive_fd >= 0:
+            os.set_blocking(keep_alive_fd, False)
+        self._runtime = runtime
+        self._members = members
+        self._slow_after = slow_after_s
+        self._tell_after = slow_after_s
+        self._turns = -1
+        self._since = 0.0
+        self.beaten_at = 0.0
+        """When it has looked at the loop last (seconds, monotonic)."""
+        self._ways: dict[str, tuple[str, zmq.Socket[bytes]]] = {}
+        """Receiver -> where it is, and the socket to it, which is of this thread alone."""
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._loop, daemon=True)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._over.set()
+        self._thread.join()
+
+    def _loop(self) -> None:
+        while not self._over.wait(HELLO_EVERY_S):
+            if self._keep_alive_fd >= 0:
+                keep_alive(self._keep_alive_fd)
+            self.beat(monotonic())
+        for _, way in self._ways.values():
+            way.close()
+
+    def beat(self, now: float) -> None:
+        """Send `Alive` for each member, if the loop is in the same turn as at the last call."""
+        self.beaten_at = now
+        turns = self._runtime.turns
+        if self._runtime.waits or turns != self._turns:
+            self._turns, self._since = turns, now
+            self._tell_after = self._slow_after
+            return
+        for member in self._members:
+            for to, alive in member.beat(now):
+                if address := member.addresses.get(to):
+                    self._send(to, address, alive)
+        took = now - self._since
+        if took >= self._tell_after:
+            self._tell_after = 2 * took
+            for member in self._members:
+                log.warning(
+                    "%s has been busy for %.0f s with %s",
+                    *(member.name, took, member.doing),
+                    extra=about("slow", name=member.name, seconds=took, doing=member.doing),
+                )
+
+    def _send(self, to: str, address: str, data: bytes) -> None:
+        """Send to a receiver, which may move. What cannot be sent, the loop tells once it turns."""
+        before, way = self._ways.pop(to, ("", None))
+        if way is not None and before != address:
+            way.close()
+            way = None
+        with suppress(MalformedMessage, NotPermitted):
+            way = way or self._runtime.connect(address, to)
+        if way is None:
+            return
+        try:
+            way.send(data, zmq.NOBLOCK)
+        except zmq.Again:  # it has refused our key
+            way.close()
+        else:
+            self._ways[to] = address, way

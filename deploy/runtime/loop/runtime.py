@@ -1,0 +1,460 @@
+"""The ZeroMQ runtime: drives the parties of a process with real sockets, clock and disk.
+
+One single-threaded loop per process. A turn takes a bounded number of messages, lets the party work
+on them, and sends its messages. The loop sleeps while there is no message; it never spins, and
+never waits for a disk: one background thread carries out the durable jobs, in order.
+
+Sockets: a PULL for each party (`inbox`), and a PUSH for each receiver; `transport` says how they
+are reached, and with which keys. There is no high-water mark, so no message is dropped at one
+(windows bound how much is under way); the numbers of a channel show what a reconnect loses. The
+background threads ring at the same PULL: so a node waits at one socket, which wakes up sooner than
+a poller over several.
+
+A process of its own runs its loop with `run`; one that has more to do calls `step` in the context
+of `undisturbed`. Both collect garbage at leisure (`collector`).
+Every process gives freed memory back at leisure (`freed`); those of a service have their cores
+(`cores`).
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from math import ceil, inf
+from time import monotonic
+
+import zmq
+
+from driftline.deploy.runtime.sockets.inbox import GuardedInbox, Inbox, inproc
+from driftline.deploy.runtime.sockets.transport import MESSAGE_BYTES_MAX, PART_BYTES, Transport
+from driftline.deploy.runtime.sockets.zap import Zap
+from driftline.deploy.runtime.threads import Calls, CarryOut, LocalParty, Worker
+from driftline.deploy.runtime.upkeep.collector import Collector
+from driftline.deploy.runtime.upkeep.cores import Cores
+from driftline.deploy.runtime.upkeep.freed import Freed
+from driftline.engine.errors import MalformedMessage, NotPermitted, PayloadError
+from driftline.engine.events import about, log
+from driftline.engine.meters import Stopwatch
+from driftline.engine.wire.party import Party
+
+LINGER_MS = 500
+"""How long the messages of a closed socket may keep the process, at most."""
+
+SWITCH_S = 0.0005
+"""How long a thread may keep the interpreter while another one wants it."""
+
+RECONNECT_MS = 10
+"""How often a socket tries to connect again: a new master waits for all members to be there."""
+
+AGAIN_S = 1.0
+"""How long a way that is closed stays so: then it is tried again."""
+
+UNUSED_S = 60.0
+"""A way on which nothing was sent for so long is given up: the receiver may be gone for good."""
+
+_NOBLOCK = int(zmq.NOBLOCK)
+_MORE = int(zmq.NOBLOCK | zmq.SNDMORE)
+
+_Send = Callable[[bytes | memoryview, int], object]
+
+
+class Runtime:
+    """Drives the parties of a process until it is told to stop."""
+
+    def __init__(
+        self,
+        carry_out: CarryOut | None = None,
+        transport: Transport | None = None,
+        cores: Cores | None = None,
+    ) -> None:
+        self._carry_out = carry_out
+        self._transport = transport or Transport()
+        self._context = zmq.Context()
+        self._poller = zmq.Poller()
+        self._seats: list[_Seat] = []
+        self._outs: dict[tuple[str, str], _Way] = {}
+        """(party, receiver) -> the way there."""
+        self._unused_at = 0.0
+        self._local: dict[str, LocalParty] = {}
+        self._stores: dict[str, CarryOut] = {}
+        self._disk = Worker()
+        self._calls = Calls()
+        self._zap: Zap | None = None
+        self._inboxes: list[Inbox] = []
+        self._drains: dict[object, Callable[[], None]] = {}
+        """Socket -> takes the messages that have come there."""
+        self._files: dict[object, int] = {}
+        """Socket -> the file that can be read when something has come; ZeroMQ is slow to say it."""
+        self._collector: Collector | None = None
+        """None in a process of the user, which has its own settings."""
+        self._freed = Freed()
+        self._cores = cores or Cores()
+        self.turns = 0
+        self.waits = False
+        """Whether the loop waits for messages, or takes them from a socket."""
+        self.idle = Stopwatch()
+        """For how long the loop has waited."""
+
+    @property
+    def parties(self) -> list[Party]:
+        """All parties that this loop drives."""
+        return [seat.party for seat in self._seats]
+
+    def add(self, party: Party, address: str, carry_out: CarryOut | None = None) -> str:
+        """Give a party an inbox. Returns its address; raises Unavailable if it is taken.
+
+        `carry_out`: the party's own store, if it has one.
+        """
+        inbox = self._inbox(party, address)
+        if carry_out is not None:
+            self._stores[party.name] = carry_out
+        if not self._inboxes:
+            self._disk.ring = self._ring(party)
+            self._calls.ring = self._ring(party)
+        told = about("listening", name=party.name, address=inbox.address)
+        log.debug("%s listens on %s", party.name, inbox.address, extra=told)
+        inbox.woken = partial(self.idle.look, False)
+        self._inboxes.append(inbox)
+        self._seat(_Seat(party))
+        self._poller.register(inbox.socket, zmq.POLLIN)
+        self._drains[inbox.socket] = inbox.take
+        return inbox.address
+
+    def _inbox(self, party: Party, address: str) -> Inbox:
+        own, authorised = self._transport.own, self._transport.authorised
+        parts = self._context, party, address, self._transport, self._rung
+        if own is None or authorised is None:
+            return Inbox(*parts)
+        if self._zap is None:
+            self._zap = Zap(self._context, authorised, party.name)
+        return GuardedInbox(*parts, self._zap)
+
+    def watch(
+        self,
+        party: Party,
+        socket: zmq.Socket[bytes] | int,
+        drain: Callable[[], None],
+        *,
+        has_room: Callable[[], bool] = lambda: True,
+        has_work: Callable[[], bool] = lambda: False,
+        carry_out: CarryOut | None = None,
+    ) -> None:
+        """Add a party with a socket or a file of its own, over which it talks to clients.
+
+        `drain` takes the messages that have come; it is called only while the party `has_room`.
+        While it `has_work` the loop does not wait. The party's ticks and jobs are as usual;
+        `carry_out`: its own store, if it has one.
+        """
+        self._seat(_Seat(party, socket, has_room, has_work))
+        self._drains[socket] = drain
+        if carry_out is not None:
+            self._stores[party.name] = carry_out
+
+    def _seat(self, seat: _Seat) -> None:
+        seat.party.now = monotonic()  # messages may come before its first turn
+        self._seats.append(seat)
+
+    def listen(self, file: int, drain: Callable[[], None]) -> None:
+        """Let a file wake the loop, too: `drain` is called when there is something to read."""
+        self._poller.register(file, zmq.POLLIN)
+        self._drains[file] = drain
+
+    def host(self, other: Party, partner: Party) -> None:
+        """Run a party in a thread of its own, for its one partner: an embedded consumer."""
+        self._local[other.name] = LocalParty(other, partner, self._ring(partner))
+
+    def run(self, until: Callable[[], bool]) -> None:
+        """Loop until the condition holds."""
+        with self.undisturbed():
+            more = False
+            while not until():
+                more = self.step(more)
+
+    @contextmanager
+    def undisturbed(self) -> Iterator[None]:
+        """Within this context, which has the loop, no turn waits long for threads or for garbage.
+
+        It is collected when there is nothing to do, and a thread that wants the interpreter gets it
+        sooner than Python gives it by default, which is later than most outputs take.
+        """
+        was_on, interval_s = gc.isenabled(), sys.getswitchinterval()
+        sys.setswitchinterval(SWITCH_S)
+        self._collector = Collector()
+        try:
+            yield
+        finally:
+            self._collector = None
+            sys.setswitchinterval(interval_s)
+            gc.unfreeze()
+            if was_on:
+                gc.enable()
+
+    def step(self, more: bool = False, wait_s: float = 1.0) -> bool:
+        """One turn; waits for input at most `wait_s`, and not at all if there is `more` to do.
+
+        Returns whether there is more to do.
+        """
+        for seat in self._seats:
+            more |= seat.arm(self._poller)
+        self.waits = True
+        if more:
+            self._take(0)
+        else:
+            tick_at, now = self.tick_at, monotonic()
+            if self._freed.is_due(now):
+                self._rest(now)
+            self.idle.look(True, now)
+            self._take(ceil(max(0.0, min(tick_at - now, wait_s)) * 1000))
+        self.waits = False
+        self.turns += 1
+        more = sends = False
+        now = monotonic()
+        self.idle.look(False, now)
+        if now >= self._disk.look_at:
+            self._disk.look(now)
+            self._cores.look(now)
+            for inbox in self._inboxes:
+                inbox.check()
+            if now >= self._unused_at:
+                self._unused_at = now + UNUSED_S
+                self._give_up_unused()
+        for seat in self._seats:
+            seat.party.now = now
+            if now >= min(seat.tick_at, seat.party.tick_by):
+                seat.party.tick_by = inf
+                seat.tick_at = seat.party.tick(now)
+            more |= seat.party.turn()
+            sends |= seat.sends
+            self.flush(seat.party)
+        if self._collector is not None:
+            self._collector.work(now)
+        if more and sends:
+            os.sched_yield()  # let ZeroMQ's thread send, if it waits for this core
+        return more
+
+    @property
+    def tick_at(self) -> float:
+        """When a turn is due, even if no message comes (seconds, monotonic)."""
+        return min((min(seat.tick_at, seat.party.tick_by) for seat in self._seats), default=inf)
+
+    def quiet_files(self) -> set[int] | None:
+        """The files of which one can be read as soon as something comes, for a loop that waits in
+        place of this one; None: something has come already, and a turn would take it."""
+        if self._has_input():
+            return None
+        return {
+            each if isinstance(each, int) else self._file_of(each)
+            for each, _ in self._poller.sockets
+        }
+
+    def _has_input(self) -> bool:
+        has_work = [seat.arm(self._poller) for seat in self._seats]
+        return any(has_work) or bool(self._poller.poll(0))
+
+    def _file_of(self, socket: zmq.Socket[bytes]) -> int:
+        file = self._files.get(socket)
+        if file is None:
+            file = self._files[socket] = socket.fileno()
+        return file
+
+    def soon(self, call: Callable[[], None]) -> None:
+        """Let the loop make a call soon. Any thread may call this."""
+        self._calls.add(call)
+
+    def _rest(self, now: float) -> None:
+        """Collect garbage and give memory back, if no message has come."""
+        if not self._has_input():
+            if self._collector is not None and self._collector.is_due(now):
+                self._collector.rest(now)
+            self._freed.rest(now)
+
+    def flush(self, party: Party) -> None:
+        """Begin the jobs of a party, and send its messages."""
+        # Jobs first: ZeroMQ's thread, which a message wakes, may take this core for a while.
+        for job in party.jobs:
+            carry_out = self._stores.get(party.name, self._carry_out)
+            assert carry_out is not None, f"nobody to carry out {job!r}"
+            self._disk.put(party, job, carry_out)
+        party.jobs.clear()
+        for to, data in party.outbox:
+            if to in self._local:
+                self._local[to].put(data)
+            else:
+                self._send(party, to, data)
+        party.outbox.clear()
+
+    def close(self, linger_ms: int = LINGER_MS) -> None:
+        """Send all messages, finish all jobs, release the sockets."""
+        for seat in self._seats:
+            self.flush(seat.party)
+        self._disk.stop()
+        for local in self._local.values():
+            local.stop()
+        if self._zap is not None:
+            self._zap.close()
+        self._context.destroy(linger=linger_ms)
+        for inbox in self._inboxes:
+            inbox.close()
+
+    def _send(self, party: Party, to: str, data: bytes) -> None:
+        address = party.addresses.get(to)
+        if address is None:
+            return  # the receiver has not said Hello yet; it will ask for what it needs
+        way = self._outs.get((party.name, to))
+        if way is None or way.address != address or way.send is None:
+            way = self._way(party, to, address, way)
+            if way.send is None:
+                return  # it has been said why
+        keyed = self._transport.own is not None
+        if keyed and len(data) > MESSAGE_BYTES_MAX:
+            raise PayloadError(
+                f"a message of {party.name} for {to} has {len(data)} bytes, and between hosts "
+                f"{MESSAGE_BYTES_MAX} at most: let the function make smaller outputs"
+            )
+        way.used = True
+        try:
+            if keyed and len(data) > PART_BYTES:
+                _send_parts(way.send, data)
+            else:
+                way.send(data, _NOBLOCK)
+        except zmq.Again:  # the receiver has refused our key, and ZeroMQ does not ask twice
+            party.drop(NotPermitted(f"{to} at {address} has refused the key of this process"))
+            way.shut()
+
+    def _way(self, party: Party, to: str, address: str, before: _Way | None) -> _Way:
+        """A new way to a receiver, in place of one that leads elsewhere, or is shut."""
+        now = monotonic()
+        if before is not None:
+            if before.address == address and now < before.shut_until:
+                return before
+            before.shut()
+        way = self._outs[party.name, to] = _Way(address)
+        try:
+            socket = self.connect(address, to)
+        except (MalformedMessage, NotPermitted) as error:
+            party.drop(error)
+            way.shut()
+        else:
+            # `send` of pyzmq's part in C: the Python method around it would take as long again.
+            way.socket, way.send = socket, super(zmq.Socket, socket).send
+        return way
+
+    def _give_up_unused(self) -> None:
+        """Close the sockets of ways that nobody uses any more; ZeroMQ would try for ever."""
+        for between, way in list(self._outs.items()):
+            if not way.used:
+                way.shut()
+                del self._outs[between]
+            way.used = False
+
+    def connect(self, address: str, to: str = "") -> zmq.Socket[bytes]:
+        """A socket that sends to a party at an address; only one thread may use it.
+
+        Raises MalformedMessage, or NotPermitted if this party must not be reached there.
+        """
+        where = self._transport.way(address, to)
+        socket: zmq.Socket[bytes] = self._context.socket(zmq.PUSH)
+        socket.set_hwm(0)
+        socket.setsockopt(zmq.LINGER, LINGER_MS)
+        socket.setsockopt(zmq.RECONNECT_IVL, RECONNECT_MS)
+        self._transport.open_out(socket, where)
+        try:
+            socket.connect(where.endpoint)
+        except zmq.ZMQError as error:
+            socket.close(linger=0)
+            raise MalformedMessage(f"{address!r} is no address: {error.strerror}") from None
+        return socket
+
+    def _ring(self, party: Party) -> zmq.Socket[bytes]:
+        """A socket by which a thread wakes the loop."""
+        return self.connect(inproc(party))
+
+    def _rung(self) -> None:
+        """A thread has left something."""
+        self._disk.report()
+        self._calls.make()
+        for local in self._local.values():
+            local.report()
+
+    def _take(self, wait_ms: int) -> None:
+        """Take the messages that have come; if there is none, wait for one."""
+        if len(self._inboxes) == len(self._drains) == 1:
+            self._inboxes[0].take(wait_ms)
+        else:
+            ready = self._poller.poll(wait_ms)
+            self.idle.look(False, monotonic())
+            for socket, _ in ready:
+                self._drains[socket]()
+
+
+def _send_parts(send: _Send, data: bytes) -> None:
+    """Send a large message, of which no part is too large for others."""
+    view = memoryview(data)
+    last = (len(data) - 1) // PART_BYTES * PART_BYTES
+    for at in range(0, last, PART_BYTES):
+        send(view[at : at + PART_BYTES], _MORE)
+    send(view[last:], _NOBLOCK)
+
+
+class _Seat:
+    """A party in a runtime, and its own socket or file, which wakes the loop only while the party
+    has room for what has come."""
+
+    def __init__(
+        self,
+        party: Party,
+        socket: zmq.Socket[bytes] | int | None = None,
+        has_room: Callable[[], bool] = lambda: True,
+        has_work: Callable[[], bool] = lambda: False,
+    ) -> None:
+        self.party = party
+        self.tick_at = 0.0
+        self._socket = socket
+        self._has_room = has_room
+        self._has_work = has_work
+        self._armed = False
+
+    @property
+    def sends(self) -> bool:
+        """Whether it has messages for ZeroMQ to send; by its own socket it may have sent some."""
+        return bool(self.party.outbox) or isinstance(self._socket, zmq.Socket)
+
+    def arm(self, poller: zmq.Poller) -> bool:
+        """Poll the socket only while there is room: otherwise the loop would spin.
+
+        Returns whether the party has work, even if nothing comes.
+        """
+        if self._socket is None:
+            return False
+        if self._has_room() is not self._armed:
+            self._armed = not self._armed
+            if self._armed:
+                poller.register(self._socket, zmq.POLLIN)
+            else:
+                poller.unregister(self._socket)
+        return self._has_work()
+
+
+class _Way:
+    """The way from a party to a receiver: a socket, or none while it is shut."""
+
+    __slots__ = ("address", "send", "shut_until", "socket", "used")
+
+    def __init__(self, address: str) -> None:
+        self.address = address
+        self.socket: zmq.Socket[bytes] | None = None
+        self.send: _Send | None = None
+        self.shut_until = 0.0
+        self.used = True
+        """Whether something was sent there since that was looked at last."""
+
+    def shut(self) -> None:
+        """Close the socket; for a while there is no other."""
+        if self.socket is not None:
+            self.socket.close(linger=0)
+        self.socket = self.send = None
+        self.shut_until = monotonic() + AGAIN_S

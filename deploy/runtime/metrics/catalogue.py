@@ -1,0 +1,198 @@
+"""The catalogue of all metrics: names, kinds, labels and what they mean.
+
+Names keep to Prometheus' conventions: base units, `_total` for what only grows. All have the label
+`flow`; it is empty for what an agent of a cluster says of itself. No label has a value that depends
+on data: there is never one for a key, a time or a record.
+
+What is counted begins at 0 when a process starts; what a node counts, with each incarnation.
+Functions such as `rate` and `increase` know that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+from prometheus_client import CollectorRegistry, ProcessCollector
+from prometheus_client.metrics_core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    HistogramMetricFamily,
+    Metric,
+)
+from prometheus_client.registry import Collector
+
+from driftline.deploy.runtime.metrics.samples import Sample, Samples, Value
+from driftline.engine.meters import Histogram
+
+COUNTER, GAUGE, HISTOGRAM = "counter", "gauge", "histogram"
+
+
+@dataclass(frozen=True, slots=True)
+class Family:
+    """A metric, of any labels."""
+
+    name: str
+    kind: str
+    labels: tuple[str, ...]
+    """Names of its labels but `flow`."""
+    help: str
+
+    def metric(self, samples: Sequence[tuple[tuple[str, ...], Value]] = ()) -> Metric:
+        """The metric with these samples: (values of labels, that of `flow` first; value)."""
+        names = ["flow", *self.labels]
+        if self.kind == HISTOGRAM:
+            histogram = HistogramMetricFamily(self.name, self.help, labels=names)
+            for labels, value in samples:
+                assert isinstance(value, Histogram)
+                histogram.add_metric(labels, _buckets(value), value.sum)
+            return histogram
+        made = CounterMetricFamily if self.kind == COUNTER else GaugeMetricFamily
+        family = made(self.name, self.help, labels=names)
+        for labels, value in samples:
+            assert not isinstance(value, Histogram)
+            family.add_metric(labels, value)
+        return family
+
+
+def _buckets(histogram: Histogram) -> list[tuple[str, float]]:
+    """(upper bound, how many are not larger), as Prometheus has them."""
+    total, buckets = 0, []
+    counts = list(histogram.counts)
+    for bound, count in zip((*histogram.bounds, None), counts, strict=True):
+        total += count
+        buckets.append(("+Inf" if bound is None else str(float(bound)), float(total)))
+    return buckets
+
+
+_PROCESS, _NODE, _SOURCE = ("process",), ("node",), ("source",)
+
+FAMILIES = (
+    # Every process.
+    Family("driftline_process_info", GAUGE, ("process", "version"), "Always 1."),
+    Family(
+        "driftline_busy_seconds_total", COUNTER, _PROCESS,
+        "Seconds in which the loop of the process did not wait for messages.",
+    ),
+    Family(
+        "driftline_malformed_messages_total", COUNTER, _PROCESS,
+        "Messages that were dropped as no party of the run sends such a message.",
+    ),
+    Family(
+        "driftline_obstacles", GAUGE, _PROCESS,
+        "Disks and consumers that the process waits for, as they fail or do not answer.",
+    ),
+    Family("driftline_incarnation", GAUGE, _PROCESS, "Incarnation that the process is in."),
+    Family(
+        "driftline_master_epoch", GAUGE, _PROCESS,
+        "Epoch of the newest master that the process knows of.",
+    ),
+    # Nodes.
+    Family("driftline_node_running", GAUGE, _NODE, "1 if the node runs, 0 while it recovers."),
+    Family(
+        "driftline_restored_ratio", GAUGE, _NODE,
+        "How much of the snapshot that the node recovers from is restored, from 0 to 1.",
+    ),
+    Family("driftline_outputs_total", COUNTER, _NODE,
+           "Outputs that the consumer holds, of all calls of the command."),
+    Family("driftline_dead_letters_total", COUNTER, _NODE,
+           "Failed elements that the consumer holds, of all calls of the command."),
+    Family("driftline_elements_total", COUNTER, _NODE, "Elements given to keyed operators."),
+    Family("driftline_late_elements_total", COUNTER, _NODE,
+           "Elements that came after a later one of their key."),
+    Family("driftline_reapplied_elements_total", COUNTER, _NODE,
+           "Elements that were undone and applied again, as another one came late."),
+    Family("driftline_keys", GAUGE, _NODE, "Keys with state, over all keyed operators."),
+    Family("driftline_frames_total", COUNTER, _NODE, "Frames made."),
+    Family("driftline_consumer_waiting_bytes", GAUGE, _NODE,
+           "Bytes of outputs that may leave, and that the consumer has not stored."),
+    Family("driftline_snapshot_waiting_bytes", GAUGE, _NODE,
+           "Bytes of changes that wait for the next snapshot."),
+    Family("driftline_brake_seconds_total", COUNTER, _NODE,
+           "Seconds in which the node stood still, as its consumer or snapshots were slow."),
+    Family("driftline_snapshot_bytes", GAUGE, _NODE, "Size of the last part that was written."),
+    Family("driftline_snapshot_written_bytes_total", COUNTER, _NODE,
+           "Size of all parts that were written."),
+    # A master.
+    Family(
+        "driftline_master_leads", GAUGE, _PROCESS,
+        "1 if this master leads the flow, 0 while it stands by, or begins.",
+    ),
+    Family("driftline_phase", GAUGE, ("phase",), "1 for the phase of the run, 0 for all others."),
+    Family("driftline_recoveries_total", COUNTER, (), "Recoveries that were begun."),
+    Family("driftline_recovery_duration_seconds", HISTOGRAM, (),
+           "From the reason of a recovery until all nodes are ready."),
+    Family("driftline_snapshots_total", COUNTER, (), "Snapshots that were committed."),
+    Family("driftline_snapshot_failures_total", COUNTER, (),
+           "Parts of snapshots that nodes could not write."),
+    Family("driftline_snapshot_duration_seconds", HISTOGRAM, (),
+           "From the beginning of a snapshot until it is committed."),
+    Family("driftline_snapshot_pending_seconds", GAUGE, (),
+           "For how long the snapshot under way has been so; 0 without one."),
+    # Fronts: in the command's own process, in a cluster each in one of its own.
+    Family("driftline_records_total", COUNTER, _SOURCE,
+           "Records that this call has read; one that is replayed counts once."),
+    Family("driftline_bad_records_total", COUNTER, _SOURCE,
+           "Records that could not be read, and were set aside by this call."),
+    Family("driftline_frontier_lag_seconds", GAUGE, _SOURCE,
+           "Age of the oldest record whose outputs are not all delivered."),
+    Family("driftline_delivery_latency_seconds", HISTOGRAM, _SOURCE,
+           "From handing a record to a node until its outputs are with the consumer."),
+    Family("driftline_undelivered_records", GAUGE, _SOURCE,
+           "Records handed to nodes whose outputs are not all delivered."),
+    Family("driftline_in_flight_records", GAUGE, _SOURCE, "Records in the window of the source."),
+    Family("driftline_in_flight_bytes", GAUGE, _SOURCE, "Bytes of these records."),
+    Family("driftline_window_full_seconds_total", COUNTER, _SOURCE,
+           "Seconds in which no record could be sent, as the window was full."),
+    Family("driftline_waiting_records", GAUGE, _SOURCE,
+           "Records in the input log that no front has read yet."),
+    Family("driftline_producers", GAUGE, _SOURCE, "Connections of producers."),
+    Family("driftline_process_restarts_total", COUNTER, _PROCESS,
+           "How often the process has died, or was killed, and is started again."),
+    # An agent of a cluster.
+    Family("driftline_agent_info", GAUGE, ("agent", "roles"), "Always 1."),
+    Family("driftline_agent_slots", GAUGE, (), "Processes of all flows that the agent takes."),
+    Family("driftline_agent_reaches_cluster", GAUGE, (),
+           "1 if the agent could read what the cluster holds, when it looked last."),
+    Family("driftline_agent_processes", GAUGE, (), "Processes of the flow that run at the agent."),
+    Family("driftline_agent_trouble", GAUGE, (),
+           "1 if something keeps the flow from running at the agent."),
+)  # fmt: skip
+"""All metrics of Driftline."""
+
+CATALOGUE = {family.name: family for family in FAMILIES}
+
+Tagged = Callable[[], Iterable[tuple[str, Sample]]]
+"""Gives samples of now, each with the name of its flow."""
+
+
+def of_flow(flow: str, *samples: Samples) -> Tagged:
+    """Samples that are all of one flow."""
+    return lambda: ((flow, sample) for each in samples for sample in each())
+
+
+class ProcessMetrics(Collector):
+    """The metrics of one process."""
+
+    def __init__(self, given: Tagged) -> None:
+        self._given = given
+
+    def describe(self) -> Iterator[Metric]:
+        """The metrics without samples: for clients that ask for some by name (`name[]`)."""
+        return (family.metric() for family in FAMILIES)
+
+    def collect(self) -> Iterator[Metric]:
+        """The metrics now."""
+        found: dict[str, list[tuple[tuple[str, ...], Value]]] = {}
+        for flow, (name, labels, value) in self._given():
+            found.setdefault(name, []).append(((flow, *labels), value))
+        for name, values in found.items():
+            yield CATALOGUE[name].metric(values)
+
+
+def registry_of(given: Tagged) -> CollectorRegistry:
+    """A registry with these metrics, and those of the process: memory, processor time, files."""
+    registry = CollectorRegistry()
+    registry.register(ProcessMetrics(given))
+    ProcessCollector(registry=registry)
+    return registry

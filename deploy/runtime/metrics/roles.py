@@ -1,0 +1,189 @@
+"""The metrics of each role: what it counts, how it is, and where it serves that.
+
+Takes the configuration of the process, which says whether and where, and the role with what drives
+it. Gives a context manager. What needs the libraries of Prometheus is imported only if it is used.
+
+*Healthy*: the loop has turned a moment ago; or it is busy with one turn, and the heartbeat, which
+is a thread beside it, says that the process lives. *Ready*: a node runs, with its state and the
+answer of its consumer; the master has all nodes at work, or stands by; fronts have begun to read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from time import monotonic
+
+from driftline.coordinator.coordinator import Phase
+from driftline.deploy.node.node import Node
+from driftline.deploy.roles.candidate import Candidate
+from driftline.deploy.roles.front import Front
+from driftline.deploy.roles.master import Master
+from driftline.deploy.runtime.config import ProcessConfig
+from driftline.deploy.runtime.loop.heartbeat import Heartbeat
+from driftline.deploy.runtime.loop.runtime import Runtime
+from driftline.deploy.runtime.metrics.endpoint import Endpoint, port_note
+from driftline.deploy.runtime.metrics.samples import (
+    OfCandidate,
+    OfMaster,
+    OfNode,
+    OfProcess,
+    Samples,
+)
+from driftline.engine.wire.party import Party
+
+COMMAND = "run"
+"""The name of the command's own process, as in log lines."""
+
+MASTER_CHILD, NODE_CHILD = 1, 2
+"""The number of the master, and of node-0, among the processes of a run."""
+
+Context = AbstractContextManager[object]
+
+
+TURNS_WITHIN_S = 10.0
+"""A loop turns at least once a second; one that has not turned for so long hangs, or is starved."""
+
+Ready = Callable[[], str]
+"""Gives why a process is not ready; "" if it is."""
+
+
+class Health:
+    """The health of one process that has a loop."""
+
+    def __init__(self, runtime: Runtime, ready: Ready, heartbeat: Heartbeat | None = None) -> None:
+        self._runtime = runtime
+        self._heartbeat = heartbeat
+        self._began = monotonic()
+        self.why_not_ready = ready
+
+    def why_not_healthy(self, now: float) -> str:
+        """Why the process is not healthy; "" if it is. `now`: seconds, monotonic."""
+        turned = max((party.now for party in self._runtime.parties), default=0.0)
+        beaten = self._heartbeat.beaten_at if self._heartbeat is not None else 0.0
+        silent = now - max(turned, beaten, self._began)
+        if silent <= TURNS_WITHIN_S:
+            return ""
+        return f"the loop of this process has not turned for {silent:.0f} s"
+
+
+def node_ready(node: Node) -> Ready:
+    """Whether a node runs."""
+    return lambda: "" if node.running else f"{node.name}: {node.state}"
+
+
+def master_ready(master: Master) -> Ready:
+    """Whether all nodes are at work."""
+
+    def why_not() -> str:
+        phase = master.coordinator.phase
+        return "" if phase is Phase.RUNNING else phase.value
+
+    return why_not
+
+
+def candidate_ready(candidate: Candidate) -> Ready:
+    """Whether a master that leads is ready, or one that stands by could take over."""
+
+    def why_not() -> str:
+        leadership, master = candidate.leadership, candidate.master
+        if leadership.lost:
+            return "its session with ZooKeeper is over"
+        if master is not None:
+            return master_ready(master)()
+        if leadership.before is None:
+            return "it has no place in the queue of masters yet"
+        return "it is the first, and reads the registry" if leadership.first else ""
+
+    return why_not
+
+
+def fronts_ready(fronts: Sequence[Front]) -> Ready:
+    """Whether all fronts have begun to read."""
+
+    def why_not() -> str:
+        waiting = [front.name for front in fronts if not front.begun]
+        return f"not begun: {', '.join(waiting)}" if waiting else ""
+
+    return why_not
+
+
+def serve_command(
+    address: str, flow: str, runtime: Runtime, ready: Ready, heartbeat: Heartbeat, samples: Samples
+) -> Context:
+    """The metrics of the command's own process."""
+    if not address:
+        return nullcontext()
+    from driftline.deploy.runtime.metrics.catalogue import of_flow
+    from driftline.deploy.runtime.metrics.serving import Serving
+
+    given = of_flow(flow, OfProcess(COMMAND, runtime), samples)
+    return Serving(Endpoint.of(address), COMMAND, given, Health(runtime, ready, heartbeat))
+
+
+def serve_master(config: ProcessConfig, master: Master, runtime: Runtime) -> Context:
+    """The metrics of the only master."""
+    samples = OfProcess(master.name, runtime), OfMaster(master)
+    health = Health(runtime, master_ready(master))
+    return _serving(config, MASTER_CHILD, master.name, master.plan.flow.name, samples, health)
+
+
+def serve_candidate(
+    config: ProcessConfig, flow: str, candidate: Candidate, runtime: Runtime
+) -> Context:
+    """The metrics of one of several masters, which leads or stands by."""
+
+    def leader() -> Sequence[Party]:
+        return (candidate.master or candidate,)
+
+    samples = OfProcess(candidate.name, runtime, leader), OfCandidate(candidate)
+    health = Health(runtime, candidate_ready(candidate))
+    return _serving(config, MASTER_CHILD, candidate.name, flow, samples, health)
+
+
+def serve_node(
+    config: ProcessConfig, node: Node, runtime: Runtime, heartbeat: Heartbeat
+) -> Context:
+    """The metrics of a node."""
+    samples = OfProcess(node.name, runtime), OfNode(node)
+    health = Health(runtime, node_ready(node), heartbeat)
+    number = NODE_CHILD + node.index
+    return _serving(config, number, node.name, node.plan.flow.name, samples, health)
+
+
+def serve_front(
+    config: ProcessConfig,
+    flow: str,
+    front: Front,
+    runtime: Runtime,
+    heartbeat: Heartbeat,
+    samples: Samples,
+) -> Context:
+    """The metrics of a front with a process of its own; `samples`: those of its input."""
+    all_samples = OfProcess(front.name, runtime), samples
+    health = Health(runtime, fronts_ready([front]), heartbeat)
+    return _serving(config, front.index, front.name, flow, all_samples, health)
+
+
+def preload() -> None:
+    """Load the libraries now, as there is no time for it later."""
+    import driftline.deploy.runtime.metrics.serving  # noqa: F401
+
+
+def _serving(
+    config: ProcessConfig,
+    number: int,
+    name: str,
+    flow: str,
+    samples: tuple[Samples, ...],
+    health: Health,
+) -> Context:
+    """`number`: of the process, among those whose ports follow that of the command."""
+    if not config.metrics:
+        return nullcontext()
+    from driftline.deploy.runtime.metrics.catalogue import of_flow
+    from driftline.deploy.runtime.metrics.serving import Serving
+
+    endpoint = Endpoint.of(config.metrics).of_child(number)
+    note = None if endpoint.port else port_note(config.sockets, config.role, config.index)
+    return Serving(endpoint, name, of_flow(config.submitted_as or flow, *samples), health, note)

@@ -1,0 +1,210 @@
+"""The process of a node, of the master, or of a spare, which becomes one of them later:
+``python -m driftline.deploy.runtime.process CONFIG``.
+
+CONFIG is the JSON form of `ProcessConfig`. The process runs until it is told to stop, or until its
+parent ends. Its exit status is STOPPED if it was told to stop, CANNOT_START if it has said why. Any
+other status is a death; also 0, as a user function may call exit.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import struct
+import sys
+from collections.abc import Callable
+from contextlib import closing
+from dataclasses import replace
+from io import TextIOWrapper
+from pathlib import Path
+from time import monotonic
+
+from driftline.deploy.node.node import Node
+from driftline.deploy.node.pace import CARELESS, Pace
+from driftline.deploy.roles.consumer import ConsumerServer
+from driftline.deploy.roles.letters import DeadLetters
+from driftline.deploy.runtime.children.lifeline import hold_on
+from driftline.deploy.runtime.children.spare import await_role
+from driftline.deploy.runtime.children.statuses import CANNOT_START, DIED, STOPPED
+from driftline.deploy.runtime.claims import claim, opened
+from driftline.deploy.runtime.config import ProcessConfig
+from driftline.deploy.runtime.leading import introduce, run_master
+from driftline.deploy.runtime.logs import insist, log_to_parent, rename
+from driftline.deploy.runtime.loop.heartbeat import Heartbeat
+from driftline.deploy.runtime.loop.runtime import Runtime
+from driftline.deploy.runtime.metrics.roles import preload, serve_node
+from driftline.deploy.runtime.upkeep.cores import Cores
+from driftline.engine.errors import DriftlineError, StateMismatch, Unavailable
+from driftline.engine.events import about, log
+from driftline.engine.flow.code import code_of
+from driftline.engine.flow.loading import load_flow
+from driftline.engine.flow.plan import Plan, plan
+from driftline.engine.keygroups import owned_by
+from driftline.engine.policy import Policy, policy
+from driftline.engine.sinks.jsonl import JsonLinesConsumer
+from driftline.engine.sinks.lines import DEAD_LETTERS
+from driftline.engine.snapshots.fitting import begin_with
+from driftline.engine.snapshots.store import LmdbStore, PartStore
+
+NOTE_BYTES = 2048
+"""Size of the file in which a careful node notes its element."""
+
+_random: list[int] = []
+
+
+def new_id() -> int:
+    """A random id of 63 bits; the kernel is asked for many at once."""
+    if not _random:
+        _random.extend(struct.unpack("64Q", os.urandom(512)))
+    return _random.pop() >> 1 or 1
+
+
+def run_node(config: ProcessConfig, flow_plan: Plan, chosen: Policy) -> int:
+    """Run a node with its store and, if it writes files, its consumer. Returns the exit status."""
+    process = config.process or secrets.token_hex(8)
+    claim(Path(config.state) / f"node-{config.index}.lock")
+    flow = flow_plan.flow
+    directory = Path(config.state) / f"node-{config.index}"
+    kv = opened(config, lambda: LmdbStore(directory, config.identity, config.mark("node")))
+    store = PartStore(kv, flow)
+    first = config.index < config.nodes  # others take their state from the nodes before them
+    if config.beginning.savepoint and first and not store.newest():
+        owned = owned_by(config.index, config.nodes, flow.groups)
+        opened(config, lambda: begin_with(store, config.beginning.fitted(flow), owned))
+    note = opened(config, lambda: _notes(config))
+    node = Node(
+        config.index,
+        config.nodes,
+        flow_plan,
+        chosen,
+        new_id,
+        process=process,
+        dead_letters=config.dead_letters,
+        run=config.run,
+        tells=config.journal,
+        pace=Pace(flow_plan, monotonic, careful=config.careful, note=note),
+    )
+    sinks = () if config.output else tuple(sink.name for sink in flow.sinks)
+    cores = Cores(config.cores, (config.index + 1) % 2, config.index % 2)
+    runtime = Runtime(store.carry_out, config.transport(sinks), cores)
+    node.address = runtime.add(node, config.inbox(f"node-{config.index}-{process}"))
+    node.addresses["master"] = config.master_at
+    letters = DeadLetters(f"{config.output}/{DEAD_LETTERS}")
+    if config.output:
+        barrier, mark = f"barrier-{config.index}", config.mark("output")
+        told = Path(config.output), barrier, flow, config.identity, mark
+        consumer = opened(
+            config,
+            lambda: JsonLinesConsumer(
+                *told, lambda found: letters.failed(monotonic(), found), config.dead_letters
+            ),
+        )
+        runtime.host(ConsumerServer(lambda barrier: consumer, letters), node)
+        node.more_figures = lambda: {
+            "outputs": consumer.outputs,
+            "dead_letters": consumer.failures,
+        }
+    else:
+        node.addresses["consumer"] = config.address("consumer")
+    introduce(node, config)
+    with closing(letters):
+        heartbeat = Heartbeat(runtime, [node], config.limits.slow_after_s, config.keep_alive)
+        with heartbeat, serve_node(config, node, runtime, heartbeat):
+            runtime.run(lambda: node.ended)
+        introduce(node, config)  # once more: its figures at the end
+        runtime.close()
+    return STOPPED
+
+
+def where_it_was(config: ProcessConfig, name: str) -> str:
+    """The element that a careful node worked on when it died, as text; empty if unknown."""
+    try:
+        note = _note_of(config, name).read_bytes()
+    except OSError:
+        return ""
+    return note.rstrip(b"\0").decode(errors="replace")
+
+
+def _notes(config: ProcessConfig) -> Callable[[str], None]:
+    """A function by which a careful node notes its element before it begins, in a file."""
+    path = _note_of(config, f"node-{config.index}")
+    path.unlink(missing_ok=True)
+    if config.careful == CARELESS:
+        return lambda text: None
+    try:
+        file = os.open(path, os.O_WRONLY | os.O_CREAT, 0o644)
+        os.posix_fallocate(file, 0, NOTE_BYTES)  # no note fails later
+    except OSError as error:
+        raise Unavailable(f"{path}: {error.strerror}") from None
+
+    def write(text: str) -> None:
+        data = text.encode(errors="replace")[:NOTE_BYTES]
+        os.pwrite(file, data.ljust(NOTE_BYTES, b"\0"), 0)
+
+    return write
+
+
+def _note_of(config: ProcessConfig, name: str) -> Path:
+    return Path(config.state) / f"at-{name}"
+
+
+def _same_plan(config: ProcessConfig) -> Plan:
+    """The plan of the flow. Raises StateMismatch unless it is the command's flow, with its code."""
+    flow_plan = plan(load_flow(config.flow))
+    insist()
+    code = code_of(flow_plan.flow)
+    comparable = config.code.startswith(f"{code.python} ")
+    if flow_plan.identity() != config.identity.partition("|")[0] or (
+        comparable and code.text != config.code
+    ):
+        raise StateMismatch(
+            f"{config.flow} makes another flow in this process than in the command: has the file "
+            "changed meanwhile, or does the flow depend on sys.argv, the environment or a random "
+            "number? Every process of a run has to make the same flow"
+        )
+    return flow_plan
+
+
+Role = Callable[[ProcessConfig, Plan, Policy], int]
+
+
+def main(argument: str, front: Role | None = None) -> int:
+    """Run the process that a JSON text describes. Returns the exit status.
+
+    `front`: how a front is run, if it may be one.
+    """
+    config = ProcessConfig.from_json(argument)
+    if config.lifeline >= 0:
+        hold_on(config.lifeline)
+    log_to_parent(config.name, config.log_level)
+    if isinstance(sys.stdout, TextIOWrapper):  # a pipe, in which lines must not wait for others
+        sys.stdout.reconfigure(line_buffering=True)
+    sys.path += [path for path in config.paths if path not in sys.path]
+    try:
+        flow_plan = _same_plan(config)
+        if config.spare >= 0:
+            if config.metrics:
+                preload()
+            if not (argument := await_role(config.spare)):
+                return STOPPED
+            config = replace(ProcessConfig.from_json(argument), keep_alive=config.keep_alive)
+            rename(config.name)
+        chosen = policy(config.policy, config.ordering)
+        roles: dict[str, Role] = {"master": run_master, "node": run_node}
+        if front is not None:
+            roles["front"] = front
+        return roles[config.role](config, flow_plan, chosen)
+    except DriftlineError as error:
+        log.error("%s", error, extra=about("cannot-start", error=type(error).__name__))
+        return CANNOT_START
+    except BaseException as error:
+        told = about("died", error=type(error).__name__)
+        log.critical("an unexpected error ends %s", config.name, exc_info=True, extra=told)
+        return DIED
+
+
+if __name__ == "__main__":
+    status = main(sys.argv[1])
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(status)  # at once: a thread that does not end must not keep the process

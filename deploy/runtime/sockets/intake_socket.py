@@ -1,0 +1,195 @@
+"""The intake's socket: carries messages of producers, and answers, over a ZeroMQ ROUTER.
+
+A message has one part, and before it the route to its producer, which the ROUTER adds and removes.
+With keys, the ROUTER takes only connections of those that have a right to its source, and each
+message has the name of its key.
+
+Bounds: ZeroMQ rejects messages above `MESSAGE_BYTES_MAX` and connections that do not complete their
+handshake in time. The ROUTER has no high-water mark for what it receives: libzmq 4.3.5 aborts the
+process if a connection with heartbeats breaks off while that mark holds it up
+(https://github.com/zeromq/libzmq/issues/4767). So the intake always takes messages off the socket.
+While the source has no room, they wait in a backlog of `BACKLOG_BYTES`; a message beyond that is
+dropped as if the network had lost it, and its producer sends it again.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from contextlib import suppress
+from dataclasses import dataclass
+from logging import INFO
+from socket import AF_INET6
+
+import zmq
+
+from driftline.deploy.keys.key import Key
+from driftline.deploy.keys.keyset import Authorised
+from driftline.deploy.roles.intake import MESSAGE_BYTES_MAX, Intake
+from driftline.deploy.roles.receiver import WINDOW, WINDOW_BYTES
+from driftline.deploy.runtime.sockets.listening import bound_to, file_of, listen
+from driftline.deploy.runtime.sockets.monitor import Connections
+from driftline.deploy.runtime.sockets.transport import (
+    CURVE_BYTES,
+    HANDSHAKE_MS,
+    KEEPALIVE_S,
+    become_server,
+    raise_descriptor_limit,
+)
+from driftline.deploy.runtime.sockets.zap import SOURCE, USER_ID, Zap
+from driftline.deploy.runtime.upkeep.freed import share_one_heap
+from driftline.engine.errors import MalformedMessage
+from driftline.engine.events import RateLimitedLog, log
+from driftline.engine.sources.logs.received import ReceivedSource
+from driftline.engine.wire.addresses import Address
+from driftline.engine.wire.kinds import Voice
+
+ANSWERS_MAX = 64
+"""Answers to each producer that may wait in ZeroMQ's memory."""
+
+DRAIN = 64
+"""Messages that a turn takes off the socket at most; off the backlog it takes twice as many."""
+
+BACKLOG_BYTES = 1 << 25
+"""Bytes of messages that wait for room at most; one larger message may wait alone."""
+
+EACH_BYTES = 1 << 8
+"""Memory for a waiting message besides its bytes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Keys:
+    """The keys of an intake, and the source to which a producer needs a right."""
+
+    own: Key
+    authorised: Authorised
+    source: str
+
+
+class IntakeSocket(Intake):
+    """An intake that producers reach. Raises Unavailable if the address cannot be used."""
+
+    def __init__(
+        self,
+        source: ReceivedSource,
+        address: str,
+        *,
+        name: str = "intake",
+        window: int = WINDOW,
+        window_bytes: int = WINDOW_BYTES,
+        keys: Keys | None = None,
+    ) -> None:
+        """`keys`: None lets in whoever reaches the address."""
+        super().__init__(source, name=name, window=window, window_bytes=window_bytes)
+        share_one_heap()
+        raise_descriptor_limit()
+        listener = listen(address)
+        self.address = bound_to(listener)
+        self._context = zmq.Context()
+        self.socket = self._context.socket(zmq.ROUTER)
+        self.socket.set(zmq.SNDHWM, ANSWERS_MAX)
+        self.socket.set(zmq.RCVHWM, 0)
+        self.socket.setsockopt(zmq.MAXMSGSIZE, MESSAGE_BYTES_MAX + (CURVE_BYTES if keys else 0))
+        self.socket.setsockopt(zmq.HANDSHAKE_IVL, HANDSHAKE_MS)
+        self.socket.setsockopt(zmq.TCP_KEEPALIVE, 1)
+        self.socket.setsockopt(zmq.TCP_KEEPALIVE_IDLE, KEEPALIVE_S)
+        self._zap: Zap | None = None
+        if keys is not None:
+            self._zap = Zap(self._context, keys.authorised, name)
+            become_server(self.socket, keys.own, f"{SOURCE}{keys.source}")
+        self._connections = Connections(self.socket)
+        if listener.family == AF_INET6:
+            self.socket.setsockopt(zmq.IPV6, 1)
+        self._file = file_of(self.address)
+        self.socket.setsockopt(zmq.USE_FD, listener.detach())
+        self.socket.bind(self.address)
+        if keys is not None:
+            self.address = str(Address(self.address, keys.own.public))
+        source.connected = 0
+        self._backlog: deque[tuple[list[bytes], Voice | None, int]] = deque()
+        """Messages that were taken off the socket and wait for room in the source, with the memory
+        that each needs."""
+        self._backlog_bytes = 0
+        self._overflow = RateLimitedLog(
+            "backlog-full", f"{name} has dropped a message, which its producer sends again", INFO
+        )
+
+    def drain(self) -> None:
+        """Take the messages that have come into the backlog, and those for which there is room into
+        the source."""
+        with suppress(zmq.Again):
+            for _ in range(DRAIN):
+                self._enqueue_next()
+        self.take_waiting()
+
+    def take_waiting(self) -> None:
+        """Take messages of the backlog into the source, as far as there is room."""
+        for _ in range(2 * DRAIN):
+            if not self.has_work():
+                return
+            self._take_next()
+
+    def has_work(self) -> bool:
+        """Whether a message waits and there is room for it."""
+        return bool(self._backlog) and self.room()
+
+    def _enqueue_next(self) -> None:
+        """Take one message off the socket. Raises zmq.Again if there is none."""
+        voice: Voice | None = None
+        if self._zap is None:
+            parts = self.socket.recv_multipart(zmq.NOBLOCK)
+        else:
+            frames = self.socket.recv_multipart(zmq.NOBLOCK, copy=False)
+            try:
+                voice = self._zap.voices[str(frames[-1].get(USER_ID))]
+            except (zmq.ZMQError, KeyError):
+                self.drop(MalformedMessage("it came without a key"))
+                return
+            parts = [frame.bytes for frame in frames]
+        size = sum(map(len, parts)) + EACH_BYTES
+        if self._backlog and self._backlog_bytes + size > BACKLOG_BYTES:
+            self._overflow.add(self.now, "the flow is slower than its producers")
+            return
+        self._backlog_bytes += size
+        self._backlog.append((parts, voice, size))
+
+    def _take_next(self) -> None:
+        """Take the first message of the backlog. Its bytes, up to 16 MiB, are freed with the next.
+
+        Precondition: there is one.
+        """
+        parts, voice, size = self._backlog.popleft()
+        self._backlog_bytes -= size
+        self.take(parts, voice)
+
+    def tick(self, now: float) -> float:
+        if self._zap is not None:
+            self._zap.check()
+        self.source.connected = self._connections.count()
+        self._overflow.tell(now)
+        return super().tick(now)
+
+    def turn(self) -> bool:
+        self.take_waiting()
+        more = super().turn()
+        self._send_answers()
+        return more
+
+    def close(self, linger_ms: int = 500) -> None:
+        """Release the address."""
+        super().close()
+        self._overflow.close()
+        if self._zap is not None:
+            self._zap.close()
+        self._connections.close()
+        self._context.destroy(linger=linger_ms)
+        if self._file is not None:
+            self._file.unlink(missing_ok=True)
+
+    def _send_answers(self) -> None:
+        """An answer that cannot be sent is dropped: its producer asks again."""
+        for route, answer in self.answers:
+            try:
+                self.socket.send_multipart((route, answer), zmq.NOBLOCK)
+            except zmq.ZMQError as error:
+                log.debug("%s could not answer a producer: %s", self.name, error)
+        self.answers.clear()

@@ -1,0 +1,237 @@
+"""The transport of a process: how its parties are reached, and by which keys they know each other.
+
+Processes of one machine speak by `ipc://`, or by `tcp://` on its loopback. Whatever goes beyond it
+has CURVE: each side shows its key, and speaks for the names only that the key was made for. That
+holds in both directions. Who connects to another is asked by the ZAP handler (`zap`); and nothing
+is sent to an address whose key may not speak for the party that is meant, nor outputs to a consumer
+without a right to all of them.
+
+Of a stranger ZeroMQ takes the handshake only, for `HANDSHAKE_MS` at most and in frames of at most
+`PART_BYTES`. From then on a connection is a member's: what members have under way is bounded by
+windows, and a message by `MESSAGE_BYTES_MAX`. ZeroMQ has one limit for what comes before the end of
+a handshake and after it: so a large message has several parts. The number of connections is bounded
+by the descriptors of the process.
+"""
+
+from __future__ import annotations
+
+import resource
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import zmq
+
+from driftline.deploy.keys.key import CONSUMER, HOST, Key, own_key
+from driftline.deploy.keys.keyset import Authorised
+from driftline.deploy.runtime.sockets.listening import is_local
+from driftline.deploy.runtime.sockets.zap import MEMBERS
+from driftline.engine.errors import NotPermitted, Unavailable
+from driftline.engine.wire.addresses import Address, parse
+
+MESSAGE_BYTES_MAX = 1 << 28
+"""The largest message between hosts."""
+
+PART_BYTES = 1 << 16
+"""The largest part of a message between hosts, and what a stranger can make ZeroMQ allocate."""
+
+CURVE_BYTES = 64
+"""What CURVE adds to a message, at most."""
+
+HANDSHAKE_MS = 5_000
+"""How long a handshake may take."""
+
+HEARTBEAT_MS, DEAD_AFTER_MS = 1_000, 10_000
+"""How often a connection is probed, and for how long it may be silent: a machine that vanishes
+closes no connection."""
+
+KEEPALIVE_S = 60
+"""How long a connection may be silent before the kernel asks whether the other machine is there."""
+
+RECONNECT_MS, RECONNECT_MS_MAX = 50, 1_000
+"""The pause before a connection is made again doubles up to the second one."""
+
+Scheme = Literal["ipc", "tcp"]
+
+
+@dataclass(frozen=True, slots=True)
+class Transport:
+    """How the parties of a process are reached. By default by those of this machine, by `ipc://`.
+
+    `bind`: HOST or HOST:PORT to listen at, by default at a port that is free; `advertise`: HOST or
+    HOST:PORT by which others reach it, by default the same; `own`, `authorised`: the key of this
+    process, and all that there are; `sinks`: the names of those whose outputs this process sends to
+    a consumer.
+    """
+
+    scheme: Scheme = "ipc"
+    bind: str = "127.0.0.1"
+    advertise: str = ""
+    own: Key | None = None
+    authorised: Authorised | None = None
+    sinks: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        assert (self.own is None) is (self.authorised is None), "keys come together"
+
+    def check_listener(self, name: str, endpoint: str) -> None:
+        """Raises NotPermitted if a party must not listen there."""
+        if self.own is not None:
+            if not self.own.rights.speaks_for(name):
+                whose = self.own.rights.whose
+                other = "" if whose == HOST else f": it is a {whose}'s; give that of a host"
+                raise NotPermitted(f"the key {self.own.name} does not speak for {name}{other}")
+        elif endpoint.startswith("tcp://") and not is_local(endpoint):
+            raise NotPermitted(
+                f"{name} cannot listen on {endpoint} without keys: other machines reach it. Make "
+                "keys with `driftline keys`, or listen on 127.0.0.1"
+            )
+
+    def told(self, bound: str) -> str:
+        """The address by which others reach an endpoint at which a party listens.
+
+        Raises Unavailable if there is none.
+        """
+        if not bound.startswith("tcp://"):
+            return bound
+        host, port = _split(bound.removeprefix("tcp://"))
+        if self.advertise:
+            host, other_port = _split(self.advertise)
+            port = other_port or port
+        if host in ("0.0.0.0", "[::]", "*"):
+            raise Unavailable(
+                f"{bound} is every address of this machine: say by which of them others reach it "
+                "(advertise)"
+            )
+        return str(Address(f"tcp://{host}:{port}", self.own.public if self.own else ""))
+
+    def way(self, address: str, to: str) -> Address:
+        """Where to connect to reach a party. Raises MalformedMessage, NotPermitted."""
+        where = parse(address)
+        if where.endpoint.startswith("inproc://"):
+            return where
+        if self.own is None or self.authorised is None:
+            if where.public or not is_local(where.endpoint):
+                raise NotPermitted(f"{to} is at {where.endpoint}, and there are no keys here")
+            return where
+        if not where.public:
+            raise NotPermitted(f"{to} is at {where.endpoint}, without a key")
+        known = self.authorised.who(where.public)
+        if known is None:
+            raise NotPermitted(f"{to} is at {where.endpoint}, with a key that is not authorised")
+        name, rights = known
+        if not rights.speaks_for(to):
+            raise NotPermitted(f"{to} is at {where.endpoint}, but the key {name} is not for {to}")
+        if to == CONSUMER and not rights.may_take(self.sinks):
+            raise NotPermitted(f"the key {name} has no right to all of {', '.join(self.sinks)}")
+        return where
+
+    def open_out(self, socket: zmq.Socket[bytes], where: Address) -> None:
+        """Make a socket ready to connect there, as `way` has given it."""
+        if where.endpoint.startswith("tcp://"):
+            _tune(socket)
+        if where.public and self.own is not None:
+            become_client(socket, self.own, where.public)
+
+    def open_in(self, socket: zmq.Socket[bytes], endpoint: str) -> None:
+        """Make a socket ready to listen; with keys, to those of members only."""
+        if self.own is not None:
+            raise_descriptor_limit()
+            become_server(socket, self.own, MEMBERS)
+            socket.setsockopt(zmq.MAXMSGSIZE, PART_BYTES + CURVE_BYTES)
+        if endpoint.startswith("tcp://"):
+            _tune(socket)
+
+
+def raise_descriptor_limit() -> None:
+    """Let this process have as many descriptors, and so connections, as the system allows."""
+    hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    with suppress(OSError, ValueError):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+
+
+def become_server(socket: zmq.Socket[bytes], key: Key, domain: str) -> None:
+    """Let a socket take connections with keys only, as the ZAP handler says of this domain."""
+    socket.setsockopt(zmq.CURVE_SERVER, 1)
+    socket.setsockopt_string(zmq.CURVE_SECRETKEY, key.secret)
+    socket.setsockopt_string(zmq.ZAP_DOMAIN, domain)
+    socket.setsockopt(zmq.ZAP_ENFORCE_DOMAIN, 1)  # without a handler nobody gets in
+    socket.setsockopt(zmq.HANDSHAKE_IVL, HANDSHAKE_MS)
+
+
+def become_client(socket: zmq.Socket[bytes], key: Key, public: str) -> None:
+    """Let a socket connect with a key, to the one that has this public key."""
+    socket.setsockopt_string(zmq.CURVE_SERVERKEY, public)
+    socket.setsockopt_string(zmq.CURVE_PUBLICKEY, key.public)
+    socket.setsockopt_string(zmq.CURVE_SECRETKEY, key.secret)
+    socket.setsockopt(zmq.HANDSHAKE_IVL, HANDSHAKE_MS)
+
+
+def _tune(socket: zmq.Socket[bytes]) -> None:
+    """Notice that a connection is dead, and make it again."""
+    socket.setsockopt(zmq.HEARTBEAT_IVL, HEARTBEAT_MS)
+    socket.setsockopt(zmq.HEARTBEAT_TIMEOUT, DEAD_AFTER_MS)
+    socket.setsockopt(zmq.HEARTBEAT_TTL, DEAD_AFTER_MS)
+    socket.setsockopt(zmq.RECONNECT_IVL, RECONNECT_MS)
+    socket.setsockopt(zmq.RECONNECT_IVL_MAX, RECONNECT_MS_MAX)
+    socket.setsockopt(zmq.TCP_KEEPALIVE, 1)
+    socket.setsockopt(zmq.TCP_KEEPALIVE_IDLE, KEEPALIVE_S)
+
+
+@dataclass(frozen=True, slots=True)
+class Network:
+    """The transport of a run as its processes are told of it: without a secret."""
+
+    scheme: Scheme = "ipc"
+    bind: str = "127.0.0.1"
+    advertise: str = ""
+    keys: str = ""
+    """The file of the key of this process, or its directory; "" without keys."""
+    known: tuple[tuple[str, str], ...] = ()
+    """(name, address) of parties whose addresses are known before they say Hello."""
+
+    def transport(self, sinks: tuple[str, ...] = ()) -> Transport:
+        """The transport of a process, with its keys. Raises NotPermitted, Unavailable."""
+        if self.scheme == "ipc":
+            return Transport()
+        if not self.keys:
+            return Transport(self.scheme, self.bind, self.advertise)
+        own, all_keys = own_key(Path(self.keys)), self.authorised()
+        return Transport(self.scheme, self.bind, self.advertise, own, all_keys, sinks)
+
+    def endpoint(self, port: int) -> str:
+        """Where this host listens at a port; with `tcp`."""
+        return f"tcp://{_split(self.bind)[0]}:{port}"
+
+    def authorised(self) -> Authorised:
+        """All keys that there are. Raises NotPermitted, Unavailable. Precondition: it has keys."""
+        path = Path(self.keys)
+        return Authorised(path if path.is_dir() else path.parent)
+
+    def address(self, name: str, sockets: str) -> str:
+        """Where others reach a party that is known, or that has its socket in this folder."""
+        known = dict(self.known)
+        if name in known or self.scheme == "tcp":
+            return known[name]
+        return f"ipc://{sockets}/{name}"
+
+    def inbox(self, name: str, sockets: str) -> str:
+        """Where a party listens."""
+        known = dict(self.known).get(name)
+        if self.scheme == "ipc":
+            return known or f"ipc://{sockets}/{name}"
+        host, port = _split(self.bind)
+        if known is not None:
+            port = _split(parse(known).endpoint)[1]
+        return f"tcp://{host}:{port or '*'}"
+
+
+LOCAL = Network()
+"""All processes are on this machine."""
+
+
+def _split(place: str) -> tuple[str, str]:
+    """Host, with the brackets of IPv6, and port; the port is empty if there is none."""
+    host, colon, port = place.rpartition(":")
+    return (host, port) if colon and not port.endswith("]") else (place, "")

@@ -1,0 +1,121 @@
+"""What the command or an agent does in a simulated run: it replaces processes that hang, asks for
+other numbers of nodes, and starts the processes of their nodes.
+
+Signs of life over pipes are judged by `HangDetector`, as in reality; pipes lose nothing. A process
+that is to be killed crashes, and is started again by the world. The command does not crash, as no
+run outlasts its command, and has no faults itself: those of the processes are enough.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from math import inf
+
+from driftline.coordinator.coordinator import DECIDED, MISSING_AFTER_S
+from driftline.deploy.roles.master import Master
+from driftline.deploy.runtime.children.hangs import HangDetector, Running
+from driftline.engine.wire.kinds import AGENT, MASTER, NODE
+from driftline.engine.wire.messages import Resize, encode
+from driftline.simulation.masters import Masters, master_of
+from driftline.simulation.scenarios.troubles import Hang, Resized
+from driftline.simulation.world.disks import MasterDisk
+from driftline.simulation.world.world import Host, World
+
+LOOK_EVERY_S = 0.25
+
+AGAIN_S = 0.02
+"""When to try again to let a process hang that is only starting, or is not there yet."""
+
+
+class Supervision:
+    """Lets processes hang, and replaces them: nodes, also of a next layout, and the master."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._hangs = HangDetector(MISSING_AFTER_S)
+
+    def begin(self, hangs: Sequence[Hang]) -> None:
+        """Let these processes hang, and look after all from now on."""
+        for hang in hangs:
+            self._world.timeline.at_time(hang.at_s, partial(self._hang, hang))
+        self._look()
+
+    def _hang(self, hang: Hang) -> None:
+        """Only a process that was heard: its start may take long, and has no limit."""
+        host = self._world.hosts.get(hang.host)
+        if host is not None and host.ended is not None:
+            return
+        if host is not None and host.process and self._hangs.has_heard(host.name, host.process):
+            self._world.hang(host)
+        else:
+            self._world.timeline.after(AGAIN_S, partial(self._hang, hang))
+
+    def _look(self) -> None:
+        timeline = self._world.timeline
+        timeline.after(LOOK_EVERY_S, self._look)
+        running = {}
+        for host in self._world.hosts.values():
+            if host.process and host.kind in (MASTER, NODE):
+                running[host.name] = Running(host.process, 0)
+                if host.away_until < inf:
+                    self._hangs.heard(host.name, host.process, timeline.now)
+        for name in self._hangs.look(timeline.now, running, lambda name: 0):
+            self._world.crash(self._world.hosts[name], "after a silence")
+
+
+RESIZE_EVERY_S = 0.02
+
+
+class Resizes:
+    """Asks for each of the numbers of nodes, at its time. `add`: adds the host of a node."""
+
+    def __init__(
+        self, world: World, masters: Masters, registry: MasterDisk, add: Callable[[int], Host]
+    ) -> None:
+        self._world = world
+        self._masters = masters
+        self._registry = registry
+        self._add = add
+        self._wanted = 0
+        """How many nodes there are to be; 0: as many as there are."""
+
+    def begin(self, resized: Sequence[Resized]) -> None:
+        """Ask for these, from now on."""
+        for each in resized:
+            self._world.timeline.at_time(each.at_s, partial(self._want, each.nodes))
+        if resized:
+            self._look()
+
+    def _want(self, nodes: int) -> None:
+        self._wanted = nodes
+
+    @property
+    def layout(self) -> tuple[int, ...]:
+        """The layout that was written last; () before the first write."""
+        written = self._registry.written
+        return () if written is None else written.layout
+
+    def _look(self) -> None:
+        timeline = self._world.timeline
+        timeline.after(RESIZE_EVERY_S, self._look)
+        for host in self._masters.hosts:
+            master = master_of(host.party)
+            if master is not None and timeline.now >= host.away_until:
+                self._see_to(host, master)
+
+    def _see_to(self, host: Host, master: Master) -> None:
+        coordinator = master.coordinator
+        if coordinator.phase in DECIDED or not coordinator.leads:
+            return
+        if self._wanted and len(self.layout) == self._wanted:
+            self._wanted = 0
+        if self._wanted:
+            master.receive(encode((AGENT, 0, 0), Resize(self._wanted, 0, AGENT)))
+            self._world.turn_soon(host)
+        for name in (*coordinator.nodes, *coordinator.resizing.names):
+            node = self._world.hosts.get(name)
+            if node is None:
+                self._add(int(name.removeprefix("node-")))
+            elif node.ended is not None:
+                self._world.start(node)

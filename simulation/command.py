@@ -1,0 +1,132 @@
+"""The command `driftline simulate`: thousands of seeds on all cores, or one seed in detail."""
+
+from __future__ import annotations
+
+import os
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures.process import BrokenProcessPool
+from pathlib import Path
+from time import monotonic
+
+import click
+from rich.console import Console
+
+from driftline.engine.errors import FlowError, InputError, Unavailable
+from driftline.engine.policy import POLICIES
+from driftline.engine.sources.record import Shape
+from driftline.engine.texts import complain
+from driftline.engine.ui.consoles import bars
+from driftline.engine.ui.options import (
+    SHAPE,
+    json_option,
+    on_error_option,
+    reading_options,
+    refuse_options,
+)
+from driftline.engine.ui.results import write_json
+from driftline.simulation.scenarios.inputs import InputFiles
+from driftline.simulation.scenarios.scenario import scenario
+from driftline.simulation.seeds import Report, as_json, check_flow, run_one, run_seeds, show
+
+SEEDS_AT_ONCE = 20
+"""Seeds that a process takes at a time."""
+
+LEAVE_OUT = "Mend it, or leave such records out: --on-error dead-letter."
+"""What to do about a bad record."""
+
+
+@click.command()
+@click.argument("flow", required=False)
+@click.option("--input", "inputs", multiple=True, metavar="[SOURCE=]INPUT",
+              help="A file, a pattern or a directory to draw records from, as for `run`. "
+              "[default: generated records]")  # fmt: skip
+@on_error_option(
+    "Whether bad records of the inputs stop the command or are left out. Elements whose function "
+    "raises are set aside in any case."
+)
+@reading_options()
+@click.option("--all", "all_flows", is_flag=True,
+              help="The flows of the test suite instead of FLOW.")  # fmt: skip
+@click.option("--seeds", default=200, show_default=True, type=click.IntRange(1), help="How many.")
+@click.option("--first", default=1, show_default=True, help="The first seed.")
+@click.option("--seed", type=int, help="Only this seed.")
+@click.option("--policy", type=click.Choice(list(POLICIES)), help="[default: drawn by the seed]")
+@json_option
+@click.option("--trace", is_flag=True, help="With --seed: print everything that happens.")
+def simulate(
+    flow: str | None,
+    inputs: tuple[str, ...],
+    dead_letters: bool,
+    shape: Shape,
+    all_flows: bool,
+    seeds: int,
+    first: int,
+    seed: int | None,
+    policy: str | None,
+    json_file: Path | None,
+    trace: bool,
+) -> None:
+    """Run FLOW in a simulated cluster that fails in every way, and check every output.
+
+    A seed decides how long messages take, which process crashes where, which bits flip. FLOW is a
+    module or a .py file, with :NAME for one of several flows, or for a function that returns one.
+    Its records are generated, {"id", "key", "text"}, or drawn by the seed from the inputs.
+    """
+    if (flow is None) != all_flows:
+        raise click.UsageError("give either a FLOW or --all")
+    if inputs and flow is None:
+        raise click.UsageError("--input needs a FLOW: the flows of --all have generated records")
+    if trace and seed is None:
+        raise click.UsageError("--trace needs --seed: the trace of one seed is long enough")
+    if not inputs:
+        refuse_options(["--on-error", *SHAPE], "without --input: records are generated")
+    if seed is not None:
+        refuse_options(["--seeds", "--first"], "with --seed, which is one seed")
+    files = InputFiles(inputs, shape, dead_letters) if inputs else None
+    began = monotonic()
+    try:
+        first_scenario = scenario(first if seed is None else seed, flow, policy, files)
+        note = check_flow(first_scenario, "--input FILE gives it other records")
+        if note and flow is not None:
+            complain(note)
+        if files is not None:
+            for left_out in files.left_out:
+                complain(left_out)
+        if seed is None:
+            report = run_all(range(first, first + seeds), flow, policy, files)
+        else:
+            report = Report()
+            report.note(run_one(first_scenario, click.echo if trace else None))
+    except FlowError as error:
+        raise click.UsageError(str(error)) from None
+    except InputError as error:
+        raise InputError.from_text(f"{error}\n  {LEAVE_OUT}") from None
+    took = monotonic() - began
+    show(report, took)
+    write_json(json_file, as_json(report, took))
+    if report.failures:
+        click.get_current_context().exit(1)
+
+
+def run_all(
+    seeds: range, flow: str | None, policy: str | None, files: InputFiles | None = None
+) -> Report:
+    """Run seeds on all cores; arguments as for `scenario`. Raises Unavailable if a process dies."""
+    portions = [seeds[i : i + SEEDS_AT_ONCE] for i in range(0, len(seeds), SEEDS_AT_ONCE)]
+    report = Report()
+    with ProcessPoolExecutor(min(os.cpu_count() or 1, len(portions))) as pool:
+        runs = {
+            pool.submit(run_seeds, portion, flow, policy, files): portion for portion in portions
+        }
+        try:
+            with bars(Console(stderr=True), "seeds") as progress:
+                task = progress.add_task("", total=len(seeds))
+                for run in as_completed(runs):
+                    report.add(run.result())
+                    progress.advance(task, len(runs[run]))
+        except BrokenProcessPool:
+            raise Unavailable("a process of the simulation died: is there enough memory?") from None
+        finally:
+            pool.shutdown(cancel_futures=True)
+    report.failures.sort()
+    return report

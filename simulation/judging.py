@@ -1,0 +1,191 @@
+"""The verdict on a simulated run: its outputs, its progress, and the damage that excuses its end.
+
+Outputs: for exactly-once the items of each barrier must be the sequence that the reference
+interpreter gives, restricted to the labels of that barrier: no item is lost, duplicated, out of
+order, or absent from the reference (Delivery, consistency, and determinism, Definition 6, with
+equality). Under policies without an order, only the properties that every order has in common are
+compared.
+
+Progress, after the last fault: another bundle is delivered, another record is acknowledged to a
+producer, or a process ends. A run may pause as long as the roles themselves wait (for a silent
+member, for work that does not end), plus the time of one recovery; where there are holes in the
+network, also as long as each master waits that does not reach a member.
+
+Damage: bits that flip on a disk between two processes. The right outputs are always a right
+outcome. Where the only copy of something was damaged, a run may also stop, with an error that names
+it. It must never go on with wrong data, or hang.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from math import inf
+from random import Random
+from typing import Protocol
+
+from driftline.coordinator.coordinator import MISSING_AFTER_S
+from driftline.coordinator.leadership import PATIENCE_S as MAKES_WAY_AFTER_S
+from driftline.deploy.roles.master import STALLED_AFTER_S
+from driftline.engine.policy import Output, Policy, SnapshotCut
+from driftline.engine.wire.bundles import Item
+from driftline.engine.wire.codec import pack
+from driftline.simulation.world.disks import MasterDisk, NodeDisk
+from driftline.simulation.world.timeline import Timeline
+from driftline.simulation.world.world import World
+
+View = Callable[[object], object]
+
+
+def judge(
+    policy: Policy,
+    view: View | None,
+    expected: list[Item],
+    delivered: Mapping[str, Sequence[Item]],
+    value: Callable[[Item], object],
+) -> str:
+    """Compare the delivered items, per barrier, with the expected ones.
+
+    `view`: maps a payload to its part that no order of arrival changes; None: labels only.
+    `value`: maps an item to its payload.
+
+    Returns the first problem as a sentence; "" if there is none.
+    """
+    if policy.ordered:
+        return _judge_sequence(expected, delivered)
+    everything = [item for items in delivered.values() for item in items]
+    wanted, got = (Counter(item.label for item in items) for items in (expected, everything))
+    lost, extra = (wanted - got).total(), (got - wanted).total()
+    if policy.output is Output.AT_ONCE and policy.cut is not SnapshotCut.NONE:
+        return f"lost {lost} items" if lost else ""  # at least once
+    if lost or extra:
+        return f"lost {lost} items, {extra} too many"
+    if view is not None:
+        wanted_views, views = (
+            Counter(pack(view(value(item))) for item in items) for items in (expected, everything)
+        )
+        if wanted_views != views:
+            return "other items than the reference has"
+    return ""
+
+
+def _judge_sequence(expected: list[Item], delivered: Mapping[str, Sequence[Item]]) -> str:
+    for barrier, items in delivered.items():
+        labels = [item.label for item in items]
+        if labels != sorted(labels):
+            return f"{barrier} delivered out of order"
+    merged = sorted((i for items in delivered.values() for i in items), key=lambda item: item.label)
+    ordered = sorted(expected, key=lambda item: item.label)
+    for want, got in zip(ordered, merged, strict=False):
+        if (want.label, want.sink, pack(want.value)) != (got.label, got.sink, pack(got.value)):
+            return f"expected {want}, found {got}"
+    if len(merged) != len(ordered):
+        return f"{len(merged)} items instead of {len(ordered)}"
+    return ""
+
+
+SENTENCES = ("SnapshotDamaged", "StateMismatch")
+
+
+class Perishable(Protocol):
+    """A store whose bits may flip: a disk, or a consumer's files."""
+
+    def rot(self, chance: Random) -> str:
+        """Flip one stored bit. Returns the name of the damaged object; "" if none was damaged."""
+
+
+class Damages:
+    """The damage done in one run."""
+
+    def __init__(self, timeline: Timeline, registry: MasterDisk) -> None:
+        self.names: set[str] = set()
+        self._timeline = timeline
+        self._registry = registry
+        self._only_snapshots = True
+        """Whether only the snapshots of nodes were damaged."""
+        self._only_newest = True
+        """Whether the snapshot before the last was intact after every damage."""
+
+    def may_damage(self, store: Perishable) -> None:
+        """Perhaps flip a bit of a store; called before a process that uses the store starts."""
+        timeline = self._timeline
+        snapshots = isinstance(store, NodeDisk)
+        # Half as often for stores whose damage can only end the run: such runs test less.
+        if not timeline.happens(timeline.faults.rot / (1 if snapshots else 2)):
+            return
+        name = store.rot(timeline.chance)
+        if not name:
+            return
+        timeline.counted[f"rotten {name.partition('-')[0]}"] += 1
+        timeline.tell(f"{name} is damaged")
+        self.names.add(name)
+        self._only_snapshots &= snapshots
+        if isinstance(store, NodeDisk):
+            self._only_newest &= self._is_newest(store)
+
+    def explain(self, error: str, policy: Policy, *, given_input: bool) -> bool:
+        """Whether the damage excuses a run that stopped with this error.
+
+        `given_input`: whether the input can be read again from its beginning.
+        """
+        # Recoverable: from an older snapshot, or from the beginning of the input.
+        written = self._registry.written
+        from_input = given_input and (written is None or not written.base)
+        recoverable = self._only_snapshots and (from_input or self._only_newest)
+        if recoverable and policy.output is Output.FRONTIER:
+            return False
+        named = any(name in error for name in (*self.names, "the state directory"))
+        return bool(self.names) and named and error.startswith(SENTENCES)
+
+    def _is_newest(self, disk: NodeDisk) -> bool:
+        """Whether the damaged part is the newest one, and the snapshot before it is intact."""
+        if disk.rotten_part != max(disk.parts):
+            return False
+        state = self._registry.read()
+        committed = [s.number for s in state.snapshots] if state is not None else []
+        return len(committed) == 2 and disk.rotten_part > committed[1]
+
+
+LOOK_EVERY_S = 0.25
+
+RECOVERY_S = 5.0
+"""How long a recovery may take, from its reason to the first output after it."""
+
+PATIENCE_S = STALLED_AFTER_S + RECOVERY_S
+"""Virtual seconds without progress after which a run counts as stalled."""
+
+HANDOVER_S = MISSING_AFTER_S + MAKES_WAY_AFTER_S + 2.0
+"""The time of one leader that makes way: from the last sign of a member to the next leader."""
+
+
+@dataclass(slots=True)
+class Watch:
+    """Checks at intervals whether a run makes progress, and stops a run that stalls."""
+
+    world: World
+    progress: Callable[[], object]
+    """Returns a value that changes with every progress."""
+    patience_s: float = PATIENCE_S
+    longest_s: float = 0.0
+    """The longest time without progress so far, in virtual seconds."""
+    stalled: bool = False
+    _before: object = None
+    _since: float = 0.0
+
+    def begin(self, since: float) -> None:
+        """Check from the time `since` on: all faults are over then, and all input has come."""
+        self._since = since
+        self.world.timeline.at_time(since, self._look)
+
+    def _look(self) -> None:
+        timeline = self.world.timeline
+        now, progress = timeline.now, self.progress()
+        away = max(host.away_until for host in self.world.hosts.values())
+        away = now + LOOK_EVERY_S if away == inf else away  # until it is replaced, or for ever
+        if progress != self._before or away > now:
+            self._before, self._since = progress, max(now, away)
+        self.longest_s = max(self.longest_s, now - self._since)
+        if now - self._since > self.patience_s:
+            timeline.over = self.stalled = True
+        timeline.after(LOOK_EVERY_S, self._look)

@@ -1,0 +1,150 @@
+"""The masters of a simulated run: one with a registry on its disk, or several with ZooKeeper.
+
+Several queue up (`Candidate`), each on a host of its own. Members find the one that leads as they
+do in a cluster: somebody who can see the queue tells them its address, again and again, sometimes
+late. In such a run processes of masters are cut off from ZooKeeper, too."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+
+from driftline.coordinator.coordinator import MISSING_AFTER_S
+from driftline.coordinator.leadership import patience_s
+from driftline.coordinator.registry import ClusterState
+from driftline.deploy.roles.candidate import Candidate
+from driftline.deploy.roles.master import Master
+from driftline.deploy.roles.member import Member
+from driftline.deploy.runtime.children.deaths import Deaths
+from driftline.engine.wire.kinds import AGENT, MASTER
+from driftline.engine.wire.messages import MasterAt, encode
+from driftline.engine.wire.party import Party
+from driftline.simulation.scenarios.scenario import MASTERS
+from driftline.simulation.world.disks import MasterDisk
+from driftline.simulation.world.world import Host, World
+from driftline.simulation.world.zookeeper import Client, ZooKeeper
+
+TELL_EVERY_S = 0.2
+"""How often members are told where the master is."""
+
+Make = Callable[[str, ClusterState | None], Master]
+"""(process, state of the registry) -> a master that begins with it."""
+
+
+class Masters:
+    """The hosts of masters. `standby`: whether there are several."""
+
+    def __init__(self, world: World, registry: MasterDisk, make: Make, *, standby: bool) -> None:
+        self._world = world
+        self._registry = registry
+        self._make = make
+        self._cut = 0.05 if standby else 0.0
+        self._zookeeper = ZooKeeper(world.timeline, registry, self._cut)
+        self.standby = standby
+        self.hosts: list[Host] = []
+        self._counted: set[str] = set()
+        self._deaths = Deaths()
+
+    def begin(self, before_start: Callable[[], None]) -> None:
+        """Start the masters; `before_start`: called before each start of a process."""
+        if not self.standby:
+            alone = self._alone(before_start)
+            self.hosts = [self._world.add(MASTER, alone, self._registry, fixed={MASTER})]
+            return
+        for name in MASTERS:
+            client = Client(self._zookeeper)
+            maker = self._one_of_several(name, client, before_start)
+            self.hosts.append(self._world.add(name, maker, client))
+        self._zookeeper.begin()
+        self._tell_all()
+
+    def _alone(self, before_start: Callable[[], None]) -> Callable[[str], Sequence[Party]]:
+        def make(process: str) -> Sequence[Party]:
+            before_start()
+            return [self._make(process, self._registry.read())]
+
+        return make
+
+    def _one_of_several(
+        self, name: str, client: Client, before_start: Callable[[], None]
+    ) -> Callable[[str], Sequence[Party]]:
+        def make(process: str) -> Sequence[Party]:
+            before_start()
+            patience = patience_s(MISSING_AFTER_S, self._deaths.in_vain(name))
+            candidate = Candidate(process, partial(self._make, process), patience)
+            client.process = process
+            self._zookeeper.connect(process, candidate, lambda: self._is_reachable(name, process))
+            return [candidate]
+
+        return make
+
+    def _is_reachable(self, name: str, process: str) -> bool:
+        host = self._world.hosts[name]
+        return host.process == process and self._world.timeline.now >= host.away_until
+
+    # Members.
+
+    def _tell_all(self) -> None:
+        """Tell the members where the first of the queue is."""
+        timeline = self._world.timeline
+        timeline.after(TELL_EVERY_S, self._tell_all)
+        if self._zookeeper.queue:
+            for host in self._world.hosts.values():
+                event = partial(self._tell, host, host.process, self._zookeeper.queue[0])
+                timeline.after(timeline.chance.random() * TELL_EVERY_S, event)
+
+    def _tell(self, host: Host, process: str, address: str) -> None:
+        if host.process == process and self._world.timeline.now >= host.away_until:
+            for party in host.parties.values():
+                if isinstance(party, Member):
+                    party.receive(encode((AGENT, 0, 0), MasterAt(address)))
+
+    # What becomes of them.
+
+    @property
+    def ended(self) -> bool:
+        """Whether a master has ended in good order."""
+        return any(host.ended is not None for host in self.hosts)
+
+    @property
+    def waits_for(self) -> str:
+        """What the run waits for, for people."""
+        found = [master_of(host.party or host.ended) for host in self.hosts]
+        leads = [master for master in found if master is not None and master.coordinator.leads]
+        return leads[-1].waits_for if leads else "the master is down"
+
+    def is_broken(self, host: Host, party: Party) -> bool:
+        """Whether the process of a master ends for a new one; counts takeovers."""
+        master = master_of(party)
+        if master is not None and master.coordinator.taken_over:
+            self._count(host.process)
+        if isinstance(party, Candidate) and party.stepped_down:
+            counted = self._world.timeline.counted
+            counted["made way"] += 1
+            self._deaths.moved(counted["delivered bundle"], 0)
+            self._deaths.made_way(host.name)
+        return isinstance(party, Candidate | Master) and party.broken
+
+    def _count(self, process: str) -> None:
+        if process not in self._counted:
+            self._counted.add(process)
+            self._world.timeline.counted["takeover"] += 1
+
+    def begin_anew(self) -> None:
+        """Begin the masters of the next run."""
+        for host in self.hosts:
+            self._world.begin_anew(host)
+
+    def start_again(self) -> bool:
+        """Start those that have ended. Returns whether there were any."""
+        ended = [host for host in self.hosts if host.ended is not None]
+        for host in ended:
+            self._world.start(host)
+        return bool(ended)
+
+
+def master_of(party: Party | None) -> Master | None:
+    """The master that a party is, or leads as."""
+    if isinstance(party, Candidate):
+        return party.master
+    return party if isinstance(party, Master) else None

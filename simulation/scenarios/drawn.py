@@ -1,0 +1,141 @@
+"""Random flows: from a seed a flow of named combinators, with keyed stages of every state type.
+
+    driftline simulate driftline.simulation.scenarios.drawn --seed 7
+
+All elements are (word, number), so that any step can follow any other. The name of a step says what
+it does: the flow of a failing seed is printed as text. In a flow for policies without an order
+(`any_order`) only the first stages filter, fail and multiply elements: so the order of arrival
+decides values, but not which labels exist.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from random import Random
+
+from driftline.engine.flow.flow import Flow, Stream
+from driftline.engine.operators.registry import OPERATORS
+from driftline.simulation.scenarios.functions import (
+    FLAT_MAPS,
+    KEYS,
+    MAPS,
+    PREDICATES,
+    PROCESSES,
+    SCANS,
+    Element,
+)
+
+MODULE = "driftline.simulation.scenarios.drawn"
+
+Elements = Stream[Element]
+
+OUTPUTS_MAX = 8
+"""About how many elements of one record a stream may have before no further step multiplies it."""
+
+_WITHOUT_FUNCTION = [each.kind for each in OPERATORS if each.keyed and not each.takes_function]
+"""The keyed operators that need nothing but a key."""
+
+
+def drawn(seed: int, *, any_order: bool = False) -> Flow:
+    """The flow of a seed; `any_order`: its labels do not depend on the order of arrival."""
+    return _Drawing(Random(f"flow {seed}"), Flow(f"drawn-{seed}"), any_order).draw()
+
+
+@dataclass(slots=True)
+class _Branch:
+    """A stream without a sink so far, and about how many elements of a record it has."""
+
+    stream: Elements
+    elements: int
+
+
+@dataclass(slots=True)
+class _Drawing:
+    chance: Random
+    flow: Flow
+    any_order: bool
+    steps: int = 0
+
+    def draw(self) -> Flow:
+        """Draw sources, then stages that join, branch and keep state, then sinks."""
+        chance = self.chance
+        branches = [self._source(i) for i in range(chance.choice((1, 1, 2, 2, 3)))]
+        for branch in branches:
+            self._add_steps(branch, free=True)
+        for _ in range(chance.choice((1, 1, 2, 2, 3))):
+            self._join_and_branch(branches)
+            branch = chance.choice(branches)
+            self._add_stage(branch)
+            self._add_steps(branch, free=not self.any_order)
+        for i, branch in enumerate(branches):
+            branch.stream.sink(f"sink-{i}")
+        return self.flow.validate()
+
+    def _source(self, number: int) -> _Branch:
+        records = self.flow.source(f"source-{number}")
+        if self.chance.random() < 0.5:
+            return _Branch(records.map(_element, name=self._name("key and id of")), 1)
+        return _Branch(records.flat_map(_words, name=self._name("words of")), 4)
+
+    def _join_and_branch(self, branches: list[_Branch]) -> None:
+        chance = self.chance
+        if len(branches) > 1 and chance.random() < 0.6:
+            one, other = branches[0], branches.pop()
+            one.stream = one.stream.union(other.stream, name=self._name("union"))
+            one.elements += other.elements
+        if len(branches) < 3 and chance.random() < 0.6:
+            branch = chance.choice(branches)
+            branches.append(_Branch(branch.stream, branch.elements))
+            self._map(branches[-1])
+
+    def _add_stage(self, branch: _Branch) -> None:
+        chance = self.chance
+        keyed = branch.stream.key_by(chance.choice(KEYS).function)
+        if not self.any_order and branch.elements < OUTPUTS_MAX and chance.random() < 0.4:
+            number = chance.randrange(len(PROCESSES) + len(_WITHOUT_FUNCTION))
+            if number >= len(PROCESSES):
+                kind = _WITHOUT_FUNCTION[number - len(PROCESSES)]
+                branch.stream = getattr(keyed, kind)(name=self._name(kind))
+                return
+            process = PROCESSES[number]
+            many = process.make(chance)
+            name = self._name(many.name)
+            branch.stream = keyed.process(many.function, *many.states, name=name)
+            branch.elements *= process.outputs
+        else:
+            scan = chance.choice([s for s in SCANS if not (self.any_order and s.fails)])
+            one = scan.make(chance)
+            branch.stream = keyed.scan(one.function, *one.states, name=self._name(one.name))
+
+    def _add_steps(self, branch: _Branch, *, free: bool) -> None:
+        """Add some steps without a state; only if `free` may they drop, multiply or fail."""
+        chance = self.chance
+        for _ in range(chance.choice((0, 0, 1, 2))):
+            kind = chance.choice(("map", "map", "filter", "flat_map")) if free else "map"
+            if kind == "filter":
+                chosen = chance.choice(PREDICATES)
+                branch.stream = branch.stream.filter(chosen.function, name=self._name(chosen.name))
+            elif kind == "flat_map" and branch.elements < OUTPUTS_MAX:
+                split = chance.choice(FLAT_MAPS)
+                branch.stream = branch.stream.flat_map(split.function, name=self._name(split.name))
+                branch.elements *= 2
+            else:
+                self._map(branch, may_fail=free)
+
+    def _map(self, branch: _Branch, *, may_fail: bool = False) -> None:
+        step = self.chance.choice([step for step in MAPS if may_fail or not step.fails])
+        branch.stream = branch.stream.map(step.function, name=self._name(step.name))
+
+    def _name(self, description: str) -> str:
+        self.steps += 1
+        return f"{self.steps}: {description}"
+
+
+def _element(record: dict[str, object]) -> Element:
+    return str(record["key"]), int(str(record["id"]))
+
+
+def _words(record: dict[str, object]) -> Iterator[Element]:
+    for word in str(record["text"]).split()[:6]:
+        yield word, int(str(record["id"]))

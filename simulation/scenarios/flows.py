@@ -1,0 +1,175 @@
+"""The simulated flows, and the parts of their outputs that do not depend on the order of arrival.
+
+Their records are ``{"id": int, "key": str, "text": str}``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from random import Random
+
+from driftline.engine.flow.flow import Flow
+from driftline.engine.flow.loading import load_flow
+from driftline.engine.operators.context import Context
+from driftline.engine.policy import Policy
+from driftline.engine.state.managed import ListState, MapState, ReducingState, ValueState
+from driftline.simulation.scenarios.drawn import MODULE, drawn
+
+Record = dict[str, object]
+
+
+@dataclass(frozen=True, slots=True)
+class Simulated:
+    """A flow to simulate.
+
+    `view`: maps a payload to its part that no order of arrival changes; None if it has no such
+    part. `any_order`: whether the labels of the outputs are the same in every order of arrival.
+    """
+
+    spec: str
+    view: Callable[[object], object] | None = None
+    any_order: bool = True
+    given: Flow | None = field(default=None, compare=False)
+    """The flow itself; None: `load` gets it by `spec`."""
+
+    def load(self, seed: int, policy: Policy) -> Flow:
+        """The given flow, the flow that the seed draws, or the flow that `spec` names."""
+        if self.given is not None:
+            return self.given
+        if self.spec == MODULE:
+            return drawn(seed, any_order=not policy.ordered)
+        return load_flow(self.spec)
+
+
+def _word_and_number(value: object) -> object:
+    assert isinstance(value, tuple)
+    return value[0], value[-1]
+
+
+SIMULATED = (
+    Simulated("driftline.simulation.scenarios.flows:concatenation"),
+    Simulated("driftline.simulation.scenarios.flows:two_stages", any_order=False),
+    Simulated("driftline.simulation.scenarios.flows:two_fronts"),
+    Simulated("driftline.simulation.scenarios.flows:counts", _word_and_number),
+    Simulated("driftline.simulation.scenarios.flows:two_counts", _word_and_number),
+    Simulated("driftline.simulation.scenarios.flows:failing", any_order=False),
+    Simulated("index", _word_and_number),
+)
+
+
+WORDS = ["the", "of", "and", "to", "in", "a", "is", "that", "for", "it"]
+RARE = [f"{word}{number}" for word in WORDS for number in range(4)]
+
+
+def records(chance: Random, count: int, front: int) -> list[object]:
+    """Random records: few keys and few words, so that many elements meet at the same key.
+
+    Sometimes half of the records have many words: nodes treat their elements as large batches.
+    """
+    long = 0.5 if chance.random() < 0.2 else 0.0
+    return [
+        {
+            "id": front * 1000 + number,
+            "key": chance.choice("abc"),
+            "text": " ".join(_text(chance, long)),
+        }
+        for number in range(1, count + 1)
+    ]
+
+
+def _text(chance: Random, long: float) -> list[str]:
+    if chance.random() < long:
+        return chance.sample(RARE, 36)
+    return [chance.choice(WORDS) for _ in range(chance.randrange(1, 7))]
+
+
+def _key(record: Record) -> object:
+    return record["key"]
+
+
+def _append(record: Record, all_ids: ValueState[str]) -> tuple[object, str]:
+    joined = f"{all_ids.get('')}.{record['id']}"
+    all_ids.set(joined)
+    return record["key"], joined
+
+
+def _words(record: Record) -> list[tuple[str, object]]:
+    return [(word, record["id"]) for word in str(record["text"]).split()]
+
+
+def _count(element: tuple[str, object], total: ReducingState[int]) -> tuple[str, object, int]:
+    return element[0], element[1], total.add(1)
+
+
+def _gather(
+    context: Context,
+    element: tuple[str, object, int],
+    seen: ListState[str],
+    last: MapState[str, object],
+) -> Iterator[tuple[object, ...]]:
+    """A function that is not commutative, has any number of outputs, and clears its states."""
+    word, document, count = element
+    seen.append(word)
+    last[word] = document
+    if len(seen) > 4:
+        yield (context.key, "full", tuple(seen), tuple(last.items()))
+        seen.clear()
+        if word in last:
+            del last[word]
+    if count % 2:
+        yield (context.key, word, context.random.randrange(100), len(last))
+
+
+def _sum(one: int, other: int) -> int:
+    return one + other
+
+
+def _fail_on_long(record: Record, all_ids: ValueState[str]) -> tuple[object, str]:
+    """Raises for some orders of the elements before: perhaps speculatively, perhaps finally."""
+    key, joined = _append(record, all_ids)
+    if len(joined) % 5 == 3:
+        raise ValueError(f"{joined} has an awkward length")
+    return key, joined
+
+
+concatenation = Flow("concatenation")
+concatenation.source("records").key_by(_key).scan(_append, ValueState[str]("ids")).sink()
+
+two_stages = Flow("two-stages")
+_counted = (
+    two_stages.source("records")
+    .flat_map(_words, name="words")
+    .key_by(0)
+    .scan(_count, ReducingState("total", _sum), name="count")
+)
+_counted.key_by(2).process(
+    _gather, ListState[str]("seen"), MapState[str, object]("last"), name="gather"
+).sink("gathered")
+_counted.filter(lambda element: element[2] == 3, name="is-third").sink("third")
+
+two_fronts = Flow("two-fronts")
+two_fronts.source("left").union(
+    two_fronts.source("right").filter(lambda record: len(record["text"]) > 8, name="long")
+).key_by(_key).scan(_append, ValueState[str]("ids")).sink()
+
+counts = Flow("counts")
+counts.source("records").flat_map(_words, name="words").key_by(0).scan(
+    _count, ReducingState("total", _sum), name="count"
+).sink()
+
+two_counts = Flow("two-counts")
+_words_counted = (
+    two_counts.source("records")
+    .flat_map(_words, name="words")
+    .key_by(0)
+    .scan(_count, ReducingState("total", _sum), name="count")
+)
+_by_initial = _words_counted.map(lambda element: (element[0][0], element[1]), name="initial")
+_by_initial.union(
+    two_counts.source("others").map(lambda record: (record["key"], record["id"]), name="keys")
+).key_by(0).scan(_count, ReducingState("total", _sum), name="count-initials").sink("initials")
+_words_counted.sink("words-counted")
+
+failing = Flow("failing")
+failing.source("records").key_by(_key).scan(_fail_on_long, ValueState[str]("ids")).sink()

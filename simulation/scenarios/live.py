@@ -1,0 +1,194 @@
+"""A simulated live input: producers that send records while the flow runs, and the front's intake.
+
+The real `Intake` and `ReceivedSource` over a log that survives crashes; only the sockets are
+simulated. Producers do everything that real ones may do: send a record, send it again, send it
+before its time, fall silent, end (some before others have sent all their records), and come back as
+a new process that resumes after the record that the front has acknowledged last. A stranger ends,
+and has sent nothing.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from dataclasses import dataclass
+from random import Random
+
+from driftline.deploy.roles.intake import MAGIC, Intake, Kind, decode_answer
+from driftline.engine.sources.logs.received import ReceivedSource
+from driftline.engine.wire.codec import pack, travelled, unpack
+from driftline.engine.wire.kinds import Voice
+from driftline.engine.wire.party import Party
+from driftline.simulation.world.disks import LogDisk
+
+ASK_AFTER_S = 0.1
+"""Seconds without an answer after which a producer asks for one."""
+
+ROOM = 6
+"""The largest number of records that an intake holds: few, so that producers have to wait."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """When the records of a live input come."""
+
+    until_s: float
+    """The time of the last record, at most, in virtual seconds."""
+    bursts: int
+    """The number of moments at which all records come; 0: each record at a moment of its own."""
+    skew_s: float
+    """How far the clock of the front is ahead, in seconds."""
+    unruly: float
+    """The probability, per turn of a producer, that it sends a record again, or too early."""
+    producers: int
+
+    def moments(self, chance: Random, count: int) -> list[float]:
+        """A moment for each of `count` records, in virtual seconds, ascending."""
+        moments = [chance.random() for _ in range(count)]
+        if self.bursts:
+            moments = [round(moment * self.bursts) / self.bursts for moment in moments]
+        return sorted(moment * self.until_s for moment in moments)
+
+
+class LiveInput:
+    """The records that producers will send to one front, and the front's input log."""
+
+    def __init__(self, front: int, pace: Pace, payloads: list[object], chance: Random) -> None:
+        self.front = front
+        self.pace = pace
+        self.log = LogDisk(f"input log of front-{front}")
+        self.plans: dict[str, list[tuple[float, object]]] = {
+            f"producer-{front}{'ab'[i]}": [] for i in range(pace.producers)
+        }
+        """Per producer: (moment, payload) of each of its records, in order."""
+        names = list(self.plans)
+        for moment, payload in zip(pace.moments(chance, len(payloads)), payloads, strict=True):
+            self.plans[chance.choice(names)].append((moment, payload))
+        self.acknowledged = dict.fromkeys(self.plans, 0)
+        """Per producer: the number of its last acknowledged record."""
+
+    def may_end(self, name: str) -> bool:
+        """Whether a producer may end: all its records are stored, and some of all others."""
+        known = self.acknowledged
+        others = all(known[other] for other, plan in self.plans.items() if plan)
+        return others and known[name] == len(self.plans[name])
+
+    def records(self) -> list[tuple[int, object]]:
+        """(time, payload) of all records that were ever in the log."""
+        return [(entry.time, unpack(entry.data)) for entry in self.log.ever]
+
+    def problem(self) -> str:
+        """A sentence, if a record was lost, duplicated or reordered in the log; "" otherwise."""
+        logged: dict[str, list[object]] = {name: [] for name in self.plans}
+        for entry in self.log.ever:
+            logged[entry.producer].append(unpack(entry.data))
+        for name, plan in self.plans.items():
+            sent = [travelled(payload) for _, payload in plan]
+            if self.acknowledged[name] != len(sent) or logged[name] != sent:
+                return f"{name} sent {len(sent)} records, the log has {len(logged[name])} of them"
+        return ""
+
+
+class SimulatedIntake(Intake):
+    """An intake without a socket: while it is full, messages wait, as in a socket's buffers."""
+
+    def __init__(self, source: ReceivedSource, name: str) -> None:
+        super().__init__(source, name=name, window=ROOM)
+        self._waiting: deque[bytes] = deque()
+        self._names: dict[bytes, str] = {}
+        """Route -> producer. A route is the name of a producer's process."""
+
+    def receive(self, data: bytes, voice: Voice | None = None) -> None:
+        self._waiting.append(data)
+        self._drain()
+
+    def _drain(self) -> None:
+        while self._waiting and self.room():
+            match unpack(self._waiting.popleft()):
+                case (bytes(route), str(producer), bytes(message)):
+                    self._names[route] = producer
+                    self.take([route, message])
+
+    def turn(self) -> bool:
+        self._drain()
+        super().turn()
+        for route, answer in self.answers:
+            producer = self._names[route]
+            self.addresses[producer] = route.decode()
+            self.outbox.append((producer, answer))
+        self.answers.clear()
+        return bool(self._waiting) and self.room()
+
+
+class SimulatedProducer(Party):
+    """One process of a producer. It learns from the front which records are acknowledged."""
+
+    def __init__(
+        self,
+        name: str,
+        process: str,
+        session: int,
+        feed: LiveInput,
+        chance: Random,
+        counted: Counter[str],
+    ) -> None:
+        super().__init__(name)
+        self._process = process
+        self._session = session
+        self._feed = feed
+        self._plan = feed.plans[name]
+        self._chance = chance
+        self._counted = counted
+        self._at = 0
+        """The number of the last record sent."""
+        self._synced = False
+        self._ask_at = 0.0
+        self._over = False
+
+    def receive(self, data: bytes, voice: Voice | None = None) -> None:
+        kind, session, acknowledged, *_ = decode_answer(data)
+        if session != self._session:
+            assert session < self._session, "another process is this producer, too"
+            return
+        stored = self._feed.log.sequences().get(self.name, 0)
+        assert acknowledged <= stored, f"{self.name}: {acknowledged} acknowledged, {stored} stored"
+        # An answer of a front that has crashed may come late.
+        known = self._feed.acknowledged
+        acknowledged = known[self.name] = max(acknowledged, known[self.name])
+        self._ask_at = self.now + ASK_AFTER_S
+        self._counted["refused stranger"] += kind is Kind.REFUSED
+        self._over = self._over or kind is Kind.ENDED
+        if kind is Kind.SYNC:
+            self._counted["producer told where to go on"] += self._synced
+            self._synced = True
+            self._at = acknowledged
+        self._at = max(self._at, acknowledged)
+
+    def tick(self, now: float) -> float:
+        if not self._over and now >= self._ask_at:
+            self._ask_at = now + ASK_AFTER_S
+            if self._synced and self._feed.may_end(self.name):
+                self._say(Kind.END, len(self._plan))
+            else:
+                self._say(Kind.HELLO)
+        following = self._plan[self._at][0] if self._at < len(self._plan) else self._ask_at
+        return max(now, min(following, self._ask_at))
+
+    def turn(self) -> bool:
+        if not self._synced or self._over:
+            return False
+        while self._at < len(self._plan) and self._plan[self._at][0] <= self.now:
+            self._at += 1
+            self._record(self._at)
+        if self._chance.random() < self._feed.pace.unruly and self._plan:
+            self._counted["unruly producer"] += 1
+            self._record(self._chance.randrange(len(self._plan)) + 1)
+            self._say(Kind.END, 0, producer=f"a stranger beside {self.name}")
+        return False
+
+    def _record(self, number: int) -> None:
+        self._say(Kind.RECORD, number, self._plan[number - 1][1])
+
+    def _say(self, kind: Kind, *rest: object, producer: str = "") -> None:
+        message = pack((MAGIC, kind, producer or self.name, self._session, *rest))
+        data = pack((self._process.encode(), self.name, message))
+        self.outbox.append((f"intake-{self._feed.front}", data))

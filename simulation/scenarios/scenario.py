@@ -1,0 +1,231 @@
+"""A scenario: all settings of the run that one seed simulates.
+
+>>> scenario(7) == scenario(7)
+True
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from random import Random
+
+from driftline.deploy.roles.master import STALLED_AFTER_S
+from driftline.engine.errors import FlowError
+from driftline.engine.policy import Policy, SnapshotCut, policy
+from driftline.simulation.scenarios.drawn import MODULE
+from driftline.simulation.scenarios.flows import SIMULATED, Simulated
+from driftline.simulation.scenarios.inputs import Inputs
+from driftline.simulation.scenarios.live import Pace
+from driftline.simulation.scenarios.troubles import (
+    Behind,
+    Hang,
+    Resized,
+    Work,
+    hangs,
+    holes,
+    resized,
+)
+from driftline.simulation.world.faults import Faults, Hole
+
+DRAWN_FLOW = Simulated(MODULE)
+
+POLICIES_DRAWN = (
+    ("exactly-once",) * 4 + ("two-phase", "strong-productions") * 2 + ("at-least-once",)
+)
+"""Policies, each as often as it is drawn. Another length of this tuple would change every seed."""
+
+ROTS = ("exactly-once", "two-phase", "strong-productions", "at-least-once")
+"""Policies under which bits flip on disks."""
+
+MASTERS = "master-0", "master-1", "master-2"
+"""The hosts of masters, if there are several."""
+
+SLOW_S = (0.002, 0.02, 0.3, 7.0)
+"""Seconds that a slow element may take; a node that is silent for the last counts as gone."""
+
+BEHIND_S = (0.01, 0.1, 0.7, STALLED_AFTER_S + 2.0)
+"""Seconds that a slow consumer may stand still; in the last, work that waits might count as lost.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Scenario:
+    """All settings that a simulated run depends on."""
+
+    seed: int
+    flow: Simulated
+    policy: Policy
+    nodes: int
+    records: int
+    window: int
+    checkpoint_s: float
+    faults: Faults
+    live: tuple[Pace | None, ...] = (None,)
+    """The pace of front i is `live[i % len(live)]`; None: all its records are there at once."""
+    work: Work | None = None
+    """Which elements are slow; None: no element."""
+    sink: str = "memory"
+    """The target of the outputs: memory, files or lmdb."""
+    embedded: bool = False
+    """Whether the consumer of each node is in the node's process."""
+    files: Inputs | None = None
+    """A user's records; None: records are generated."""
+    drain_at_s: float | None = None
+    """When the run is asked to end in good order; the next run goes on. None: never."""
+    behind: Behind | None = None
+    """How slow the consumers are; None: they are not. If they are, they have a process of their
+    own."""
+    hangs: tuple[Hang, ...] = ()
+    """Processes that hang until the command kills them."""
+    resized: tuple[Resized, ...] = ()
+    """When the run is asked to have other numbers of nodes."""
+    standby: bool = False
+    """Whether several masters queue up in ZooKeeper, from which they may be cut off."""
+    holes: tuple[Hole, ...] = ()
+    """What is lost between a host with a master and one with a member; needs standby masters."""
+
+    def __str__(self) -> str:
+        return (
+            f"{self.flow.spec} --seed {self.seed}: {self.policy.name} ({self.policy.ordering}), "
+            f"{self.nodes} nodes, {'live' if any(self.live) else 'given'} input, "
+            f"outputs in {self.sink}{', slow functions' if self.work else ''}"
+            f"{', two runs' if self.drain_at_s is not None else ''}"
+            f"{', slow consumers' if self.behind else ''}"
+            f"{', processes that hang' if self.hangs else ''}"
+            f"{', standby masters' if self.standby else ''}"
+            f"{', holes in the network' if self.holes else ''}"
+            f"{', resized' if self.resized else ''}"
+        )
+
+    @property
+    def command(self) -> str:
+        """The command that runs this scenario again."""
+        files = f" {self.files}" if self.files else ""
+        spec, name = self.flow.spec, self.policy.name
+        return f"driftline simulate {spec} --seed {self.seed} --policy {name}{files}"
+
+
+def scenario(
+    seed: int,
+    flow: str | Simulated | None = None,
+    name: str | None = None,
+    files: Inputs | None = None,
+) -> Scenario:
+    """The scenario of a seed.
+
+    `flow`: one flow, or where it is (`load_flow`); None: the seed decides. `name`: of the policy;
+    None: the seed decides. `files`: a user's records; None: records are generated.
+
+    Raises FlowError for a policy under which the flow has no single right outcome.
+    """
+    chance = Random(seed)
+    simulated = _flow(seed, flow, name)
+    drawn = chance.choice(POLICIES_DRAWN)
+    ordering = chance.choice(("speculative", "speculative", "buffered"))
+    chosen = policy(name or (drawn if simulated.any_order else "exactly-once"), ordering)
+    if not chosen.ordered and not simulated.any_order:
+        raise FlowError(
+            f"{simulated.spec} cannot be simulated with {chosen.name}: its outputs may depend on "
+            "the order of arrival, so there is no right outcome to compare with"
+        )
+    ours = simulated in SIMULATED or simulated == DRAWN_FLOW
+    drawn_scenario = Scenario(
+        seed,
+        simulated,
+        chosen,
+        faults=_faults(chance, chosen),
+        live=(_pace(chance), _pace(chance)) if chance.random() < 0.4 else (None,),
+        nodes=chance.choice((1, 2, 3)),
+        records=chance.randrange(20, 80),
+        window=chance.choice((2, 3, 5, 12, 100)),
+        checkpoint_s=chance.choice((0.002, 0.005, 0.02)),
+        work=_work(chance) if chance.random() < 0.3 else None,
+        sink=chance.choice(("memory",) * 5 + ("files", "files" if ours else "memory", "lmdb")),
+        embedded=chance.random() < 0.3,
+        files=files,
+    )
+    crash_at_end = chance.choice((0.0, 0.05, 0.2))  # drawn late: other draws stay as they were
+    faults = replace(drawn_scenario.faults, crash_at_end=crash_at_end)
+    drain_at_s = chance.random() * faults.until if chance.random() < 0.3 else None
+    if chosen.cut is SnapshotCut.NONE:
+        drain_at_s = None  # the next run would begin without a state
+    drawn_scenario = replace(drawn_scenario, faults=faults, drain_at_s=drain_at_s)
+    if chance.random() < 0.15:
+        behind = Behind(chance.choice(BEHIND_S), faults.until, chance.choice((200, 1000, 5000)))
+        drawn_scenario = replace(drawn_scenario, behind=behind, embedded=False)
+    chance = Random(seed + 5)  # other draws stay as they were
+    if chosen.ordered and chance.random() < 0.2:
+        found_sizes = resized(chance, faults.until)
+        drawn_scenario = replace(drawn_scenario, resized=found_sizes)
+    chance = Random(seed + 4)  # other draws stay as they were
+    if chance.random() < 0.15:
+        joining = drawn_scenario.resized[0].nodes if drawn_scenario.resized else 0
+        found = hangs(chance, drawn_scenario.nodes + joining, faults.until)
+        return replace(drawn_scenario, hangs=found)
+    drawn_scenario = replace(drawn_scenario, standby=chance.random() < 0.25)
+    chance = Random(seed + 6)  # other draws stay as they were
+    if drawn_scenario.standby and chance.random() < 0.4:
+        lost = holes(chance, MASTERS, drawn_scenario.nodes, faults.until)
+        return replace(drawn_scenario, holes=lost)
+    return drawn_scenario
+
+
+def _flow(seed: int, flow: str | Simulated | None, name: str | None) -> Simulated:
+    if isinstance(flow, Simulated):
+        return flow
+    if flow is not None:
+        known = {simulated.spec: simulated for simulated in (*SIMULATED, DRAWN_FLOW)}
+        return known.get(flow, Simulated(flow, any_order=False))
+    if seed % 2:
+        return DRAWN_FLOW
+    fit = [s for s in SIMULATED if s.any_order or name in (None, "exactly-once")]
+    return fit[seed // 2 % len(fit)]
+
+
+def _faults(chance: Random, chosen: Policy) -> Faults:
+    def some(probability: float) -> float:
+        return probability if chance.random() < 0.5 else 0.0  # swarm testing
+
+    return Faults(
+        until=chance.choice((0.2, 0.6, 1.5)),
+        crash_at_message=some(0.002),
+        crash_before_job=some(0.03),
+        crash_after_job=some(0.03),
+        crash_before_send=some(0.002),
+        crash_at_consumer=some(0.01),
+        linger=some(0.8),
+        job_fails=some(0.05),
+        done_but_failed=some(0.03),
+        power=some(0.5),
+        rot=some(chance.choice((0.1, 0.4))) if chosen.name in ROTS else 0.0,
+        pause=some(0.001),
+        cut=some(0.001),
+        repeat=some(0.05),
+        delay_s=chance.choice((0.0003, 0.001, 0.004)),
+        slow=chance.choice((0.0, 0.02, 0.1)),
+        job_s=chance.choice((0.0005, 0.004)),
+    )
+
+
+def _pace(chance: Random) -> Pace | None:
+    if chance.random() < 0.2:
+        return None
+    return Pace(
+        until_s=chance.choice((0.05, 0.2, 0.8)),
+        bursts=chance.choice((0, 0, 3, 10)),
+        skew_s=chance.choice((0.0, 0.0, 0.5)),
+        unruly=chance.choice((0.0, 0.05)),
+        producers=chance.choice((1, 2)),
+    )
+
+
+def _work(chance: Random) -> Work:
+    one_in, seconds = chance.choice((50, 300)), chance.choice(SLOW_S)
+    return Work(one_in if seconds < 1.0 else 300, seconds)
+
+
+def without_faults(scenario: Scenario) -> Scenario:
+    """The same scenario without faults."""
+    before = scenario.faults
+    faults = Faults(delay_s=before.delay_s, slow=before.slow, job_s=before.job_s)
+    return replace(scenario, faults=faults, hangs=(), holes=())

@@ -1,0 +1,172 @@
+"""Runs the scenario of one seed, or of several; the report on them: a table for people, JSON for
+programs.
+"""
+
+from __future__ import annotations
+
+import logging
+import traceback
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+from driftline.deploy.graph import as_text
+from driftline.engine.errors import FlowError
+from driftline.engine.operators.context import parts
+from driftline.engine.operators.steps import FAILURES
+from driftline.engine.reference import run_reference
+from driftline.engine.texts import visible_lines
+from driftline.simulation.scenarios.inputs import Inputs
+from driftline.simulation.scenarios.scenario import DRAWN_FLOW, Scenario
+from driftline.simulation.scenarios.scenario import scenario as scenario_of
+from driftline.simulation.simulation import Outcome, Simulation
+
+FAULTS = (
+    "crash",
+    "cut",
+    "done but failed",
+    "failed",
+    "hang",
+    "hole",
+    "lingering",
+    "lost message",
+    "pause",
+    "power failure",
+    "repeated",
+    "rotten",
+    "slow turn",
+    "unruly",
+)
+"""The beginnings of the names of faults; other counted events are no faults."""
+
+SHOWN_MAX = 10
+"""Failures that are printed; the JSON file has all."""
+
+
+@dataclass(slots=True)
+class Report:
+    """The outcomes of some seeds. `failures`: (command that repeats the seed, problem)."""
+
+    seeds: int = 0
+    failures: list[tuple[str, str]] = field(default_factory=list)
+    counted: Counter[str] = field(default_factory=Counter)
+    virtual_s: float = 0.0
+
+    @property
+    def faults(self) -> dict[str, int]:
+        """How often each fault has happened."""
+        return {name: n for name, n in sorted(self.counted.items()) if name.startswith(FAULTS)}
+
+    def note(self, outcome: Outcome) -> None:
+        """Add the outcome of one seed."""
+        self.seeds += 1
+        self.counted += outcome.counted
+        self.virtual_s += outcome.virtual_s
+        if outcome.problem:
+            flow = f"\n{outcome.flow}" if outcome.flow else ""
+            self.failures.append((outcome.scenario.command, outcome.problem + flow))
+
+    def add(self, other: Report) -> None:
+        """Add the outcomes of other seeds."""
+        self.seeds += other.seeds
+        self.failures += other.failures
+        self.counted += other.counted
+        self.virtual_s += other.virtual_s
+
+
+def show(report: Report, took_s: float) -> None:
+    """Print a report; `took_s`: real seconds."""
+    console = Console()
+    table = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
+    table.add_column(justify="right", style="bold")
+    table.add_column()
+    for number, name in (
+        (str(report.seeds), "seeds"),
+        (str(len(report.failures)), "failures"),
+        (f"{report.virtual_s:.1f}", "virtual seconds"),
+        (f"{report.seeds / took_s:.1f}", "seeds a second"),
+        *((str(count), name) for name, count in sorted(report.counted.items())),
+    ):
+        table.add_row(number, name)
+    console.print(table)
+    for command, problem in report.failures[:SHOWN_MAX]:
+        console.print(f"\n[red]failed[/]: {command}", highlight=False, soft_wrap=True)
+        console.print(f"  {visible_lines(problem)}", highlight=False, markup=False, soft_wrap=True)
+    if len(report.failures) > SHOWN_MAX:
+        console.print(f"\nand {len(report.failures) - SHOWN_MAX} more failures")
+
+
+def as_json(report: Report, took_s: float) -> dict[str, object]:
+    """The report as a JSON object; `took_s`: real seconds."""
+    return {
+        "seeds": report.seeds,
+        "failures": [{"command": c, "problem": p} for c, p in report.failures],
+        "virtual_s": round(report.virtual_s, 3),
+        "seconds": round(took_s, 3),
+        "counted": dict(sorted(report.counted.items())),
+    }
+
+
+def run_seeds(
+    seeds: range, flow: str | None, policy: str | None, files: Inputs | None = None
+) -> Report:
+    """Run seeds one after the other; arguments as for `scenario`."""
+    report = Report()
+    for seed in seeds:
+        report.note(run_one(scenario_of(seed, flow, policy, files)))
+    return report
+
+
+def run_one(scenario: Scenario, tell: Callable[[str], None] | None = None) -> Outcome:
+    """Run one seed. An unexpected exception is a failure of the seed.
+
+    `tell`: called with each line of the trace; None: no trace.
+    """
+    log = logging.getLogger("driftline")
+    if tell is not None:
+        tell(str(scenario))
+        logging.basicConfig(format="             %(message)s", level=logging.INFO)
+    before = log.disabled
+    log.disabled = tell is None
+    simulation = Simulation(scenario, tell)
+    if tell is not None:
+        tell(as_text(simulation.flow))
+    try:
+        outcome = simulation.run()
+    except Exception as error:
+        where = traceback.extract_tb(error.__traceback__)[-1]
+        problem = f"{type(error).__name__}: {error} ({Path(where.filename).name}:{where.lineno})"
+        outcome = Outcome(scenario, problem, simulation.counted, simulation.timeline.now)
+    finally:
+        log.disabled = before
+    if outcome.problem and scenario.flow == DRAWN_FLOW:
+        outcome.flow = as_text(simulation.flow)
+    return outcome
+
+
+def check_flow(scenario: Scenario, advice: str) -> str:
+    """Try a flow by the reference interpreter. Returns a note on elements whose function raises.
+
+    `advice`: the end of the error, which says how to give the flow other records. Raises FlowError
+    for a flow that cannot be loaded, or whose functions fail on every record.
+    """
+    simulation = Simulation(scenario)
+    items = list(run_reference(simulation.flow, simulation.inputs, dead_letters=True))
+    failures = [item for item in items if item.sink == FAILURES]
+    if not failures:
+        return ""
+    operator, _, _, error, _, _ = parts(failures[0].value)
+    if len(failures) == len(items):
+        raise FlowError(
+            f"{scenario.flow.spec} fails on every record of the simulation: {error}. "
+            f"Its records look like {simulation.inputs[0][0]}; {advice}"
+        )
+    return (
+        f"of the first seed {len(failures)} elements fail, at first in operator {operator!r}: "
+        f"{error}. Simulated runs set them aside; `driftline run` stops, or has --on-error "
+        "dead-letter"
+    )

@@ -1,0 +1,416 @@
+"""Runs a scenario: the parties of a run in a simulated world, from their start to the verdict.
+
+>>> from driftline.simulation.scenarios.scenario import scenario
+>>> Simulation(scenario(7)).run().problem
+''
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from random import Random
+
+from driftline.coordinator.draining import IN_GOOD_ORDER
+from driftline.coordinator.registry import ClusterState, RunOutcome, check_identity, encode_state
+from driftline.deploy.node.node import Node
+from driftline.deploy.node.pace import WAITING_BYTES, Pace
+from driftline.deploy.roles.consumer import ConsumerServer
+from driftline.deploy.roles.front import Front
+from driftline.deploy.roles.master import Master
+from driftline.engine.errors import DriftlineError, FlowError, PayloadError
+from driftline.engine.flow.plan import Plan, plan
+from driftline.engine.labels import INFINITY
+from driftline.engine.reference import interpret
+from driftline.engine.sinks.lines import Lines
+from driftline.engine.sources import ListSource
+from driftline.engine.sources.logs.received import ReceivedSource
+from driftline.engine.wire.bundles import Item
+from driftline.engine.wire.messages import Stop, encode
+from driftline.engine.wire.party import Party
+from driftline.simulation.agents import Resizes, Supervision
+from driftline.simulation.judging import HANDOVER_S, PATIENCE_S, Damages, Watch, judge
+from driftline.simulation.masters import Masters
+from driftline.simulation.scenarios.flows import records
+from driftline.simulation.scenarios.live import LiveInput, SimulatedIntake, SimulatedProducer
+from driftline.simulation.scenarios.scenario import Scenario
+from driftline.simulation.scenarios.troubles import slowed
+from driftline.simulation.targets import (
+    FailingConsumer,
+    FilesTarget,
+    LmdbTarget,
+    MemoryTarget,
+    Target,
+)
+from driftline.simulation.world.disks import MasterDisk, NodeDisk
+from driftline.simulation.world.faults import Crashed
+from driftline.simulation.world.network import Network
+from driftline.simulation.world.timeline import Timeline
+from driftline.simulation.world.world import Host, World
+
+RUN, NEXT = "simulated", "simulated, the next run"
+SESSIONS = {RUN: 1, NEXT: 2}
+EARLIER = "an earlier call of the command"
+"""The run before this one: its outcome is in the registry, messages of its master are under way."""
+
+LAST_WORDS_S = 5.0
+"""Seconds after the master's end until fronts that still run start it again (`run.driving`)."""
+
+HEAL_AFTER_S = 10000.0
+"""Virtual seconds after the last fault within which the run must end, even with slow functions that
+are called again and again, as elements come late."""
+
+
+@dataclass(slots=True)
+class Outcome:
+    """The outcome of a scenario; `problem`: a sentence, "" if the outcome is right."""
+
+    scenario: Scenario
+    problem: str = ""
+    counted: Counter[str] = field(default_factory=Counter)
+    """How often each kind of event happened."""
+    virtual_s: float = 0.0
+    flow: str = ""
+    """The flow as text, if the seed drew it and failed."""
+
+
+class Simulation:
+    """The parties of a scenario, on the hosts of a simulated world.
+
+    `trace`: called with each line of the trace. Raises FlowError for a flow that cannot run.
+    """
+
+    def __init__(self, scenario: Scenario, trace: Callable[[str], None] | None = None) -> None:
+        self.scenario = scenario
+        self.chance = Random(scenario.seed + 1)
+        self._ids = Random(scenario.seed + 2)
+        self.timeline = Timeline(self.chance, scenario.faults, trace=trace)
+        self.counted = self.timeline.counted
+        network = Network(self.timeline, self.chance, scenario.faults, self.counted)
+        self.world = World(self.timeline, network, self._check, self._process_ended)
+        try:
+            self.flow = scenario.flow.load(scenario.seed, scenario.policy)
+            work = scenario.work
+            slow = self.flow if work is None else slowed(self.flow, work, self.world.spend)
+            self.plan: Plan = plan(slow)
+        except FlowError as error:
+            raise FlowError(f"cannot simulate: {error}") from None
+        self.nodes: dict[int, NodeDisk] = {}
+        """Of each node that there has been, by its number."""
+        self.registry = MasterDisk(self.counted)
+        earlier = ClusterState(self.plan.identity(), version=1, outcome=RunOutcome(EARLIER, "", ""))
+        self.registry.data = encode_state(earlier)
+        self._fronts: list[Host] = []
+        self.damages = Damages(self.timeline, self.registry)
+        self.inputs = [self._records(front) for front in range(self.plan.fronts)]
+        self.live: dict[int, LiveInput] = {}
+        self.target: Target = MemoryTarget()
+        self._run = RUN
+        self.masters = Masters(self.world, self.registry, self._master, standby=scenario.standby)
+        self.resizes = Resizes(self.world, self.masters, self.registry, self._add_node)
+        self.waiting_bytes = 0
+        """The most bytes of outputs that have waited for the consumer at one node."""
+
+    def run(self) -> Outcome:
+        """Run the scenario to its end, and judge the outcome. Call it once."""
+        scenario = self.scenario
+        outcome = Outcome(scenario, counted=self.counted)
+        if scenario.sink == "files" and self._fits_json():
+            self.target = FilesTarget(self.flow, self.timeline)
+        elif scenario.sink == "lmdb":
+            self.target = LmdbTarget(self.flow)
+        handovers = len({hole.at_s for hole in scenario.holes})
+        watch = Watch(self.world, self._progress, PATIENCE_S + handovers * HANDOVER_S)
+        try:
+            self._begin()
+            last_records = (pace.until_s for pace in scenario.live if pace is not None)
+            watch.begin(max([scenario.faults.until, *last_records]))
+            ended = self.timeline.run(scenario.faults.until + HEAL_AFTER_S)
+            outcome.problem = self._judge(ended and not watch.stalled)
+        except AssertionError as error:
+            outcome.problem = f"invariant broken: {error}"
+        finally:
+            self.target.close()
+        outcome.virtual_s = self.timeline.now
+        return outcome
+
+    def expected(self) -> list[Item]:
+        """The outputs of the reference interpreter, for live inputs from the records logged."""
+        inputs = [
+            self.live[i].records() if i in self.live else list(enumerate(payloads, 1))
+            for i, payloads in enumerate(self.inputs)
+        ]
+        return list(interpret(self.flow, inputs, dead_letters=True))
+
+    def _fits_json(self) -> bool:
+        """Whether JSON lines can hold all outputs: a user's flow may have bytes or NaN in them."""
+        lines = Lines(self.flow)
+        try:
+            for item in self.expected():
+                lines.format(item)
+        except PayloadError:
+            return False
+        return True
+
+    def _records(self, front: int) -> list[object]:
+        scenario = self.scenario
+        if scenario.files is not None:
+            return scenario.files.draw(self.flow, self.chance, scenario.records, front)
+        return records(self.chance, scenario.records, front)
+
+    # The hosts and their parties.
+
+    def _begin(self) -> None:
+        scenario, world = self.scenario, self.world
+        for i, payloads in enumerate(self.inputs):
+            pace = scenario.live[i % len(scenario.live)]
+            if pace is not None and payloads:  # nobody ends a stream without a record
+                self.live[i] = LiveInput(i, pace, payloads, self.chance)
+        self.masters.begin(lambda: self.damages.may_damage(self.registry))
+        if not scenario.embedded:
+            world.add("consumer", self._consumer, fixed={"consumer"})
+        for i in range(scenario.nodes):
+            self._add_node(i)
+        for i in range(self.plan.fronts):
+            if i not in self.live:
+                self._fronts.append(world.add(f"front-{i}", self._front(i)))
+                continue
+            feed = self.live[i]
+            make = self._fed_front(feed)
+            self._fronts.append(world.add(f"front-{i}", make, feed.log, fixed={f"intake-{i}"}))
+            for name in feed.plans:
+                world.add(name, self._producer(name, feed))
+        chance = Random(scenario.seed + 3)
+        if scenario.drain_at_s is not None:
+            self.timeline.at_time(scenario.drain_at_s, self._drain)
+        if scenario.hangs:
+            Supervision(world).begin(scenario.hangs)
+        self.resizes.begin(scenario.resized)
+        for hole in scenario.holes:
+            world.network.hole(hole)
+        for host in (*self._nodes, *self._fronts):
+            delay = chance.random() * scenario.faults.until
+            self.timeline.after(delay, partial(_receive_stray_stop, host))
+
+    def _add_node(self, index: int) -> Host:
+        disk = self.nodes[index] = NodeDisk(f"node-{index}", self.flow, self.counted)
+        return self.world.add(disk.kv.name, self._node(index), disk)
+
+    @property
+    def _nodes(self) -> list[Host]:
+        """The hosts of the nodes of the layout."""
+        layout = self.resizes.layout or range(self.scenario.nodes)
+        return [self.world.hosts[f"node-{index}"] for index in layout]
+
+    @property
+    def _master_at(self) -> str:
+        """The address of the master, as a member knows it at its start."""
+        return "" if self.scenario.standby else "master"
+
+    def _new_id(self) -> int:
+        return self._ids.getrandbits(63) or 1
+
+    def _master(self, process: str, found: ClusterState | None) -> Master:
+        scenario = self.scenario
+        state = check_identity(found, self.plan.identity(), "the simulation")
+        policy, checkpoint_s = scenario.policy, scenario.checkpoint_s
+        about = scenario.nodes, self.plan, policy, state, checkpoint_s, self._run
+        return Master(*about, process=process, session=SESSIONS[self._run])
+
+    def _node(self, index: int) -> Callable[[str], Sequence[Party]]:
+        disk, behind = self.nodes[index], self.scenario.behind
+
+        def make(process: str) -> Sequence[Party]:
+            self.damages.may_damage(disk)
+            disk.open()
+            node = Node(
+                index,
+                self.scenario.nodes,
+                self.plan,
+                self.scenario.policy,
+                self._new_id,
+                process=process,
+                address=process,
+                dead_letters=True,
+                run=self._run,
+                pace=Pace(self.plan, lambda: self.world.clock),
+                waiting_bytes=behind.waiting_bytes if behind else WAITING_BYTES,
+                tells=self.scenario.policy.ordered and not self.scenario.embedded,
+            )
+            node.addresses.update({"master": self._master_at, "consumer": "consumer"})
+            if not self.scenario.embedded:
+                return [node]
+            return [node, self._consumers([f"barrier-{index}"])]
+
+        return make
+
+    def _consumer(self, process: str) -> Sequence[Party]:
+        return [self._consumers([f"barrier-{i}" for i in self.nodes])]
+
+    def _consumers(self, barriers: list[str]) -> ConsumerServer:
+        """The consumers of some barriers in a new process."""
+        self.target.restarted(barriers, self.timeline.happens(self.scenario.faults.power))
+        self.damages.may_damage(self.target)
+        return ConsumerServer(
+            lambda barrier: FailingConsumer(
+                lambda: self.target.consumer(barrier), self.timeline, self._fall_behind
+            )
+        )
+
+    def _fall_behind(self) -> None:
+        """A consumer has stored a bundle."""
+        behind, now = self.scenario.behind, self.timeline.now
+        if behind is not None and now < behind.until_s:
+            self.world.hosts["consumer"].away_until = now + behind.seconds
+            self.counted["slow consumer"] += 1
+
+    def _front(self, index: int) -> Callable[[str], Sequence[Party]]:
+        return lambda process: [self._front_of(index, process, ListSource(self.inputs[index]))]
+
+    def _fed_front(self, feed: LiveInput) -> Callable[[str], Sequence[Party]]:
+        def make(process: str) -> Sequence[Party]:
+            self.damages.may_damage(feed.log)
+            source = ReceivedSource(feed.log, self._clock_of(feed), feed.log.name)
+            front = self._front_of(feed.front, process, source)
+            return [front, SimulatedIntake(source, f"intake-{feed.front}")]
+
+        return make
+
+    def _front_of(self, index: int, process: str, source: ListSource | ReceivedSource) -> Front:
+        front = Front(
+            index,
+            self.scenario.nodes,
+            self.plan,
+            self.scenario.policy,
+            source,
+            self._new_id,
+            process=process,
+            address=process,
+            window=self.scenario.window,
+            run=self._run,
+        )
+        front.addresses["master"] = self._master_at
+        if self._is_draining:
+            front.drain()
+        return front
+
+    def _clock_of(self, feed: LiveInput) -> Callable[[], int]:
+        return lambda: int((self.timeline.now + feed.pace.skew_s) * 1e6)
+
+    def _producer(self, name: str, feed: LiveInput) -> Callable[[str], Sequence[Party]]:
+        def make(process: str) -> Sequence[Party]:
+            session = int(process.rpartition("#")[2])
+            return [SimulatedProducer(name, process, session, feed, self.chance, self.counted)]
+
+        return make
+
+    # Progress and verdict.
+
+    def _progress(self) -> object:
+        """A value that changes with each bundle, each acknowledged record, each ended process or
+        run."""
+        acknowledged = [tuple(feed.acknowledged.values()) for feed in self.live.values()]
+        ended = [host.ended is not None for host in self.world.hosts.values()]
+        return self.counted["delivered bundle"], acknowledged, ended, self._run
+
+    def _check(self, host: Host, party: Party) -> None:
+        """Called after each turn of a party: checks the invariants of nodes."""
+        if isinstance(party, Node):
+            party.validate()
+            self.waiting_bytes = max(self.waiting_bytes, party.barrier.waiting_bytes)
+            self.counted["input held back"] += party.brake.on
+        elif self.masters.is_broken(host, party):
+            raise Crashed("broken")
+
+    def _process_ended(self, host: Host) -> None:
+        """A process has ended in good order. Once all fronts have, the command ends the others."""
+        if not _all_ended(self._fronts):
+            if host in self.masters.hosts:
+                self.timeline.after(LAST_WORDS_S, self._ask_again)
+        elif self.masters.ended or _all_ended(self._nodes):
+            state = self.registry.read()
+            if state is not None and state.outcome == RunOutcome(self._run, "", IN_GOOD_ORDER):
+                self._run_again(state)
+            else:
+                self.timeline.over = True
+
+    @property
+    def _is_draining(self) -> bool:
+        at = self.scenario.drain_at_s
+        return self._run == RUN and at is not None and self.timeline.now >= at
+
+    def _drain(self) -> None:
+        """Ask all fronts to end the run in good order; those that start later are asked then."""
+        self.counted["asked to end in good order"] += 1
+        for host in self._fronts:
+            if isinstance(host.party, Front) and self._run == RUN:
+                host.party.drain()
+                self.world.turn_soon(host)
+
+    def _run_again(self, state: ClusterState) -> None:
+        """Begin the next run. The first one has ended in good order, so nothing is replayed."""
+        self.counted["ended in good order"] += 1
+        fronts = [host.ended for host in self._fronts if isinstance(host.ended, Front)]
+        only_live = all(front.live or front.next >= INFINITY for front in fronts)
+        for front, offset in zip(fronts, state.snapshots[0].offsets, strict=True):
+            if only_live or not front.live:
+                assert front.furthest < offset, f"{front.name} sent {front.furthest}, not {offset}"
+        self._run = NEXT
+        self.masters.begin_anew()
+        for index in self.nodes:
+            self.world.end(self.world.hosts[f"node-{index}"])
+        for host in (*self._nodes, *self._fronts):
+            self.world.begin_anew(host)
+
+    def _ask_again(self) -> None:
+        if not _all_ended(self._fronts) and self.masters.start_again():
+            self.counted["asked again how it ended"] += 1
+
+    def _judge(self, ended: bool) -> str:
+        if self.world.ended is not None:
+            return self._judge_error(_as_text(self.world.ended))
+        if not ended:
+            where, now = self.masters.waits_for, self.timeline.now
+            return f"makes no progress after {now:.1f} virtual seconds: {where}"
+        state = self.registry.read()
+        assert state is not None
+        assert state.outcome is not None, "the run ended, but the registry has no outcome"
+        for front in self._fronts:
+            assert isinstance(front.ended, Front)
+            assert front.ended.outcome == Stop(self._run, state.outcome.error, state.outcome.text)
+        if state.outcome.error:
+            return self._judge_error(f"{state.outcome.error}: {state.outcome.text}")
+        for feed in self.live.values():
+            if problem := feed.problem():
+                return problem
+        scenario, target = self.scenario, self.target
+        try:
+            delivered = target.delivered()
+        except DriftlineError as error:
+            return self._judge_error(_as_text(error))
+        expected = [target.stored(item) for item in self.expected()]
+        return judge(scenario.policy, scenario.flow.view, expected, delivered, target.value)
+
+    def _judge_error(self, error: str) -> str:
+        live = bool(self.live)
+        if self.damages.explain(error, self.scenario.policy, given_input=not live):
+            self.counted["stopped because of damage"] += 1
+            return ""
+        return f"stopped: {error}"
+
+
+def _receive_stray_stop(host: Host) -> None:
+    """Deliver a `Stop` of an earlier run's master, which the host must ignore."""
+    if host.party is not None:
+        host.party.receive(encode(("master", 0, 0), Stop(EARLIER, "", "")))
+
+
+def _all_ended(hosts: list[Host]) -> bool:
+    return all(host.ended is not None for host in hosts)
+
+
+def _as_text(error: DriftlineError) -> str:
+    """An error in the form of `RunOutcome`: its name and its text."""
+    return f"{type(error).__name__}: {error}"

@@ -1,0 +1,261 @@
+"""Targets: the real consumers of a simulated run, over storage that survives simulated crashes.
+
+Most scenarios deliver to memory; others to JSON lines in files that lose power, or to LMDB, both in
+a temporary directory (in main memory if the machine has /dev/shm).
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from random import Random
+from typing import Protocol
+
+from driftline.engine.errors import Unavailable
+from driftline.engine.flow.flow import Flow
+from driftline.engine.sinks import (
+    Consumer,
+    JsonLinesConsumer,
+    Last,
+    Lines,
+    LmdbConsumer,
+    MemoryConsumer,
+)
+from driftline.engine.sinks.lmdb import read_environment
+from driftline.engine.wire.bundles import Item
+from driftline.engine.wire.messages import Bundle
+from driftline.simulation.world.disks import flipped
+from driftline.simulation.world.faults import Crashed
+from driftline.simulation.world.filesystem import FileSystem
+from driftline.simulation.world.timeline import Timeline
+
+IDENTITY = "simulated"
+IN_MEMORY = Path("/dev/shm")
+
+
+class Target(Protocol):
+    """A place for the outputs of all barriers."""
+
+    def consumer(self, barrier: str) -> Consumer:
+        """The consumer of a barrier, for the current process."""
+
+    def restarted(self, barriers: list[str], power: bool) -> None:
+        """The process of these barriers' consumers has died; `power`: by a power failure."""
+
+    def rot(self, chance: Random) -> str:
+        """Flip a bit of a record. Returns the name of the damaged file; "" if none was damaged."""
+
+    def delivered(self) -> dict[str, list[Item]]:
+        """All stored items, by barrier or file; each list has to be in label order."""
+
+    def stored(self, item: Item) -> Item:
+        """The item as `delivered` gives it once it is stored."""
+
+    def value(self, item: Item) -> object:
+        """The payload of an item that `delivered` has given."""
+
+    def close(self) -> None:
+        """Remove all files."""
+
+
+class MemoryTarget:
+    """One consumer in memory for all barriers; it survives the crashes of simulated processes."""
+
+    def __init__(self) -> None:
+        self._consumer = MemoryConsumer()
+
+    def consumer(self, barrier: str) -> Consumer:
+        return self._consumer
+
+    def restarted(self, barriers: list[str], power: bool) -> None:
+        pass
+
+    def rot(self, chance: Random) -> str:
+        return ""
+
+    def delivered(self) -> dict[str, list[Item]]:
+        return self._consumer.by_barrier
+
+    def stored(self, item: Item) -> Item:
+        return item
+
+    def value(self, item: Item) -> object:
+        return item.value
+
+    def close(self) -> None:
+        pass
+
+
+class _InDirectory:
+    """Base of targets in a temporary directory, with a consumer for each barrier."""
+
+    def __init__(self) -> None:
+        place = IN_MEMORY if IN_MEMORY.is_dir() else None
+        self._directory = tempfile.TemporaryDirectory(prefix="driftline-simulation-", dir=place)
+        self.path = Path(self._directory.name) / "out"
+        self._open: dict[str, Consumer] = {}
+        self._barriers: set[str] = set()
+
+    def consumer(self, barrier: str) -> Consumer:
+        if barrier not in self._open:
+            self._open[barrier] = self._make(barrier)
+            self._barriers.add(barrier)
+        return self._open[barrier]
+
+    def restarted(self, barriers: list[str], power: bool) -> None:
+        for barrier in barriers:
+            if barrier in self._open:
+                self._open.pop(barrier).close()
+
+    def close(self) -> None:
+        self.restarted(list(self._open), power=False)
+        self._directory.cleanup()
+
+    def _make(self, barrier: str) -> Consumer:
+        raise NotImplementedError
+
+
+class LmdbTarget(_InDirectory):
+    """An LMDB environment for each barrier: a bundle is one transaction."""
+
+    def __init__(self, flow: Flow) -> None:
+        super().__init__()
+        self._flow = flow
+
+    def rot(self, chance: Random) -> str:
+        return ""  # LMDB has no checksums: a flipped bit may go unnoticed
+
+    def delivered(self) -> dict[str, list[Item]]:
+        self.restarted(list(self._open), power=False)
+        return {b: list(read_environment(self.path / b)) for b in sorted(self._barriers)}
+
+    def stored(self, item: Item) -> Item:
+        return item
+
+    def value(self, item: Item) -> object:
+        return item.value
+
+    def _make(self, barrier: str) -> Consumer:
+        return LmdbConsumer(self.path, barrier, self._flow, IDENTITY, map_size=1 << 22)
+
+
+class FilesTarget(_InDirectory):
+    """JSON lines, in a file system that fails and loses power. An item's payload is its line."""
+
+    def __init__(self, flow: Flow, timeline: Timeline) -> None:
+        super().__init__()
+        self._flow = flow
+        self._lines = Lines(flow)
+        self._timeline = timeline
+        self.files = FileSystem(self.path.parent, timeline.chance, self._fails)
+
+    def restarted(self, barriers: list[str], power: bool) -> None:
+        super().restarted(barriers, power)
+        if power and not self._open:  # an open consumer is in another process, which has power
+            self._timeline.counted["power failure"] += 1
+            self.files.lose_power()
+
+    def rot(self, chance: Random) -> str:
+        records = sorted((self.path / ".driftline").glob("barrier-*.progress"))
+        if not records:
+            return ""
+        record = chance.choice(records)
+        record.write_bytes(flipped(record.read_bytes(), chance))
+        return record.name
+
+    def delivered(self) -> dict[str, list[Item]]:
+        self.restarted(list(self._open), power=False)
+        items = {}
+        for barrier in sorted(self._barriers):
+            consumer = JsonLinesConsumer(self.path, barrier, self._flow, IDENTITY)
+            consumer.close()  # opening the files has removed lines that are not committed
+            for sink, path in consumer.paths.items():
+                if path.exists():
+                    items[f"{barrier} in {path.name}"] = [
+                        Item(tuple(json.loads(line)["t"]), sink, line)
+                        for line in path.read_text().splitlines()
+                    ]
+        return items
+
+    def stored(self, item: Item) -> Item:
+        return Item(item.label, item.sink, self._lines.format(item))
+
+    def value(self, item: Item) -> object:
+        assert isinstance(item.value, str)
+        value = json.loads(item.value)["value"]
+        return _tuples(list(value.values()) if isinstance(value, dict) else value)
+
+    def close(self) -> None:
+        self.files.close()
+        super().close()
+
+    def _make(self, barrier: str) -> Consumer:
+        with self.files:
+            return _Watched(JsonLinesConsumer(self.path, barrier, self._flow, IDENTITY), self.files)
+
+    def _fails(self) -> BaseException | None:
+        timeline = self._timeline
+        if timeline.happens(timeline.faults.crash_at_consumer / 4):
+            return Crashed("in a file operation")
+        if timeline.fault(timeline.faults.job_fails / 8, "failed file operation"):
+            return OSError(errno.EIO, "Input/output error")
+        return None
+
+
+class _Watched:
+    """A consumer whose calls to the operating system go through the simulated file system."""
+
+    def __init__(self, consumer: Consumer, files: FileSystem) -> None:
+        self._consumer = consumer
+        self._files = files
+
+    def deliver(self, bundle: Bundle) -> None:
+        with self._files:
+            self._consumer.deliver(bundle)
+
+    def last(self, barrier: str, groups: tuple[int, int]) -> Last:
+        with self._files:
+            return self._consumer.last(barrier, groups)
+
+    def close(self) -> None:
+        self._consumer.close()
+
+
+class FailingConsumer:
+    """A consumer whose process may die before or after it stores a bundle.
+
+    `stored`: called after each bundle.
+    """
+
+    def __init__(
+        self,
+        consumer: Callable[[], Consumer],
+        timeline: Timeline,
+        stored: Callable[[], None],
+    ) -> None:
+        self._consumer = consumer
+        self._timeline = timeline
+        self._stored = stored
+
+    def deliver(self, bundle: Bundle) -> None:
+        timeline, faults = self._timeline, self._timeline.faults
+        timeline.failpoint(faults.crash_at_consumer, "before deliver")
+        self._consumer().deliver(bundle)
+        timeline.counted["delivered bundle"] += 1
+        self._stored()
+        timeline.failpoint(faults.crash_at_consumer, "after deliver")
+        if timeline.fault(faults.job_fails / 5, "failed deliver"):
+            raise Unavailable("it is unknown whether the bundle was stored")
+
+    def last(self, barrier: str, groups: tuple[int, int]) -> Last:
+        return self._consumer().last(barrier, groups)
+
+    def close(self) -> None:
+        pass
+
+
+def _tuples(value: object) -> object:
+    return tuple(map(_tuples, value)) if isinstance(value, list) else value

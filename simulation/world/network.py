@@ -1,0 +1,95 @@
+"""The simulated network: channels that delay, lose and repeat messages.
+
+A channel leads from a process to a party. It is FIFO, and other channels may overtake it. During a
+cut, all messages on one channel, or from one process, are lost; while there is a hole, all from one
+host to another. When a process crashes, a random
+tail of its messages is lost; or its messages under way linger, and arrive after its successor has
+started.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
+from math import inf
+from random import Random
+
+from driftline.simulation.world.faults import Faults, Hole
+from driftline.simulation.world.timeline import Timeline
+
+
+@dataclass(slots=True)
+class Network:
+    """All messages under way, and the state of the channels."""
+
+    timeline: Timeline
+    chance: Random
+    faults: Faults
+    counted: Counter[str]
+    _arrivals: dict[tuple[str, str], float] = field(default_factory=dict)
+    _cut_until: dict[tuple[str, str], float] = field(default_factory=dict)
+    """(process, receiver) -> the end of the cut; receiver "": all channels of the process."""
+    _lost_after: dict[str, float] = field(default_factory=dict)
+    """Crashed process -> the time after which its messages are lost."""
+    _lingering: dict[str, float] = field(default_factory=dict)
+    """Crashed process -> by how many seconds its messages are delayed."""
+
+    _holes: set[tuple[str, str]] = field(default_factory=set)
+    """(host of the sender, host of the receiver)"""
+
+    def hole(self, hole: Hole) -> None:
+        """There is a hole from its time on."""
+        between = hole.sender, hole.receiver
+        kinds = " to ".join(host.partition("-")[0] for host in between)
+
+        def begin() -> None:
+            self._holes.add(between)
+            self.counted[f"hole {kinds}"] += 1
+            self.timeline.tell(f"what {hole.sender} sends to {hole.receiver} is lost from now on")
+
+        self.timeline.at_time(hole.at_s, begin)
+        if hole.until_s < inf:
+            self.timeline.at_time(hole.until_s, lambda: self._holes.discard(between))
+
+    def is_lost(self, sender: str, receiver: str) -> bool:
+        """Whether nothing that one host sends arrives at another one now."""
+        return (sender, receiver) in self._holes
+
+    def send(self, process: str, to: str, arrive: Callable[[], None]) -> None:
+        """Send a message to a party. `arrive` is called for each arrival: none, one or two."""
+        timeline, faults = self.timeline, self.faults
+        channel = (process, to)
+        everything = (process, "")
+        if timeline.fault(faults.cut, "cut"):
+            which = channel if self.chance.random() < 0.5 else everything
+            self._cut_until[which] = timeline.now + self.chance.expovariate(100.0)
+        if timeline.now < max(self._cut_until.get(c, 0.0) for c in (channel, everything)):
+            self.counted["lost message"] += 1
+            return
+        delay = self.chance.expovariate(1 / faults.delay_s)
+        if self.chance.random() < faults.slow:
+            delay *= 20
+        when = max(timeline.now + delay, self._arrivals.get(channel, 0.0))
+        self._arrivals[channel] = when
+        event = partial(self._arrive, process, arrive)
+        timeline.at_time(when, event)  # exactly then, so that a channel keeps its order
+        if timeline.fault(faults.repeat, "repeated message"):
+            timeline.at_time(when, event)
+
+    def crashed(self, process: str, back_after: float) -> None:
+        """A process has died; its successor starts after `back_after` seconds."""
+        now, chance = self.timeline.now, self.chance
+        if self.timeline.fault(self.faults.linger, "lingering messages"):
+            self._lingering[process] = back_after + chance.expovariate(50.0)
+        else:  # its last messages never leave its buffers
+            self._lost_after[process] = now + chance.random() * self.faults.delay_s
+
+    def _arrive(self, process: str, arrive: Callable[[], None]) -> None:
+        if self.timeline.now > self._lost_after.get(process, inf):
+            self.counted["lost message"] += 1
+        elif process in self._lingering:
+            self.timeline.after(self._lingering[process], arrive)
+        else:
+            arrive()

@@ -1,0 +1,366 @@
+"""The simulated world: hosts with disks, a network, faults, and a virtual clock.
+
+The world knows parties only by `engine.wire.party`: it hands them bytes, the time and the results
+of jobs, sends their messages and carries out their jobs, like the ZeroMQ runtime. A process runs
+one party or several (a front and its intake, a node and its consumer), which crash and stand still
+together.
+
+A crash loses the process with its memory. Its disk stays; the job under way is done or not. A job
+may also fail, or be done but reported as failed. A pause stops a process like SIGSTOP: afterwards
+it goes on with the messages that have come meanwhile; a hang has no end but a kill. A turn may take
+time: until its end the process takes no message, and its own messages leave at its end, except
+those of `Party.beat`. A process that raises a `DriftlineError` ends the run, as in reality; but
+after `Unavailable` it is started again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from math import inf
+
+from driftline.engine.errors import DriftlineError, Unavailable
+from driftline.engine.wire.party import Job, Party
+from driftline.simulation.world.disks import Disk
+from driftline.simulation.world.faults import PAUSES_S, Crashed
+from driftline.simulation.world.network import Network
+from driftline.simulation.world.shown import shown
+from driftline.simulation.world.timeline import Timeline
+
+BEAT_S = 0.2
+"""Seconds between two calls of `Party.beat` during a long turn."""
+
+RESTART_RATE = 20.0
+"""Restarts per second: a process that died restarts after 50 ms on average."""
+
+
+@dataclass(slots=True)
+class Host:
+    """A machine for one process, which is started again whenever it dies."""
+
+    name: str
+    make: Callable[[str], Sequence[Party]]
+    disk: Disk | None
+    fixed: frozenset[str]
+    """The parties whose address stays the same after a restart (master, consumer, intake)."""
+    lasts: bool = False
+    """Whether its process never crashes."""
+    parties: dict[str, Party] = field(default_factory=dict)
+    """The parties of the running process, empty if none runs; it ends when the first one has."""
+    ended: Party | None = None
+    """The first party, after its process has ended in good order."""
+    process: str = ""
+    """The name of the running process; "" if none runs."""
+    starts: int = 0
+    turn_due: bool = False
+    """Whether a turn of the process is scheduled."""
+    disk_free_at: float = 0.0
+    away_until: float = 0.0
+    """The end of the process's pause or long turn; until then it takes no message."""
+
+    @property
+    def party(self) -> Party | None:
+        """The first party of the running process; None if no process runs."""
+        return next(iter(self.parties.values()), None)
+
+    @property
+    def kind(self) -> str:
+        """Its name without its number."""
+        return self.name.partition("-")[0]
+
+
+@dataclass(slots=True)
+class World:
+    """The hosts, and the events of their processes, disks and messages."""
+
+    timeline: Timeline
+    network: Network
+    check: Callable[[Host, Party], None]
+    """Called after every turn of every party, after its messages were sent."""
+    at_end: Callable[[Host], None]
+    """Called when a process has ended in good order."""
+    tick_s: float = 0.02
+    """The longest time between two calls of `Party.tick`, whatever the party asks for."""
+    hosts: dict[str, Host] = field(default_factory=dict)
+    ended: DriftlineError | None = None
+    """The error by which a process has ended the run."""
+    _places: dict[str, Host] = field(default_factory=dict)
+    """Name of a party -> its host."""
+    _spent: float = 0.0
+    """How long the current turn has taken so far, in virtual seconds."""
+
+    def add(
+        self,
+        name: str,
+        make: Callable[[str], Sequence[Party]],
+        disk: Disk | None = None,
+        *,
+        fixed: Iterable[str] = (),
+        lasts: bool = False,
+    ) -> Host:
+        """Add a host and start its process; `make`: process name -> the parties of the process."""
+        host = self.hosts[name] = Host(name, make, disk, frozenset(fixed), lasts)
+        self.start(host)
+        return host
+
+    @property
+    def clock(self) -> float:
+        """The current time, also in the middle of a long turn."""
+        return self.timeline.now + self._spent
+
+    def spend(self, seconds: float) -> None:
+        """Let the current turn take longer."""
+        self._spent += seconds
+
+    def crash(self, host: Host, where: str) -> None:
+        """Kill a host's process, and schedule its restart. `where`: the place, for the trace.
+
+        A host that lasts only loses what it was about to do.
+        """
+        if host.lasts:
+            return
+        self.timeline.counted[f"crash {host.kind} {where}"] += 1
+        self.timeline.tell(f"{host.process} crashes {where}")
+        back_after = self.timeline.chance.expovariate(RESTART_RATE)
+        self.network.crashed(host.process, back_after)
+        host.parties.clear()
+        host.process = ""
+        self.timeline.after(back_after, partial(self._start_again, host, host.starts))
+
+    def hang(self, host: Host) -> None:
+        """Let a host's process stand still, also in the middle of a turn, until it is killed."""
+        host.away_until = inf
+        self.timeline.counted[f"hang {host.kind}"] += 1
+        self.timeline.tell(f"{host.process} hangs")
+
+    def turn_soon(self, host: Host) -> None:
+        """Schedule a turn of a process, unless one is scheduled."""
+        if not host.turn_due:
+            host.turn_due = True
+            process = host.process
+            self.timeline.after(
+                self.timeline.chance.random() * 0.0005, lambda: self._turn(host, process)
+            )
+
+    # Processes.
+
+    def start(self, host: Host) -> None:
+        """Start the process of a host. Precondition: none runs."""
+        assert not host.parties
+        host.starts += 1
+        host.ended = None
+        host.process = f"{host.name}#{host.starts}"
+        host.turn_due = False
+        host.disk_free_at = 0.0
+        host.away_until = 0.0
+        if self._safely(host, "at its start", lambda: self._make(host)):
+            self._tick(host, host.process)
+
+    def _start_again(self, host: Host, starts: int) -> None:
+        if host.starts == starts:  # it has not been started meanwhile
+            self.start(host)
+
+    def end(self, host: Host) -> None:
+        """End the process of a host, if one runs; it is not started again."""
+        host.parties.clear()
+        host.process, host.starts = "", host.starts + 1
+
+    def begin_anew(self, host: Host) -> None:
+        """End the process of a host, if one runs, and start it again."""
+        host.parties.clear()
+        self.start(host)
+
+    def _make(self, host: Host) -> None:
+        for party in host.make(host.process):
+            host.parties[party.name] = party
+            self._places.setdefault(party.name, host)
+
+    def _safely(self, host: Host, when: str, action: Callable[[], None]) -> bool:
+        """Call `action` in a process, and handle its errors. Returns whether the process lives."""
+        try:
+            action()
+        except Crashed as where:
+            self.crash(host, str(where))
+        except Unavailable as error:
+            self.timeline.tell(f"{host.process} ends {when}: {error}")
+            self.crash(host, when)
+        except DriftlineError as error:
+            self.timeline.tell(f"{host.process} ends the run: {type(error).__name__}: {error}")
+            self.ended = error
+            self.timeline.over = True
+            host.parties.clear()
+        return bool(host.parties)
+
+    def _is_away(self, host: Host, event: Callable[[], None]) -> bool:
+        """Whether a process is away; if so, the event is scheduled for the end of that."""
+        if self.timeline.now >= host.away_until:
+            return False
+        self.timeline.at_time(host.away_until, event)
+        return True
+
+    def _tick(self, host: Host, process: str) -> None:
+        if host.process != process or not host.parties:
+            return
+        if self._is_away(host, lambda: self._tick(host, process)):
+            return
+        now = self.timeline.now
+        delay = self.tick_s
+        for party in host.parties.values():
+            party.now = now
+            delay = min(delay, party.tick(now) - now)
+        self.timeline.after(max(delay, 0.001), lambda: self._tick(host, process))
+        self.turn_soon(host)
+
+    def _turn(self, host: Host, process: str) -> None:
+        if host.process != process or not host.parties:
+            return
+        if self._is_away(host, lambda: self._turn(host, process)):
+            return
+        host.turn_due = False
+        self._spent = 0.0
+        if not self._safely(host, "in a turn", lambda: self._turn_all(host)):
+            return
+        spent, self._spent = self._spent, 0.0
+        if not spent:
+            self._end_turn(host, process)
+            return
+        self.timeline.counted[f"slow turn {host.kind}"] += 1
+        end = host.away_until = self.timeline.now + spent
+        self.timeline.tell(f"{process} is at work until {end:.6f}")
+        self.timeline.at_time(end, lambda: self._end_turn(host, process))
+        self.timeline.after(BEAT_S, lambda: self._beat(host, process, end))
+
+    def _turn_all(self, host: Host) -> None:
+        for party in host.parties.values():
+            party.now = self.timeline.now
+            if party.turn():
+                self.turn_soon(host)
+
+    def _beat(self, host: Host, process: str, end: float) -> None:
+        if host.process != process or not self.timeline.now < end == host.away_until:
+            return
+        for party in host.parties.values():
+            for to, data in party.beat(self.clock):
+                self._send(host, party, to, data)
+        self.timeline.after(BEAT_S, lambda: self._beat(host, process, end))
+
+    def _end_turn(self, host: Host, process: str) -> None:
+        if host.process != process or not host.parties or host.away_until == inf:
+            return
+        sends = any(party.outbox for party in host.parties.values())
+        if sends and self.timeline.happens(self.timeline.faults.crash_before_send):
+            self.crash(host, "before sending")
+            return
+        for party in host.parties.values():
+            for to, data in party.outbox:
+                if party.stopped and self._dies_at_end(host):
+                    return
+                self._send(host, party, to, data)
+            party.outbox.clear()
+            for job in party.jobs:
+                self._begin(host, party, job)
+            party.jobs.clear()
+        if self._safely(host, "after a turn", lambda: self._check_all(host)):
+            self._end_if_done(host)
+
+    def _end_if_done(self, host: Host) -> None:
+        party = host.party
+        if party is not None and party.ended:
+            self.timeline.tell(f"{host.process} ends")
+            host.ended, host.process = party, ""
+            host.parties.clear()
+            self.at_end(host)
+
+    def _dies_at_end(self, host: Host) -> bool:
+        probability = self.timeline.faults.crash_at_end
+        if probability == 0 or self.timeline.chance.random() >= probability:
+            return False
+        self.crash(host, "at the end")
+        return True
+
+    def _check_all(self, host: Host) -> None:
+        for party in host.parties.values():
+            self.check(host, party)
+
+    # Disk.
+
+    def _begin(self, host: Host, party: Party, job: Job) -> None:
+        process = host.process
+        timeline = self.timeline
+        took = timeline.chance.expovariate(1 / timeline.faults.job_s)
+        host.disk_free_at = max(host.disk_free_at, timeline.now) + took
+        event = partial(self._carry_out, host, process, party, job)
+        timeline.at_time(host.disk_free_at, event)
+
+    def _carry_out(self, host: Host, process: str, party: Party, job: Job) -> None:
+        """Do a job; it is atomic, as it is one transaction of a store."""
+        if host.process != process or not host.parties:
+            return
+        event = partial(self._carry_out, host, process, party, job)
+        if self._is_away(host, event):
+            return
+        assert host.disk is not None
+        timeline, faults, kind = self.timeline, self.timeline.faults, type(job).__name__
+        if timeline.happens(faults.crash_before_job):
+            self.crash(host, f"before {kind}")
+            return
+        result: object
+        try:
+            if timeline.fault(faults.job_fails, f"failed {kind}"):
+                raise Unavailable("the disk is full")
+            result = host.disk.carry_out(job)
+            if timeline.fault(faults.done_but_failed, f"done but failed {kind}"):
+                raise Unavailable("it is unknown whether the job was done")
+        except DriftlineError as error:
+            result = error
+        if timeline.happens(faults.crash_after_job):
+            self.crash(host, f"after {kind}")
+            return
+        if timeline.trace is not None:
+            timeline.tell(f"{process} has done {job}, result {result}")
+        if self._safely(host, f"because of a failed {kind}", lambda: party.done(job, result)):
+            self.turn_soon(host)
+
+    # Messages.
+
+    def _send(self, host: Host, party: Party, to: str, data: bytes) -> None:
+        neighbour = host.parties.get(to)
+        if neighbour is not None:  # in a thread of the same process
+            self.timeline.after(0.0, partial(self._deliver, host, neighbour, host.process, data))
+            return
+        address = party.addresses.get(to, "")
+        # Parties of one name may be on several hosts: the address tells which.
+        target = (
+            self.hosts.get(address.partition("#")[0]) if "#" in address else self._places.get(to)
+        )
+        if target is None or self.network.is_lost(host.name, target.name):
+            return
+        if address or to in target.fixed:
+            arrive = partial(self._arrive, host.process, target, to, address, data)
+            self.network.send(host.process, to, arrive)
+
+    def _arrive(self, sender: str, host: Host, to: str, address: str, data: bytes) -> None:
+        party = host.parties.get(to)
+        if party is None or not (to in host.fixed or address == host.process):
+            return
+        if self._is_away(host, partial(self._arrive, sender, host, to, address, data)):
+            return
+        timeline = self.timeline
+        if timeline.fault(timeline.faults.pause, f"pause {host.kind}"):
+            host.away_until = timeline.now + timeline.chance.choice(PAUSES_S)
+            timeline.tell(f"{host.process} stands still until {host.away_until:.6f}")
+        if timeline.happens(timeline.faults.crash_at_message):
+            self.crash(host, "at a message")
+            return
+        if party.stopped and self._dies_at_end(host):
+            return
+        self._deliver(host, party, sender, data)
+
+    def _deliver(self, host: Host, party: Party, sender: str, data: bytes) -> None:
+        if party not in host.parties.values():
+            return
+        if self.timeline.trace is not None:
+            self.timeline.tell(f"{sender} -> {host.process}: {shown(data)}")
+        if self._safely(host, "at a message", lambda: party.receive(data)):
+            self.turn_soon(host)

@@ -1,0 +1,160 @@
+"""A simulated ZooKeeper: the registry and the queue of masters, with sessions that expire.
+
+It promises what ZooKeeper does and no more: writes are atomic and name the version before them;
+what a session has queued up is gone once the session has expired; a look at the queue may see an
+older one; a watch fires once, some time after the change, and not while its process is cut off. A
+process whose session has expired hears of it when it is reached again, not before: until then it
+may take itself for the first. Its writes are still taken if they name the right version.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
+from random import Random
+
+from driftline.coordinator.leadership import Enlist, LookAtQueue, LookBehind
+from driftline.coordinator.registry import WriteState
+from driftline.deploy.roles.candidate import Candidate, ReadState
+from driftline.engine.errors import StateMismatch, Unavailable
+from driftline.engine.wire.party import Job
+from driftline.simulation.world.disks import MasterDisk
+from driftline.simulation.world.timeline import Timeline
+
+SESSION_S = 0.15
+"""Virtual seconds of silence after which a session expires."""
+
+PING_S = 0.03
+
+LAG_S = 0.05
+"""By how much a look at the queue may be late, and a watch."""
+
+
+@dataclass(slots=True)
+class Session:
+    """The session of one process. `reachable`: whether it lives and does not stand still."""
+
+    candidate: Candidate
+    reachable: Callable[[], bool]
+    heard: float
+    cut_until: float = 0.0
+    expired: bool = False
+    watching: str = ""
+    """The process whose place it watches."""
+
+
+@dataclass(slots=True)
+class ZooKeeper:
+    """The service; `registry`: what it keeps of the run."""
+
+    timeline: Timeline
+    registry: MasterDisk
+    cut: float
+    """Per job of a master: its process is cut off for a while."""
+    sessions: dict[str, Session] = field(default_factory=dict)
+    """Process -> its session, also if it has expired."""
+    queue: list[str] = field(default_factory=list)
+    _before: list[str] = field(default_factory=list)
+    """The queue before its last change, which a look may still see."""
+    _changed_at: float = 0.0
+
+    def begin(self) -> None:
+        """Begin to count silences."""
+        self.timeline.after(PING_S, self._ping)
+
+    def connect(self, process: str, candidate: Candidate, reachable: Callable[[], bool]) -> None:
+        """Begin the session of a process."""
+        self.sessions[process] = Session(candidate, reachable, self.timeline.now)
+
+    def carry_out(self, process: str, job: Job) -> object:
+        """Do a job of a process. Raises Unavailable, StateMismatch."""
+        session, timeline = self.sessions[process], self.timeline
+        if timeline.fault(self.cut, "cut off from ZooKeeper"):
+            session.cut_until = timeline.now + timeline.chance.choice((0.05, 0.3, 1.5))
+        if self._is_cut(session):
+            raise Unavailable("the connection to ZooKeeper is lost")
+        if isinstance(job, WriteState):
+            return self.registry.carry_out(job)
+        if isinstance(job, ReadState):
+            return self.registry.read()
+        if session.expired:
+            raise StateMismatch("the session has expired")
+        if isinstance(job, Enlist):
+            if process not in self.queue:
+                self._change([*self.queue, process])
+            return None
+        if isinstance(job, LookBehind):
+            behind = self.queue[self.queue.index(process) + 1 :]
+            return behind[0] if behind else ""
+        assert isinstance(job, LookAtQueue)
+        return self._look(process, session)
+
+    def _look(self, process: str, session: Session) -> str:
+        late = self.timeline.now < self._changed_at + LAG_S and self.timeline.chance.random() < 0.5
+        seen = self._before if late and process in self._before else self.queue
+        at = seen.index(process)
+        if at == 0:
+            return ""
+        session.watching = seen[at - 1]
+        if session.watching not in self.queue:  # it has gone meanwhile: the watch fires at once
+            self._fire(session)
+        return seen[at - 1]
+
+    def _is_cut(self, session: Session) -> bool:
+        return self.timeline.now < session.cut_until
+
+    def _change(self, queue: list[str]) -> None:
+        self._before, self.queue, self._changed_at = self.queue, queue, self.timeline.now
+
+    def _ping(self) -> None:
+        now = self.timeline.now
+        for process, session in list(self.sessions.items()):
+            if session.reachable() and not self._is_cut(session):
+                session.heard = now
+                if session.expired:
+                    session.candidate.expired()
+            elif now - session.heard > SESSION_S and not session.expired:
+                self._expire(process, session)
+        self.timeline.after(PING_S, self._ping)
+
+    def _expire(self, process: str, session: Session) -> None:
+        session.expired = True
+        self.timeline.tell(f"the session of {process} expires")
+        if session.reachable() or self.timeline.now < session.cut_until:
+            self.timeline.counted["session expired"] += 1
+        if process not in self.queue:
+            return
+        self._change([other for other in self.queue if other != process])
+        for other in self.sessions.values():
+            if other.watching == process:
+                self._fire(other)
+
+    def _fire(self, session: Session) -> None:
+        session.watching = ""
+        late = self.timeline.chance.random() * LAG_S
+        self.timeline.after(late, partial(self._notice, session))
+
+    def _notice(self, session: Session) -> None:
+        if self._is_cut(session) or not session.reachable():
+            self.timeline.after(LAG_S, partial(self._notice, session))
+        else:
+            session.candidate.noticed()
+
+
+class Client:
+    """The disk of a master's host: what its process does, ZooKeeper does."""
+
+    def __init__(self, zookeeper: ZooKeeper) -> None:
+        self._zookeeper = zookeeper
+        self.process = ""
+        """The process that runs."""
+
+    def carry_out(self, job: Job) -> object:
+        return self._zookeeper.carry_out(self.process, job)
+
+    def open(self) -> None:
+        pass
+
+    def rot(self, chance: Random) -> str:
+        return ""

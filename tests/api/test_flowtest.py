@@ -1,0 +1,330 @@
+"""`FlowTest`: records one by one, what can be seen after each, and kills at any moment."""
+
+from __future__ import annotations
+
+import operator
+import sys
+from collections.abc import Callable
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from driftline import (
+    Context,
+    Flow,
+    FlowError,
+    FlowTest,
+    FunctionFailed,
+    Item,
+    ListState,
+    MapState,
+    ReducingState,
+    ValueState,
+)
+from driftline.engine.errors import PayloadError
+from driftline.engine.reference import interpret
+from tests.api.flows import failing, matching, running_totals
+
+PROCESSES = ("node-0", "node-1", "front-0", "front-1", "master", "consumer")
+
+
+# What is sent ------------------------------------------------------------------------------------
+
+
+def test_outputs_and_states_are_there_after_each_record() -> None:
+    test = FlowTest(running_totals())
+    assert test.outputs("totals") == []
+    test.send("orders", {"who": "Ann", "price": 5})
+    assert test.outputs("totals") == [("Ann", 5)]
+    assert test.state("total", key="Ann") == {"spent": 5}
+    assert test.state("total", key="Bob") == {"spent": None}
+    test.send({"who": "Bob", "price": 7})  # there is one source
+    test.send({"who": "Ann", "price": 1})
+    assert test.outputs() == [("Ann", 5), ("Bob", 7), ("Ann", 6)]
+    assert test.state("total", "Ann") == {"spent": 6}
+    assert test.state("total", "Bob") == {"spent": 7}
+
+
+def test_the_order_of_the_calls_is_the_order_of_the_labels_over_all_sources() -> None:
+    flow = Flow("both")
+    flow.source("left").union(flow.source("right")).key_by(lambda _: 0).scan(
+        lambda text, seen: seen.add(text), ReducingState[str]("seen", operator.add)
+    ).sink("seen")
+    test = FlowTest(flow, nodes=3)
+    for source, text in zip(("right", "left", "left", "right", "left"), "abcde", strict=True):
+        test.send(source, text)
+    assert test.items() == [
+        Item((1, 1), 0, "a"),
+        Item((2, 0), 0, "ab"),
+        Item((3, 0), 0, "abc"),
+        Item((4, 1), 0, "abcd"),
+        Item((5, 0), 0, "abcde"),
+    ]
+
+
+def test_values_pass_the_wire_format() -> None:
+    flow = Flow("echo")
+    flow.source("values").sink()
+    test = FlowTest(flow)
+    value = {"list": [1, [2]]}
+    test.send(value)
+    value["list"].append(3)  # what was sent was sent
+    assert test.outputs() == [{"list": (1, (2,))}]
+
+
+def test_take_gives_what_has_come_since_the_last_call_for_the_sink() -> None:
+    test = FlowTest(matching())
+    test.send("orders", {"id": "a", "n": 5})
+    assert test.take("matched") == [("a", "seen", (5,))]
+    test.send("payments", {"id": "a", "n": 7})
+    assert test.take("matched") == [("a", "payment", 7, 5, 2)]
+    assert test.take("matched") == []
+    assert test.take("counts") == [("seen", 1), ("payment", 1)]
+    assert len(test.outputs("matched")) == 2
+
+
+def test_every_kind_of_state_is_shown_as_a_plain_value() -> None:
+    def keep(
+        context: Context,
+        element: tuple[str, object],
+        last: ValueState[object],
+        total: ReducingState[int],
+        every: ListState[object],
+        by_name: MapState[str, object],
+    ) -> list[object]:
+        _, value = element
+        last.set(value)
+        total.add(1)
+        every.append(value)
+        by_name[f"n{total.get()}"] = value
+        return []
+
+    flow = Flow("states")
+    flow.source("elements").key_by(0).process(
+        keep,
+        ValueState[object]("last"),
+        ReducingState[int]("total", operator.add),
+        ListState[object]("every"),
+        MapState[str, object]("by name"),
+        name="keep",
+    ).sink()
+    test = FlowTest(flow)
+    assert test.state("keep", "x") == {"last": None, "total": None, "every": [], "by name": {}}
+    for value in (1, {"n": [2]}):  # the second makes the states serialise
+        test.send(["x", value])
+    shown = test.state("keep", key="x")
+    assert shown == {
+        "last": {"n": (2,)},
+        "total": 2,
+        "every": [1, {"n": (2,)}],
+        "by name": {"n1": 1, "n2": {"n": (2,)}},
+    }
+    assert type(shown["every"]) is list
+    assert type(shown["by name"]) is dict
+    shown["every"].append("of mine")
+    assert test.state("keep", "x")["every"] == [1, {"n": (2,)}]
+
+
+def test_a_key_that_arrives_as_another_type_is_found() -> None:
+    flow = Flow("tuples")
+    flow.source("pairs").key_by(lambda pair: pair).scan(
+        lambda pair, count: count.add(1),
+        ReducingState[int]("count", operator.add),
+        name="count",
+    ).sink()
+    test = FlowTest(flow)
+    test.send(["a", 1])
+    assert test.state("count", ["a", 1]) == test.state("count", ("a", 1)) == {"count": 1}
+
+
+# Kills ------------------------------------------------------------------------------------------
+
+STEPS = st.lists(
+    st.one_of(
+        st.tuples(
+            st.sampled_from(["orders", "payments"]),
+            st.fixed_dictionaries({"id": st.sampled_from("abc"), "n": st.integers(0, 40)}),
+            st.booleans(),
+        ),
+        st.sampled_from(PROCESSES),
+    ),
+    max_size=25,
+)
+
+
+@given(STEPS, st.integers(0, 1000))
+def test_outputs_are_those_of_the_reference_whatever_is_killed_and_when(
+    steps: list[tuple[str, dict[str, object], bool] | str], seed: int
+) -> None:
+    sent: dict[str, list[tuple[int, object]]] = {"orders": [], "payments": []}
+    with FlowTest(matching(), seed=seed) as test:
+        for step in steps:
+            if isinstance(step, str):
+                test.kill(step)
+                continue
+            source, record, settle = step
+            time = 1 + sum(map(len, sent.values()))
+            sent[source].append((time, record))
+            test.send(source, record, settle=settle)
+        expected = list(interpret(matching(), list(sent.values())))
+        assert sorted(test.items("matched") + test.items("counts"), key=lambda i: i.label) == (
+            expected
+        )
+    assert [i.value for i in expected if i.sink == 0] == test.outputs("matched")
+
+
+@pytest.mark.parametrize("process", PROCESSES)
+@pytest.mark.parametrize("policy", ["exactly-once", "two-phase", "strong-productions"])
+def test_a_kill_with_records_under_way_loses_and_repeats_nothing(process: str, policy: str) -> None:
+    flow = matching()
+    for seed in range(4):
+        test = FlowTest(flow, policy=policy, seed=seed)
+        for n in range(1, 9):
+            test.send("orders", {"id": n % 3, "n": 5 * n}, settle=False)
+            if n in (3, 4, 7):
+                test.kill(process)
+        seen = test.items("matched")
+        assert [item.label[0] for item in seen] == list(range(1, 9))
+        states = [test.state("pair", key) for key in range(3)]
+        assert sorted(n for state in states for n in _numbers(state)) == list(range(5, 45, 5))
+        test.end()
+        assert test.items("matched") == seen
+
+
+def _numbers(state: dict[str, object]) -> list[int]:
+    numbers = state["all"]
+    assert isinstance(numbers, list)
+    return numbers
+
+
+def test_a_record_that_is_not_waited_for_may_be_anywhere_when_the_seed_says_so() -> None:
+    """So that kills hit it before, at, and after each operator."""
+    left = set()
+    for seed in range(20):
+        test = FlowTest(running_totals(), seed=seed)
+        test.settle()
+        test.send({"who": "Ann", "price": 5}, settle=False)
+        left.add(len(test._consumer.items))
+        assert test.outputs() == [("Ann", 5)]
+    assert left == {0, 1}
+
+
+def test_the_same_seed_does_the_same() -> None:
+    def moments(seed: int) -> list[float]:
+        test = FlowTest(matching(), seed=seed)
+        found = []
+        for n in range(5):
+            test.send("orders", {"id": "a", "n": n}, settle=False)
+            test.kill("node-0")
+            test.settle()
+            found.append(test._cluster.now)
+        return found
+
+    assert moments(3) == moments(3)
+    assert moments(3) != moments(4)
+
+
+# The end, and failures --------------------------------------------------------------------------
+
+
+def test_after_the_end_outputs_and_states_can_still_be_looked_at() -> None:
+    with FlowTest(running_totals()) as test:
+        test.send({"who": "Ann", "price": 5})
+    assert test.outputs() == [("Ann", 5)]
+    assert test.state("total", "Ann") == {"spent": 5}
+    with pytest.raises(FlowError, match="this test has ended, nothing can be sent"):
+        test.send({"who": "Ann", "price": 5})
+    with pytest.raises(FlowError, match="this test has ended, nobody can be killed"):
+        test.kill("node-0")
+
+
+def test_an_error_of_the_test_itself_is_not_covered_by_the_end() -> None:
+    with pytest.raises(ZeroDivisionError), FlowTest(running_totals()):
+        raise ZeroDivisionError
+
+
+def test_send_raises_what_the_function_has_raised_and_what_was_before_stays_seen() -> None:
+    with FlowTest(failing()) as test:
+        test.send(3)
+        for _ in range(2):
+            with pytest.raises(FunctionFailed) as error:
+                test.send(0)
+            assert "operator 'divide' failed at label [2, 0], key None" in str(error.value)
+            assert "return 12 // number" in str(error.value)
+        assert test.outputs() == [4]
+        assert test.failures == []
+
+
+def test_failures_are_dead_letters_where_they_are_wanted() -> None:
+    test = FlowTest(failing(), dead_letters=True)
+    for number in (3, 0, 4):
+        test.send(number)
+    assert test.outputs() == [4, 3]
+    [failure] = test.failures
+    assert (failure.operator, failure.record) == ("divide", 0)
+    assert failure.error.startswith("ZeroDivisionError")
+    assert "return 12 // number" in failure.line
+
+
+# Names ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("call", "told"),
+    [
+        (lambda t: t.send("bills", {}), "there is no source 'bills': flow 'matching' has the "),
+        (lambda t: t.send({"id": 1}), "has the sources orders, payments"),
+        (lambda t: t.send("orders", 1, 2), "send(source, record): flow 'matching'"),
+        (lambda t: t.send(), "send(source, record): flow 'matching'"),
+        (lambda t: t.outputs("match"), "there is no sink 'match': flow 'matching' has the sinks "),
+        (lambda t: t.outputs(), "say which sink: flow 'matching' has the sinks matched, counts"),
+        (lambda t: t.take("match"), "matched, counts"),
+        (lambda t: t.items("match"), "matched, counts"),
+        (lambda t: t.state("matched", 1), "no operator 'matched' with states: flow 'matching' has"),
+        (lambda t: t.state("order", 1), "pair, count"),
+        (lambda t: t.state("pair", {}), "{} can be no key"),
+        (lambda t: t.state("pair", object()), "can be no key"),
+        (lambda t: t.kill("node-2"), "no process 'node-2' to kill; there are master, consumer, "),
+    ],
+)
+def test_names_that_are_not_there_are_told_with_those_that_are(
+    call: Callable[[FlowTest], object], told: str
+) -> None:
+    test = FlowTest(matching())
+    with pytest.raises(FlowError) as error:
+        call(test)
+    assert told in str(error.value)
+    test.send("orders", {"id": "a", "n": 5})  # and nothing has happened
+    assert test.items("counts")[0].label[0] == 1
+
+
+def test_a_record_that_cannot_travel_was_not_sent() -> None:
+    test = FlowTest(running_totals())
+    with pytest.raises(PayloadError, match="source 'orders', record 1: a value of type object"):
+        test.send(object())
+    test.send({"who": "Ann", "price": 5})
+    assert test.items() == [Item((1, 0), 0, ("Ann", 5))]
+
+
+def test_a_flow_that_cannot_run_is_refused() -> None:
+    with pytest.raises(FlowError, match="is empty"):
+        FlowTest(Flow("nothing"))
+    with pytest.raises(FlowError, match="nodes=0"):
+        FlowTest(running_totals(), nodes=0)
+    with pytest.raises(FlowError, match="unknown policy"):
+        FlowTest(running_totals(), policy="exactly-twice")
+
+
+def test_a_function_that_calls_its_own_test_is_an_error() -> None:
+    flow = Flow("inside out")
+    flow.source("numbers").map(lambda n: test.send(n)).sink()
+    test = FlowTest(flow)
+    with pytest.raises(FunctionFailed, match="calls the run or the test that it is part of"):
+        test.send(1)
+
+
+@pytest.mark.parametrize("flow", [sys, None, 7])
+def test_what_is_no_flow_is_refused(flow: object) -> None:
+    with pytest.raises(FlowError, match="is no flow"):
+        FlowTest(flow)  # type: ignore[arg-type]

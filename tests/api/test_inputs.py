@@ -1,0 +1,177 @@
+"""What may be given as inputs, and what is said where it may not."""
+
+from __future__ import annotations
+
+import bz2
+import json
+from collections.abc import Callable, Iterator
+from itertools import count, islice
+from pathlib import Path
+
+import pytest
+
+from driftline import DriftlineError, Flow, FlowError, InputError, run
+from driftline.api import inputs as inputs_module
+from driftline.api.inputs import AHEAD_MAX, Inputs
+from driftline.engine.sources import ListSource, QueueSource
+
+RECORDS = [{"id": f"r{i}", "n": i} for i in range(30)]
+
+
+def echo(*sources: str) -> Flow:
+    """Every record as it came, from one source or several."""
+    flow = Flow("echo")
+    first, *others = [flow.source(name) for name in sources or ("records",)]
+    (first.union(*others) if others else first).sink()
+    return flow
+
+
+def values(flow: Flow, inputs: Inputs) -> list[object]:
+    return [item.value for item in run(flow, inputs)]
+
+
+def _jsonl(folder: Path) -> Path:
+    path = folder / "records.jsonl"
+    path.write_text("".join(json.dumps(record) + "\n" for record in RECORDS))
+    return path
+
+
+def _packed(folder: Path) -> Path:
+    path = folder / "records.jsonl.bz2"
+    path.write_bytes(bz2.compress(_jsonl(folder).read_bytes()))
+    return path
+
+
+KINDS: dict[str, Callable[[Path], object]] = {
+    "a list": lambda folder: RECORDS,
+    "a tuple": lambda folder: tuple(RECORDS),
+    "an iterator": lambda folder: iter(RECORDS),
+    "a generator": lambda folder: (record for record in RECORDS),
+    "the values of a dict": lambda folder: dict(enumerate(RECORDS)).values(),
+    "a path": _jsonl,
+    "a path as text": lambda folder: str(_jsonl(folder)),
+    "a compressed file": _packed,
+    "a source": lambda folder: ListSource(RECORDS, "of mine"),
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("by_name", [True, False])
+def test_every_kind_of_input_is_read_from_its_beginning_to_its_end(
+    kind: str, by_name: bool, tmp_path: Path
+) -> None:
+    given = KINDS[kind](tmp_path)
+    inputs = {"records": given} if by_name else [given]
+    assert values(echo(), inputs) == RECORDS  # type: ignore[arg-type]  # of any kind
+
+
+def test_inputs_by_name_need_not_be_in_the_order_of_the_sources() -> None:
+    flow = echo("left", "right")
+    assert values(flow, {"right": ["b", "d"], "left": iter(["a", "c"])}) == ["a", "b", "c", "d"]
+
+
+def test_no_record_is_no_output() -> None:
+    assert values(echo(), [[]]) == []
+    assert values(echo("left", "right"), [iter(()), []]) == []
+
+
+def test_a_range_is_read_as_it_goes() -> None:
+    assert list(islice((i.value for i in run(echo(), [range(10**12)])), 3)) == [0, 1, 2]
+
+
+@pytest.mark.parametrize(
+    ("inputs", "told"),
+    [
+        ({"left": []}, "no input for right: flow 'echo' has the sources left, right"),
+        ({"left": [], "right": [], "up": []}, "an input for 'up', which is no source: flow 'echo'"),
+        ([[]], "has the sources left, right, but 1 inputs were given"),
+        ([[], [], []], "but 3 inputs were given"),
+        ([{"id": 1}, {"id": 2}, {"id": 3}], "a list of records is one input: give [records]"),
+        ("records.jsonl", "inputs are a str: give one input for each source"),
+        (Path("records.jsonl"), "give one input for each source"),
+        (7, "inputs are an int"),
+        (["a", "b"], "source 'left': a: there is no such file. A text is taken for"),
+        ([[], {"id": 1}], "source 'right': a dict is no input: give a list or an iterator"),
+        ([[], b"abc"], "source 'right': a bytes is no input"),
+        ([[], 7], "source 'right': an int is no input"),
+        ([[], {1, 2}], "source 'right': a set has no order"),
+        ([[], QueueSource()], "source 'right': a live source does not end by itself"),
+        ([[], "tcp://*:5555"], "tcp://*:5555 is an address; only the command"),
+    ],
+)
+def test_what_is_no_input_is_refused_at_the_call(inputs: Inputs, told: str) -> None:
+    with pytest.raises(FlowError) as error:
+        run(echo("left", "right"), inputs)
+    assert told in str(error.value)
+
+
+def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
+    with pytest.raises(DriftlineError, match=r"nothing\.csv: there is no such file"):
+        run(echo(), [tmp_path / "nothing.csv"])
+
+
+def test_a_record_that_cannot_be_read_is_named(tmp_path: Path) -> None:
+    file = tmp_path / "some.jsonl"
+    file.write_text('{"id": 1}\n{"id": 2}\nno json\n')
+    with pytest.raises(InputError) as error:
+        list(run(echo(), [file]))
+    assert (error.value.file, error.value.record) == ("some.jsonl", 3)
+
+
+@pytest.mark.parametrize("iterate", [list, iter])
+def test_a_record_that_cannot_travel_is_named(iterate: Callable[[list[object]], object]) -> None:
+    with pytest.raises(InputError, match="source 'records', record 2: a value of type object"):
+        list(run(echo(), {"records": iterate(["a", object(), "c"])}))  # type: ignore[dict-item]
+
+
+def test_what_an_iterator_raises_comes_to_the_caller_as_it_is() -> None:
+    def breaking() -> Iterator[int]:
+        yield 1
+        yield 2
+        raise KeyError("of mine")
+
+    found: list[object] = []
+    with pytest.raises(KeyError, match="of mine"):
+        found += (item.value for item in run(echo(), [breaking()]))
+
+
+# Iterators are lazy -----------------------------------------------------------------------------
+
+
+class Asked(Iterator[int]):
+    """Counts how often it was asked."""
+
+    def __init__(self, numbers: Iterator[int]) -> None:
+        self.count = 0
+        self._numbers = numbers
+
+    def __next__(self) -> int:
+        number = next(self._numbers)
+        self.count += 1
+        return number
+
+
+def test_nothing_is_asked_for_before_the_first_output_is_wanted() -> None:
+    asked = Asked(count())
+    run(echo(), [asked])
+    assert asked.count == 0
+
+
+@pytest.mark.parametrize("nodes", [1, 3])
+def test_an_endless_iterator_is_asked_for_few_records_ahead(nodes: int) -> None:
+    asked = Asked(count())
+    ahead = []
+    for item in islice(run(echo(), [asked], nodes=nodes), 500):
+        assert item.value == item.label[0] - 1
+        ahead.append(asked.count - item.label[0])
+    assert max(ahead) < AHEAD_MAX
+
+
+def test_a_slow_iterator_is_asked_for_nothing_while_there_are_outputs_to_come(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(inputs_module, "QUICK_S", -1.0)  # everything takes longer than that
+    left, right = Asked(iter(range(20))), Asked(iter(range(30)))
+    for item in run(echo("left", "right"), [left, right], nodes=2):
+        assert max(left.count, right.count) == item.label[0]
+    assert (left.count, right.count) == (20, 30)

@@ -1,0 +1,195 @@
+"""`run` with nodes that are processes: which flows they can import, and what scripts may do."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from textwrap import indent
+
+import pytest
+
+from driftline import FlowError, InputError, RunSummary, run, run_reference
+from driftline.api.importable import as_others_import
+from driftline.engine.errors import FunctionFailed, StateMismatch, Unavailable
+from driftline.engine.flow.loading import OF_A_FILE, load_flow
+from tests.api import flows
+from tests.api.flows import IMPORTABLE, ORDERS, as_lines, failing, lines_in, running_totals
+
+ROOT = Path(__file__).resolve().parents[3]
+
+FLOW = """
+import operator
+from pathlib import Path
+
+from driftline import Flow, ReducingState, run
+
+flow = Flow("totals")
+flow.source("orders").key_by("who").scan(
+    lambda order, spent: (order["who"], spent.add(order["price"])),
+    ReducingState("spent", operator.add),
+).sink("totals")
+{after}
+"""
+
+CALL = """
+{guard}
+    summary = run(flow, [[{{"who": "ab"[i % 2], "price": i}} for i in range(40)]], "out", nodes=2)
+    print(summary.outputs, summary.processes)
+"""
+
+GUARD = 'if __name__ == "__main__":'
+
+
+def script(folder: Path, after: str) -> Path:
+    """A file with a flow, and what it does with it."""
+    path = folder / "orders.py"
+    path.write_text(FLOW.format(after=after))
+    return path
+
+
+def executed(path: Path) -> subprocess.CompletedProcess[str]:
+    """A script as a user starts it, in its folder."""
+    return subprocess.run(
+        [sys.executable, path.name],
+        cwd=path.parent,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+
+def test_a_flow_of_a_module_runs_in_processes_and_the_same_call_goes_on(tmp_path: Path) -> None:
+    summary = run(IMPORTABLE, {"orders": ORDERS}, tmp_path, nodes=2)
+    assert summary == RunSummary(40, 40, 0, 0, summary.seconds, processes=True)
+    expected = as_lines(IMPORTABLE, list(run_reference(IMPORTABLE, [ORDERS])))
+    assert lines_in(tmp_path) == expected
+    again = run(IMPORTABLE, {"orders": ORDERS}, tmp_path, nodes=2)
+    assert again.outputs == 40
+    assert lines_in(tmp_path) == expected
+    with pytest.raises(StateMismatch, match="input"):
+        run(IMPORTABLE, {"orders": ORDERS[1:]}, tmp_path, nodes=2)
+
+
+def test_an_iterator_is_read_by_the_process_of_the_caller(tmp_path: Path) -> None:
+    state = tmp_path / "state"
+    summary = run("tests.api.flows:IMPORTABLE", [iter(ORDERS)], tmp_path / "out", state=state)
+    assert summary == RunSummary(40, 40, 0, 0, summary.seconds, processes=True)
+    assert (state / "node-0").is_dir()
+    expected = as_lines(IMPORTABLE, list(run_reference(IMPORTABLE, [ORDERS])))
+    assert lines_in(tmp_path / "out") == expected
+
+
+def test_errors_of_processes_are_those_of_the_reference(tmp_path: Path) -> None:
+    with pytest.raises(FunctionFailed, match="operator 'divide' failed at label \\[2, 0\\]"):
+        run("tests.api.flows:FAILING", [[1, 0]], tmp_path / "one")
+    bad = tmp_path / "bad.jsonl"
+    bad.write_text('{"who": "a", "price": 1}\nno json\n')
+    with pytest.raises(InputError) as error:
+        run(IMPORTABLE, [bad], tmp_path / "other")
+    assert (error.value.file, error.value.record) == ("bad.jsonl", 2)
+    assert "run the same command again, or set such records aside" in str(error.value)
+    assert "--on-error dead-letter" in str(error.value)
+
+
+def test_a_flow_has_a_name_only_where_others_can_import_it(tmp_path: Path) -> None:
+    assert as_others_import(flows.FAILING)[0].endswith(":FAILING")
+    loaded = load_flow(str(script(tmp_path, "")))
+    assert as_others_import(loaded)[0] == f"{tmp_path / 'orders.py'}:flow"
+    for flow in (running_totals(), failing()):
+        assert as_others_import(flow) == ("", flow)
+
+
+MADE = """
+from driftline import Flow
+
+class Odd:
+    def __eq__(self, other):
+        raise ValueError("not to be compared")
+
+def make(bound):
+    def sum_to(number):
+        return number and bound and number + sum_to(number - 1)
+    flow = Flow("sums")
+    flow.source("numbers").map(sum_to).sink("sums")
+    return flow
+
+flow = make({bound})
+"""
+
+
+def test_flow_made_anew_with_other_values_has_no_name(tmp_path: Path) -> None:
+    path = tmp_path / "made.py"
+    for bound in ("5", "[1, 2]", "Odd()"):
+        path.write_text(MADE.format(bound=bound))
+        assert as_others_import(load_flow(str(path)))[0] == f"{path}:flow"
+        module = vars(sys.modules[f"{OF_A_FILE}made"])
+        module["flow"] = other = module["make"](7)
+        assert as_others_import(other) == ("", other)
+
+
+def test_a_flow_that_is_another_one_in_every_process_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "changing.py").write_text(
+        "import os\n\nfrom driftline import Flow\n\n"
+        "flow = Flow('changing')\n"
+        "flow.source('numbers').map(lambda n: n, name=f'map in {os.getpid()}').sink()\n"
+    )
+    with pytest.raises(Unavailable, match=r"another flow in this process than in the command"):
+        run(f"{tmp_path / 'changing.py'}:flow", [[1, 2]], tmp_path / "out")
+
+
+def test_a_script_whose_call_is_guarded_runs_in_processes(tmp_path: Path) -> None:
+    done = executed(script(tmp_path, CALL.format(guard=GUARD)))
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split() == ["40", "True"]
+    assert len(lines_in(tmp_path / "out")) == 40
+
+
+@pytest.mark.parametrize("guard", ["if True:", "def call():", "try:"])
+def test_a_script_that_would_run_itself_is_told_how_to_guard_the_call(
+    guard: str, tmp_path: Path
+) -> None:
+    after = {"def call():": "call()", "try:": "finally: pass"}.get(guard, "")
+    path = script(tmp_path, CALL.format(guard=guard) + after)
+    done = executed(path)
+    assert done.returncode == 1
+    last = done.stderr.strip().splitlines()[-1]
+    assert "orders.py calls run(...) while it is loaded for the flow in it" in last
+    assert f"put the call under `{GUARD}`" in last
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_flow_that_only_the_script_itself_has_runs_in_its_process(tmp_path: Path) -> None:
+    path = tmp_path / "orders.py"
+    everything = FLOW.format(after=CALL.format(guard="if True:"))
+    path.write_text(f"{GUARD}\n{indent(everything, '    ')}")
+    done = executed(path)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split() == ["40", "False"]
+    assert len(lines_in(tmp_path / "out")) == 40
+
+
+def test_what_a_script_imports_from_where_it_was_started_is_found_by_the_processes(
+    tmp_path: Path,
+) -> None:
+    folder = tmp_path / "elsewhere"
+    folder.mkdir()
+    (folder / "mine.py").write_text(FLOW.format(after=""))
+    path = tmp_path / "start.py"
+    path.write_text(
+        f"import sys\nsys.path.insert(0, {str(folder)!r})\n"
+        "from driftline import run\nfrom mine import flow\n" + CALL.format(guard=GUARD)
+    )
+    done = executed(path)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split() == ["40", "True"]
+
+
+@pytest.mark.parametrize("call", ["FlowTest(flow)", "simulate(flow, [[]])"])
+def test_what_tests_a_flow_is_not_done_while_a_command_loads_it(call: str, tmp_path: Path) -> None:
+    path = script(tmp_path, f"from driftline import FlowTest, simulate\n{call}\n")
+    with pytest.raises(FlowError, match="while it is loaded for the flow in it"):
+        run(f"{path}:flow", [[]])

@@ -1,0 +1,120 @@
+"""`simulate`: right flows stay right under every fault, wrong ones are found and told."""
+
+from __future__ import annotations
+
+import operator
+
+import pytest
+
+from driftline import Flow, FlowError, ReducingState, SimulationFailed, simulate
+from driftline.engine.errors import InputError
+from tests.api.flows import ORDERS, failing, matching, running_totals
+
+PAIRED: dict[str, list[object]] = {
+    "payments": [{"id": "abc"[n % 3], "n": n} for n in range(20)],
+    "orders": [{"id": "abc"[n * n % 3], "n": n} for n in range(30)],
+}
+
+
+def forgetful() -> Flow:
+    """Keeps a count where no recovery finds it."""
+    counts: dict[str, int] = {}
+
+    def count(order: dict[str, str]) -> int:
+        counts[order["who"]] = counts.get(order["who"], 0) + 1
+        return counts[order["who"]]
+
+    flow = Flow("forgetful")
+    flow.source("orders").map(count, name="count").sink()
+    return flow
+
+
+def test_a_right_flow_survives_every_fault_and_the_faults_are_counted() -> None:
+    report = simulate(matching(), PAIRED, seeds=12)
+    assert report.seeds == 12
+    assert any(what.startswith("crash node") for what in report.faults)
+    assert all(count > 0 for count in report.faults.values())
+    assert not any(what.startswith("delivered") for what in report.faults)
+
+
+def test_seeds_may_be_a_range_and_nodes_a_number() -> None:
+    assert simulate(running_totals(), [iter(ORDERS)], seeds=range(40, 43), nodes=2).seeds == 3
+
+
+def test_a_wrong_flow_is_found_and_its_seed_repeats_it() -> None:
+    with pytest.raises(SimulationFailed) as error:
+        simulate(forgetful(), [ORDERS], seeds=30)
+    found = error.value
+    text = str(found)
+    assert f"flow 'forgetful' fails under the faults of seed {found.seed} (" in text
+    assert f"simulate(flow, inputs, seeds=range({found.seed}, {found.seed + 1}))" in text
+    with pytest.raises(SimulationFailed) as again:
+        simulate(forgetful(), [ORDERS], seeds=range(found.seed, found.seed + 1))
+    assert again.value.seed == found.seed
+
+
+def test_what_differs_is_told() -> None:
+    calls = 0
+
+    def worse_each_time(order: dict[str, object]) -> int:
+        nonlocal calls
+        calls += 1
+        return calls
+
+    flow = Flow("worse")
+    flow.source("orders").map(worse_each_time).sink()
+    with pytest.raises(
+        SimulationFailed, match=r"expected Item\(label=|first seen at label \["
+    ) as e:
+        simulate(flow, [ORDERS], seeds=range(8, 9), nodes=3)
+    assert "the faults of seed 8 (3 nodes): " in str(e.value)
+    assert "seeds=range(8, 9), nodes=3)" in str(e.value)
+
+
+def test_elements_whose_function_raises_are_compared_as_failures() -> None:
+    assert simulate(failing(), [[n % 4 for n in range(30)]], seeds=4).seeds == 4
+
+
+def test_no_records_are_right_too() -> None:
+    assert simulate(matching(), {"orders": [], "payments": []}, seeds=4).seeds == 4
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        ({"seeds": 0}, "at least one of each"),
+        ({"seeds": range(3, 3)}, "at least one of each"),
+        ({"nodes": 0}, "at least one of each"),
+        ({"policy": "two-phase"}, "cannot be simulated with two-phase: its outputs may depend"),
+        ({"policy": "exactly-twice"}, "unknown policy 'exactly-twice'"),
+    ],
+)
+def test_what_cannot_be_simulated_is_refused(arguments: dict[str, object], told: str) -> None:
+    with pytest.raises(FlowError) as error:
+        simulate(running_totals(), [ORDERS], **arguments)  # type: ignore[arg-type]
+    assert told in str(error.value)
+
+
+def test_records_that_do_not_fit_are_refused() -> None:
+    with pytest.raises(FlowError, match="totals fails on every record of the simulation"):
+        simulate(running_totals(), [[{"name": "Ann"}]])
+    with pytest.raises(FlowError, match="has more than 10000 records: simulate some of them"):
+        simulate(running_totals(), [iter(ORDERS * 251)])
+    with pytest.raises(InputError, match="source 'orders', record 2"):
+        simulate(running_totals(), [[{"who": "Ann", "price": 1}, object()]])
+    with pytest.raises(FlowError, match="no input for orders"):
+        simulate(running_totals(), {})
+
+
+def test_a_flow_with_one_state_for_all_is_right_in_any_cluster() -> None:
+    flow = Flow("sum")
+    flow.source("numbers").key_by(lambda _: None).scan(
+        lambda number, total: total.add(number), ReducingState[int]("total", operator.add)
+    ).sink()
+    assert simulate(flow, [list(range(40))], seeds=6, nodes=3).seeds == 6
+
+
+def test_outputs_that_json_cannot_hold_are_compared_too() -> None:
+    flow = Flow("bytes")
+    flow.source("numbers").map(lambda n: (b"\\xff", float("nan"), {n: n})).sink()
+    assert simulate(flow, [list(range(9))], seeds=12).seeds == 12

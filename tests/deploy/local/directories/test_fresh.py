@@ -1,0 +1,236 @@
+"""`--fresh`: state and outputs of the earlier run go, and nothing else; or everything stays."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from unittest.mock import patch
+
+import pytest
+
+from driftline import Flow, FlowError, run
+from driftline.coordinator.registry import ANEW, FileRegistry
+from driftline.deploy.local.directories.fresh import begin_anew, how_to_begin_anew
+from driftline.deploy.local.directories.leftovers import clear_drafts
+from driftline.deploy.local.inputs.fronts import PIPED, RECEIVED
+from driftline.engine.errors import StateMismatch, Unavailable
+from driftline.engine.flow.loading import load_flow
+from driftline.engine.locks import Lock
+from driftline.engine.sources.logs.inputlog import Entry, InputLog, WriteGroup
+from driftline.engine.storage.manifest import Mark
+from tests.deploy.local.edited import Edited
+
+
+@pytest.fixture(scope="module")
+def killed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a run that was killed, with its flow and its input."""
+    folder = tmp_path_factory.mktemp("killed")
+    Edited(folder).interrupt("old", 100)
+    (folder / "out" / "dead-letters").mkdir()
+    (folder / "out" / "dead-letters" / "input-0.jsonl").write_text('{"record": 7}\n')
+    return folder
+
+
+class Copy:
+    """A copy of its folder."""
+
+    def __init__(self, of: Path, to: Path) -> None:
+        shutil.copytree(of, to, dirs_exist_ok=True)
+        self.folder = to
+        self.output = to / "out"
+        self.state = self.output / ".driftline" / "state"
+        clear_drafts(self.output, self.state, self.state.parent)  # as a run does first
+
+    def begin_anew(self) -> None:
+        begin_anew(self.flow(), self.state, self.output)
+
+    def flow(self) -> Flow:
+        return load_flow(str(self.folder / "flow.py"))
+
+    def files(self) -> set[str]:
+        """All files but those that are locked, and drafts."""
+        paths = (path for path in self.output.rglob("[!.]*") if path.is_file())
+        names = {str(path.relative_to(self.output)) for path in paths}
+        return {name for name in names if not name.endswith((".lock", "sockets"))}
+
+
+@pytest.fixture
+def copy(killed: Path, tmp_path: Path) -> Copy:
+    return Copy(killed, tmp_path)
+
+
+def test_a_run_begins_anew_with_the_code_of_now(killed: Path, tmp_path: Path) -> None:
+    shutil.copytree(killed, tmp_path, dirs_exist_ok=True)
+    again = Edited(tmp_path)
+    again.edit("newest")
+    (tmp_path / "out" / "notes.txt").write_text("mine")
+    status, said = again.end("--fresh", "--nodes", "3")
+    assert status == 0, said
+    assert {*again.versions()} == {"newest"}
+    again.check()
+    assert (tmp_path / "out" / "notes.txt").read_text() == "mine"
+    assert not (tmp_path / "out" / "dead-letters").exists() or not list(
+        (tmp_path / "out" / "dead-letters").iterdir()
+    )
+
+
+def test_the_files_of_the_run_go_and_others_beside_its_outputs_stay(copy: Copy) -> None:
+    (copy.output / "notes.txt").write_text("mine")
+    (copy.output / "out-spark-00001.jsonl").write_text("of Spark\n")
+    copy.begin_anew()
+    assert copy.files() == {"notes.txt", "out-spark-00001.jsonl"}
+    copy.begin_anew()
+    assert copy.files() == {"notes.txt", "out-spark-00001.jsonl"}
+
+
+FOREIGN = [
+    "mine.jsonl",
+    "other-0.jsonl",
+    "dead-letters/mine.txt",
+    ".driftline/mine",
+    ".driftline/state/mine",
+    ".driftline/state/node-0/mine",
+    ".driftline/state/node-x/data.mdb",
+]
+
+
+@pytest.mark.parametrize("name", FOREIGN)
+def test_a_foreign_file_stops_it_before_anything_is_removed(copy: Copy, name: str) -> None:
+    path = copy.output / name
+    path.parent.mkdir(exist_ok=True)
+    path.write_text("mine")
+    before = copy.files()
+    with pytest.raises(StateMismatch, match="--fresh removes nothing") as error:
+        copy.begin_anew()
+    assert str(path if path.parent.name != "node-x" else path.parent) in str(error.value)
+    assert copy.files() == before
+
+
+class Crash(BaseException):
+    """The power is gone."""
+
+
+def crashing(call: Callable[..., None], calls: list[object], at: int) -> Callable[..., None]:
+    def crash(*arguments: object, **options: object) -> None:
+        calls.append(arguments)
+        if len(calls) == at:
+            raise Crash
+        call(*arguments, **options)
+
+    return crash
+
+
+def test_after_a_crash_on_the_way_the_same_command_finishes(killed: Path, tmp_path: Path) -> None:
+    for crash_at in range(1, 100):
+        copy = Copy(killed, tmp_path / str(crash_at))
+        calls: list[object] = []
+        with (
+            patch.object(Path, "unlink", crashing(Path.unlink, calls, crash_at)),
+            patch.object(shutil, "rmtree", crashing(shutil.rmtree, calls, crash_at)),
+        ):
+            try:
+                copy.begin_anew()
+            except Crash:
+                pass
+            else:
+                break
+        if len(calls) > 1 and (copy.state / "registry").exists():
+            assert not (copy.output / ".driftline/barrier-0.mark").exists()  # so it is refused
+        copy.begin_anew()
+        assert copy.files() == set()
+    assert crash_at > 8
+
+
+@pytest.mark.parametrize("lock", ["barrier-1.lock", "state/node-0.lock", "state/master.lock"])
+def test_a_process_that_is_at_work_stops_it(copy: Copy, lock: str) -> None:
+    before = copy.files()
+    with patch("driftline.deploy.runtime.claims.CLAIM_S", 0.05):
+        held = Lock(copy.output / ".driftline" / lock, "taken")
+        with pytest.raises(Unavailable):
+            copy.begin_anew()
+        held.release()
+        assert copy.files() == before
+        copy.begin_anew()
+
+
+def with_log(copy: Copy, entries: int, given: str) -> Path:
+    """Give the run an input that it has received."""
+    registry = FileRegistry(copy.state / "registry")
+    run = registry.read()
+    assert run is not None
+    assert run.about is not None
+    about = type(run.about)(run.about.flow, run.about.digest, "exactly-once", 2, (given,))
+    registry.write(run.next(about=about))
+    log = InputLog(copy.state / "input-0", "in", Mark(run.lineage, "input-0", 1))
+    records = tuple(Entry(time, "p", time, b"\xa1x") for time in range(1, entries + 1))
+    log.write(WriteGroup(records, 100, 0))
+    log.close()
+    return copy.state / "input-0"
+
+
+def test_records_that_nobody_can_send_again_stay(copy: Copy) -> None:
+    log = with_log(copy, 3, RECEIVED)
+    before = copy.files()
+    with pytest.raises(StateMismatch, match="nobody can send again") as error:
+        copy.begin_anew()
+    assert f"Remove {log} by hand" in str(error.value)
+    assert copy.files() == before
+    run = FileRegistry(copy.state / "registry").read()
+    assert f"{log}, as their producers have forgotten them" in how_to_begin_anew(run, copy.state)
+    (log / "segment-00000000").write_bytes(b"damaged")
+    with pytest.raises(StateMismatch, match="cannot be read"):
+        copy.begin_anew()
+    shutil.rmtree(log)
+    assert how_to_begin_anew(run, copy.state) == ANEW
+    copy.begin_anew()
+    assert copy.files() == set()
+
+
+@pytest.mark.parametrize(("entries", "given"), [(0, RECEIVED), (3, PIPED)])
+def test_a_log_without_records_goes_and_so_does_that_of_standard_input(
+    copy: Copy, entries: int, given: str
+) -> None:
+    with_log(copy, entries, given)
+    copy.begin_anew()
+    assert copy.files() == set()
+
+
+def test_outputs_of_another_run_than_the_state_stay(copy: Copy, tmp_path: Path) -> None:
+    before = copy.files()
+    with pytest.raises(StateMismatch, match="outputs of another run"):
+        begin_anew(copy.flow(), tmp_path / "elsewhere", copy.output)
+    registry = FileRegistry(copy.state / "registry")
+    state = registry.read()
+    assert state is not None
+    registry.write(state.next(lineage="another"))
+    with pytest.raises(StateMismatch, match="outputs of another run"):
+        copy.begin_anew()
+    assert copy.files() == before
+
+
+@pytest.mark.parametrize("damaged", ["registry", "../barrier-0.progress", "../barrier-0.mark"])
+def test_damage_does_not_stop_it(copy: Copy, damaged: str) -> None:
+    (copy.state / damaged).write_bytes(b"damaged")
+    copy.begin_anew()
+    assert copy.files() == set()
+
+
+def test_where_nothing_is_there_is_nothing_to_remove(copy: Copy, tmp_path: Path) -> None:
+    begin_anew(copy.flow(), tmp_path / "none" / "state", tmp_path / "none")
+    assert not (tmp_path / "none").exists()
+
+
+def test_in_python_it_is_for_runs_with_a_state_directory(copy: Copy) -> None:
+    spec = str(copy.folder / "flow.py")
+    records = [{"key": "a"}, {"key": "b"}]
+    with pytest.raises(StateMismatch, match="the input of source 'records' is"):
+        run(spec, [records], copy.output, nodes=2)
+    assert run(spec, [records], copy.output, fresh=True).outputs == 2
+    (copy.folder / "flow.py").write_text((copy.folder / "flow.py").read_text().replace("old", "x"))
+    with pytest.raises(StateMismatch, match="the code of operator 'count' has changed"):
+        run(spec, [records], copy.output)
+    assert run(spec, [records], copy.output, accept_changed_code=True).outputs == 2
+    for options in ({"fresh": True}, {"accept_changed_code": True}):
+        with pytest.raises(FlowError, match="for nodes that are processes"):
+            run(copy.flow(), [records], **options)  # type: ignore[call-overload]

@@ -1,0 +1,220 @@
+"""The rules by which directories fit together, one by one; and reports on real directories."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from driftline.coordinator.registry import ClusterState, SnapshotRecord
+from driftline.deploy.local.directories.looking import look
+from driftline.deploy.local.directories.survey import DirectoryReport, Problem, problems
+from driftline.engine.flow.flow import Flow
+from driftline.engine.policy import POLICIES
+from driftline.engine.snapshots.jobs import StoreSnapshot
+from driftline.engine.snapshots.store import LmdbStore, PartStore
+from driftline.engine.sources.logs.inputlog import Entry, InputLog, WriteGroup
+from driftline.engine.storage.lmdbs import open_environment
+from driftline.engine.storage.manifest import Mark
+
+RUN = ClusterState(
+    "me", 9, 3, (SnapshotRecord(7, 40, (40,), 3, (17, 5)),), lineage="mine", opened=2
+)
+
+
+def report_on(role: str, **changes: object) -> DirectoryReport:
+    path = "/r/out" if role.startswith("output") else f"/r/state/{role}"
+    report = DirectoryReport(role, path, Mark("mine", role, 2), reserved=99, t_last=7)
+    return replace(report, **changes)  # type: ignore[arg-type]
+
+
+ALL = [report_on(role) for role in ("node-0", "node-1", "input-0", "output-0", "output-1")]
+
+
+def problems_of(
+    policy: str, *changed: DirectoryReport, state: ClusterState | None = RUN
+) -> list[Problem]:
+    by_role = {report.role: report for report in [*ALL, *changed]}
+    return problems(POLICIES[policy], "/r/state/registry", state, list(by_role.values()))
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_what_belongs_together_fits(policy: str) -> None:
+    assert problems_of(policy) == []
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize("session", [None, 1])
+def test_a_first_start_that_was_interrupted_anywhere_goes_on(
+    policy: str, session: int | None
+) -> None:
+    """Nothing of it, or some of it, was made; no incarnation was ever decided."""
+    begun = ClusterState("me", 1, lineage="mine")
+    mark = None if session is None else Mark("mine", "node-0", session)
+    fresh = [replace(report, mark=None, reserved=0, t_last=-1) for report in ALL]
+    assert problems_of(policy, *fresh, replace(fresh[0], mark=mark), state=begun) == []
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize("role", [report.role for report in ALL])
+def test_what_is_anothers_or_moved_or_newer_is_refused(policy: str, role: str) -> None:
+    for mark, said in (
+        (Mark("other", role, 2), "of run other, but registry /r/state/registry is run mine"),
+        (Mark("mine", "node-9", 2), "it was moved or copied there"),
+        (Mark("mine", role, 4), "registry /r/state/registry is an old copy"),
+    ):
+        [problem] = problems_of(policy, report_on(role, mark=mark))
+        assert problem.fatal
+        assert said in problem.text
+        assert report_on(role).path in problem.text
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize("role", [report.role for report in ALL])
+def test_what_is_lost_or_old_is_refused_unless_it_is_computed_again(policy: str, role: str) -> None:
+    again = role.startswith("node") and policy not in ("two-phase", "strong-productions")
+    for mark in (None, Mark("mine", role, 1)):
+        [problem] = problems_of(policy, report_on(role, mark=mark))
+        assert problem.fatal is not again
+        assert report_on(role).path in problem.text
+        [problem] = problems_of(policy, report_on(role, mark=mark), state=replace(RUN, base=1))
+        assert problem.fatal, "it began from a savepoint: the beginning is not in the input"
+    trimmed = report_on("input-0", trimmed=30)
+    found = problems_of(policy, report_on(role, mark=None, trimmed=30), trimmed)
+    if policy == "none" and role.startswith("node"):
+        assert "with none every call begins with an empty state" in found[0].text
+        assert not found[0].fatal
+    else:
+        assert all(problem.fatal for problem in found)
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_without_the_registry_whatever_is_a_runs_is_refused(policy: str) -> None:
+    [problem] = problems_of(policy, state=None)
+    assert problem.fatal
+    assert "/r/state/registry is not there" in problem.text
+    assert problems_of(policy, *(replace(report, mark=None) for report in ALL), state=None) == []
+
+
+@pytest.mark.parametrize(
+    ("policy", "reserved", "said"),
+    [("two-phase", 39, "before record 40"), ("exactly-once", 7, "before record 40")],
+)
+def test_log_that_ends_before_what_is_done_is_refused(
+    policy: str, reserved: int, said: str
+) -> None:
+    [problem] = problems_of(policy, report_on("input-0", reserved=reserved))
+    assert problem.fatal
+    assert f"it ends before record {reserved}, but all {said} is done" in problem.text
+    without = replace(RUN, snapshots=())
+    found = problems_of(policy, report_on("input-0", reserved=reserved), state=without)
+    assert len(found) == (policy == "exactly-once"), "outputs up to 7 are delivered"
+
+
+def test_damage_is_refused_where_the_snapshot_before_does_not_help() -> None:
+    for policy in POLICIES:
+        again = policy not in ("two-phase", "strong-productions")
+        [problem] = problems_of(policy, report_on("node-0", damage="/r/state/node-0 is damaged"))
+        assert problem.fatal is not again
+        [problem] = problems_of(
+            policy, report_on("node-0", damage="/r/state/node-0 kills", deadly=True)
+        )
+        assert problem.fatal
+
+
+def test_damaged_store_is_refused_or_goes_back_to_the_snapshot_before() -> None:
+    trimmed = report_on("input-0", trimmed=5)
+    [problem] = problems_of("exactly-once", report_on("node-0", damage="d"), trimmed)
+    assert not problem.fatal
+    assert "if that cannot be loaded, either, the start is refused. Restore it" in problem.text
+    shut = report_on("node-0", damage="/r/state/node-0 is damaged", unopenable=True)
+    [problem] = problems_of("exactly-once", shut, trimmed)
+    assert problem.fatal
+    assert "computed again" not in problem.text
+    [problem] = problems_of("exactly-once", shut)
+    assert problem.fatal
+    assert problem.text.endswith(
+        "remove /r/state/node-0 alone: it is computed again from the input"
+    )
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_what_was_used_may_be_missing_or_old_but_not_anothers(policy: str) -> None:
+    for session in (1, 2):
+        old = report_on("used-0", mark=Mark("mine", "used-0", session))
+        assert problems_of(policy, old) == []
+    [other] = problems_of(policy, report_on("used-0", mark=Mark("other", "used-0", 1)))
+    assert "used-0 (what was used of input 0) is used-0 of run other" in other.text
+    [damaged] = problems_of(policy, report_on("used-0", damage="/r/state/input-0.used is damaged"))
+    assert damaged.fatal
+
+
+# Reading --------------------------------------------------------------------------------
+
+
+def store_with_parts(path: Path) -> None:
+    store = LmdbStore(path / "node-0", "me", Mark("mine", "node-0", 1))
+    parts = PartStore(store, Flow("nothing"))
+    chance = Random(1)
+    for number in range(1, 30):
+        segments = {g: chance.randbytes(chance.choice((20, 3000, 9000))) for g in range(3)}
+        parts.carry_out(StoreSnapshot(number, segments, b"meta"))
+    store.close()
+
+
+def log_with_entries(path: Path) -> None:
+    log = InputLog(path / "input-0", "me", Mark("mine", "input-0", 1))
+    for first in range(1, 300, 10):
+        entries = tuple(Entry(n, "p", n, b"\xa1x" * n) for n in range(first, first + 10))
+        log.write(WriteGroup(entries, first + 100, 0))
+    log.close()
+
+
+@pytest.mark.parametrize(
+    ("make", "file", "places"),
+    [
+        (store_with_parts, "node-0/data.mdb", (8192, 0)),  # behind LMDB's two roots
+        (log_with_entries, "input-0/segment-00000000", (0, -4000)),  # before its last group
+    ],
+)
+def test_a_changed_bit_anywhere_is_noticed_or_changes_nothing(
+    make: Callable[[Path], None], file: str, places: tuple[int, int], tmp_path: Path
+) -> None:
+    make(tmp_path)
+    [whole] = look(tmp_path, None)
+    assert not whole.damage
+    path = tmp_path / file
+    data = path.read_bytes()
+    chance = Random(2)
+    noticed = 0
+    for at in (chance.randrange(places[0], len(data) + places[1]) for _ in range(24)):
+        changed = bytearray(data)
+        changed[at] ^= 1 << chance.randrange(8)
+        path.write_bytes(changed)
+        [report] = look(tmp_path, None)
+        assert report.damage or report == whole, f"byte {at}"
+        assert not report.damage or str(path.parent) in report.damage
+        noticed += bool(report.damage)
+    assert noticed > 5
+
+
+@pytest.mark.parametrize("pages", [0, 1, 2, 3, 20])
+def test_a_store_that_was_cut_is_told_of(pages: int, tmp_path: Path) -> None:
+    store_with_parts(tmp_path)
+    file = tmp_path / "node-0" / "data.mdb"
+    file.write_bytes(file.read_bytes()[: pages * 4096])
+    reports = look(tmp_path, None)
+    if pages:
+        assert str(tmp_path / "node-0") in reports[0].damage
+    else:
+        assert reports == [], "as if it had never been there: that is for the rules"
+
+
+def test_a_store_or_log_that_was_made_and_not_written_to_is_new(tmp_path: Path) -> None:
+    """Whoever makes one may be killed before its first transaction."""
+    open_environment(tmp_path / "node-0", 1 << 20, max_dbs=3).close()
+    (tmp_path / "input-0").mkdir()
+    assert [(report.mark, report.damage) for report in look(tmp_path, None)] == [(None, "")]

@@ -1,0 +1,91 @@
+"""A run whose flow is edited between two starts."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+from tests.deploy.local.run_copies import LIMIT_S, ROOT, kill, stop, wait_until
+
+FLOW = """
+from driftline import Flow, ValueState
+
+def count(record, n):
+    n.set(n.get(0) + 1)
+    return {version!r}, record["key"], n.get()
+
+flow = Flow("edited")
+stream = flow.source("records").map(lambda record: record, name="same")
+stream.key_by("key").scan(count, ValueState("n"), name="count"{more}).sink("out")
+"""
+
+RECORDS = 1500
+KEYS = 7
+
+
+class Edited:
+    """A run with two nodes in a folder of its own, whose flow is edited."""
+
+    def __init__(self, folder: Path, policy: str = "exactly-once", checkpoint_ms: int = 60) -> None:
+        self.folder = folder
+        self.options = ["--policy", policy, "--checkpoint-ms", str(checkpoint_ms)]
+        lines = (json.dumps({"key": f"k{i % KEYS}"}) for i in range(RECORDS))
+        (folder / "in.jsonl").write_text("".join(f"{line}\n" for line in lines))
+        self.edit("old")
+
+    def edit(self, version: str, more: str = "") -> None:
+        (self.folder / "flow.py").write_text(FLOW.format(version=version, more=more))
+
+    def start(self, *more: str) -> subprocess.Popen[str]:
+        command = [
+            "run", str(self.folder / "flow.py"), "--input", str(self.folder / "in.jsonl"),
+            "--output", str(self.folder / "out"), "--nodes", "2", *self.options, *more,
+        ]  # fmt: skip
+        return subprocess.Popen(
+            [sys.executable, "-m", "driftline", *command],
+            cwd=ROOT, stderr=subprocess.PIPE, text=True, start_new_session=True,
+        )  # fmt: skip
+
+    def end(self, *more: str) -> tuple[int, str]:
+        """Run to the end."""
+        process = self.start(*more)
+        try:
+            _, said = process.communicate(timeout=LIMIT_S)
+        finally:
+            if process.poll() is None:
+                kill(process)
+        return process.returncode, said
+
+    def interrupt(self, version: str, outputs: int, *more: str) -> None:
+        """Run until there are outputs of a version, and kill all processes at once."""
+        process = self.start("--window", "1", *more)
+        try:
+            wait_until(
+                lambda: process.poll() is not None or self.versions().count(version) > outputs,
+                f"outputs of {version}",
+            )
+            assert process.poll() is None
+            stop(process)
+        finally:
+            kill(process)
+
+    def values(self, file: str = "*") -> list[tuple[str, str, int]]:
+        """The values in whole lines, in the order of each file."""
+        texts = [path.read_text() for path in sorted((self.folder / "out").glob(f"{file}.jsonl"))]
+        lines = [line for text in texts for line in text[: text.rfind("\n") + 1].splitlines()]
+        return [tuple(json.loads(line)["value"]) for line in lines]
+
+    def versions(self) -> list[str]:
+        return [version for version, *_ in self.values()]
+
+    def check(self, policy: str = "exactly-once") -> None:
+        """Nothing is lost, nothing comes twice, and no state was lost on the way."""
+        counted = sorted((key, n) for _, key, n in self.values())
+        each = {f"k{k}": len(range(k, RECORDS, KEYS)) for k in range(KEYS)}
+        assert counted == sorted((key, n + 1) for key, most in each.items() for n in range(most))
+        if policy == "exactly-once":
+            for file in ("out-0", "out-1"):
+                versions = [version for version, *_ in self.values(file)]
+                assert versions == sorted(versions, key=["old", "newer", "newest"].index)

@@ -1,0 +1,262 @@
+"""Figures of inputs count the records of all calls once, and say how far the input is."""
+
+from __future__ import annotations
+
+from itertools import count
+from pathlib import Path
+
+import pytest
+
+from driftline.deploy.local.inputs.tallies import InputFigures, ProducerFigures, Tally
+from driftline.deploy.roles.front import Front
+from driftline.engine.flow.flow import Flow
+from driftline.engine.flow.plan import plan
+from driftline.engine.labels import INFINITY
+from driftline.engine.policy import POLICIES
+from driftline.engine.policy import policy as policy_of
+from driftline.engine.sources import BadRecord, ListSource, LiveSource, Source, open_source
+from driftline.engine.sources.logs.inputlog import InputLog
+from driftline.engine.sources.logs.piped import PipedSource
+from driftline.engine.sources.logs.received import ReceivedSource
+from driftline.engine.wire.messages import Header, Progress, Start, encode
+
+FLOW = Flow("tally")
+FLOW.source("in").sink()
+
+
+class Call:
+    """One call of a command: a front, its source and their tally."""
+
+    def __init__(
+        self,
+        source: Source | LiveSource,
+        start: int,
+        bad_before: int = 0,
+        delivered: int = 0,
+        bad_delivered: int = 0,
+        policy: str = "exactly-once",
+    ) -> None:
+        self.aside: list[BadRecord] = []
+        ids = count(1)
+        self.front = Front(
+            0, 1, plan(FLOW), policy_of(policy), source, lambda: next(ids),
+            on_bad=self.aside.extend,
+        )  # fmt: skip
+        self.tally = Tally(
+            self.front, source, start, bad_before, delivered=delivered, bad_delivered=bad_delivered
+        )
+        self.sent = 0
+
+    def begin(self, offset: int, incarnation: int = 1) -> None:
+        """Begin an incarnation, and read all that there is."""
+        self.front.receive(encode(Header("master", incarnation, 0), Start(incarnation, offset, ())))
+        self.sent = 0
+        self.turn()
+
+    def turn(self) -> None:
+        while self.front.turn():
+            pass
+
+    def deliver(self, until: int) -> None:
+        self.sent += 1
+        header = Header("master", self.front.incarnation, self.sent)
+        self.front.receive(encode(header, Progress(until, until)))
+        self.turn()
+
+    def look(self, now: float = 0.0) -> InputFigures:
+        return self.tally.look(now)
+
+
+def test_records_of_a_file_count_once_whoever_has_read_them(tmp_path: Path) -> None:
+    file = tmp_path / "in.jsonl"
+    lines = ['{"id": 1}\n', "no record\n", '{"id": 3}\n', '{"id": 4}\n', '{"id": 5}\n']
+    file.write_text("".join(lines))
+    first = Call(open_source(file), 1)
+    assert first.look().records == 0
+    first.begin(1)
+    assert first.look().records == 4
+    first.begin(3, incarnation=2)
+    assert first.look().records == 4, "records 3, 4 and 5 were read again"
+    second = Call(open_source(file), 4, bad_before=1)
+    assert second.look().records == 2, "records 1 and 3"
+    second.begin(4)
+    figures = second.look()
+    assert (figures.records, second.front.taken) == (4, 2)
+    size = file.stat().st_size
+    assert (figures.position, figures.size, figures.percent) == (30, size, 60.0), "3 of 5"
+    second.deliver(INFINITY)
+    figures = second.look()
+    assert (figures.position, figures.size, figures.percent) == (size, size, 100.0)
+    assert str(figures) == "in.jsonl 100 %"
+
+
+def test_records_whose_outputs_are_there_count_before_they_are_read_again(tmp_path: Path) -> None:
+    """A call that was killed has read more than its last snapshot knows of."""
+    file = tmp_path / "in.jsonl"
+    file.write_text("no record\n" + '{"id": 1}\n' * 9)
+    lines = file.read_text().splitlines(keepends=True)
+    file.write_text("".join([*lines[:5], "no record\n", *lines[6:]]))
+    call = Call(open_source(file), 4, bad_before=1, delivered=7, bad_delivered=2)
+    assert call.look().records == 5
+    call.begin(4)
+    assert call.look().records == 8
+    log = InputLog(tmp_path / "log", "flow")
+    source = ReceivedSource(log, Clock(), name="orders")
+    for number in range(1, 6):
+        source.receive("p", number, number)
+    write(source, log)
+    times = [entry.time for entry in log.read(1)]
+    call = Call(source, times[1], delivered=times[3])
+    assert (call.look().records, call.look().waiting) == (4, 1)
+    call.begin(times[1])
+    assert (call.look().records, call.look().waiting) == (5, 0)
+    log.close()
+
+
+def test_a_file_is_as_far_as_its_records_are_delivered(tmp_path: Path) -> None:
+    file = tmp_path / "in.jsonl"
+    file.write_text("".join(f'{{"id": {n}}}\n' for n in range(1000, 2000)))
+    call = Call(open_source(file), 1)
+    call.begin(1)
+    shown = []
+    for delivered in range(1, 1001, 50):
+        call.deliver(delivered)
+        percent = call.look().percent
+        assert percent is not None
+        shown.append(percent)
+        assert percent == pytest.approx((delivered - 1) / 10, abs=8)
+    assert shown == sorted(shown)
+    call.begin(1, incarnation=2)
+    assert call.look().percent == shown[-1], "a replay takes nothing back"
+    call.deliver(INFINITY)
+    assert call.look().percent == 100.0
+
+
+def test_a_file_that_was_replaced_by_a_shorter_one_is_not_read_more_than_once() -> None:
+    assert InputFigures("in.jsonl", 5, 1561, 10, None, 0.0).percent == 100.0
+
+
+def test_the_producers_of_an_input_are_among_its_figures() -> None:
+    producers = ProducerFigures(connected=2, known=3, ended=1)
+    figures = InputFigures("tcp://x", 5, None, None, 4, 0.0, producers)
+    assert str(figures) == "tcp://x 4 waiting, 2 producers"
+    assert figures.fields()["producers"] == {"connected": 2, "known": 3, "ended": 1}
+
+
+def test_a_call_that_has_to_go_back_behind_its_snapshot_does_not_know(tmp_path: Path) -> None:
+    file = tmp_path / "in.jsonl"
+    file.write_text('{"id": 1}\n' * 5)
+    call = Call(open_source(file), 4)
+    call.begin(2)
+    assert call.look().records is None
+    assert call.front.taken == 4
+
+
+def test_the_times_of_other_sources_are_no_numbers_of_records() -> None:
+    call = Call(ListSource(["a", "b", "c"]), 3)
+    call.begin(3)
+    assert call.look() == InputFigures("memory", None, None, None, None, 0.0)
+    assert str(call.look()) == "memory"
+
+
+class Clock:
+    us = 10**15
+
+    def __call__(self) -> int:
+        return self.us
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+def write(source: ReceivedSource, log: InputLog) -> None:
+    while (group := source.group()) is not None:
+        log.write(group)
+        source.written(group)
+
+
+def test_records_of_producers_wait_from_the_moment_at_which_they_are_taken(
+    tmp_path: Path, clock: Clock
+) -> None:
+    log = InputLog(tmp_path / "log", "flow")
+    source = ReceivedSource(log, clock, name="orders")
+    call = Call(source, 1)
+    times = []
+    for number in range(1, 6):
+        clock.us += 1_000_000
+        times.append(clock.us)
+        source.receive("p", number, number)
+    write(source, log)
+    clock.us += 2_000_000
+    figures = call.look()
+    assert (figures.records, figures.waiting, figures.lag_s) == (0, 5, 6.0)
+    assert str(figures) == "orders 5 waiting"
+    call.begin(1)
+    figures = call.look()
+    assert (figures.records, figures.waiting, figures.lag_s) == (5, 0, 6.0)
+    call.deliver(times[3])
+    assert call.look().lag_s == 3.0, "the fourth record is the oldest one"
+    call.deliver(times[4] + 1)
+    assert (call.look().waiting, call.look().lag_s) == (0, 0.0)
+    log.close()
+
+    log = InputLog(tmp_path / "log", "flow")
+    source = ReceivedSource(log, clock, name="orders")
+    second = Call(source, times[2])
+    assert (second.look().records, second.look().waiting) == (2, 3)
+    assert second.look().lag_s == 4.0, "nobody knows yet that the third one is delivered"
+    source.receive("q", 1, "more")
+    second.begin(times[2])
+    write(source, log)
+    assert (second.look().records, second.look().waiting) == (6, 0)
+    second.deliver(source.durable)
+    second.begin(times[2], incarnation=2)
+    assert (second.look().records, second.look().waiting, second.look().lag_s) == (6, 0, 0.0)
+    log.close()
+
+
+@pytest.mark.parametrize("name", list(POLICIES))
+def test_the_lag_of_standard_input_counts_from_where_its_records_were_taken(
+    tmp_path: Path, name: str
+) -> None:
+    seconds = [1000.0]
+    log = InputLog(tmp_path / "log", "flow")
+    source = PipedSource(log, today_us=lambda: int(seconds[0] * 1e6))
+    call = Call(source, 1, policy=name)
+    for number in range(1, 4001):
+        source.take({"n": number})
+    write(source, log)
+    for delivered in (1, 200, 500):
+        seconds[0] += 10
+        call.front.now = seconds[0]
+        call.begin(1) if delivered == 1 else call.deliver(delivered)
+        figures = call.look(seconds[0])
+        assert figures.lag_s == seconds[0] - 1000, "they were all taken at once"
+        assert figures.fields()["lag_s"] == seconds[0] - 1000
+    call.begin(1, incarnation=2)
+    seconds[0] += 5
+    call.front.now = seconds[0]
+    call.turn()
+    assert call.look(seconds[0]).lag_s == seconds[0] - 1000, "also in a replay"
+    log.close()
+
+
+def test_records_wait_with_a_lag_though_their_number_is_not_known(
+    tmp_path: Path, clock: Clock
+) -> None:
+    log = InputLog(tmp_path / "log", "flow")
+    source = ReceivedSource(log, clock, name="orders")
+    for number in range(1, 6):
+        source.receive("p", number, number)
+    write(source, log)
+    times = [entry.time for entry in log.read(1)]
+    call = Call(source, times[3])
+    call.begin(times[1])
+    call.deliver(times[4] + 1)
+    assert (call.look().records, call.look().lag_s) == (None, 0.0)
+    source.receive("p", 6, "later")
+    clock.us += 3_000_000
+    assert (call.look().waiting, call.look().lag_s) == (None, 3.0)
+    log.close()

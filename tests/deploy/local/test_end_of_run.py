@@ -1,0 +1,115 @@
+"""A run ends whatever dies while it does: real processes, and kill -9 at each message."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[3]
+
+RECORDS = 50
+MEMBERS = 3
+"""Two nodes and a front: so many are told, and say goodbye."""
+
+POINTS = [
+    "write",
+    "written",
+    *(f"{kind}-{number}" for kind in ("Stop", "Goodbye") for number in range(1, MEMBERS + 1)),
+]
+
+FAILING = """
+from driftline import Flow
+
+flow = Flow("failing")
+flow.source("lines").map(lambda record: 1 // (len(record["text"]) - 3), name="divide").sink()
+"""
+
+
+def driftline(*arguments: str | Path, module: str) -> subprocess.CompletedProcess[str]:
+    """Run the command line, or what stands in for it."""
+    return subprocess.run(
+        [sys.executable, "-m", module, *map(str, arguments)],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+
+@pytest.fixture
+def records(tmp_path: Path) -> Path:
+    """A file to read."""
+    path = tmp_path / "in.jsonl"
+    path.write_text("".join(json.dumps({"text": f"a b c{i}"}) + "\n" for i in range(RECORDS)))
+    return path
+
+
+def words(output: Path) -> int:
+    """How many items there are."""
+    return sum(len(file.read_text().splitlines()) for file in output.glob("*.jsonl"))
+
+
+def left_over(where: Path) -> list[str]:
+    """Processes that have a directory in their command line."""
+    found = []
+    for process in Path("/proc").iterdir():
+        if process.name.isdigit() and int(process.name) != os.getpid():
+            try:
+                line = (process / "cmdline").read_text()
+            except OSError:
+                continue
+            if str(where) in line:
+                found.append(line)
+    return found
+
+
+@pytest.mark.parametrize("point", POINTS)
+def test_a_master_that_is_killed_at_the_end_finishes_it(
+    point: str, records: Path, tmp_path: Path
+) -> None:
+    output, file, report = tmp_path / "out", tmp_path / "died", tmp_path / "report.json"
+    done = driftline(
+        point, file, "run", "driftline.index", "--input", records, "--output", output,
+        "--nodes", "2", "--json", report, module="tests.deploy.local.dying",
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert file.read_text() == point, "it did not die"
+    assert words(output) == 3 * RECORDS
+    assert left_over(tmp_path) == []
+
+
+@pytest.mark.parametrize("point", ["written", "Stop-2"])
+def test_an_error_is_told_by_the_next_master_too(point: str, tmp_path: Path) -> None:
+    (tmp_path / "failing.py").write_text(FAILING)
+    (tmp_path / "in.txt").write_text("aa\nbbb\ncccc\n")
+    done = driftline(
+        point, tmp_path / "died", "run", tmp_path / "failing.py", "--input", tmp_path / "in.txt",
+        "--output", tmp_path / "out", "--nodes", "2", module="tests.deploy.local.dying",
+    )  # fmt: skip
+    assert done.returncode == 1
+    assert (tmp_path / "died").exists()
+    assert "'divide'" in done.stderr
+    assert "ZeroDivisionError" in done.stderr
+    assert left_over(tmp_path) == []
+
+
+def test_the_same_command_given_again_goes_on_normally(records: Path, tmp_path: Path) -> None:
+    """How the run before it ended is nothing to it."""
+    run: list[str | Path] = [
+        "run",
+        "driftline.index",
+        "--input",
+        records,
+        "--output",
+        tmp_path / "out",
+    ]
+    for _ in range(3):
+        done = driftline(*run, module="driftline")
+        assert done.returncode == 0, done.stderr
+        assert words(tmp_path / "out") == 3 * RECORDS

@@ -1,0 +1,273 @@
+"""`driftline verify` says how far a run has come: to its end, to a signal, an error, a kill."""
+
+from __future__ import annotations
+
+import json
+import re
+import signal
+import subprocess
+import sys
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from driftline.coordinator.draining import IN_GOOD_ORDER
+from driftline.coordinator.identity import Identity
+from driftline.coordinator.registry import (
+    ClusterState,
+    FileRegistry,
+    RunOutcome,
+    SnapshotRecord,
+)
+from driftline.deploy.local.directories.survey import DirectoryReport, Problem
+from driftline.deploy.local.ending import How, ending_of, error_noted
+from driftline.deploy.local.inputs.fronts import PIPED, RECEIVED
+from driftline.deploy.producer import Producer
+from driftline.engine.errors import Unavailable
+from driftline.engine.flow.outline import Outline
+from driftline.engine.storage.manifest import Mark
+from tests.deploy.local.run_copies import LIMIT_S, Place, end, free_port, kill, run, wait_until
+
+BY_TIME = [SnapshotRecord(7, 500, (500,))]
+
+
+def state(
+    policy: str = "exactly-once",
+    outcome: RunOutcome | None = None,
+    snapshots: int = 1,
+    inputs: tuple[str, ...] = ("in",),
+) -> ClusterState:
+    about = Identity(Outline("f", 128, ()), "digest", policy, 1, inputs)
+    return ClusterState(
+        about.text,
+        version=3,
+        incarnation=2,
+        snapshots=tuple(BY_TIME[:snapshots]),
+        outcome=outcome,
+        about=about,
+    )
+
+
+def outputs(*times: int) -> list[DirectoryReport]:
+    return [DirectoryReport(f"output-{i}", "out", t_last=time) for i, time in enumerate(times)]
+
+
+@pytest.mark.parametrize(
+    ("outcome", "how", "words"),
+    [
+        (
+            RunOutcome("r", "", ""),
+            How.COMPLETE,
+            "all outputs are delivered; no output is later than",
+        ),
+        (RunOutcome("r", "", IN_GOOD_ORDER), How.ASKED, "record 500), without a replay"),
+        (RunOutcome("r", "InputError", "line 3"), How.FAILED, "InputError: line 3"),
+        (
+            None,
+            How.INTERRUPTED,
+            "Outputs may be missing after those that are there, which end with",
+        ),
+    ],
+)
+def test_the_outcome_is_told(outcome: RunOutcome | None, how: How, words: str) -> None:
+    ending = ending_of(state(outcome=outcome), outputs(-1, 499, 480), None)
+    assert ending.how is how
+    assert words in ending.text
+    assert "record 499" in ending.text
+    about = ending.as_json()
+    assert (about["how"], about["snapshot"]) == (how.value, {"number": 7, "time": 500})
+    assert about["delivered"] == 499
+    assert about["error"] == ("InputError: line 3" if how is How.FAILED else None)
+
+
+def test_no_more_is_promised_than_the_policy_does() -> None:
+    complete = RunOutcome("r", "", "")
+    none = ending_of(state("none", complete, snapshots=0), outputs(499), None)
+    assert "a failure may have cost some" in none.text
+    assert none.delivered is None, "outputs do not leave by time"
+    twice = ending_of(state("at-least-once", complete), outputs(499), None)
+    assert "a failure repeats some" in twice.text
+
+
+ASKED, KILLED = RunOutcome("r", "", IN_GOOD_ORDER), None
+ANEW = "The same command begins with an empty state"
+
+
+@pytest.mark.parametrize(
+    ("outcome", "inputs", "words"),
+    [
+        (ASKED, ("in",), f"{ANEW}, and reads its input from the beginning again."),
+        (KILLED, ("in",), f"{ANEW}, and reads its input from the beginning again."),
+        (ASKED, (RECEIVED,), f"{ANEW}, and reads no received record again."),
+        (KILLED, (PIPED,), f"{ANEW}, and reads the received records that its log has."),
+        (
+            ASKED,
+            ("in", RECEIVED),
+            f"{ANEW}, reads its files from the beginning again, and reads no received record "
+            "again.",
+        ),
+    ],
+)
+def test_without_snapshots_nothing_but_its_input_logs_goes_on(
+    outcome: RunOutcome | None, inputs: tuple[str, ...], words: str
+) -> None:
+    run = state("none", outcome, snapshots=0, inputs=inputs)
+    assert words in ending_of(run, [], None).text
+
+
+def test_a_run_without_registry_or_record_is_not_called_complete() -> None:
+    assert ending_of(None, outputs(499), None).how is How.UNKNOWN
+    begun = replace(state(snapshots=0), incarnation=0)
+    assert ending_of(begun, [], None).how is How.NOT_BEGUN
+
+
+def test_a_call_that_was_killed_before_it_decided_anything_has_no_outcome() -> None:
+    """Its records may be in the input log already: the outcome is that of the call before."""
+    run = replace(state(outcome=RunOutcome("r", "", IN_GOOD_ORDER)), opened=2)
+    for session, how in ((2, How.ASKED), (3, How.INTERRUPTED)):
+        log = DirectoryReport("input-0", "log", mark=Mark("me", "input-0", session))
+        assert ending_of(run, [log], None).how is how
+
+
+def test_what_was_set_aside_is_told_as_far_as_it_is_delivered(tmp_path: Path) -> None:
+    letters = tmp_path / "dead-letters"
+    letters.mkdir()
+    (letters / "0.jsonl").write_text("{}\n{}\n{}\n")
+    (letters / "input-0.jsonl").write_text("{}\n")
+    committed = [replace(each, failures=2) for each in outputs(499)]
+    ending = ending_of(state(outcome=RunOutcome("r", "", "")), committed, tmp_path)
+    assert ending.set_aside == 3, "two of three, and a bad record"
+    assert f"3 dead letters are in {letters}." in ending.text
+    ending = ending_of(state(), outputs(499), tmp_path)
+    assert f"1 dead letter is in {letters}." in ending.text
+
+
+REFUSED = "The same command is refused until that is mended"
+
+
+@pytest.mark.parametrize(
+    "outcome",
+    [
+        RunOutcome("r", "", ""),
+        RunOutcome("r", "", IN_GOOD_ORDER),
+        RunOutcome("r", "InputError", "line 3"),
+        None,
+    ],
+)
+@pytest.mark.parametrize("policy", ["exactly-once", "at-least-once", "none"])
+def test_a_run_that_is_refused_is_not_said_to_go_on(
+    outcome: RunOutcome | None, policy: str
+) -> None:
+    found = [Problem("input-0 is an old copy"), Problem("node-0 is gone", fatal=False)]
+    ending = ending_of(state(policy, outcome), outputs(499), None, found)
+    assert "goes on" not in ending.text
+    assert "begins with" not in ending.text
+    assert ending.text.endswith(f"{REFUSED}, see above.")
+    about = ending.as_json()
+    assert (about["refused"], about["snapshot"]) == (True, None)
+
+
+@pytest.mark.parametrize("outcome", [RunOutcome("r", "", ""), None])
+def test_a_run_that_computes_a_state_again_does_not_go_on_from_its_snapshot(
+    outcome: RunOutcome | None,
+) -> None:
+    found = [Problem("node-0 is gone; its state is computed again", fatal=False)]
+    ending = ending_of(state(outcome=outcome), outputs(499), None, found)
+    assert ending.text.endswith("The same command goes on in the way that is said above.")
+    about = ending.as_json()
+    assert (about["refused"], about["snapshot"]) == (False, None)
+
+
+def test_an_error_is_noted_only_for_a_call_without_an_outcome(tmp_path: Path) -> None:
+    registry = FileRegistry(tmp_path / "registry")
+    cases = [("other", "before", False), ("mine", "before", True), ("mine", "now", False)]
+    for lineage, run_id, noted in cases:
+        outcome = RunOutcome(run_id, "", "")
+        (tmp_path / "registry").unlink(missing_ok=True)
+        registry.write(replace(state(outcome=outcome), version=1, lineage=lineage))
+        with pytest.raises(Unavailable), error_noted(tmp_path, "mine", "now"):
+            raise Unavailable("no way")
+        found = registry.read()
+        assert found is not None
+        assert found.outcome == (RunOutcome("now", "Unavailable", "no way") if noted else outcome)
+
+
+# Real runs.
+
+
+def verified(place: Place, tmp_path: Path) -> tuple[str, dict[str, object]]:
+    """The last line of `verify`, and what its JSON says of the run."""
+    report = tmp_path / "verdict.json"
+    done = run("verify", str(place.output), "--state", str(place.state), "--json", str(report))
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout, json.loads(report.read_text())["run"]
+
+
+def has_lines(place: Place, count: int) -> bool:
+    return len(place.lines()) >= count
+
+
+def test_a_killed_run_a_signal_and_an_end_are_told_apart(tmp_path: Path) -> None:
+    place = Place(tmp_path / "run", "exactly-once", f"tcp://127.0.0.1:{free_port()}")
+    for number, how in ((signal.SIGKILL, "interrupted"), (signal.SIGTERM, "asked-to-end")):
+        before = len(place.lines())
+        process = place.start()
+        try:
+            with Producer(place.source, "p", timeout_s=LIMIT_S) as producer:
+                for _ in range(20):
+                    producer.send({"text": "a b"})
+            wait_until(partial(has_lines, place, before + 40), "their outputs")
+            process.send_signal(number)
+            process.communicate(timeout=LIMIT_S)
+        finally:
+            if process.poll() is None:
+                kill(process)
+        said, about = verified(place, tmp_path)
+        assert about["how"] == how, said
+    status, said = end(place)
+    assert status == 0, said
+    assert verified(place, tmp_path)[1]["how"] == "complete"
+
+
+@pytest.mark.parametrize(
+    ("does", "error"),
+    [
+        ("1 // (r['n'] - 3)", r"FunctionFailed: .*divide.*ZeroDivisionError"),
+        ("r['n'] != 3 or os.abort()", r"Unavailable: node-0 has died 1 times.*SIGABRT"),
+    ],
+    ids=["a function raises", "a function kills its process"],
+)
+def test_the_error_that_ended_a_run_is_told(tmp_path: Path, does: str, error: str) -> None:
+    (tmp_path / "failing.py").write_text(
+        "import os\n"
+        "from driftline import Flow\n"
+        "flow = Flow('failing')\n"
+        f"flow.source('lines').map(lambda r: {does}, name='divide').sink()\n"
+    )
+    (tmp_path / "in.jsonl").write_text("".join(json.dumps({"n": n}) + "\n" for n in range(9)))
+    place = Place(tmp_path, "exactly-once", "in.jsonl")
+    command = ["run", "failing.py", "--input", "in.jsonl", "--output", "out", "--state", "state"]
+    command += ["--deaths", "1", "--json", "report.json"]
+    report = tmp_path / "report.json"
+    report.write_text('{"records": 9}')
+    done = subprocess.run([sys.executable, "-m", "driftline", *command], cwd=tmp_path, check=False)
+    assert done.returncode == 1
+    told = json.loads(report.read_text())
+    assert told.keys() == {"error", "ended_by"}
+    said, about = verified(place, tmp_path)
+    assert about["how"] == "failed"
+    assert str(about["error"]).partition(": ")[2] in told["error"]
+    assert re.match(error, str(about["error"]), re.DOTALL)
+    assert str(about["error"]) in said
+    assert "The same command goes on" in said
+    assert "once the cause is mended; if that was the code of an operator, with --accept" in said
+    flow = (tmp_path / "failing.py").read_text()
+    (tmp_path / "failing.py").write_text(flow.replace(does, "r['n']"))
+    mended = [*command, "--accept-changed-code"]
+    done = subprocess.run([sys.executable, "-m", "driftline", *mended], cwd=tmp_path, check=False)
+    assert done.returncode == 0
+    assert len(place.lines()) == 9
+    told = json.loads(report.read_text())
+    assert (told["error"], told["outputs"]) == (None, 9)

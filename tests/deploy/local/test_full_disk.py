@@ -1,0 +1,155 @@
+"""A full disk is one story in the log, which names the directory; the run waits for room."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from driftline.deploy.producer import Producer
+from tests.deploy.local.full_disk import SmallDisk, small_disk
+from tests.deploy.local.test_log import Line, Watched
+
+STORY_LINES_MAX = 10
+RECORDS = 300
+WAITING = "cannot-open", "job-failed", "consumer-unavailable"
+OF_OTHERS = "progress", "run-over"
+LIVE = "tcp://127.0.0.1:0"
+OPTIONS = "--nodes", "2", "--log-level", "debug"
+
+
+@pytest.fixture
+def disk(tmp_path: Path) -> Iterator[SmallDisk]:
+    with small_disk(tmp_path / "disk") as disk:
+        if disk is None:
+            pytest.skip("this process may not mount a file system: it takes root")
+        yield disk
+
+
+def address(run: Watched) -> str:
+    return str(run.until("input")["message"]).rpartition(" on ")[2].split()[0].strip(",;")
+
+
+def told(run: Watched) -> list[Line]:
+    """The lines of the story: from the first trouble on, but figures, producers and the last one.
+
+    How long a standstill takes is told again and again, more seldom each time: that counts once.
+    """
+    events = [line["event"] for line in run.lines]
+    story = run.lines[events.index("job-failed") :]
+    again = [line for line in story if line["event"] == "standstill"][1:]
+    return [
+        line for line in story
+        if line["event"] not in OF_OTHERS and line["level"] != "debug"
+        and line not in again
+    ]  # fmt: skip
+
+
+def as_sent(run: Watched) -> bool:
+    """Whether the outputs are one for each record, each once."""
+    lines = [line for file in run.output.glob("*.jsonl") for line in file.read_text().splitlines()]
+    return len(lines) == len(set(lines)) == RECORDS
+
+
+def send(to: str, first: int, last: int, *, end: bool = False) -> None:
+    with Producer(to, f"p{first}", timeout_s=100) as producer:
+        for number in range(first, last):
+            producer.send({"id": number, "text": "x" * 1000})
+        producer.flush()
+        if end:
+            producer.end()
+
+
+def test_state_and_input_log_on_a_full_disk(tmp_path: Path, disk: SmallDisk) -> None:
+    state = disk.folder / "state"
+    with Watched(tmp_path, "flow", 0, *OPTIONS, "--state", str(state), source=LIVE) as run:
+        place = address(run)
+        send(place, 0, RECORDS // 2, end=False)
+        run.until("snapshot")
+        disk.fill()
+        sender = threading.Thread(target=send, args=(place, RECORDS // 2, RECORDS))
+        sender.start()
+        waits = run.until("standstill")["fields"]["reason"]
+        assert f"cannot write records to its input log: input log {state / 'input-0'}" in waits
+        assert "No space left on device" in waits
+        assert str(state) in run.until("progress", under_way=1)["fields"]["state"]
+        disk.make_room()
+        sender.join()
+        run.until("standstill-over")
+        run.process.send_signal(signal.SIGTERM)
+        assert run.end() == 128 + signal.SIGTERM, run.raw
+        story = told(run)
+        assert len(story) <= STORY_LINES_MAX, "\n".join(str(line["message"]) for line in story)
+        failed = [line["fields"]["name"] for line in story if line["event"] == "job-failed"]
+        again = [line["fields"]["name"] for line in story if line["event"] == "job-failed-over"]
+        assert sorted(failed) == sorted(again)
+        assert len(set(failed)) == len(failed), "each is told once"
+        assert not run.events("process-died")
+        assert as_sent(run)
+
+
+def test_the_end_of_a_run_says_that_it_waits_for_a_full_disk(
+    tmp_path: Path, disk: SmallDisk
+) -> None:
+    """The log file lies on the full disk, too."""
+    state, log = disk.folder / "state", disk.folder / "log"
+    options = *OPTIONS, "--state", str(state), "--log-file", str(log)
+    with Watched(tmp_path, "flow", 0, *options, source=LIVE) as run:
+        send(address(run), 0, RECORDS)
+        run.until("snapshot")
+        disk.fill()
+        run.process.send_signal(signal.SIGTERM)
+        waits = run.until("standstill")["fields"]["reason"]
+        assert f"state directory {state / 'node-'}" in waits
+        assert "asked to end" in waits
+        run.until("log-file")
+        disk.make_room()
+        assert run.end() == 128 + signal.SIGTERM, run.raw
+        assert [str(log) in line["message"] for line in run.events("log-file")] == [True]
+        assert log.read_text().splitlines()[-1] == run.raw[-1].rstrip()
+        story = [line for line in told(run) if line["event"] != "log-file"]
+        assert len(story) <= STORY_LINES_MAX
+
+
+def test_how_a_run_ended_is_written_once_there_is_room(tmp_path: Path, disk: SmallDisk) -> None:
+    """No other master is started for that."""
+    state = disk.folder / "state"
+    # Without snapshots: others wait for room to write a last one, before it has ended.
+    options = *OPTIONS, "--policy", "none", "--state", str(state), "--log-file", str(tmp_path / "l")
+    with Watched(tmp_path, "flow", RECORDS, *options) as run:
+        run.until("running")
+        disk.fill()
+        registry = run.until("job-failed", job="WriteState")
+        assert registry["message"].startswith("master cannot write the registry: registry in dir")
+        assert str(state) in registry["message"]
+        waits = run.until("standstill")["fields"]["reason"]
+        assert "cannot write the registry" in waits
+        assert "writing how the run ended" in waits
+        disk.make_room()
+        assert run.end() == 0, run.raw
+        assert as_sent(run)
+        assert run.until("run-over")["fields"]["restarts"] == 0
+        assert len(told(run)) <= STORY_LINES_MAX
+
+
+def test_a_node_that_dies_while_the_disk_is_full_comes_back_once_there_is_room(
+    tmp_path: Path, disk: SmallDisk
+) -> None:
+    state, output = disk.folder / "state", disk.folder / "out"
+    options = *OPTIONS, "--state", str(state), "--output", str(output)
+    with Watched(tmp_path, "flow", RECORDS, *options) as run:
+        run.output = output
+        run.until("snapshot")
+        disk.fill()
+        os.kill(run.until("processes-started")["fields"]["node-0"], signal.SIGKILL)
+        waits = run.until("standstill")["fields"]["reason"]
+        disk.make_room()
+        assert run.end() == 0, run.raw
+        assert as_sent(run), waits
+        assert run.until("run-over")["fields"]["restarts"] == 1
+        places = [line["message"] for line in run.lines if line["event"] in WAITING]
+        assert [place for place in places if str(disk.folder) in place]

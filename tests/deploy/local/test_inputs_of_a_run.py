@@ -1,0 +1,349 @@
+"""`driftline run` with several inputs, and with standard input: real processes, real kill -9."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from tests.deploy.local.test_run_command import driftline, lines
+
+ROOT = Path(__file__).resolve().parents[3]
+WORDCOUNT = ROOT / "examples" / "wordcount.py"
+
+JOIN = """
+from driftline import Flow
+
+def ordered(context, record):
+    yield context.key, record["side"], record["id"]
+
+def joined() -> Flow:
+    flow = Flow("join")
+    left = flow.source("left").map(lambda r: {**r, "side": "left"})
+    right = flow.source("right").map(lambda r: {**r, "side": "right"})
+    left.union(right).key_by("key").process(ordered).sink("pairs")
+    return flow
+"""
+
+
+def records(path: Path, count: int, first: int = 0) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    numbers = range(first, first + count)
+    path.write_text("".join(json.dumps({"text": f"a b{n % 7} c{n}", "key": n % 5}) + "\n"
+                            for n in numbers))  # fmt: skip
+    return path
+
+
+def reference(flow: str | Path, folder: Path, *inputs: str | Path) -> list[str]:
+    given = [part for each in inputs for part in ("--input", each)]
+    done = driftline("run", flow, *given, "--output", folder / "reference", "--reference")
+    assert done.returncode == 0, done.stderr
+    return lines(folder / "reference")
+
+
+def test_files_and_patterns_and_directories_are_one_stream(tmp_path: Path) -> None:
+    records(tmp_path / "logs" / "2.jsonl", 150, 100)
+    records(tmp_path / "logs" / "1.jsonl", 100)
+    records(tmp_path / "more" / "3.jsonl", 100, 250)
+    whole = records(tmp_path / "whole.jsonl", 350)
+    run: list[str | Path] = ["run", WORDCOUNT, "--input", tmp_path / "logs" / "*.jsonl"]
+    run += ["--input", tmp_path / "more"]
+    done = driftline(*run, "--output", tmp_path / "out", "--nodes", "2")
+    assert done.returncode == 0, done.stderr
+    assert lines(tmp_path / "out") == reference(WORDCOUNT, tmp_path, whole)
+    (tmp_path / "logs" / "1.jsonl").rename(tmp_path / "logs" / "4.jsonl")
+    refused = driftline(*run, "--output", tmp_path / "out", "--nodes", "2")
+    assert refused.returncode == 1
+    told = "the input of source 'lines' is 2.jsonl (json) instead of 1.jsonl (json)"
+    assert told in refused.stderr
+    assert "give another --output" in refused.stderr
+
+
+def test_an_interrupted_run_goes_on_in_the_middle_of_a_later_file(tmp_path: Path) -> None:
+    for number in range(4):
+        records(tmp_path / "in" / f"{number}.jsonl", 200, number * 200)
+    run = ["run", str(WORDCOUNT), "--input", str(tmp_path / "in"), "--window", "1"]
+    run += ["--checkpoint-ms", "50", "--output", str(tmp_path / "out")]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "driftline", *run], cwd=ROOT, stderr=subprocess.DEVNULL
+    )
+    output = tmp_path / "out" / "counts-0.jsonl"
+    while not output.exists() or output.read_bytes().count(b"\n") < 3 * 300:
+        assert process.poll() is None
+    process.kill()
+    process.wait()
+    done = driftline(*run)
+    assert done.returncode == 0, done.stderr
+    assert lines(tmp_path / "out") == reference(WORDCOUNT, tmp_path, tmp_path / "in")
+
+
+def test_a_bad_record_of_a_later_file_is_found(tmp_path: Path) -> None:
+    records(tmp_path / "1.jsonl", 3)
+    (tmp_path / "2.jsonl").write_text('{"text": "x"}\n{"text": \n{"text": "y"}\n')
+    run: list[str | Path] = ["run", WORDCOUNT, "--input", tmp_path, "--output"]
+    done = driftline(*run, tmp_path / "o1")
+    assert done.returncode == 1
+    assert "2.jsonl, record 5: malformed JSON" in done.stderr
+    assert "it is record 2 of this file" in done.stderr
+    done = driftline(*run, tmp_path / "o2", "--on-error", "dead-letter")
+    assert done.returncode == 0, done.stderr
+    assert [json.loads(line)["t"][0] for line in lines(tmp_path / "o2")][-2:] == [4, 6]
+    (aside,) = (tmp_path / "o2" / "dead-letters" / "input-0.jsonl").read_text().splitlines()
+    assert (json.loads(aside)["record"], json.loads(aside)["file"]) == (5, "2.jsonl")
+
+
+@pytest.fixture
+def join(tmp_path: Path) -> Path:
+    flow = tmp_path / "join.py"
+    flow.write_text(JOIN)
+    return flow
+
+
+def test_inputs_have_the_names_of_their_sources(join: Path, tmp_path: Path) -> None:
+    left = records(tmp_path / "l.jsonl", 20)
+    right = [records(tmp_path / "r" / f"{n}.jsonl", 10, 10 * n) for n in range(2)]
+    expected = reference(join, tmp_path, f"left={left}", f"right={tmp_path / 'r'}")
+    assert len(expected) == 40
+    named = [f"right={right[0]}", f"left={left}", f"right={right[1]}"]
+    given = [part for each in named for part in ("--input", each)]
+    done = driftline("run", f"{join}:joined", *given, "--output", tmp_path / "out")
+    assert done.returncode == 0, done.stderr
+    assert lines(tmp_path / "out") == expected
+    wrong = driftline("run", join, "--input", f"lift={left}", "--output", tmp_path / "o2")
+    assert wrong.returncode == 1
+    assert "there is no source 'lift'" in wrong.stderr
+    assert "the sources left, right" in wrong.stderr
+    assert "Traceback" not in wrong.stderr
+
+
+class Fed:
+    """A run that is given its standard input bit by bit, and may be killed."""
+
+    def __init__(self, *arguments: str | Path) -> None:
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "driftline", *map(str, arguments)],
+            cwd=ROOT,
+            stdin=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+        )
+        assert self.process.stdin is not None
+        self.pipe = self.process.stdin
+
+    def feed(self, data: bytes) -> None:
+        self.pipe.write(data)
+        self.pipe.flush()
+
+    def kill(self) -> None:
+        self.process.kill()
+        self.process.communicate()
+
+    def end(self) -> tuple[int, str]:
+        _, said = self.process.communicate(timeout=300)
+        return self.process.returncode, said.decode()
+
+
+@pytest.fixture
+def fed() -> Iterator[list[Fed]]:
+    """The runs of a test; none is left over."""
+    made: list[Fed] = []
+    yield made
+    for each in made:
+        each.process.kill()
+        with suppress(BrokenPipeError, ValueError):
+            each.process.communicate()
+
+
+@pytest.mark.parametrize(
+    "policy", ["exactly-once", pytest.param("two-phase", marks=pytest.mark.soak)]
+)
+def test_kill_9_of_a_run_on_standard_input_loses_and_repeats_nothing(
+    policy: str, fed: list[Fed], tmp_path: Path
+) -> None:
+    whole = records(tmp_path / "in.jsonl", 600)
+    data = whole.read_bytes()
+    run: list[str | Path] = ["run", WORDCOUNT, "--input", "-", "--output", tmp_path / "out"]
+    run += ["--nodes", "2", "--checkpoint-ms", "50", "--policy", policy]
+    chance = random.Random(policy)
+    sent = wanted = 0
+    for _ in range(3):
+        fed.append(Fed(*run))
+        sent = max(sent, chance.randrange(len(data) // 2, len(data)))
+        fed[-1].feed(data[:sent])
+        wanted += chance.randrange(20, 200)
+        while outputs(tmp_path / "out") < wanted and outputs(tmp_path / "out") < 3 * 250:
+            assert fed[-1].process.poll() is None
+        fed[-1].kill()
+    fed.append(Fed(*run, "--kill-every", "3"))
+    fed[-1].feed(data)
+    status, said = fed[-1].end()
+    assert status == 0, said
+    assert "of standard input are stored already: they are skipped" in said
+    assert "standard input has ended, after 600 records" in said
+    expected = reference(WORDCOUNT, tmp_path, whole)
+    if policy == "exactly-once":
+        assert lines(tmp_path / "out") == expected, "the numbers are those of a file, too"
+    else:
+        assert sorted(map(value, lines(tmp_path / "out"))) == sorted(map(value, expected))
+    again = driftline_fed(run, data)
+    assert again.returncode == 0
+    told = b"warning run     standard input is not read: an earlier run has read it to its end"
+    assert told in again.stderr, "it may have more records now"
+    assert driftline("verify", tmp_path / "out").returncode == 0
+
+
+def test_an_input_without_a_record_is_a_warning(tmp_path: Path) -> None:
+    (tmp_path / "flow.py").write_text(JOIN)
+    (tmp_path / "blank.jsonl").write_text("\n\n")
+    run: list[str | Path] = ["run", tmp_path / "flow.py:joined", "--output", tmp_path / "out"]
+    run += ["--input", f"left={tmp_path / 'blank.jsonl'}", "--input", "right=-"]
+    done = driftline_fed(run, b"")
+    assert done.returncode == 0, done.stderr
+    assert b"warning run     blank.jsonl is empty: it has no record" in done.stderr
+    assert b"warning run     standard input is empty: it has ended without a record" in done.stderr
+    some = records(tmp_path / "some.jsonl", 1)
+    run[2:] = ["--output", tmp_path / "more", "--input", f"left={some}", "--input", "right=-"]
+    done = driftline_fed(run, b'{"key": 1, "id": 2}\n')
+    assert done.returncode == 0, done.stderr
+    assert b"is empty" not in done.stderr
+
+
+def outputs(directory: Path) -> int:
+    return sum(file.read_bytes().count(b"\n") for file in directory.glob("*.jsonl"))
+
+
+def value(line: str) -> str:
+    return json.dumps(json.loads(line)["value"])
+
+
+def driftline_fed(arguments: list[str | Path], data: bytes) -> subprocess.CompletedProcess[bytes]:
+    return subprocess.run(
+        [sys.executable, "-m", "driftline", *map(str, arguments)],
+        cwd=ROOT, input=data, capture_output=True, timeout=300, check=False,
+    )  # fmt: skip
+
+
+def test_outputs_come_while_the_stream_goes_on(fed: list[Fed], tmp_path: Path) -> None:
+    fed.append(Fed("run", WORDCOUNT, "--input", "-.txt", "--output", tmp_path / "out"))
+    for number in range(1, 4):
+        fed[-1].feed(b"one line\nand half")
+        while outputs(tmp_path / "out") < 2 + 4 * (number - 1):
+            assert fed[-1].process.poll() is None
+        fed[-1].feed(b" more\n")
+        while outputs(tmp_path / "out") < 4 * number:
+            assert fed[-1].process.poll() is None
+    status, said = fed[-1].end()
+    assert status == 0, said
+    assert [json.loads(value(line))["count"] for line in lines(tmp_path / "out")][-1] == 3
+
+
+def test_another_stream_is_refused(fed: list[Fed], tmp_path: Path) -> None:
+    data = records(tmp_path / "in.jsonl", 50).read_bytes()
+    run: list[str | Path] = ["run", WORDCOUNT, "--input", "-", "--output", tmp_path / "out"]
+    fed.append(Fed(*run))
+    fed[-1].feed(data)
+    while outputs(tmp_path / "out") < 150:
+        assert fed[-1].process.poll() is None
+    fed[-1].kill()
+    for other in (data.replace(b"c3", b"d3"), data[: data.index(b"\n", 500) + 1]):
+        done = driftline_fed(run, other)
+        assert done.returncode == 1
+        assert b"not the standard input of which 50 records are stored" in done.stderr
+        assert b"Traceback" not in done.stderr
+    done = driftline_fed(run, data)
+    assert done.returncode == 0, done.stderr
+    assert lines(tmp_path / "out") == reference(WORDCOUNT, tmp_path, tmp_path / "in.jsonl")
+
+
+def test_a_bad_record_of_standard_input(tmp_path: Path) -> None:
+    data = b'{"text": "one"}\n\n{"text": \n{"text": "three"}'
+    run: list[str | Path] = ["run", WORDCOUNT, "--input", "-", "--output", tmp_path / "out"]
+    stopped = driftline_fed(run, data)
+    assert stopped.returncode == 1
+    assert b"standard input, record 2: malformed JSON" in stopped.stderr
+    mended = driftline_fed(run, data.replace(b'": \n', b'": "two"}\n'))
+    assert mended.returncode == 0, mended.stderr
+    assert [json.loads(value(line))["word"] for line in lines(tmp_path / "out")] == [
+        "one", "two", "three",
+    ]  # fmt: skip
+    run[-1] = tmp_path / "out2"
+    aside = driftline_fed([*run, "--on-error", "dead-letter"], data)
+    assert aside.returncode == 0, aside.stderr
+    assert [json.loads(line)["t"][0] for line in lines(tmp_path / "out2")] == [1, 3]
+    (letter,) = (tmp_path / "out2" / "dead-letters" / "input-0.jsonl").read_text().splitlines()
+    assert json.loads(letter) == {
+        "record": 2, "file": "standard input", "value": '{"text": ',
+        "reason": "malformed JSON: Expecting value at column 10",
+    }  # fmt: skip
+    before = lines(tmp_path / "out2")
+    again = driftline_fed([*run, "--on-error", "dead-letter"], data)
+    assert again.returncode == 0, again.stderr
+    assert lines(tmp_path / "out2") == before
+
+
+def test_standard_input_beside_a_file(join: Path, fed: list[Fed], tmp_path: Path) -> None:
+    """The file is not kept waiting by a stream that says nothing for a while."""
+    left = records(tmp_path / "l.jsonl", 50)
+    run: list[str | Path] = ["run", join, "--input", f"left={left}", "--input", "right=-"]
+    fed.append(Fed(*run, "--output", tmp_path / "out"))
+    while outputs(tmp_path / "out") < 50:
+        assert fed[-1].process.poll() is None
+    fed[-1].feed(records(tmp_path / "r.jsonl", 20).read_bytes())
+    status, said = fed[-1].end()
+    assert status == 0, said
+    found = [json.loads(line)["value"] for line in lines(tmp_path / "out")]
+    assert [side for _, side, _ in found] == ["left"] * 50 + ["right"] * 20
+
+
+@pytest.mark.parametrize("how", ["a file", "nothing", "closed"])
+def test_standard_input_need_not_be_a_pipe(how: str, tmp_path: Path) -> None:
+    source = records(tmp_path / "in.jsonl", 20)
+    redirect = {"a file": f"< {source}", "nothing": "< /dev/null", "closed": "<&-"}[how]
+    done = subprocess.run(
+        f'"{sys.executable}" -m driftline run {WORDCOUNT} --input - --output {tmp_path}/out '
+        f"{redirect}",
+        shell=True, cwd=ROOT, env=os.environ, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert "Traceback" not in done.stderr
+    if how == "closed":
+        assert done.returncode == 1
+        assert "there is no standard input to read" in done.stderr
+    else:
+        assert done.returncode == 0, done.stderr
+        assert len(lines(tmp_path / "out")) == (60 if how == "a file" else 0)
+
+
+@pytest.mark.parametrize("command", [["run", "--reference"], ["simulate"], ["spark", "run"]])
+def test_who_reads_files_only_says_so(command: list[str], tmp_path: Path) -> None:
+    more = [] if command[0] == "simulate" else ["--output", str(tmp_path / "out")]
+    done = driftline(*command[:2], WORDCOUNT, *command[2:], "--input", "-", *more)
+    assert done.returncode == 1
+    assert "reads files, not standard input" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_simulate_draws_from_all_files(tmp_path: Path) -> None:
+    records(tmp_path / "in" / "1.jsonl", 30)
+    records(tmp_path / "in" / "2.jsonl", 30, 30)
+    done = driftline("simulate", WORDCOUNT, "--input", tmp_path / "in", "--seeds", "5")
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_a_function_that_fails_is_told_with_the_record_in_its_file(tmp_path: Path) -> None:
+    records(tmp_path / "in" / "1.jsonl", 5)
+    records(tmp_path / "in" / "2.jsonl", 5, 5)
+    (tmp_path / "picky.py").write_text(
+        "from driftline import Flow\n"
+        "flow = Flow('picky')\n"
+        "flow.source('lines').map(lambda line: 1 // (line['text'] != 'a b0 c7')).sink('out')\n"
+    )
+    done = driftline("run", tmp_path / "picky.py", "--input", tmp_path / "in", "--output",
+                     tmp_path / "out")  # fmt: skip
+    assert done.returncode == 1
+    assert f"It comes from record 3 of {tmp_path}/in/2.jsonl." in done.stderr

@@ -1,0 +1,271 @@
+"""A file grows, or is mended, between two calls of the same command: real processes, real kills.
+
+What the run has used must be the same, and is compared; everything else is read as it is now.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from tests.deploy.local.test_inputs_of_a_run import (
+    JOIN,
+    ROOT,
+    WORDCOUNT,
+    outputs,
+    records,
+    reference,
+)
+from tests.deploy.local.test_run_command import driftline, lines
+
+Command = list[str | Path]
+
+
+def command(folder: Path, *inputs: str | Path, flow: str | Path = WORDCOUNT) -> Command:
+    given = [part for each in inputs for part in ("--input", each)]
+    return ["run", flow, *given, "--output", folder / "out"]
+
+
+def finish(run: Command, *more: str) -> None:
+    done = driftline(*run, *more)
+    assert done.returncode == 0, done.stderr
+
+
+def refuse(run: Command, *said: str) -> None:
+    """The command ends with an error in these words, and no output was lost or added."""
+    before = lines(Path(run[run.index("--output") + 1]))
+    done = driftline(*run)
+    assert done.returncode == 1, done.stderr
+    for words in said:
+        assert words in done.stderr
+    assert "Traceback" not in done.stderr
+    assert lines(Path(run[run.index("--output") + 1])) == before
+
+
+def kill_after(run: Command, wanted: int, *more: str) -> None:
+    """Kill a run, with all its processes, once it has so many outputs."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", "driftline", *map(str, run), "--window", "1", *more],
+        cwd=ROOT,
+        stderr=subprocess.DEVNULL,
+    )
+    try:
+        while outputs(Path(run[run.index("--output") + 1])) < wanted:
+            assert process.poll() is None
+    finally:
+        process.kill()
+        process.wait()
+
+
+def append(path: Path, text: str) -> None:
+    with path.open("a") as file:
+        file.write(text)
+
+
+def change(path: Path, number: int, line: str) -> None:
+    """Replace a line, from 1."""
+    found = path.read_text().splitlines(keepends=True)
+    found[number - 1] = line + "\n"
+    path.write_text("".join(found))
+
+
+def zipped(path: Path, text: str) -> None:
+    path.write_bytes(gzip.compress(text.encode()))
+
+
+@pytest.mark.parametrize(
+    ("policy", "checkpoint"),
+    [
+        ("exactly-once", "20"),
+        ("exactly-once", "60000"),
+        ("two-phase", "20"),
+        pytest.param("strong-productions", "20", marks=pytest.mark.soak),
+    ],
+)
+def test_a_finished_run_goes_on_with_the_records_that_were_appended(
+    policy: str, checkpoint: str, tmp_path: Path
+) -> None:
+    """With a snapshot near its end, and without one."""
+    source = records(tmp_path / "in.jsonl", 300)
+    run = command(tmp_path, source)
+    run += ["--policy", policy, "--checkpoint-ms", checkpoint, "--nodes", "2"]
+    finish(run)
+    before = lines(tmp_path / "out")
+    finish(run)
+    assert lines(tmp_path / "out") == before, "the same input again adds nothing"
+    for first in (300, 400):
+        append(source, records(tmp_path / "more", 100, first).read_text())
+        finish(run)
+    expected = reference(WORDCOUNT, tmp_path, source)
+    if policy == "exactly-once":
+        assert lines(tmp_path / "out")[: len(before)] == before
+        assert lines(tmp_path / "out") == expected
+    else:
+        assert values(lines(tmp_path / "out")) == values(expected)
+    assert driftline("verify", tmp_path / "out").returncode == 0
+
+
+def values(found: list[str]) -> Counter[str]:
+    return Counter(json.dumps(json.loads(line)["value"]) for line in found)
+
+
+def test_a_killed_run_goes_on_with_a_file_that_has_grown(tmp_path: Path) -> None:
+    source = records(tmp_path / "in.jsonl", 400)
+    run = command(tmp_path, source)
+    kill_after(run, 300, "--checkpoint-ms", "20")
+    append(source, records(tmp_path / "more", 100, 400).read_text())
+    finish(run)
+    assert lines(tmp_path / "out") == reference(WORDCOUNT, tmp_path, source)
+
+
+def test_files_of_a_directory_grow_at_the_end(tmp_path: Path) -> None:
+    folder = tmp_path / "in"
+    records(folder / "1.jsonl", 100)
+    run = command(tmp_path, folder)
+    finish(run)
+    records(folder / "2.jsonl", 50, 100)
+    finish(run)
+    append(folder / "2.jsonl", records(tmp_path / "more", 50, 150).read_text())
+    finish(run)
+    assert lines(tmp_path / "out") == reference(WORDCOUNT, tmp_path, folder)
+    records(folder / "0.jsonl", 1)
+    refuse(run, "the input of source 'lines' is 0.jsonl (json) instead of 1.jsonl (json)")
+
+
+def test_a_file_in_the_middle_of_a_directory_must_not_grow(tmp_path: Path) -> None:
+    folder = tmp_path / "in"
+    records(folder / "1.jsonl", 100)
+    records(folder / "2.jsonl", 100, 100)
+    run = command(tmp_path, folder)
+    finish(run)
+    append(folder / "1.jsonl", '{"text": "new"}\n')
+    refuse(run, "1.jsonl and 1 more: of the first 200 records", "some have changed")
+
+
+@pytest.mark.parametrize(
+    ("deed", "ended"),
+    [
+        ("changed", False),
+        ("removed", True),
+        pytest.param("changed", True, marks=pytest.mark.soak),
+        pytest.param("removed", False, marks=pytest.mark.soak),
+    ],
+)
+def test_a_used_record_must_not_change(deed: str, ended: bool, tmp_path: Path) -> None:
+    source = records(tmp_path / "in.jsonl", 300)
+    whole = source.read_text()
+    run = command(tmp_path, source)
+    if ended:
+        finish(run)
+    else:
+        kill_after([*run, "--checkpoint-ms", "20"], 500)
+    if deed == "changed":
+        change(source, 7, '{"text": "another"}')
+        refuse(run, "in.jsonl: of the first ", "this run has used, some have changed", "--fresh")
+    else:
+        source.write_text("".join(whole.splitlines(keepends=True)[:9]))
+        refuse(run, "in.jsonl: it has only 9 records now, but this run has used ", "--fresh")
+    source.write_text(whole)
+    finish(run)
+    assert lines(tmp_path / "out") == reference(WORDCOUNT, tmp_path, source)
+
+
+def test_a_change_of_what_no_snapshot_has_is_told_as_other_outputs(tmp_path: Path) -> None:
+    source = records(tmp_path / "in.jsonl", 300)
+    run = command(tmp_path, source)
+    kill_after(run, 300, "--checkpoint-ms", "60000")
+    change(source, 7, '{"text": "another"}')
+    refuse(run, "gave other outputs", "Or the input has changed, in a record from number ")
+
+
+TORN = '{"text": "to'
+MENDED = ' be"}\n{"text": "or not"}\n'
+
+
+def asides(folder: Path) -> list[int]:
+    file = folder / "out" / "dead-letters" / "input-0.jsonl"
+    return [json.loads(line)["record"] for line in file.read_text().splitlines()]
+
+
+@pytest.mark.parametrize("ended", [True, False])
+def test_a_torn_last_line_that_was_set_aside_is_mended(ended: bool, tmp_path: Path) -> None:
+    source = records(tmp_path / "in.jsonl", 100)
+    append(source, '{"text": \n' + TORN)
+    run = [*command(tmp_path, source), "--on-error", "dead-letter", "--checkpoint-ms", "20"]
+    if ended:
+        finish(run)
+        finish(run)
+        assert asides(tmp_path) == [101, 102]
+    else:
+        kill_after(run, 200)
+    append(source, MENDED)
+    finish(run)
+    assert asides(tmp_path) == [101]
+    with source.open() as file:
+        good = [line for line in file if line != '{"text": \n']
+    whole = tmp_path / "good.jsonl"
+    whole.write_text("".join(good))
+    assert values(lines(tmp_path / "out")) == values(reference(WORDCOUNT, tmp_path, whole))
+
+
+def test_a_record_that_was_set_aside_and_passed_is_used(tmp_path: Path) -> None:
+    source = records(tmp_path / "in.jsonl", 100)
+    change(source, 50, TORN)
+    run = [*command(tmp_path, source), "--on-error", "dead-letter"]
+    finish(run)
+    before = source.read_text()
+    change(source, 50, TORN + MENDED.partition("\n")[0])
+    refuse(run, "have changed", "set aside", "input-0.jsonl", "append a mended one to the end")
+    assert asides(tmp_path) == [50]
+    source.write_text(before + '{"text": "to be"}\n')
+    finish(run)
+    assert json.loads(lines(tmp_path / "out")[-1])["t"][0] == 101
+
+
+@pytest.fixture
+def joined(tmp_path: Path) -> tuple[Path, Path, Command]:
+    flow = tmp_path / "join.py"
+    flow.write_text(JOIN)
+    left, right = records(tmp_path / "l.jsonl", 10), records(tmp_path / "r.jsonl", 200)
+    return left, right, command(tmp_path, f"left={left}", f"right={right}", flow=flow)
+
+
+@pytest.mark.parametrize("ended", [True, False])
+def test_of_two_inputs_the_longer_one_may_grow(
+    ended: bool, joined: tuple[Path, Path, Command], tmp_path: Path
+) -> None:
+    left, right, run = joined
+    if ended:
+        finish(run)
+    else:
+        kill_after(run, 100, "--checkpoint-ms", "20")
+    text = left.read_text()
+    append(left, text)
+    refuse(
+        run,
+        "l.jsonl: this input has ended at record 10 in this run, while others went on to ",
+        "record 11",
+    )
+    left.write_text(text)
+    append(right, records(tmp_path / "more", 20, 200).read_text())
+    finish(run)
+    expected = reference(run[1], tmp_path, f"left={left}", f"right={right}")
+    assert lines(tmp_path / "out") == expected
+
+
+def test_without_an_order_of_records_the_shorter_input_may_grow(
+    joined: tuple[Path, Path, Command], tmp_path: Path
+) -> None:
+    left, right, run = joined
+    run += ["--policy", "two-phase", "--checkpoint-ms", "50"]
+    finish(run)
+    append(left, records(tmp_path / "more", 10, 10).read_text())
+    finish(run)
+    expected = reference(run[1], tmp_path, f"left={left}", f"right={right}")
+    assert values(lines(tmp_path / "out")) == values(expected)

@@ -1,0 +1,433 @@
+"""What an operator sees of a run: real processes, their log lines, and figures that are true."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import resource
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from driftline import Producer
+from tests.deploy.local.test_run_command import driftline
+
+ROOT = Path(__file__).resolve().parents[3]
+TIMEOUT_S = 120
+
+FLOW = """
+import hashlib, logging, subprocess, sys, time
+from driftline import Flow, ValueState
+
+def count(record, total):
+    time.sleep(0.01)
+    if record["id"] == 3:
+        print("a word of the user", file=sys.stderr, flush=True)
+    total.set((total.get() or 0) + 1)
+    return total.get()
+
+def large(record):
+    time.sleep(0.01)
+    return "x" * 4000
+
+flow = Flow("counts")
+flow.source("records").key_by(lambda r: r["id"] % 7).scan(count, ValueState("n")).sink()
+
+outputs = Flow("outputs")
+outputs.source("records").map(large).sink()
+
+def fill(record, held):
+    time.sleep(0.01)
+    held.set(hashlib.shake_256(b"%d" % record["id"]).hexdigest(4000))
+    return 1
+
+states = Flow("states")
+states.source("records").key_by(lambda r: r["id"]).scan(fill, ValueState("held")).sink()
+
+def refuse(record):
+    raise ValueError("never " + str(record["id"]))
+
+failing = Flow("failing")
+failing.source("records").map(refuse).sink()
+
+def unknown(record):
+    logging.getLogger("mine").warning("about " + record["name"])
+    raise ValueError("unknown " + record["name"])
+
+forged = Flow("forged")
+forged.source("records").map(unknown).sink()
+
+def chatter(record):
+    print("said of", record["id"])
+    if record["id"] == 2:
+        subprocess.run(["echo", "a program said"], check=True)
+        sys.stdout.write("x" * 50_000_000 + "\\n" * 1_000_000)
+    return 1
+
+chatty = Flow("chatty")
+chatty.source("records").map(chatter).sink()
+
+unwritable = Flow("unwritable")
+unwritable.source("records").map(lambda r: {r["id"]: 1}).sink()
+"""
+
+Line = dict[str, Any]
+"""A log line that was read as JSON: of the documented form, if the tests pass."""
+
+
+class Watched:
+    """A run of the command, whose log lines are read as they come."""
+
+    def __init__(
+        self,
+        directory: Path,
+        flow: str,
+        records: int,
+        *options: str,
+        limit: Callable[[], None] | None = None,
+        source: str = "",
+    ) -> None:
+        """`source`: the input, in place of a file with so many records."""
+        (directory / "flows.py").write_text(FLOW)
+        records_file = directory / "in.jsonl"
+        records_file.write_text("".join(json.dumps({"id": i}) + "\n" for i in range(records)))
+        self.output = directory / "out"
+        self.command = [
+            sys.executable, "-m", "driftline", "run", f"{directory / 'flows.py'}:{flow}",
+            "--input", source or str(records_file), "--output", str(self.output),
+            "--checkpoint-ms", "100", "--log-json", *options,
+        ]  # fmt: skip
+        self.process = subprocess.Popen(
+            self.command, cwd=ROOT, stderr=subprocess.PIPE, text=True, preexec_fn=limit
+        )
+        self.raw: list[str] = []
+        self.over = False
+        self._news = threading.Condition()
+        self._thread = threading.Thread(target=self._read)
+        self._thread.start()
+
+    def _read(self) -> None:
+        assert self.process.stderr is not None
+        for line in self.process.stderr:
+            with self._news:
+                self.raw.append(line)
+                self._news.notify_all()
+        with self._news:
+            self.over = True
+            self._news.notify_all()
+
+    @property
+    def lines(self) -> list[Line]:
+        """All lines so far, by their times."""
+        return sorted(map(json.loads, self.raw), key=lambda line: str(line["time"]))
+
+    def events(self, name: str) -> list[Line]:
+        return [line for line in self.lines if line["event"] == name]
+
+    def until(self, event: str, **least: int | str) -> Line:
+        """Wait for a line with this event, and with fields that are at least so large; texts are
+        equal."""
+
+        def lines() -> list[Line]:
+            events = self.events(event)
+            return [e for e in events if all(_fits(e["fields"][k], v) for k, v in least.items())]
+
+        with self._news:
+            self._news.wait_for(lambda: self.over or lines(), TIMEOUT_S)
+        found = lines()
+        assert found, f"no {event} in " + "".join(self.raw)
+        return found[0]
+
+    def end(self) -> int:
+        self._thread.join(TIMEOUT_S)
+        return self.process.wait(TIMEOUT_S)
+
+    def __enter__(self) -> Watched:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.process.kill()
+        self._thread.join(TIMEOUT_S)
+
+
+def _fits(value: Any, least: int | str) -> bool:
+    return bool(value == least if isinstance(least, str) else value >= least)
+
+
+def limited(size: int) -> Callable[[], None]:
+    """No process may write a file beyond this size: for it, the disk is full."""
+    return lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (size, resource.RLIM_INFINITY))
+
+
+@pytest.fixture(scope="module")
+def killed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Watched]:
+    """A run of 600 records, one of whose two nodes is killed once."""
+    directory = tmp_path_factory.mktemp("killed")
+    options = "--nodes", "2", "--log-level", "debug", "--log-file", str(directory / "log")
+    with Watched(directory, "flow", 600, *options, "--json", str(directory / "report")) as run:
+        run.until("snapshot", time=50)
+        os.kill(run.until("processes-started")["fields"]["node-1"], signal.SIGKILL)
+        assert run.end() == 0, run.raw
+        yield run
+
+
+def test_a_kill_is_told_in_order_in_a_few_lines(killed: Watched) -> None:
+    told = [
+        line for line in killed.lines
+        if line["level"] != "debug" and line["event"] not in ("progress", "print")
+    ]  # fmt: skip
+    events = [line["event"] for line in told]
+    first, last = events.index("process-died"), events.index("caught-up")
+    story = told[first : last + 1]
+    assert len(story) <= 8, story
+    in_order = "process-died", "process-started", "recovery", "load", "running", "replay"
+    places = [events.index(event, first) for event in in_order]
+    assert places == sorted(places), events
+    by_event = {line["event"]: line for line in story}
+    died = by_event["process-died"]["fields"]
+    started = killed.until("processes-started")["fields"]
+    assert (died["name"], died["pid"], died["status"]) == ("node-1", started["node-1"], -9)
+    assert by_event["recovery"]["fields"]["reason"] == "node-1 has been restarted"
+    assert by_event["load"]["fields"]["snapshot"] > 0
+    replay = by_event["replay"]["fields"]
+    assert replay["since"] == by_event["load"]["fields"]["time"]
+    assert by_event["caught-up"]["fields"]["time"] == replay["until"] <= 600
+    after = killed.lines[killed.lines.index(by_event["load"]) :]
+    loaded = {line["process"]: line["fields"] for line in after if line["event"] == "loaded"}
+    assert loaded.keys() == {"node-0", "node-1"}
+    assert sum(fields["keys"] for fields in loaded.values()) == 7
+    assert all(fields["t_last"] >= replay["since"] for fields in loaded.values())
+
+
+def test_every_line_is_an_object_with_all_fields(killed: Watched) -> None:
+    keys = {"time", "level", "process", "logger", "event", "message", "fields"}
+    assert {frozenset(line) for line in killed.lines} == {frozenset(keys)}
+    assert {line["process"] for line in killed.lines} == {"run", "master", "node-0", "node-1"}
+    assert not [line for line in killed.lines if "\x1e" in line["message"]]
+
+
+def test_a_log_file_has_the_same_lines(killed: Watched) -> None:
+    written = (killed.output.parent / "log").read_text().splitlines(True)
+    assert sorted(written) == sorted(killed.raw)
+
+
+def test_what_user_code_prints_is_a_line_of_its_process(killed: Watched) -> None:
+    printed = killed.events("print")
+    assert {line["message"] for line in printed} == {"a word of the user"}
+    assert {line["process"] for line in printed} <= {"node-0", "node-1"}
+
+
+def test_what_functions_print_to_standard_output_is_lines_of_their_node(tmp_path: Path) -> None:
+    (tmp_path / "flows.py").write_text(FLOW)
+    (tmp_path / "in.jsonl").write_text("".join(f'{{"id": {n}}}\n' for n in range(5)))
+    command = ("run", f"{tmp_path / 'flows.py'}:chatty", "--input", tmp_path / "in.jsonl")
+    done = driftline(*command, "--output", tmp_path / "out", "--log-json")
+    assert done.returncode == 0, done.stderr
+    assert not done.stdout
+    assert len(done.stderr) < 1_000_000
+    lines = [json.loads(line) for line in done.stderr.splitlines()]
+    told = [line for line in lines if line["event"] == "print"]
+    assert {(line["process"], line["level"]) for line in told} == {("node-0", "info")}
+    messages = [line["message"] for line in told]
+    assert [m for m in messages if m.startswith("said of")] == [f"said of {n}" for n in range(5)]
+    assert "a program said" in messages
+    quiet = driftline(*command, "--output", tmp_path / "quiet", "--log-level", "warning")
+    assert (quiet.returncode, quiet.stdout, quiet.stderr) == (0, "", "")
+
+
+def test_the_last_figures_are_those_of_the_report_and_of_the_reference(killed: Watched) -> None:
+    figures = killed.events("progress")[-1]["fields"]
+    report = json.loads((killed.output.parent / "report").read_text())
+    lines = sum(len(file.read_text().splitlines()) for file in killed.output.glob("*.jsonl"))
+    assert figures["records"] == figures["records_in_call"] == report["records"] == 600
+    assert figures["outputs"] == lines == 600, "one for each record, as the flow says"
+    assert (figures["under_way"], figures["lag_s"], figures["state"]) == (0, 0, "over")
+    size = (killed.output.parent / "in.jsonl").stat().st_size
+    assert figures["inputs"] == [
+        {"name": "in.jsonl", "records": 600, "position": size, "size": size, "percent": 100.0,
+         "waiting": None, "lag_s": 0, "producers": None}
+    ]  # fmt: skip
+    over = killed.until("run-over")["fields"]
+    assert (over["records"], over["restarts"]) == (600, 1)
+
+
+def test_the_next_call_says_how_it_goes_on_and_its_figures_are_those_of_all_calls(
+    tmp_path: Path,
+) -> None:
+    def call() -> Watched:
+        return Watched(tmp_path, "flow", 300, "--log-level", "debug")
+
+    with call() as run:
+        assert not run.events("resumed")
+        run.until("snapshot", time=50)
+        run.process.kill()
+        run.end()
+    with call() as run:
+        told = run.until("resumed")
+        start = run.until("load")["fields"]
+        assert told["fields"]["snapshot"] == start["snapshot"] > 0
+        assert (told["fields"]["ended"], told["fields"]["records_again"]) == ("interrupted", None)
+        assert "the call before did not end in good order" in told["message"]
+        assert f"in.jsonl is read again from record {start['time']} on" in told["message"]
+        assert run.end() == 0
+        figures = run.events("progress")[-1]["fields"]
+        assert (figures["records"], figures["outputs"]) == (300, 300)
+        assert figures["records_in_call"] == 301 - start["time"]
+    with call() as run:
+        assert run.end() == 0
+        told = run.until("resumed")
+        start = run.until("load")["fields"]
+        assert (told["fields"]["ended"]) == "complete"
+        assert told["fields"]["records_again"] == 301 - start["time"]
+        figures = run.events("progress")[-1]["fields"]
+        assert (figures["records"], figures["outputs"]) == (300, 300)
+
+
+def test_a_live_run_without_producers_says_what_it_waits_for(tmp_path: Path) -> None:
+    with Watched(tmp_path, "flow", 0, source="tcp://127.0.0.1:*") as run:
+        address = run.until("input")["fields"]["address"]
+        with Producer(address, "one") as one:
+            one.send({"id": 1})
+            one.flush()
+            with Producer(address, "two") as two:
+                two.send({"id": 2})
+                two.end()
+            assert not run.events("no-producers")
+        told = run.until("no-producers")
+        assert (told["fields"]["producers"], told["fields"]["ended"]) == (2, 1)
+        assert (told["level"], told["fields"]["not_ended"]) == ("warning", [{"name": "one"}])
+        assert "Ctrl-C, or SIGTERM, ends the run in good order" in told["message"]
+        figures = run.until("progress", records=2)["fields"]
+        [source] = figures["inputs"]
+        assert (source["waiting"], source["lag_s"], figures["lag_s"]) == (0, 0, 0)
+        with Producer(address, "one") as one:
+            one.end()
+        assert run.until("stream-over")["fields"]["records"] == 2
+        assert run.end() == 0
+
+
+def test_an_ordinary_run_is_told_in_a_few_lines_for_people(tmp_path: Path) -> None:
+    with Watched(tmp_path, "flow", 3) as run:
+        assert run.end() == 0
+    command = [word for word in run.command if word != "--log-json"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
+    lines = done.stderr.splitlines()
+    assert 3 <= len(lines) <= 6, lines
+    of_people = r"\d\d:\d\d:\d\d\.\d{3} info    (run    |master |node-0 ) .+"
+    assert all(re.fullmatch(of_people, line) for line in lines), lines
+
+
+@pytest.mark.parametrize("options", [(), ("--on-error", "dead-letter")])
+def test_a_record_writes_no_lines_and_steers_no_terminal(
+    tmp_path: Path, options: tuple[str, ...]
+) -> None:
+    forged = "15:04:05.123 info    run     all is well"
+    name = f"tea\n{forged}\r{forged}\x1b]0;title\x07\u2028{forged}\x9b8m"
+    (tmp_path / "flows.py").write_text(FLOW)
+    (tmp_path / "in.jsonl").write_text(json.dumps({"name": name}) + "\n")
+    done = driftline("run", f"{tmp_path / 'flows.py'}:forged", "--input", tmp_path / "in.jsonl",
+                     "--output", tmp_path / "out", "--log-file", tmp_path / "log",
+                     *options)  # fmt: skip
+    assert done.returncode == (0 if options else 1), done.stderr
+    for text in (done.stderr, (tmp_path / "log").read_text(encoding="utf-8")):
+        lines = text.splitlines()
+        assert all(line.isprintable() for line in lines)
+        assert not [line for line in lines if line.startswith(forged[:12])]
+        assert sum("unknown tea" in line for line in lines) == 1
+        assert sum("about tea" in line for line in lines) >= 1
+    told = driftline("verify", tmp_path / "out").stdout
+    assert all(line.isprintable() for line in told.splitlines())
+    assert not [line for line in told.splitlines() if line.startswith(forged[:12])]
+
+
+def test_a_full_disk_under_the_outputs_is_told_while_the_run_stands_still(tmp_path: Path) -> None:
+    with Watched(tmp_path, "outputs", 400, limit=limited(200_000)) as run:
+        told = run.until("consumer-unavailable")
+        assert str(run.output) in told["message"]
+        assert "File too large" in told["fields"]["reason"]
+        waits = run.until("standstill")["fields"]["reason"]
+        assert waits.startswith(f"node-0 waits for its consumer: output {run.output}: File too")
+        figures = run.until("progress")["fields"]
+        assert figures["state"].startswith("waiting for the consumer of node-0 (node-0 waits for")
+        assert str(run.output) in figures["state"]
+        assert figures["under_way"] == figures["records"] - figures["outputs"] > 0
+        assert len(run.events("consumer-unavailable")) == 1, "at once, then every 30 s"
+
+
+def test_a_full_disk_under_the_snapshots_is_told_once(tmp_path: Path) -> None:
+    with Watched(tmp_path, "states", 300, limit=limited(200_000)) as run:
+        told = run.until("job-failed")
+        assert told["process"] == "node-0"
+        assert str(run.output / ".driftline" / "state" / "node-0") in told["message"]
+        assert "cannot write its part of a snapshot" in told["message"]
+        waits = run.until("standstill")["message"]
+        assert "at the end of its input" in waits
+        assert "cannot write its part of a snapshot" in waits
+        outputs = "".join(file.read_text() for file in run.output.glob("*.jsonl"))
+        assert outputs.count("\n") == 300, "no output waits for a snapshot"
+        node = run.until("processes-started")["fields"]["node-0"]
+        resource.prlimit(node, resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY,) * 2)
+        assert run.end() == 0, "the last snapshot is written"
+        assert len(run.events("job-failed")) == 1
+
+
+def test_every_dead_letter_of_a_burst_is_in_a_line(tmp_path: Path) -> None:
+    with Watched(tmp_path, "failing", 20, "--on-error", "dead-letter", "--window", "1") as run:
+        assert run.end() == 0
+        told = [line["fields"] for line in run.events("dead-letters")]
+        assert sum(fields["count"] for fields in told) == 20
+        assert len(told) == 2
+        assert "never 19" in told[-1]["error"]
+
+
+def test_a_consumer_that_refuses_says_why(tmp_path: Path) -> None:
+    with Watched(tmp_path, "unwritable", 5) as run:
+        assert run.end() == 1
+        refusal = run.until("consumer-refuses")
+        assert refusal["process"] == "node-0"
+        assert "is not a string" in refusal["fields"]["reason"]
+        assert run.until("failed")["fields"] == {"error": "PayloadError"}
+
+
+def test_lines_of_processes_arrive_in_the_logging_of_a_caller(tmp_path: Path) -> None:
+    (tmp_path / "flows.py").write_text(FLOW)
+    (tmp_path / "script.py").write_text(
+        "import logging\n"
+        "from driftline import run\n"
+        "if __name__ == '__main__':\n"
+        "    form = '%(processName)s|%(levelname)s|%(fields)s|%(message)s'\n"
+        "    logging.basicConfig(level=logging.INFO, format=form)\n"
+        "    run('flows.py:flow', [[{'id': 1}, {'id': 2}]], 'out')\n"
+        "    assert not logging.getLogger('driftline').handlers\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "script.py"], cwd=tmp_path, capture_output=True, text=True, check=False,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert "master|INFO|{'event': 'load', 'incarnation': 1, " in done.stderr
+
+
+def test_a_flow_that_configures_logging_silences_nobody(tmp_path: Path) -> None:
+    (tmp_path / "in.txt").write_text("one\n")
+    (tmp_path / "loud.py").write_text(
+        "import logging.config\n"
+        "logging.config.dictConfig({'version': 1})\n"
+        "logging.disable(50)\n"
+        "logging.getLogger().handlers.clear()\n"
+        "from driftline import Flow\n"
+        "flow = Flow('loud')\n"
+        "flow.source('lines').map(lambda line: 1 / 0).sink('out')\n"
+    )
+    done = driftline("run", tmp_path / "loud.py", "--input", tmp_path / "in.txt", "--output",
+                     tmp_path / "out", "--log-file", tmp_path / "log")  # fmt: skip
+    assert done.returncode == 1
+    assert "ZeroDivisionError" in done.stderr
+    assert "ZeroDivisionError" in (tmp_path / "log").read_text()

@@ -1,0 +1,407 @@
+"""A run begins from the savepoint of another flow, through the command: the outputs are those of
+the reference interpreter, begun from the same state."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from driftline.deploy.producer import Producer
+from driftline.engine.flow.flow import Flow
+from driftline.engine.flow.loading import load_flow
+from driftline.engine.reference import _Interpreter, _Made
+from driftline.engine.sinks.lines import Lines
+from driftline.engine.sources.inputs import open_given_files
+from driftline.engine.sources.record import Shape
+from driftline.engine.sources.source import strict
+from driftline.engine.state.plain import plain_state
+from driftline.engine.wire.codec import travelled
+from tests.deploy.local.run_copies import LIMIT_S, free_port, wait_until
+from tests.deploy.local.test_run_command import ROOT, driftline, lines
+
+FUNCTIONS = """
+from driftline import Flow, ListState, MapState, ValueState
+
+def split(record):
+    return record["text"].split()
+
+def count(word, n):
+    n.set(n.get(0) + 1)
+    return (word, n.get())
+
+def longest(word, best):
+    best.set(max(best.get(""), word))
+    return (len(word), best.get())
+
+def collect(context, pair, seen, at):
+    seen.append(pair)
+    at[pair[0]] = pair[1]
+    yield "".join(f"{word}{n}" for word, n in seen), sorted(at.items())
+
+"""
+
+OLD = (
+    FUNCTIONS
+    + """
+flow = Flow("shop")
+words = flow.source("lines").flat_map(split)
+counted = words.key_by(lambda word: word).scan(count, ValueState("n"), name="Zähler/1")
+counted.key_by(lambda pair: pair[0][0]).process(
+    collect, ListState("seen"), MapState("at"), name="letters").sink("texts")
+words.key_by(len).scan(longest, ValueState("best"), name="sizes").sink("best")
+"""
+)
+
+NEW = (
+    FUNCTIONS
+    + """
+def twice(pair, times):
+    times.set(times.get(0) + 1)
+    return (pair[0], times.get())
+
+def collect_more(context, pair, at, total, seen):
+    total.set(total.get(0) + pair[1])
+    for text, items in collect(context, pair, seen, at):
+        yield text, items, total.get()
+
+flow = Flow("shop of today")
+words = flow.source("lines").filter(lambda record: "skip" not in record["text"]).flat_map(split)
+words.key_by(len).scan(twice, ValueState("times"), name="twice").sink("new")
+counted = words.key_by(lambda word: word).scan(count, ValueState("n"), name="Zähler/1")
+counted.map(lambda pair: (pair[0], 10 * pair[1])).key_by(lambda pair: pair[0][0]).process(
+    collect_more, MapState("at"), ValueState("total"), ListState("seen"), name="letters",
+).sink("texts")
+"""
+)
+
+FIRST, ALL = 40, 90
+"""Records of the first run, and of the second one."""
+
+
+def written(path: Path, text: str) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+    return path
+
+
+def records(path: Path, count: int) -> Path:
+    skip = dict.fromkeys(range(0, count, 9), " skip")
+    texts = (f"a{n % 3} bb{n % 5} a{n % 7} ccc{n}{skip.get(n, '')}" for n in range(count))
+    return written(path, "".join(json.dumps({"text": text}) + "\n" for text in texts))
+
+
+def expected(
+    old: Path, new: Path, inputs: Sequence[Path], time: int, lost: frozenset[tuple[str, str]]
+) -> list[str]:
+    """The outputs of the new flow for records from `time` on, by the reference interpreter, which
+    begins from the state that the old flow has before; `lost`: states that begin empty."""
+    flows: list[Flow] = [load_flow(str(old)), load_flow(str(new))]
+    before, after = map(_Interpreter, flows)
+    after.undo = before.undo
+    names = [str(each) for each in inputs]
+    sources = [open_given_files(flow, names[: len(flow.sources)], Shape(), "-") for flow in flows]
+
+    def run(which: int, interpreter: _Interpreter, since: int, until: int) -> list[str]:
+        flow, made = flows[which], Lines(flows[which])
+        roots = sorted(
+            ((number, front), payload)
+            for front, source in enumerate(sources[which])
+            for number, payload in strict(source.read(since))
+            if number < until
+        )
+        return [
+            made.format(item)
+            for label, payload in roots
+            for item in interpreter.follow(
+                flow.sources[label[1]], label, _Made(travelled(payload), "source")
+            )
+        ]
+
+    run(0, before, 1, time)
+    vertices = {vertex.name: vertex for vertex in flows[0].vertices}
+    for vertex in flows[1].vertices:
+        was = vertices.get(vertex.name)
+        kept = {} if was is None else {state.name: i for i, state in enumerate(was.states)}
+        for number, key in list(before.states):
+            if was is not None and number == was.number and vertex.keyed:
+                after.states[vertex.number, key] = [
+                    before.states[number, key][kept[state.name]]
+                    if state.name in kept and (vertex.name, state.name) not in lost
+                    else plain_state(state, before.undo)
+                    for state in vertex.states
+                ]
+    return sorted(run(1, after, time, 1 << 62))
+
+
+def run(flow: Path, source: Path, to: Path, *more: str | Path) -> subprocess.CompletedProcess[str]:
+    return driftline("run", flow, "--input", source, "--output", to, *more)
+
+
+def finished(done: subprocess.CompletedProcess[str]) -> str:
+    assert done.returncode == 0, done.stderr
+    return done.stderr
+
+
+def refused(done: subprocess.CompletedProcess[str], *said: str) -> None:
+    assert done.returncode == 1, done.stderr
+    for text in said:
+        assert text in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def saved(flow: Path, source: Path, folder: Path) -> Path:
+    """The savepoint of a run over a file."""
+    finished(run(flow, source, folder / "first", "--nodes", "2"))
+    to, state = folder / "saved", folder / "first" / ".driftline" / "state"
+    finished(driftline("savepoint", flow, "--state", state, "--output", to))
+    return to
+
+
+def test_operators_come_go_and_change_between_two_runs(tmp_path: Path) -> None:
+    old, new = written(tmp_path / "old.py", OLD), written(tmp_path / "new.py", NEW)
+    start = saved(old, records(tmp_path / "in.jsonl", FIRST), tmp_path)
+    source = records(tmp_path / "in.jsonl", ALL)
+    command = new, source, tmp_path / "out", "--from-snapshot", start, "--nodes", "3"
+    refused(
+        run(*command),
+        "operator 'sizes' is not in the flow, and its state would be lost: --drop-state sizes",
+    )
+    assert not list((tmp_path / "out").glob("*.jsonl"))
+    refused(run(*command, "--drop-state", "sizes", "--drop-state", "size"), "--drop-state size: it")
+    said = finished(run(*command, "--drop-state", "sizes"))
+    assert "operator 'twice' begins empty" in said
+    assert "state 'total' of operator 'letters' begins empty" in said
+    assert "operator 'sizes' is dropped" in said
+    assert "'seen'" not in said
+    right = expected(old, new, [source], FIRST + 1, frozenset())
+    assert sorted(lines(tmp_path / "out")) == right
+    assert len({line[-20:] for line in right}) > 20, "there is something to compare"
+    finished(run(*command))
+    assert sorted(lines(tmp_path / "out")) == right, (
+        "the same command, without the flag: it goes on"
+    )
+
+
+def test_a_state_of_another_type_is_refused_or_dropped(tmp_path: Path) -> None:
+    old = written(tmp_path / "old.py", OLD)
+    text = OLD.replace("seen.append(pair)", "seen[pair] = 1").replace(
+        'ListState("seen")', 'MapState("seen")'
+    )
+    new = written(tmp_path / "new.py", text)
+    start = saved(old, records(tmp_path / "in.jsonl", FIRST), tmp_path)
+    source = records(tmp_path / "in.jsonl", ALL)
+    command = new, source, tmp_path / "out", "--from-snapshot", start
+    refused(
+        run(*command),
+        "operator 'letters': its state 'seen', a ListState, is a MapState now",
+        "--drop-state letters.seen",
+    )
+    finished(run(*command, "--drop-state", "letters.seen"))
+    lost = frozenset({("letters", "seen")})
+    assert sorted(lines(tmp_path / "out")) == expected(old, new, [source], FIRST + 1, lost)
+
+
+def test_two_flows_fork_from_one_savepoint_that_nobody_can_write(tmp_path: Path) -> None:
+    old, new = written(tmp_path / "old.py", OLD), written(tmp_path / "new.py", NEW)
+    made = saved(old, records(tmp_path / "in.jsonl", FIRST), tmp_path)
+    source = records(tmp_path / "in.jsonl", ALL)
+    start = tmp_path / "elsewhere" / "copy"
+    shutil.copytree(made, start)
+    shutil.rmtree(made)
+    for path in (*start.iterdir(), start):
+        path.chmod(0o555)
+    before = {path: (path.stat().st_mtime_ns, path.read_bytes()) for path in start.iterdir()}
+    forks = [
+        subprocess.Popen(
+            [
+                *(sys.executable, "-m", "driftline", "run", str(flow), "--input", str(source)),
+                *("--output", str(tmp_path / flow.stem), "--from-snapshot", str(start), *more),
+            ],
+            cwd=ROOT, stderr=subprocess.PIPE, text=True,
+        )
+        for flow, more in ((old, ()), (new, ("--drop-state", "sizes")))
+    ]  # fmt: skip
+    for fork in forks:
+        _, said = fork.communicate(timeout=LIMIT_S)
+        assert fork.returncode == 0, said
+    for flow in (old, new):
+        right = expected(old, flow, [source], FIRST + 1, frozenset())
+        assert sorted(lines(tmp_path / flow.stem)) == right
+    after = {path: (path.stat().st_mtime_ns, path.read_bytes()) for path in start.iterdir()}
+    assert after == before
+
+
+def test_an_operator_without_a_name_of_its_own_is_not_mistaken(tmp_path: Path) -> None:
+    two = FUNCTIONS + (
+        'flow = Flow("f")\nwords = flow.source("lines").flat_map(split)\n'
+        'words.key_by(lambda word: word).scan(count, ValueState("n")).sink("all")\n'
+        'words.filter(lambda word: word[0] == "a").key_by(len).scan(count, ValueState("n"))'
+        '.sink("some")\n'
+    )
+    old = written(tmp_path / "old.py", two)
+    head, _, last = two.rpartition("words.filter")
+    new = written(tmp_path / "new.py", head.rpartition("words.key_by")[0] + "words.filter" + last)
+    new.write_text(new.read_text().replace("flat_map(split)", "flat_map(split).map(str).map(str)"))
+    names = [[v.name for v in load_flow(str(flow)).vertices if v.states] for flow in (old, new)]
+    assert names == [["scan-2", "scan-5"], ["scan-5"]]
+    start = saved(old, records(tmp_path / "in.jsonl", FIRST), tmp_path)
+    source = records(tmp_path / "in.jsonl", ALL)
+    command = new, source, tmp_path / "out", "--from-snapshot", start, "--drop-state", "scan-2"
+    refused(
+        run(*command), "operator 'scan-5' has no name of its own", "--rename-state scan-5=scan-5"
+    )
+    finished(run(*command, "--rename-state", "scan-5=scan-5"))
+    assert sorted(lines(tmp_path / "out")) == expected(old, new, [source], FIRST + 1, frozenset())
+
+
+def test_a_renamed_operator_keeps_its_state(tmp_path: Path) -> None:
+    old = written(tmp_path / "old.py", OLD)
+    new = written(tmp_path / "new.py", OLD.replace('"sizes").sink', '"lengths").sink'))
+    start = saved(old, records(tmp_path / "in.jsonl", FIRST), tmp_path)
+    source = records(tmp_path / "in.jsonl", ALL)
+    command = new, source, tmp_path / "out", "--from-snapshot", start
+    refused(run(*command), "--rename-state sizes=NEW gives it to another")
+    finished(run(*command, "--rename-state", "sizes=lengths"))
+    assert sorted(lines(tmp_path / "out")) == expected(old, old, [source], FIRST + 1, frozenset())
+
+
+def test_other_key_groups_are_refused(tmp_path: Path) -> None:
+    old = written(tmp_path / "old.py", OLD)
+    new = written(tmp_path / "new.py", OLD.replace('Flow("shop")', 'Flow("shop", groups=64)'))
+    source = records(tmp_path / "in.jsonl", FIRST)
+    start = saved(old, source, tmp_path)
+    refused(
+        run(new, source, tmp_path / "out", "--from-snapshot", start),
+        "has 128 key groups, and flow 'shop' has 64",
+        "Flow('shop', groups=128)",
+    )
+
+
+def test_an_input_that_the_savepoint_was_not_made_of_is_refused(tmp_path: Path) -> None:
+    old = written(tmp_path / "old.py", OLD)
+    start = saved(old, records(tmp_path / "in.jsonl", FIRST), tmp_path)
+    source = records(tmp_path / "in.jsonl", ALL)
+    right = expected(old, old, [source], FIRST + 1, frozenset())
+    source.write_text(source.read_text().replace("a0", "a9", 1))
+    command = old, source, tmp_path / "out", "--from-snapshot", start
+    refused(
+        run(*command),
+        f"of the first {FIRST} records, which savepoint {start} has used, some have changed",
+        "--drop-state lines",
+    )
+    finished(run(*command, "--drop-state", "lines"))
+    assert sorted(lines(tmp_path / "out")) == right
+
+
+TWO_SOURCES = (
+    FUNCTIONS
+    + """
+flow = Flow("two")
+more = flow.source("more")
+words = flow.source("lines").union(more).flat_map(split)
+words.key_by(lambda word: word).scan(count, ValueState("n"), name="count").sink("counts")
+"""
+)
+
+ONE_SOURCE = TWO_SOURCES.replace('more = flow.source("more")\n', "").replace(".union(more)", "")
+
+
+def test_a_new_source_goes_on_live_but_not_from_a_file(tmp_path: Path) -> None:
+    old, new = written(tmp_path / "old.py", ONE_SOURCE), written(tmp_path / "new.py", TWO_SOURCES)
+    start = saved(old, records(tmp_path / "in.jsonl", FIRST), tmp_path)
+    source = records(tmp_path / "in.jsonl", ALL)
+    file, out = records(tmp_path / "more.jsonl", 200), tmp_path / "out"
+    refused(
+        run(new, Path(f"lines={source}"), out, "--input", f"more={file}", "--from-snapshot", start),
+        "source 'more' is not in savepoint",
+        "all records before that one would be left out",
+        "--rename-state OLD=more",
+    )
+    shutil.rmtree(out)
+    address = f"tcp://127.0.0.1:{free_port()}"
+    process = subprocess.Popen(
+        [
+            *(sys.executable, "-m", "driftline", "run", str(new), "--input", f"lines={source}"),
+            *("--input", f"more={address}", "--output", str(out), "--from-snapshot", str(start)),
+        ],
+        cwd=ROOT, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    try:
+        wait_until(lambda: process.poll() is not None or bool(lines(out)), "the first outputs")
+        with Producer(address, "p", timeout_s=LIMIT_S) as producer:
+            producer.send({"text": "a0 ccc1"})
+            producer.end()
+        _, said = process.communicate(timeout=LIMIT_S)
+    finally:
+        process.kill()
+    assert process.returncode == 0, said
+    made = [json.loads(line) for line in lines(out)]
+    alone = expected(old, old, [source], FIRST + 1, frozenset())
+    of_file = [item["value"] for item in made if item["t"][0] <= ALL]
+    assert sorted(of_file) == sorted(json.loads(line)["value"] for line in alone)
+    words = " ".join(json.loads(line)["text"] for line in source.read_text().splitlines()).split()
+    live = [
+        item["value"] for item in sorted(made, key=lambda item: item["t"]) if item["t"][0] > ALL
+    ]
+    assert live == [["a0", words.count("a0") + 1], ["ccc1", 2]]
+
+
+def test_a_source_that_is_gone_takes_no_state_along(tmp_path: Path) -> None:
+    old, new = written(tmp_path / "old.py", TWO_SOURCES), written(tmp_path / "new.py", ONE_SOURCE)
+    records(tmp_path / "more.jsonl", 25)
+    records(tmp_path / "in.jsonl", FIRST)
+    both = [f"lines={tmp_path / 'in.jsonl'}", "--input", f"more={tmp_path / 'more.jsonl'}"]
+    finished(driftline("run", old, "--input", *both, "--output", tmp_path / "first"))
+    state, start = tmp_path / "first" / ".driftline" / "state", tmp_path / "saved"
+    finished(driftline("savepoint", old, "--state", state, "--output", start))
+    source = records(tmp_path / "in.jsonl", ALL)
+    said = finished(run(new, source, tmp_path / "out", "--from-snapshot", start))
+    assert "source 'more' is gone" in said
+    records(tmp_path / "more.jsonl", FIRST + 1)
+    refused(
+        driftline(
+            "run", old, "--input", *both, "--output", tmp_path / "o", "--from-snapshot", start
+        ),
+        "more.jsonl: this input has ended at record 25 in savepoint",
+    )
+    words = [
+        word
+        for file, count in ((source, ALL), (tmp_path / "more.jsonl", 25))
+        for line in file.read_text().splitlines()[:count]
+        for word in json.loads(line)["text"].split()
+    ]
+    counts = [json.loads(line)["value"] for line in lines(tmp_path / "out")]
+    highest = {word: max(n for w, n in counts if w == word) for word, _ in counts}
+    assert highest == {word: words.count(word) for word in highest}
+
+
+def test_records_that_were_received_do_not_go_on_from_a_file(tmp_path: Path) -> None:
+    flow = written(tmp_path / "flow.py", ONE_SOURCE)
+    address = f"tcp://127.0.0.1:{free_port()}"
+    process = subprocess.Popen(
+        [
+            *(sys.executable, "-m", "driftline", "run", str(flow), "--input", address),
+            *("--output", str(tmp_path / "first")),
+        ],
+        cwd=ROOT, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    try:
+        with Producer(address, "p", timeout_s=LIMIT_S) as producer:
+            producer.send({"text": "a b"})
+            producer.end()
+        _, said = process.communicate(timeout=LIMIT_S)
+    finally:
+        process.kill()
+    assert process.returncode == 0, said
+    start, state = tmp_path / "saved", tmp_path / "first" / ".driftline" / "state"
+    finished(driftline("savepoint", flow, "--state", state, "--output", start))
+    source = records(tmp_path / "in.jsonl", 5)
+    refused(
+        run(flow, source, tmp_path / "out", "--from-snapshot", start),
+        "the records of source 'lines' were received when savepoint",
+        "and are numbered from 1 now",
+    )

@@ -1,0 +1,68 @@
+"""A run is given another number of nodes than the call before: it comes to them, and goes on."""
+
+from __future__ import annotations
+
+import json
+import select
+import signal
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+
+from driftline.coordinator.registry import FileRegistry
+from tests.deploy.local.test_ends_in_good_order import ROOT, Command, text
+
+
+def record(number: int) -> str:
+    return json.dumps({"text": text(number)}) + "\n"
+
+
+class Feed:
+    """Sends records over the standard input of one call after the other."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.sent = 0
+
+    def call(self, nodes: int, until: Callable[[], bool]) -> None:
+        """One call, with records until the condition holds, and some after that."""
+        command = Command(self.directory, "--input", "-", "--nodes", str(nodes))
+        process = command.start(subprocess.PIPE)
+        assert process.stdin is not None
+        for number in range(self.sent):  # the same stream, from its beginning
+            process.stdin.write(record(number))
+        more = 50
+        while more:
+            assert process.poll() is None, process.communicate()[1]
+            process.stdin.write(record(self.sent))
+            process.stdin.flush()
+            self.sent += 1
+            more -= until()
+            select.select((), (), (), 0.005)
+        command.await_outputs(process, 3 * self.sent)
+        process.send_signal(signal.SIGTERM)
+        command.finish(process, 128 + signal.SIGTERM)
+
+    def layout(self) -> tuple[int, ...]:
+        state = FileRegistry(self.directory / "out" / ".driftline" / "state" / "registry").read()
+        return () if state is None else state.layout
+
+
+def test_a_run_comes_to_the_nodes_of_its_newest_call(tmp_path: Path) -> None:
+    feed = Feed(tmp_path)
+    feed.call(1, lambda: True)
+    assert feed.layout() == (0,)
+    feed.call(3, lambda: feed.layout() == (1, 2, 3))
+    feed.call(3, lambda: True)
+    assert feed.layout() == (1, 2, 3)
+    feed.call(2, lambda: feed.layout() == (4, 5))
+    feed.call(2, lambda: True)  # removes what the nodes before have left
+    state = tmp_path / "out" / ".driftline" / "state"
+    assert [path.name for path in sorted(state.glob("node-*/"))] == ["node-4", "node-5"]
+    found = Command(tmp_path).highest()
+    assert found == Counter(word for n in range(feed.sent) for word in text(n).split())
+    words = [sys.executable, "-m", "driftline", "verify", str(tmp_path / "out")]
+    checked = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert checked.returncode == 0, checked.stdout + checked.stderr

@@ -1,0 +1,94 @@
+"""The figures of one line are of one moment, under every policy."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from driftline.coordinator.coordinator import Phase
+from driftline.deploy.local.progress import ANSWERS_WITHIN_S, LOGGED_EVERY_S, RunProgress
+from driftline.deploy.local.report import _span
+from driftline.deploy.roles.watch import Watch
+from driftline.engine.sources import ListSource
+from driftline.engine.ui.consoles import ProgressView
+from driftline.engine.wire.messages import Report, encode
+from tests.deploy.local.inputs.test_tallies import Call
+
+
+class Told:
+    """The progress of a run over a list, told without a terminal."""
+
+    def __init__(self, output: Path) -> None:
+        self.call = Call(ListSource(list(range(100))), 1)
+        self.call.begin(1)
+        self.watch = Watch()
+        self.watch.addresses |= {"master": "ipc://master", "node-0": "ipc://0", "node-1": "ipc://1"}
+        self.progress = RunProgress([self.call.tally], [], output)
+        self.view = ProgressView(Console(force_terminal=False), ["in"])
+
+    def tell(self, now: float) -> None:
+        self.call.front.now = now
+        self.progress.tell(now, self.watch, self.view)
+
+    def answer(self, now: float, name: str, outputs: int = 0) -> None:
+        self.watch.now = now
+        report = Report((("outputs", outputs),), Phase.RUNNING.value, "", ())
+        self.watch.receive(encode((name, 0, 0), report))
+
+
+@pytest.fixture
+def told(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> Told:
+    caplog.set_level(logging.INFO)
+    return Told(tmp_path)
+
+
+def test_outputs_are_as_new_as_the_records_beside_them(
+    told: Told, caplog: pytest.LogCaptureFixture
+) -> None:
+    told.tell(0.0)
+    for name in ("node-0", "node-1"):
+        told.answer(LOGGED_EVERY_S - 1, name, 10)
+    told.tell(LOGGED_EVERY_S)
+    told.answer(LOGGED_EVERY_S, "master")
+    told.answer(LOGGED_EVERY_S, "node-0", 50)
+    told.tell(LOGGED_EVERY_S + 0.01)
+    assert not caplog.messages, "what node-1 has said is a second old"
+    told.answer(LOGGED_EVERY_S + 0.02, "node-1", 45)
+    told.call.deliver(96)
+    told.tell(LOGGED_EVERY_S + 0.02)
+    (line,) = caplog.messages
+    assert line.startswith("100 records, 95 outputs, ")
+    assert "5 under way" in line
+
+
+def test_a_node_that_does_not_answer_does_not_keep_the_figures(
+    told: Told, caplog: pytest.LogCaptureFixture
+) -> None:
+    told.tell(0.0)
+    told.tell(LOGGED_EVERY_S)
+    told.answer(LOGGED_EVERY_S, "node-0", 50)
+    told.tell(LOGGED_EVERY_S + ANSWERS_WITHIN_S / 2)
+    assert not caplog.messages
+    told.tell(LOGGED_EVERY_S + ANSWERS_WITHIN_S)
+    assert len(caplog.messages) == 1
+    told.tell(LOGGED_EVERY_S + 2 * ANSWERS_WITHIN_S)
+    assert len(caplog.messages) == 1, "the next line is due in ten seconds"
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (0.2, "0 s"),
+        (45.0, "45 s"),
+        (59.7, "1 min 0 s"),
+        (105.0, "1 min 45 s"),
+        (7200.0, "2 h 0 min"),
+        (7384.0, "2 h 3 min"),
+        (90_000.0, "1 d 1 h"),
+    ],
+)
+def test_a_span_is_told_in_its_two_largest_units(seconds: float, text: str) -> None:
+    assert _span(seconds) == text

@@ -1,0 +1,79 @@
+"""`driftline run --reference` tells what it sets aside, as a run does."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from driftline.deploy.local.reference import run_reference_to
+from driftline.engine.errors import FunctionFailed
+from driftline.engine.flow.flow import Flow
+from driftline.engine.sources import open_source
+from tests.deploy.local.run_copies import LIMIT_S
+
+RECORDS = 40
+FLOW = (
+    "from driftline import Flow\n"
+    "flow = Flow('failing')\n"
+    "flow.source('lines').map(lambda r: 1 // (r['n'] % 2), name='divide').sink('results')\n"
+)
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    """Every second element fails, and one record cannot be read."""
+    path = tmp_path / "in.jsonl"
+    path.write_text("".join(f'{{"n": {n}}}\n' for n in range(RECORDS)) + "no record\n")
+    return path
+
+
+def flow() -> Flow:
+    names: dict[str, Flow] = {}
+    exec(FLOW, names)
+    return names["flow"]
+
+
+def test_failed_elements_are_told_of_at_once_seldom_and_at_the_end(
+    source: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    output = tmp_path / "out"
+    done = run_reference_to(flow(), [open_source(source)], output, dead_letters=True)
+    assert done.as_json() == {
+        "records": RECORDS, "outputs": RECORDS // 2, "bad_records": 1, "dead_letters": RECORDS // 2,
+    }  # fmt: skip
+    bad, first, rest = caplog.messages
+    letters = output / "dead-letters"
+    assert bad.startswith(f"1 dead letter in {letters / 'input-0.jsonl'}: ")
+    assert first.startswith(f"1 dead letter in {letters}: operator 'divide'")
+    assert rest.startswith(f"{RECORDS // 2 - 1} more dead letters in {letters}")
+    assert "the last one: operator 'divide' failed at record 39 of input 0: ZeroDivis" in rest
+    assert len((letters / "reference.jsonl").read_text().splitlines()) == RECORDS // 2
+
+
+def test_without_dead_letters_the_first_failure_ends_it(source: Path, tmp_path: Path) -> None:
+    source.write_text('{"n": 1}\n{"n": 2}\n')
+    with pytest.raises(FunctionFailed, match="divide"):
+        run_reference_to(flow(), [open_source(source)], tmp_path / "out", dead_letters=False)
+
+
+def test_the_command_counts_them_and_says_where_they_are(source: Path, tmp_path: Path) -> None:
+    (tmp_path / "failing.py").write_text(FLOW)
+    done = subprocess.run(
+        [
+            *(sys.executable, "-m", "driftline", "run", "failing.py", "--input", source.name),
+            *("--output", "out", "--reference", "--on-error", "dead-letter", "--json", "r.json"),
+        ],
+        cwd=tmp_path,
+        timeout=LIMIT_S,
+        stderr=subprocess.PIPE,
+        text=True,
+        check=True,
+    )
+    assert "the run is over: 40 records, 20 outputs, 1 bad record, 20 dead letters" in done.stderr
+    assert "bad records and failed elements are in " in done.stderr
+    told = json.loads((tmp_path / "r.json").read_text())
+    assert (told["bad_records"], told["dead_letters"]) == (1, 20)

@@ -1,0 +1,233 @@
+"""Real runs among strangers: an honest producer notices nothing, and memory is bounded."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Sized
+from pathlib import Path
+from random import Random
+from time import monotonic, sleep
+from typing import TypedDict
+
+import pytest
+
+from driftline.deploy.local.inputs.reach import check_reach
+from driftline.deploy.producer import Producer
+from driftline.engine.errors import FlowError
+from driftline.engine.wire.codec import pack
+from driftline.engine.wire.limits import RECORD_BYTES_MAX, RECORD_DEPTH_MAX
+from tests.deploy.local.hostile import attack
+from tests.deploy.local.run_copies import (
+    FLOW,
+    RECORDS,
+    Place,
+    free_port,
+    kill,
+    run,
+    signal_all,
+    text,
+    wait_until,
+)
+from tests.deploy.runtime.raw_peer import GREETING, Peer
+from tests.engine.wire.test_limits import nested
+
+GROWTH_MAX = 64 << 20
+
+SIZES = """
+from driftline import Flow, ValueState
+
+def depth(value):
+    return 1 + depth(value[0]) if isinstance(value, (tuple, list)) else 0
+
+def measured(context, record, last):
+    before = last.get(None)
+    last.set(record)
+    yield record["id"], len(record["value"]), depth(record["value"]), before and before["id"]
+
+flow = Flow("sizes")
+flow.source("records").key_by("key").process(measured, ValueState("last")).sink("sizes")
+"""
+
+
+def resident(process: subprocess.Popen[str]) -> int:
+    """Bytes of memory of a process."""
+    pages = int(Path(f"/proc/{process.pid}/statm").read_text().split()[1])
+    return pages * os.sysconf("SC_PAGE_SIZE")
+
+
+def among_strangers(root: Path, trouble: Callable[[str], None]) -> None:
+    """A run whose producer sends while there is trouble: exactly its records come out."""
+    place = Place(root, "exactly-once", f"tcp://127.0.0.1:{free_port()}")
+    process, began = place.start(), monotonic()
+    try:
+        with Producer(place.source, "p", timeout_s=60) as producer:
+            for number in range(RECORDS // 2):
+                producer.send({"text": text(number)})
+            producer.flush()
+            wait_until(lambda: len(place.lines()) >= 2 * RECORDS, "outputs")
+            before = resident(process)
+            trouble(place.source)
+            for number in range(RECORDS // 2, RECORDS):
+                producer.send({"text": text(number)})
+            producer.flush()
+            growth = resident(process) - before
+            producer.end()
+        _, said = process.communicate(timeout=60)
+    finally:
+        if process.poll() is None:
+            kill(process)
+    assert process.returncode == 0, said
+    assert place.problem() == ""
+    assert growth < GROWTH_MAX, f"{growth >> 20} MiB"
+    minutes = (monotonic() - began) / 60
+    assert len(said.splitlines()) < 20 + 3 * 6 * minutes, said
+
+
+def test_whatever_strangers_send_a_run_goes_on(tmp_path: Path) -> None:
+    def trouble(address: str) -> None:
+        for seed in range(3):
+            attack(address, Random(seed))
+
+    among_strangers(tmp_path, trouble)
+
+
+def connect(address: str, count: int) -> None:
+    """Many connections, most of which say nothing or stop in the middle of the handshake."""
+    held: list[Peer] = []
+    for number in range(count):
+        peer = Peer(address, shaken=False)
+        peer.try_to_send(GREETING[: number % 64])
+        held.append(peer)
+        if len(held) > 800:
+            held.pop(0).close()
+    for peer in held:
+        peer.close()
+
+
+def test_many_connections_are_one_producer_and_strangers(tmp_path: Path) -> None:
+    among_strangers(tmp_path, lambda address: connect(address, 1200))
+
+
+@pytest.mark.soak
+def test_ten_thousand_connections(tmp_path: Path) -> None:
+    among_strangers(tmp_path, lambda address: connect(address, 10_000))
+
+
+@pytest.mark.soak
+def test_five_minutes_of_strangers(tmp_path: Path) -> None:
+    def trouble(address: str) -> None:
+        until = monotonic() + 300
+        seed = 0
+        while monotonic() < until:
+            attack(address, Random(seed))
+            seed += 1
+
+    among_strangers(tmp_path, trouble)
+
+
+class Record(TypedDict):
+    """A record of the flow `sizes`."""
+
+    id: int
+    key: str
+    value: Sized
+
+
+def records() -> list[Record]:
+    """Records at the limits for both nodes: large, deep, with numbers as keys."""
+    found: list[Record] = []
+    for key in "abcd":
+        room = RECORD_BYTES_MAX - len(pack(Record(id=len(found), key=key, value=bytes(1 << 16))))
+        deep = [nested(RECORD_DEPTH_MAX - 2, "list")]
+        for value in (bytes(room + (1 << 16)), deep, {n: n / 2 for n in range(2000)}):
+            found.append(Record(id=len(found), key=key, value=value))
+    return found
+
+
+def test_records_at_the_limits_pass_through_a_run_and_its_recovery(tmp_path: Path) -> None:
+    """Two nodes, one of which is killed; then everything is killed, and started again."""
+    flow = tmp_path / "sizes.py"
+    flow.write_text(SIZES)
+    address = f"tcp://127.0.0.1:{free_port()}"
+    command = [sys.executable, "-m", "driftline", "run", str(flow), "--input", address, "--output"]
+    command += [str(tmp_path / "out"), "--nodes", "2", "--checkpoint-ms", "200"]
+    sent = records()
+
+    def start(*more: str) -> subprocess.Popen[str]:
+        return subprocess.Popen(
+            [*command, *more], stderr=subprocess.PIPE, text=True, start_new_session=True
+        )
+
+    def produce(until: int) -> None:
+        with Producer(address, "p", timeout_s=60) as producer:
+            for record in sent[producer.acknowledged : until]:
+                producer.send(record)
+            producer.flush()
+            if until == len(sent):
+                producer.end()
+
+    process = start("--kill-every", "1")
+    try:
+        produce(len(sent) // 2)
+        sleep(1.5)  # --kill-every has killed somebody
+        signal_all(process, signal.SIGKILL)
+        process.communicate()
+        process = start()
+        produce(len(sent))
+        _, said = process.communicate(timeout=90)
+    finally:
+        if process.poll() is None:
+            kill(process)
+    assert process.returncode == 0, said
+    lines = [json.loads(line) for file in (tmp_path / "out").glob("*.jsonl")
+             for line in file.read_text().splitlines()]  # fmt: skip
+    assert [len(pack(record)) == RECORD_BYTES_MAX for record in sent[::3]] == [True] * 4
+    found = sorted(line["value"] for line in lines)
+    deep = RECORD_DEPTH_MAX - 1
+    wanted = [
+        [[number, len(record["value"]), 0, None], [number + 1, 1, deep, number],
+         [number + 2, 2000, 0, number + 1]]
+        for number, record in enumerate(sent) if number % 3 == 0
+    ]  # fmt: skip
+    assert found == [one for key in wanted for one in key]
+
+
+@pytest.mark.parametrize(
+    ("address", "fault"),
+    [
+        ("tcp://127.0.0.1", "no port: it has to end with one from 0 to 65535"),
+        ("tcp://[::1]", "no port: it has to end with one from 0 to 65535"),
+        ("tcp://*:70000", "no port: it has to end with one from 0 to 65535"),
+        ("http://x", "unknown kind of address: it has to begin with tcp:// or ipc://"),
+        ("ipc://", "it has no path"),
+    ],
+)
+def test_an_address_that_is_none_is_not_said_to_be_reached(address: str, fault: str) -> None:
+    with pytest.raises(FlowError) as error:
+        check_reach([address])
+    assert str(error.value).startswith(f"producers cannot be heard on {address}: {fault}")
+    check_reach(["tcp://[::1]:5555", "ipc:///tmp/here"])
+
+
+def test_to_listen_beyond_this_machine_has_to_be_asked_for(tmp_path: Path) -> None:
+    address = f"tcp://*:{free_port()}"
+    refused = run("run", str(FLOW), "--input", address, "--output", str(tmp_path / "out"))
+    assert refused.returncode == 1
+    assert "anybody who reaches this port can send records" in refused.stderr
+    assert "--let-anyone-send" in refused.stderr
+    assert "Traceback" not in refused.stderr
+    place = Place(tmp_path, "exactly-once", address)
+    process = place.start("--let-anyone-send")
+    try:
+        with Producer(address.replace("*", "127.0.0.1"), "p") as producer:
+            producer.send({"text": "a"})
+            producer.end()
+        _, said = process.communicate(timeout=60)
+    finally:
+        if process.poll() is None:
+            kill(process)
+    assert process.returncode == 0, said

@@ -1,0 +1,232 @@
+"""`driftline verify` and the start of a run notice what was changed in what was delivered."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from pathlib import Path
+
+import lmdb
+import pytest
+
+from driftline.deploy.local.directories.looking import look
+from driftline.deploy.runtime.claims import claim
+from driftline.engine.errors import StateMismatch
+from driftline.engine.flow.flow import Flow
+from driftline.engine.sinks import JsonLinesConsumer, LmdbConsumer
+from driftline.engine.sinks.lmdb import damage_in
+from tests.deploy.local.run_copies import FLOW as WORDS
+from tests.deploy.local.run_copies import RECORDS, Place, end, run, text
+from tests.engine.sinks.bundles import BARRIER, FLOW, stream
+
+
+@pytest.fixture(scope="module")
+def ended(tmp_path_factory: pytest.TempPathFactory) -> Place:
+    """A run that has ended."""
+    root = tmp_path_factory.mktemp("run")
+    source = root / "in.jsonl"
+    source.write_text("".join(json.dumps({"text": text(i)}) + "\n" for i in range(RECORDS)))
+    place = Place(root / "run", "exactly-once", str(source))
+    status, said = end(place)
+    assert status == 0, said
+    return place
+
+
+def test_what_is_right_is_said_to_be_right(ended: Place, tmp_path: Path) -> None:
+    done = run(
+        "verify", str(ended.output), "--state", str(ended.state), "--json", str(tmp_path / "v")
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    *parts, ending = done.stdout.splitlines()
+    assert [part.split()[0] for part in parts] == ["ok"] * 5
+    assert ending.startswith("complete: the run has come to the end of its input")
+    about = json.loads((tmp_path / "v").read_text())
+    assert [report["role"] for report in about["checked"]] == [
+        "node-0", "node-1", "used-0", "output-0", "output-1",
+    ]  # fmt: skip
+    assert about["problems"] == []
+    assert (about["run"]["how"], about["run"]["error"]) == ("complete", None)
+    alone = run("verify", str(ended.output))
+    assert alone.returncode == 0
+    assert "no state was checked" in alone.stdout
+    assert "how far the run has come is not known" in alone.stdout
+    assert run("verify", str(ended.state)).returncode == 0, "without its outputs"
+    nothing = run("verify", str(tmp_path))
+    assert nothing.returncode == 1
+    assert "neither outputs nor the state" in nothing.stderr
+
+
+def test_a_run_that_is_going_on_is_neither_right_nor_wrong(ended: Place, tmp_path: Path) -> None:
+    place = ended.copy(tmp_path.name)
+    lock = claim(place.state / "master.lock")
+    report = tmp_path / "verdict.json"
+    report.write_text('{"problems": []}')
+    done = run("verify", str(place.output), "--state", str(place.state), "--json", str(report))
+    lock.release()
+    assert (done.returncode, done.stdout) == (3, "")
+    waits, error = done.stderr.splitlines()
+    assert "waiting for up to 10 s" in waits
+    assert json.loads(report.read_text()) == {"error": error}
+    assert "is going on: nothing was checked" in error
+    assert "give another" not in done.stderr
+
+
+def test_outputs_of_a_reference_run_are_called_so(ended: Place, tmp_path: Path) -> None:
+    again = tmp_path / "again"
+    done = run("run", str(WORDS), "--input", ended.source, "--output", str(again), "--reference")
+    assert done.returncode == 0, done.stderr
+    goes_on = "run", str(WORDS), "--input", ended.source, "--output", str(again)
+    for command in (("verify", str(again)), goes_on):
+        done = run(*command)
+        assert done.returncode == 1
+        assert "such a file is of `driftline run --reference`" in done.stderr
+        assert "back-up" not in done.stderr
+
+
+def test_outputs_whose_state_is_missing_are_never_to_be_removed(
+    ended: Place, tmp_path: Path
+) -> None:
+    place = ended.copy(tmp_path.name)
+    shutil.rmtree(place.output / ".driftline")
+    shutil.rmtree(place.state)
+    outputs = {file.name: file.read_bytes() for file in place.output.glob("*.jsonl")}
+    done = run("verify", str(place.output))
+    status, said = end(place)
+    assert (done.returncode, status) == (1, 1)
+    for told in (done.stderr, said):
+        assert "holds counts-0.jsonl, but " in told
+        assert f"put {place.output / '.driftline'} back from the back-up" in told
+        assert "remove" not in told
+    assert "node-0" not in said, "told before nodes are started"
+    assert {file.name: file.read_bytes() for file in place.output.glob("*.jsonl")} == outputs
+
+
+def test_a_run_that_would_be_refused_is_not_said_to_go_on(ended: Place, tmp_path: Path) -> None:
+    place = ended.copy(tmp_path.name)
+    shutil.rmtree(place.state / "node-0")
+    report = tmp_path / "verdict.json"
+    command = "verify", str(place.output), "--state", str(place.state), "--json", str(report)
+    done = run(*command)
+    last = done.stdout.splitlines()[-1]
+    assert "is computed again" in done.stdout
+    assert last.endswith("The same command goes on in the way that is said above."), last
+    file = place.output / "counts-0.jsonl"
+    os.truncate(file, 5)
+    done = run(*command)
+    assert done.returncode == 1
+    last = done.stdout.splitlines()[-1]
+    assert last.startswith("complete: ")
+    assert last.endswith("The same command is refused until that is mended, see above.")
+    about = json.loads(report.read_text())["run"]
+    assert (about["refused"], about["snapshot"]) == (True, None)
+    status, said = end(place)
+    assert status == 1, said
+
+
+def test_a_store_that_cannot_be_opened_is_refused_with_the_way_out(
+    ended: Place, tmp_path: Path
+) -> None:
+    place = ended.copy(tmp_path.name)
+    file = place.state / "node-0" / "data.mdb"
+    file.write_bytes(bytes(64) + file.read_bytes()[64:])
+    out = f"or remove {place.state / 'node-0'} alone: it is computed again from the input"
+    done = run("verify", str(place.output), "--state", str(place.state))
+    assert done.returncode == 1
+    assert out in done.stdout
+    assert done.stdout.endswith("The same command is refused until that is mended, see above.\n")
+    status, said = end(place)
+    assert status == 1
+    assert out in said
+    shutil.rmtree(place.state / "node-0")
+    status, said = end(place)
+    assert status == 0, said
+
+
+@pytest.mark.parametrize("bundles", [2, 9], ids=["none is delivered", "some are delivered"])
+def test_dead_letters_count_once_they_are_delivered(tmp_path: Path, bundles: int) -> None:
+    consumer = JsonLinesConsumer(tmp_path, BARRIER, FLOW, "me")
+    for bundle in stream(bundles):
+        consumer.deliver(bundle)
+    consumer.close()
+    (tmp_path / "dead-letters").mkdir(exist_ok=True)
+    with (tmp_path / "dead-letters" / "0.jsonl").open("a") as file:
+        file.write("{}\n{}\n")
+    (report,) = look(tmp_path / "no state", tmp_path)
+    assert report.failures == consumer.failures
+    assert "and 6 bytes not yet delivered" in report.holds
+    assert (consumer.failures > 0) == (bundles == 9)
+
+
+def test_a_change_of_the_same_length_in_a_line_is_noticed(ended: Place, tmp_path: Path) -> None:
+    place = ended.copy(tmp_path.name)
+    file = place.output / "counts-0.jsonl"
+    file.write_text(file.read_text().replace('"count": 7}', '"count": 8}', 1))
+    done = run("verify", str(place.output), "--state", str(place.state))
+    assert done.returncode == 1
+    assert f"{file} is not what was delivered" in done.stdout
+    status, said = end(place)
+    assert status == 1
+    assert f"{file} is not what was delivered" in said
+
+
+def test_a_progress_that_is_anothers_or_gone_costs_no_output(ended: Place, tmp_path: Path) -> None:
+    """It is noticed, by `verify` and by the next run, and every line stays where it is."""
+    for swap in (True, False):
+        place = ended.copy(f"{tmp_path.name}-{swap}")
+        hidden = place.output / ".driftline"
+        one, other = hidden / "barrier-0.progress", hidden / "barrier-1.progress"
+        data = one.read_bytes()
+        one.unlink()
+        if swap:
+            other.rename(one)
+            other.write_bytes(data)
+        lines = {file.name: file.read_bytes() for file in place.output.glob("*.jsonl")}
+        assert all(lines.values())
+        done = run("verify", str(place.output), "--state", str(place.state))
+        assert done.returncode == 1
+        assert str(one) in done.stdout
+        status, said = end(place)
+        assert status == 1
+        assert str(one) in said
+        assert {file.name: file.read_bytes() for file in place.output.glob("*.jsonl")} == lines
+
+
+def test_what_is_not_committed_yet_is_no_damage(ended: Place, tmp_path: Path) -> None:
+    place = ended.copy(tmp_path.name)
+    with (place.output / "counts-0.jsonl").open("a") as file:
+        file.write('{"t": [9999')
+    done = run("verify", str(place.output), "--state", str(place.state))
+    assert done.returncode == 0
+    assert "and 11 bytes not yet delivered, which" in done.stdout
+
+
+def test_a_file_that_is_too_short_is_not_said_to_hold_more(ended: Place, tmp_path: Path) -> None:
+    place = ended.copy(tmp_path.name)
+    os.truncate(place.output / "counts-0.jsonl", 5)
+    done = run("verify", str(place.output), "--state", str(place.state))
+    assert done.returncode == 1
+    assert "has 5 bytes" in done.stdout
+    assert "not yet delivered" not in done.stdout
+
+
+def test_a_row_that_was_changed_is_noticed(tmp_path: Path) -> None:
+    consumer = LmdbConsumer(tmp_path, BARRIER, FLOW, "me")
+    for bundle in stream(12):
+        consumer.deliver(bundle)
+    consumer.close()
+    environment = tmp_path / "barrier-0"
+    assert damage_in(environment) == []
+    with lmdb.open(str(environment)) as env, env.begin(write=True) as txn:
+        cursor = txn.cursor()
+        assert cursor.first()
+        txn.put(bytes(cursor.key()), bytes(cursor.value())[:-1] + b"!")
+    assert str(environment) in damage_in(environment)[0]
+
+
+def test_an_environment_that_is_damaged_is_no_reason_to_try_again(tmp_path: Path) -> None:
+    consumer = LmdbConsumer(tmp_path, BARRIER, Flow("f"), "me")
+    consumer.close()
+    (tmp_path / "barrier-0" / "data.mdb").write_bytes(b"no database" * 1000)
+    with pytest.raises(StateMismatch, match="is damaged"):
+        LmdbConsumer(tmp_path, BARRIER, Flow("f"), "me")

@@ -1,0 +1,187 @@
+"""A front's host without a front, in a thread, in steps, or in a process that can be killed.
+
+The process is ``python -m tests.deploy.intake_host DIRECTORY ADDRESS``: it takes records, reads
+and stores them until it is killed, or the one that started it is gone.
+"""
+
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from time import monotonic, time_ns
+from types import TracebackType
+from typing import Self
+
+import zmq
+
+from driftline.deploy.roles.intake import MAGIC, Answer, Kind, decode_answer
+from driftline.deploy.runtime.loop.runtime import Runtime
+from driftline.deploy.runtime.sockets.intake_socket import IntakeSocket, Keys
+from driftline.engine.sources.logs.inputlog import InputLog
+from driftline.engine.sources.logs.received import ReceivedSource
+from driftline.engine.sources.source import BadRecord
+from driftline.engine.wire.codec import pack, unpack
+from driftline.engine.wire.party import Party
+
+SOON_S = 5.0
+
+
+def now_us() -> int:
+    """The wall clock."""
+    return time_ns() // 1000
+
+
+class Reader(Party):
+    """Reads what a front would read: everything, at once, as long as it wants to."""
+
+    def __init__(self, source: ReceivedSource) -> None:
+        super().__init__("reader")
+        self.found: list[tuple[int, object]] = []
+        self.reading = True
+        self._records: Iterator[tuple[int, object] | BadRecord | None] = source.entries(1)
+
+    def turn(self) -> bool:
+        while self.reading and (record := next(self._records, None)) is not None:
+            assert not isinstance(record, BadRecord)
+            self.found.append(record)
+        return False
+
+
+class Host:
+    """A runtime with an intake and a reader."""
+
+    def __init__(
+        self, directory: Path, address: str, window: int = 4096, keys: Keys | None = None
+    ) -> None:
+        self.log = InputLog(directory, "test")
+        self.source = ReceivedSource(self.log, now_us)
+        self.reader = Reader(self.source)
+        self.intake = IntakeSocket(self.source, address, window=window, keys=keys)
+        self.runtime = Runtime(self.log.carry_out)
+        self.runtime.add(self.reader, "inproc://reader")
+        self.runtime.watch(
+            self.intake,
+            self.intake.socket,
+            self.intake.drain,
+            has_work=self.intake.has_work,
+        )
+
+    def close(self) -> None:
+        """Release everything."""
+        self.runtime.close(linger_ms=0)
+        self.intake.close(linger_ms=0)
+        self.log.close()
+
+
+class Running:
+    """A host in a thread. A context manager."""
+
+    def __init__(self, host: Host) -> None:
+        self.host = host
+        self._stop = False
+        self._thread = threading.Thread(target=self._run)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._stop = True
+        self._thread.join()
+
+    def _run(self) -> None:
+        while not self._stop:
+            self.host.runtime.step(wait_s=0.02)
+
+
+class Wire:
+    """A producer that says exactly what it is told, and a host that takes its turns meanwhile."""
+
+    def __init__(self, host: Host) -> None:
+        self.host = host
+        self.context = zmq.Context()
+        self.socket = self.context.socket(zmq.DEALER)
+        self.socket.connect(host.intake.address)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.context.destroy(linger=0)
+
+    def say(self, kind: Kind, producer: str, session: int, *rest: object) -> None:
+        self.socket.send(pack((MAGIC, kind, producer, session, *rest)))
+
+    def hear(self) -> tuple[Kind, int, int]:
+        """The next answer: kind, session, acknowledged."""
+        return self.hear_all()[:3]
+
+    def hear_all(self) -> Answer:
+        """The next answer."""
+        self.until(lambda: bool(self.socket.poll(0)))
+        return decode_answer(self.socket.recv())
+
+    def until(self, condition: Callable[[], bool]) -> None:
+        """Let the host run until a condition holds."""
+        deadline = monotonic() + SOON_S
+        while not condition():
+            assert monotonic() < deadline, "nothing came"
+            self.host.runtime.step(wait_s=0.005)
+
+
+def stored(log: InputLog) -> list[tuple[str, int, object]]:
+    """All that a log holds."""
+    return [(entry.producer, entry.sequence, unpack(entry.data)) for entry in log.read(0)]
+
+
+class Killed:
+    """A host in a process of its own. A context manager."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.address = f"ipc://{directory}/intake"
+        self.start()
+
+    def start(self) -> None:
+        self.process = subprocess.Popen(
+            [
+                sys.executable,
+                "-m",
+                "tests.deploy.roles.intake_host",
+                str(self.directory / "log"),
+                self.address,
+            ]
+        )
+
+    def kill(self) -> None:
+        """With signal 9."""
+        self.process.kill()
+        self.process.wait()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.kill()
+
+
+if __name__ == "__main__":
+    parent = os.getppid()
+    Host(Path(sys.argv[1]), sys.argv[2]).runtime.run(lambda: os.getppid() != parent)

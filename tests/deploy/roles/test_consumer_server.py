@@ -1,0 +1,240 @@
+"""The consumer server: stores once what a barrier's newest incarnation sends, and says so."""
+
+import logging
+from dataclasses import replace
+
+import pytest
+
+from driftline.deploy.roles.consumer import ConsumerServer
+from driftline.deploy.roles.letters import DeadLetters
+from driftline.engine.errors import (
+    DriftlineError,
+    MalformedMessage,
+    PayloadError,
+    StateMismatch,
+    Unavailable,
+)
+from driftline.engine.sinks import Last, MemoryConsumer
+from driftline.engine.sources import BadRecord
+from driftline.engine.wire.messages import (
+    Bundle,
+    BundleStored,
+    Delayed,
+    Failed,
+    FetchLast,
+    Header,
+    LastBundle,
+    Message,
+    Stop,
+    decode,
+    encode,
+)
+from tests.engine.sinks.bundles import BARRIER, GROUPS, items, stream
+
+
+class Failing(MemoryConsumer):
+    """A consumer that fails as it is told."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.error: DriftlineError | None = None
+        self.closed = 0
+
+    def deliver(self, bundle: Bundle) -> None:
+        if self.error is not None:
+            raise self.error
+        super().deliver(bundle)
+
+    def last(self, barrier: str, groups: tuple[int, int]) -> Last:
+        if self.error is not None:
+            raise self.error
+        return super().last(barrier, groups)
+
+    def close(self) -> None:
+        self.closed += 1
+
+
+class Dialogue:
+    """A server, what it keeps, and what it says."""
+
+    def __init__(self) -> None:
+        self.consumer = Failing()
+        self.made: list[str] = []
+        self.server = ConsumerServer(self.make)
+
+    def make(self, barrier: str) -> Failing:
+        self.made.append(barrier)
+        return self.consumer
+
+    def say(self, message: Message, sender: str = "node-0") -> list[tuple[str, Message]]:
+        """Its answers to a message."""
+        self.server.receive(encode(Header(sender, 1, 0), message))
+        answers = [(to, decode(data)[1]) for to, data in self.server.outbox]
+        self.server.outbox.clear()
+        return answers
+
+
+@pytest.fixture
+def dialogue() -> Dialogue:
+    """A server that nobody has asked yet."""
+    return Dialogue()
+
+
+NUMBER = 7
+"""Of a question: it comes back with the answer."""
+
+
+def ask(
+    incarnation: int, barrier: str = BARRIER, address: str = "ipc://a", number: int = NUMBER
+) -> FetchLast:
+    return FetchLast(barrier, incarnation, GROUPS, address, number)
+
+
+def stored(bundle: Bundle) -> list[tuple[str, Message]]:
+    return [("node-0", BundleStored(bundle.barrier, bundle.incarnation, bundle.t_last))]
+
+
+def test_a_new_barrier_learns_that_there_is_nothing(dialogue: Dialogue) -> None:
+    answer = LastBundle(BARRIER, 3, NUMBER, (), -1, 0)
+    assert dialogue.say(ask(3), "node-5") == [("node-5", answer)]
+    assert dialogue.server.addresses == {"node-5": "ipc://a"}
+
+
+def test_bundles_are_stored_confirmed_and_told(dialogue: Dialogue) -> None:
+    bundles = stream(5)
+    dialogue.say(ask(1))
+    for bundle in bundles:
+        assert dialogue.say(bundle) == stored(bundle)
+    assert dialogue.consumer.items == items(bundles)
+    last = bundles[-1]
+    answer = LastBundle(BARRIER, 2, 0, last.blobs, last.t_last, last.checksum)
+    assert dialogue.say(ask(2, number=0)) == [("node-0", answer)]
+
+
+def test_a_question_that_is_repeated_while_the_consumer_is_slow_has_a_small_answer(
+    dialogue: Dialogue,
+) -> None:
+    bundle = stream(2)[1]
+    dialogue.say(ask(1, number=0))
+    dialogue.say(bundle)
+    answer = LastBundle(BARRIER, 1, 1, (), bundle.t_last, bundle.checksum)
+    assert dialogue.say(ask(1, number=1)) == [("node-0", answer)]
+
+
+def test_a_repetition_is_confirmed_and_not_stored(dialogue: Dialogue) -> None:
+    first, second = stream(3)[1:]
+    dialogue.say(ask(1))
+    for bundle in (first, first, second, second, first):
+        assert dialogue.say(bundle) == stored(bundle)
+    assert dialogue.consumer.items == items([first, second])
+
+
+def test_a_bundle_of_an_earlier_incarnation_is_ignored(dialogue: Dialogue) -> None:
+    first, second = stream(3)[1:]
+    dialogue.say(ask(1))
+    dialogue.say(first)
+    dialogue.say(ask(2))
+    assert dialogue.say(second) == []
+    assert dialogue.say(replace(second, incarnation=2)) == stored(replace(second, incarnation=2))
+    assert dialogue.consumer.items == items([first, second])
+
+
+def test_a_question_of_an_earlier_incarnation_lowers_no_fence(dialogue: Dialogue) -> None:
+    dialogue.say(ask(2))
+    assert dialogue.say(ask(1, address="ipc://of-a-replaced-node")) == []
+    assert dialogue.say(stream(2)[1]) == []
+    assert dialogue.server.addresses == {"node-0": "ipc://a"}
+
+
+def test_a_fence_is_of_one_barrier(dialogue: Dialogue) -> None:
+    dialogue.say(ask(1))
+    dialogue.say(ask(7, "barrier-1"), "node-1")
+    bundle = stream(2)[1]
+    assert dialogue.say(bundle) == stored(bundle)
+    assert dialogue.server.fences == {BARRIER: 1, "barrier-1": 7}
+
+
+def test_a_server_that_has_restarted_wants_to_be_asked_first(dialogue: Dialogue) -> None:
+    bundle = stream(2)[1]
+    assert dialogue.say(bundle) == []
+    assert dialogue.consumer.items == []
+    dialogue.say(ask(1))
+    assert dialogue.say(bundle) == stored(bundle)
+
+
+def test_an_unavailable_consumer_is_logged_once_and_asked_again(
+    dialogue: Dialogue, caplog: pytest.LogCaptureFixture
+) -> None:
+    bundle = stream(2)[1]
+    dialogue.say(ask(1))
+    dialogue.consumer.error = Unavailable("disk full")
+    with caplog.at_level(logging.WARNING, "driftline"):
+        for _ in range(3):
+            delayed = [("node-0", Delayed(BARRIER, 1, "disk full"))]
+            assert dialogue.say(bundle) == delayed
+            assert dialogue.say(ask(1)) == delayed
+            dialogue.say(ask(1, "../of-nobody"), "node-1")
+        dialogue.consumer.error = None
+        assert dialogue.say(ask(1)) == [("node-0", LastBundle(BARRIER, 1, NUMBER, (), -1, 0))]
+    assert dialogue.say(bundle) == stored(bundle)
+    about = [text for text in caplog.messages if text.startswith(BARRIER)]
+    assert about == [
+        "barrier-0: disk full; trying again",
+        "barrier-0: its consumer is available again; it had failed 6 times in 0.0 s",
+    ]
+
+
+@pytest.mark.parametrize("error", [PayloadError("sink 'x' cannot"), StateMismatch("another flow")])
+def test_what_a_repetition_would_not_help_fails_the_run(
+    dialogue: Dialogue, error: DriftlineError
+) -> None:
+    dialogue.say(ask(1))
+    dialogue.consumer.error = error
+    failed = Failed(1, type(error).__name__, str(error))
+    assert dialogue.say(stream(1)[0]) == [("node-0", failed)]
+    assert dialogue.say(ask(2), "node-3") == [("node-3", replace(failed, incarnation=2))]
+    assert dialogue.server.addresses["node-3"] == "ipc://a"
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        Stop("", "", ""),
+        BundleStored(BARRIER, 1, 1),
+        FetchLast(BARRIER, 1, (0,), "ipc://a", NUMBER),  # type: ignore[arg-type]
+        FetchLast(BARRIER, 1, (0, "63"), "ipc://a", NUMBER),  # type: ignore[arg-type]
+        Bundle(BARRIER, 1, (0, 63, 64), (), 1, 0),  # type: ignore[arg-type]
+        Bundle(BARRIER, 1, GROUPS, (b"no blob",), 1, 0),
+        Bundle(BARRIER, 1, GROUPS, (7,), 1, 0),  # type: ignore[arg-type]
+    ],
+)
+def test_other_messages_are_malformed(dialogue: Dialogue, message: Message) -> None:
+    dialogue.say(ask(1))
+    assert dialogue.say(message) == []
+    assert dialogue.server.malformed == 1
+    with pytest.raises(MalformedMessage):  # where it is read, or where it is dealt with
+        dialogue.server.handle("node-0", decode(encode(Header("node-0", 1, 0), message))[1])
+    assert dialogue.consumer.items == []
+
+
+def test_each_barrier_gets_its_consumer_once_and_all_are_closed(dialogue: Dialogue) -> None:
+    for _ in range(2):
+        dialogue.say(ask(1))
+        dialogue.say(ask(1, "barrier-1"), "node-1")
+    assert dialogue.made == [BARRIER, "barrier-1"]
+    dialogue.server.close()
+    dialogue.server.close()
+    assert dialogue.consumer.closed == 2
+
+
+def test_dead_letters_are_told_though_no_more_bundles_come(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    letters = DeadLetters("out/dead-letters")
+    server = ConsumerServer(lambda barrier: Failing(), letters)
+    for now in (1.0, 1.1, 1.2):
+        letters.unreadable(now, [BadRecord(7, "in.jsonl", "no JSON", "x")])
+    now = 1.2
+    while now < 50:
+        now = server.tick(now)
+    assert [vars(record)["fields"]["count"] for record in caplog.records] == [1, 2]

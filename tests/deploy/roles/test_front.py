@@ -1,0 +1,444 @@
+"""A front: labels, replays, its window, and what it holds back."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import count
+
+import pytest
+
+from driftline.deploy.roles.front import BATCH_BYTES, TRIM_EVERY_S, Front
+from driftline.deploy.roles.intake import MAGIC, SIGN_S, Answer, Intake, Kind, decode_answer
+from driftline.deploy.roles.window import WINDOW_BYTES
+from driftline.engine.errors import StateMismatch, Unavailable
+from driftline.engine.flow.flow import Flow
+from driftline.engine.flow.plan import plan
+from driftline.engine.labels import INFINITY
+from driftline.engine.policy import policy
+from driftline.engine.sources import BadRecord, CachedSource, ListSource, QueueSource
+from driftline.engine.sources.cached import KEPT_BYTES
+from driftline.engine.sources.logs.received import ReceivedSource
+from driftline.engine.sources.used import CheckedSource, StoreUsed, Used
+from driftline.engine.wire.codec import pack
+from driftline.engine.wire.messages import (
+    AskSnapshot,
+    AskUsed,
+    BeginEpoch,
+    Committed,
+    Drain,
+    Drained,
+    Failed,
+    Frame,
+    Header,
+    Message,
+    Prepared,
+    Progress,
+    Promise,
+    Start,
+    Stop,
+    UsedBelow,
+    decode,
+    encode,
+)
+from driftline.simulation.world.disks import LogDisk
+
+FLOW = Flow("front")
+FLOW.source("in").sink()
+
+
+class Talk:
+    """A front that was started, and its master."""
+
+    def __init__(self, records: list[object], mode: str, *, keeps_bad: bool) -> None:
+        self.aside: list[BadRecord] = []
+        self.front = Front(
+            0, 1, plan(FLOW), policy(mode), CheckedSource(ListSource(records)), lambda: 1,
+            on_bad=self.set_aside if keeps_bad else None,
+        )  # fmt: skip
+        self.number = 0
+        self.front.receive(encode(Header("master", 1, 0), Start(1, 1, ())))
+
+    def set_aside(self, records: Sequence[BadRecord]) -> None:
+        self.aside += records
+
+    def tell(self, message: Message) -> None:
+        self.number += 1
+        self.front.receive(encode(Header("master", 1, self.number), message))
+
+    def said(self) -> list[Message]:
+        while self.front.turn():
+            pass
+        outbox, self.front.outbox = self.front.outbox, []
+        return [decode(data)[1] for _, data in outbox]
+
+
+def bad(time: int) -> BadRecord:
+    return BadRecord(time, "a file", "torn", "{")
+
+
+def passed(said: list[Message]) -> list[int]:
+    """The times up to which the front has promised to have sent all, but for its end."""
+    times = [message.until for message in said if isinstance(message, Promise)]
+    times += [message.covers[1] for message in said if isinstance(message, Frame)]
+    return [time for time in times if time < INFINITY]
+
+
+@pytest.mark.parametrize("mode", ["exactly-once", "two-phase"])
+def test_a_bad_record_that_ends_the_run_is_not_passed(mode: str) -> None:
+    talk = Talk(["a", "b", bad(3), "d"], mode, keeps_bad=False)
+    said = talk.said()
+    assert [message.error for message in said if isinstance(message, Failed)] == ["InputError"]
+    assert max(passed(said)) == 3
+    assert not [message for message in said if isinstance(message, Promise) and message.until > 3]
+
+
+@pytest.mark.parametrize("last", ["good", "bad"])
+def test_a_bad_record_is_passed_with_the_next_good_one(last: str) -> None:
+    records = ["a", bad(2), *(["c"] if last == "good" else [])]
+    talk = Talk(records, "exactly-once", keeps_bad=True)
+    said = talk.said()
+    assert [record.time for record in talk.aside] == [2]
+    assert max(passed(said)) == (4 if last == "good" else 2)
+    ends = [message for message in said if isinstance(message, Promise)]
+    assert ends[-1].until == INFINITY
+
+
+def test_after_its_end_an_epoch_goes_on_where_the_source_may_grow() -> None:
+    talk = Talk(["a", "b"], "two-phase", keeps_bad=False)
+    talk.said()
+    talk.tell(BeginEpoch(1))
+    assert [m.offset for m in talk.said() if isinstance(m, Prepared)] == [3]
+
+
+def test_what_a_snapshot_is_made_of_is_noted() -> None:
+    talk = Talk(["a", "b", "c"], "exactly-once", keeps_bad=False)
+    talk.said()
+    talk.tell(Committed(1, 0, 0, 3))
+    (job,) = talk.front.jobs
+    assert isinstance(job, StoreUsed)
+    CheckedSource(ListSource(["a", "b", "x", "y"]), job.used).check(3)
+    assert (job.used.until, job.used.last) == (3, 2)
+    again = Talk(["a"], "none", keeps_bad=False)
+    again.said()
+    again.tell(Committed(1, 0, 0, 2))
+    assert again.front.jobs == [], "without replay every call reads all"
+
+
+def test_who_asks_is_told_what_a_snapshot_was_made_of() -> None:
+    talk = Talk(["a", "b", "c"], "exactly-once", keeps_bad=False)
+    ask = encode(Header("watch-savepoint", 0, 0), AskUsed("ipc://there", 3))
+    talk.front.receive(ask)
+    assert not [m for m in talk.said() if isinstance(m, UsedBelow)], "nothing was read yet"
+    told = []
+    for offset in (0, 3, 4):
+        if offset:
+            talk.tell(Committed(1, 0, 0, offset))
+        talk.front.receive(ask)
+        told += [m for m in talk.said() if isinstance(m, UsedBelow)]
+    assert talk.front.addresses["watch-savepoint"] == "ipc://there"
+    assert len(told) == 3
+    assert len({*told}) == 1, "also after a later snapshot"
+    assert (told[0].time, told[0].source) == (3, ListSource(["a", "b", "c"]).identity())
+    until, last, total = told[0].used
+    assert (until, last) == (3, 2)
+    CheckedSource(ListSource(["a", "b", "x"]), Used(until, last, total)).check(3)
+    with pytest.raises(StateMismatch):
+        CheckedSource(ListSource(["a", "x", "c"]), Used(until, last, total)).check(3)
+
+
+@pytest.mark.parametrize(("mode", "under_way"), [("none", 0), ("at-least-once", 2)])
+def test_records_that_no_replay_brings_again_are_not_under_way(mode: str, under_way: int) -> None:
+    talk = Talk(["a", "b"], mode, keeps_bad=False)
+    talk.said()
+    assert talk.front.meter.under_way == 2
+    offset = 1 if talk.front.policy.replay else -1
+    talk.front.receive(encode(Header("master", 2, 0), Start(2, offset, ())))
+    talk.said()
+    assert talk.front.meter.under_way == under_way
+
+
+SIZE = 1_000_000
+
+
+class Sending:
+    """A front with large records, by itself; `sent`: the bytes of its frames."""
+
+    def __init__(self, records: int, live: bool, name: str) -> None:
+        flow = Flow("large")
+        flow.source("records").map(len).sink()
+        payloads = [bytes(SIZE)] * records
+        source = QueueSource() if live else ListSource(payloads)
+        if isinstance(source, QueueSource):
+            for payload in payloads:
+                source.put(payload)
+        ids = count(1)
+        self.front = Front(0, 2, plan(flow), policy(name), source, lambda: next(ids))
+        self.front.receive(encode(Header("master", 0, 0), Start(1, 0, ())))
+        self.sent: list[int] = []
+        self.told = 0
+
+    def tell(self, message: Message) -> None:
+        self.told += 1
+        self.front.receive(encode(Header("master", 1, self.told), message))
+
+    def go(self) -> None:
+        """Let it send as much as it may."""
+        more = True
+        while more:
+            more = self.front.turn()
+            messages = [(len(data), decode(data)[1]) for _, data in self.front.outbox]
+            self.sent += [size for size, message in messages if isinstance(message, Frame)]
+            self.front.outbox.clear()
+
+
+@pytest.mark.parametrize("live", [False, True])
+@pytest.mark.parametrize("name", ["exactly-once", "two-phase", "none"])
+def test_large_records_are_under_way_up_to_a_number_of_bytes(live: bool, name: str) -> None:
+    sending = Sending(80, live, name)
+    sending.go()
+    assert WINDOW_BYTES <= sum(sending.sent) < WINDOW_BYTES + 2 * SIZE
+    assert max(sending.sent) < BATCH_BYTES + 2 * SIZE
+    first = len(sending.sent)
+    sending.front.receive(encode(Header("master", 1, 1), Progress(11, 11)))
+    sending.go()
+    assert 9 * SIZE < sum(sending.sent[first:]) < 12 * SIZE
+
+
+def test_a_record_larger_than_the_window_is_sent() -> None:
+    sending = Sending(2, False, "exactly-once")
+    sending.front.window.bytes_max = SIZE // 2
+    sending.go()
+    assert len(sending.sent) == 1
+    sending.front.receive(encode(Header("master", 1, 1), Progress(2, 2)))
+    sending.go()
+    assert len(sending.sent) == 2
+
+
+def asks(front: Front) -> bool:
+    """Whether the front, with its regular messages, asks for a snapshot."""
+    front.outbox.clear()
+    front.repeat()
+    return any(isinstance(decode(data)[1], AskSnapshot) for _, data in front.outbox)
+
+
+def deliver(sending: Sending, until: int) -> int:
+    """All is delivered, record by record, up to a time. Returns the most bytes that were kept."""
+    assert isinstance(sending.front.source, CachedSource)
+    most = 0
+    for time in range(2, until + 1):
+        sending.tell(Progress(time, time))
+        sending.go()
+        most = max(most, sending.front.source.bytes)
+    return most
+
+
+def test_a_front_that_keeps_many_records_asks_for_a_snapshot_before_it_is_due() -> None:
+    sending = Sending(120, False, "exactly-once")
+    sending.go()
+    assert not asks(sending.front), "fewer are under way"
+    assert deliver(sending, 90) < 1.1 * KEPT_BYTES, "also if there is no snapshot"
+    assert asks(sending.front)
+    sending.tell(Committed(1, 0, 90, 90))
+    assert not asks(sending.front)
+
+
+def test_without_replays_a_front_keeps_no_records() -> None:
+    sending = Sending(120, False, "none")
+    assert deliver(sending, 90) < 2 * SIZE
+    assert not asks(sending.front)
+    assert sending.front.taken == 120
+    sending.front.receive(encode(Header("master", 2, 0), Start(2, -1, ())))
+    sending.go()
+    assert sending.front.taken == 120
+
+
+@pytest.mark.parametrize("name", ["exactly-once", "at-least-once"])
+def test_a_live_front_sends_no_more_than_a_run_that_ends_beside_a_file_needs(name: str) -> None:
+    talk = Sending(100, live=True, name=name)
+    talk.go()
+    sent = talk.front.taken
+    assert sent < 100, "the window is full"
+    talk.front.drain()
+    talk.tell(Drain(1))
+    talk.tell(Progress(INFINITY, INFINITY))
+    talk.go()
+    assert talk.front.taken == sent
+    talk.tell(Drain(talk.front.next + 3))
+    talk.go()
+    assert talk.front.taken == sent + 3
+
+
+def test_a_stream_that_is_over_says_its_end_though_there_is_no_room_to_read_it() -> None:
+    """Other fronts have to pass that time before there is room."""
+    talk = Sending(100, live=True, name="exactly-once")
+    assert isinstance(talk.front.source, QueueSource)
+    talk.front.source.close()
+    talk.go()
+    assert talk.front.taken < 100, "the window is full"
+    talk.front.drain()
+    said = [decode(data)[1] for _, data in talk.front.outbox]
+    assert Drained(time=101, live=1, ended=0) in said
+
+
+RECORDS = 9
+
+
+class Feeding:
+    """A front of a live source with records 1 to `RECORDS`, its master, and a clock."""
+
+    def __init__(self, mode: str, source: QueueSource | None = None) -> None:
+        self.source = QueueSource() if source is None else source
+        if source is None:
+            for number in range(1, RECORDS + 1):
+                self.source.put(number)
+        flow = Flow("live")
+        flow.source("in").sink()
+        self.front = Front(0, 1, plan(flow), policy(mode), self.source, lambda: 1, run="now")
+        self._told = 0
+
+    def tell(self, message: Message, *, at: float = 0.0) -> list[Message]:
+        """What the front says to a message of its master that comes at a time."""
+        self.front.now = at
+        self._told += not message.control
+        sequence = 0 if message.control else self._told
+        self.front.receive(encode(Header("master", 1, sequence), message))
+        while self.front.turn():
+            pass
+        outbox, self.front.outbox = self.front.outbox, []
+        return [decode(data)[1] for _, data in outbox]
+
+    def start(self) -> list[Message]:
+        return self.tell(Start(1, -1 if self.front.policy.name == "none" else 1, ()))
+
+
+def test_what_is_delivered_is_given_up_as_time_passes() -> None:
+    feeding = Feeding("none")
+    feeding.start()
+    feeding.tell(Progress(9, 3), at=10.0)
+    assert feeding.source.trimmed == 3, "not what is only processed"
+    feeding.tell(Progress(9, 5), at=10.0 + TRIM_EVERY_S / 2)
+    assert feeding.source.trimmed == 3, "the log is not written for every record"
+    feeding.tell(Progress(9, 5), at=10.0 + TRIM_EVERY_S)
+    assert feeding.source.trimmed == 5
+
+
+@pytest.mark.parametrize("mode", ["at-least-once", "exactly-once", "two-phase"])
+def test_with_replays_snapshots_say_what_is_given_up(mode: str) -> None:
+    feeding = Feeding(mode)
+    feeding.start()
+    feeding.tell(Progress(9, 9), at=10.0)
+    feeding.tell(Stop("now", "", ""))
+    assert feeding.source.trimmed == 0
+
+
+@pytest.mark.parametrize(("error", "trimmed"), [("", RECORDS + 1), ("FunctionFailed", 0)])
+@pytest.mark.parametrize("ended", [False, True])
+def test_a_run_that_ends_well_has_delivered_all_that_was_sent(
+    error: str, trimmed: int, ended: bool
+) -> None:
+    feeding = Feeding("none")
+    if ended:
+        feeding.source.close()
+    feeding.start()
+    feeding.tell(Stop("another", "", ""))
+    assert feeding.source.trimmed == 0
+    feeding.tell(Stop("now", error, ""))
+    assert feeding.source.trimmed == trimmed
+
+
+def test_a_front_in_a_new_process_goes_on_behind_what_was_given_up() -> None:
+    feeding = Feeding("none")
+    feeding.start()
+    feeding.tell(Progress(9, 7), at=10.0)
+    again = Feeding("none", feeding.source)
+    said = again.start()
+    assert not [message for message in said if isinstance(message, Failed)]
+    (frame,) = [message for message in said if isinstance(message, Frame)]
+    assert frame.time == 7
+    assert again.front.taken == RECORDS - 6
+
+
+WINDOW = 2
+
+
+class Bench:
+    """An intake over a log in memory, with a virtual clock."""
+
+    def __init__(self) -> None:
+        self.log = LogDisk("log")
+        self.source = ReceivedSource(self.log, lambda: 1_000_000_000)
+        self.intake = Intake(self.source, window=WINDOW)
+        self.reader = self.source.entries(1)
+        self.pass_time(0.0)
+
+    def say(self, kind: Kind, producer: str, *rest: object) -> None:
+        message = pack((MAGIC, kind, producer, 7, *rest))
+        self.intake.take([producer.encode(), message])
+        self.intake.turn()
+
+    def store(self) -> None:
+        while self.intake.jobs:
+            job = self.intake.jobs.pop(0)
+            self.intake.done(job, self.log.carry_out(job))
+            self.intake.turn()
+
+    def fail_to_store(self) -> None:
+        self.intake.done(self.intake.jobs.pop(0), Unavailable("log: the disk is full"))
+
+    def pass_time(self, seconds: float) -> None:
+        self.intake.now += seconds
+        self.intake.tick(self.intake.now)
+
+    def answers(self) -> list[tuple[bytes, Answer]]:
+        found = [(route, decode_answer(answer)) for route, answer in self.intake.answers]
+        self.intake.answers.clear()
+        return found
+
+
+def test_while_there_is_no_room_every_producer_hears_that_the_front_lives() -> None:
+    bench = Bench()
+    bench.say(Kind.HELLO, "q")
+    for number in range(1, WINDOW + 1):
+        bench.say(Kind.RECORD, "p", number, number)
+        bench.store()
+    bench.answers()
+    assert not bench.intake.room()
+    for _ in range(3):
+        bench.pass_time(SIGN_S)
+        assert bench.answers() == [
+            (b"p", Answer(Kind.ACK, 7, WINDOW)),
+            (b"q", Answer(Kind.ACK, 7, 0)),
+        ]
+        bench.pass_time(SIGN_S / 2)
+        assert not bench.answers(), "as often as is needed"
+    while next(bench.reader) is not None:
+        pass
+    bench.pass_time(SIGN_S)
+    assert not bench.answers(), "nobody waits any more"
+
+
+def test_while_the_disk_is_full_those_hear_it_whose_records_wait_for_it() -> None:
+    bench = Bench()
+    bench.say(Kind.HELLO, "q")
+    bench.store()
+    bench.say(Kind.RECORD, "p", 1, "a")
+    bench.answers()
+    bench.fail_to_store()
+    bench.pass_time(SIGN_S)
+    assert bench.answers() == [(b"p", Answer(Kind.ACK, 7, 0))]
+    bench.store()
+    assert bench.answers() == [(b"p", Answer(Kind.ACK, 7, 1))]
+    bench.pass_time(SIGN_S)
+    assert not bench.answers()
+
+
+def test_a_front_that_is_about_to_end_gives_no_signs() -> None:
+    """It takes nothing more: who waits for it may wait for long."""
+    bench = Bench()
+    bench.say(Kind.RECORD, "p", 1, "a")
+    bench.store()
+    bench.source.stop()
+    bench.answers()
+    bench.pass_time(SIGN_S)
+    assert not bench.intake.room()
+    assert not bench.answers()

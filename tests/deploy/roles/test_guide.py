@@ -1,0 +1,93 @@
+"""The guide tells everybody on its host where the master is, and again when that changes."""
+
+from __future__ import annotations
+
+from driftline.deploy.roles.guide import TELL_EVERY_S, FindLeader, Guide
+from driftline.engine.errors import Unavailable
+from driftline.engine.wire.messages import Hello, Lost, MasterAt, decode, encode
+
+
+class Bench:
+    def __init__(self) -> None:
+        self.guide = Guide()
+        self.now = 0.0
+        self.pass_time(0.0)
+
+    def pass_time(self, seconds: float) -> None:
+        self.now += seconds
+        self.guide.now = self.now
+        self.guide.tick(self.now)
+
+    def finds(self, result: object) -> None:
+        [job] = self.guide.jobs
+        assert isinstance(job, FindLeader)
+        self.guide.jobs.clear()
+        self.guide.done(job, result)
+
+    def hello(self, name: str) -> None:
+        self.guide.receive(encode((name, 0, 0), Hello(f"at {name}", f"{name}#1", 0, 0)))
+
+    def told(self) -> dict[str, str]:
+        found = {}
+        for to, data in self.guide.outbox:
+            header, message = decode(data)
+            assert header.sender == "agent"
+            assert isinstance(message, MasterAt)
+            found[to] = message.address
+        self.guide.outbox.clear()
+        return found
+
+
+def test_who_says_hello_is_told_as_soon_as_the_master_is_known() -> None:
+    bench = Bench()
+    bench.hello("node-0")
+    assert bench.told() == {}
+    bench.finds(("m#1", "at m#1"))
+    assert bench.told() == {"node-0": "at m#1"}
+    bench.hello("front-0")
+    assert bench.told() == {"front-0": "at m#1"}
+    assert bench.guide.addresses["front-0"] == "at front-0"
+
+
+def test_all_are_told_again_each_second_and_at_once_when_it_moves() -> None:
+    bench = Bench()
+    bench.finds(("m#1", "at m#1"))
+    bench.hello("node-0")
+    bench.told()
+    bench.pass_time(TELL_EVERY_S)
+    assert bench.told() == {"node-0": "at m#1"}
+    bench.guide.noticed()
+    bench.pass_time(0.0)
+    bench.finds(("m#2", "at m#2"))
+    assert bench.told() == {"node-0": "at m#2"}
+
+
+def test_without_a_master_or_a_registry_nobody_is_sent_elsewhere() -> None:
+    bench = Bench()
+    bench.finds(("m#1", "at m#1"))
+    bench.hello("node-0")
+    bench.told()
+    bench.guide.noticed()
+    bench.pass_time(0.0)
+    bench.finds(Unavailable("no server"))
+    assert bench.told() == {}
+    assert "no server" in bench.guide.obstacle
+    bench.pass_time(TELL_EVERY_S)
+    assert bench.told() == {"node-0": "at m#1"}
+    bench.finds(("", ""))
+    bench.pass_time(TELL_EVERY_S)
+    assert bench.told() == {}
+
+
+def test_what_is_for_the_master_is_ignored() -> None:
+    bench = Bench()
+    bench.finds(("m#1", "at m#1"))
+    bench.guide.receive(encode(("node-0", 0, 0), Lost(1, "a frame")))
+    assert (bench.told(), bench.guide.malformed) == ({}, 0)
+
+
+def test_members_that_are_over_are_told_nothing_more() -> None:
+    guide = Guide()
+    guide.addresses.update({"node-0": "there", "node-1": "gone", "watch": "here"})
+    guide.keep(["node-0", "watch", "node-2"])
+    assert guide.addresses == {"node-0": "there", "watch": "here"}

@@ -1,0 +1,79 @@
+"""Dead letters are told of at once, and then at most twice a minute."""
+
+from __future__ import annotations
+
+import pytest
+
+from driftline.deploy.roles.letters import DeadLetters
+from driftline.engine.events import FIELDS
+from driftline.engine.operators.steps import FAILURES
+from driftline.engine.sources import BadRecord
+from driftline.engine.wire.bundles import Item
+
+
+def failure(time: int) -> Item:
+    payload = "divide", "None", 0, "ZeroDivisionError: by zero", "f.py:3: 12 / n", ""
+    return Item((time, 1), FAILURES, payload)
+
+
+def test_the_first_failure_is_told_at_once_the_others_as_a_number_with_the_last_one(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    letters = DeadLetters("out/dead-letters")
+    letters.failed(5.0, [])
+    assert not caplog.messages
+    letters.failed(5.0, [failure(3)])
+    for now in range(6, 35):
+        letters.failed(float(now), [failure(now), failure(now + 1)])
+    letters.tell(35.0)  # no more failures, but it is time
+    letters.tell(99.0)
+    last = "operator 'divide' failed at record {} of input 1: ZeroDivisionError: by zero; at: {}"
+    line = "f.py:3: 12 / n"
+    assert caplog.messages == [
+        f"1 dead letter in out/dead-letters: {last.format(3, line)}",
+        f"58 more dead letters in out/dead-letters: the last one: {last.format(35, line)}",
+    ]
+    assert getattr(caplog.records[1], FIELDS) == {
+        "event": "dead-letters",
+        "count": 58,
+        "directory": "out/dead-letters",
+        "operator": "divide",
+        "label": "[35, 1]",
+        "error": "ZeroDivisionError: by zero",
+        "line": line,
+    }
+
+
+def test_bad_records_are_told_with_their_file_and_reason(caplog: pytest.LogCaptureFixture) -> None:
+    letters = DeadLetters("out/dead-letters/input-0.jsonl")
+    letters.unreadable(5.0, [BadRecord(n, "in.jsonl", "no JSON", "x") for n in (4, 7)])
+    letters.unreadable(6.0, [BadRecord(9, "in.jsonl", "no text", "y")])
+    letters.tell(34.0)
+    letters.tell(35.0)
+    letters.tell(99.0)
+    where = "in out/dead-letters/input-0.jsonl"
+    assert caplog.messages == [
+        f"2 dead letters {where}: the last one: in.jsonl, record 7: no JSON",
+        f"1 more dead letter {where}: in.jsonl, record 9: no text",
+    ]
+
+
+def test_what_comes_before_the_end_is_told_at_the_end(caplog: pytest.LogCaptureFixture) -> None:
+    letters = DeadLetters("out/dead-letters")
+    for number in range(20):
+        letters.failed(5.0 + 0.06 * number, [failure(number)])
+    letters.close()
+    letters.close()
+    assert [getattr(record, FIELDS)["count"] for record in caplog.records] == [1, 19]
+    assert "the last one: operator 'divide' failed at record 19 " in caplog.messages[1]
+
+
+def test_an_error_with_line_ends_is_one_line_and_is_whole_in_the_fields(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    letters = DeadLetters("out/dead-letters")
+    error = "ValueError: unknown tea\n12:00:00.000 info    run     \x1b[8m"
+    payload = ("divide", "None", 0, error, "f.py:3: 12 / n", "")
+    letters.failed(1.0, [Item((3, 1), FAILURES, payload)])
+    assert r"unknown tea\n12:00:00.000 info    run     \x1b[8m; at: f.py:3" in caplog.messages[0]
+    assert getattr(caplog.records[0], FIELDS)["error"] == error

@@ -1,0 +1,146 @@
+"""The master takes work for lost only if nobody is at it."""
+
+from __future__ import annotations
+
+import pytest
+
+from driftline.coordinator.coordinator import Phase
+from driftline.coordinator.registry import ClusterState
+from driftline.deploy.roles.master import END_S, ENDING_EVERY_S, STALLED_AFTER_S, Master
+from driftline.engine.errors import Unavailable
+from driftline.engine.flow.plan import plan
+from driftline.engine.labels import INFINITY
+from driftline.engine.policy import policy
+from driftline.engine.wire.messages import (
+    Alive,
+    Drained,
+    Hello,
+    Message,
+    Reached,
+    encode,
+)
+from driftline.engine.wire.party import EPOCH_BITS
+from driftline.simulation.scenarios.flows import two_fronts
+
+EVERYBODY = ("node-0", "front-0", "front-1")
+
+
+class Running:
+    """A master that runs, whose node has sent something that was never worked off; `idle`: not."""
+
+    def __init__(self, *, idle: bool = False) -> None:
+        self.master = Master(1, plan(two_fronts), policy("exactly-once"), ClusterState("me"), 60.0)
+        self.now = 1.0
+        self.obstacle: dict[str, str] = {}
+        """Member -> what it waits for outside the run."""
+        self.say(Hello, incarnation=0)
+        [job] = self.master.jobs
+        self.master.jobs.clear()
+        self.master.done(job, None)
+        self.say(Hello, incarnation=1)
+        assert self.master.coordinator.phase is Phase.RUNNING
+        if idle:
+            return
+        self.tell(Reached(5, 5, 9, (5, 1), 0))
+
+    def say(self, kind: type[Message], incarnation: int = 1, silent: tuple[str, ...] = ()) -> None:
+        for name in EVERYBODY:
+            if name not in silent:
+                hello = Hello(name, name, incarnation, 1, self.obstacle.get(name, ""))
+                self.master.receive(encode((name, incarnation, self.master.epoch), hello))
+
+    def tell(self, reached: Reached) -> None:
+        """Let the node tell how far it is."""
+        self.master.receive(encode(("node-0", 1, (1 << EPOCH_BITS) + 1), reached))
+
+    def recoveries_after(
+        self, seconds: float, alive: Alive | None = None, silent: tuple[str, ...] = ()
+    ) -> int:
+        until = self.now + seconds
+        while self.now < until:
+            self.now += 0.2
+            self.say(Hello, silent=silent)
+            if alive is not None:
+                self.master.receive(encode(("node-0", 1, 0), alive))
+                alive = Alive(alive.process, alive.steps + (not alive.busy), alive.busy)
+            self.master.now = self.now
+            self.master.tick(self.now)
+        return self.master.coordinator.recoveries
+
+
+def test_work_that_nobody_does_is_lost() -> None:
+    assert Running().recoveries_after(STALLED_AFTER_S + 1) == 1
+
+
+def test_work_is_not_lost_while_a_node_is_in_the_middle_of_it() -> None:
+    assert Running().recoveries_after(5 * STALLED_AFTER_S, Alive("node-0", 3, 1)) == 0
+
+
+def test_work_is_not_lost_while_a_node_goes_on_with_it() -> None:
+    assert Running().recoveries_after(5 * STALLED_AFTER_S, Alive("node-0", 3, 0)) == 0
+
+
+def test_what_a_silent_node_does_is_not_known() -> None:
+    running = Running()
+    assert running.recoveries_after(1.0) == 0
+    running.master.coordinator.members._leases["node-0"].allowed_s = 60.0
+    assert running.recoveries_after(2 * STALLED_AFTER_S, silent=("node-0",)) == 0
+
+
+def said(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [text for text in caplog.messages if text.startswith("no progress")]
+
+
+def test_a_standstill_names_the_disk_and_not_who_waits_for_it(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Nodes are done with everything; only the input log is not."""
+    running = Running(idle=True)
+    full = "intake-0 cannot write records to its input log: input log /disk/a: full"
+    running.obstacle = {"front-0": full}
+    running.tell(Reached(4, 4, 9, (), 1))
+    running.recoveries_after(15.0)
+    assert said(caplog) == [f"no progress for 10 s: {full}; running"]
+    assert running.master._all_obstacles == (full,)
+    running.obstacle = {}
+    running.say(Hello)
+    assert not running.master._all_obstacles
+
+
+def test_an_idle_run_does_not_stand_still_whatever_its_disks_do(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    running = Running(idle=True)
+    running.obstacle = {"node-0": "node-0 cannot write its part of a snapshot: /disk: full"}
+    running.recoveries_after(15.0)
+    assert said(caplog) == []
+
+
+def test_who_is_asked_to_end_says_what_the_end_waits_for(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    running = Running(idle=True)
+    full = "node-0 cannot write its part of a snapshot: /disk: full"
+    running.obstacle = {"node-0": full}
+    running.recoveries_after(20.0)
+    for index in (0, 1):
+        drained = Drained(INFINITY, 0, 1)
+        running.master.receive(encode((f"front-{index}", 1, (1 << EPOCH_BITS) + 1), drained))
+    running.recoveries_after(END_S + 1)
+    (line,) = said(caplog)
+    assert line.startswith(f"no progress for 3 s: {full}; running, and asked to end (a second")
+    caplog.clear()
+    running.recoveries_after(10 * ENDING_EVERY_S)
+    assert len(said(caplog)) >= 10, "the longer it stands, the rarer it says so"
+
+
+def test_an_end_that_cannot_be_written_says_so(caplog: pytest.LogCaptureFixture) -> None:
+    running = Running(idle=True)
+    running.master.coordinator.stop()
+    running.master.tick(running.now)
+    [job] = running.master.jobs
+    running.master.jobs.clear()
+    running.master.done(job, Unavailable("registry in directory /disk: full"))
+    running.recoveries_after(15.0)
+    full = "master cannot write the registry: registry in directory /disk: full"
+    assert said(caplog) == [f"no progress for 10 s: {full}; writing how the run ended"]

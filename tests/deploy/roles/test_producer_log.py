@@ -1,0 +1,121 @@
+"""Who waits for producers says so, and nobody can make it say so often."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+from itertools import count
+
+import pytest
+
+from driftline.deploy.roles.intake import ProducerLog
+from driftline.engine.sources.logs.received import ReceivedSource
+from driftline.simulation.world.disks import LogDisk
+
+
+@pytest.fixture(autouse=True)
+def told(caplog: pytest.LogCaptureFixture) -> Iterable[None]:
+    with caplog.at_level(logging.INFO):
+        yield
+
+
+def made() -> ReceivedSource:
+    ticks = count(10**15)
+    return ReceivedSource(LogDisk("log"), lambda: next(ticks), name="orders")
+
+
+def events(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [str(vars(record)["fields"]["event"]) for record in caplog.records]
+
+
+def test_nobody_is_missed_who_was_never_there(caplog: pytest.LogCaptureFixture) -> None:
+    producers = ProducerLog(made())
+    for now in range(100):
+        producers.look(float(now), 0)
+    assert not caplog.messages
+
+
+def test_who_comes_back_at_once_was_not_away(caplog: pytest.LogCaptureFixture) -> None:
+    producers = ProducerLog(made())
+    for step in range(100):
+        producers.look(step * 0.5, step % 2)
+    assert not caplog.messages
+
+
+def test_the_last_one_to_go_and_the_end_of_the_stream_are_logged(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    source = made()
+    producers = ProducerLog(source)
+    for producer in "ab":
+        source.receive(producer, 1, producer)
+    source.end_of("a")
+    for now in range(20):
+        producers.look(float(now), max(0, 2 - now // 5))
+    producers.look(22.0, 1)
+    source.end_of("b")
+    producers.look(23.0, 0)
+    producers.look(24.0, 0)
+    assert events(caplog) == ["no-producers", "stream-over"]
+    assert caplog.messages[0].startswith(
+        "orders: no producer is connected, and the run waits for one. 1 of 2 producers that have "
+        "sent records have ended (Producer.end), not 'b'; the stream is over once all have."
+    )
+    assert caplog.records[0].levelname == "WARNING"
+    assert caplog.messages[1] == (
+        "orders: the stream is over, as all 2 producers have ended; 2 records"
+    )
+
+
+def test_of_many_producers_that_are_missed_five_are_named(caplog: pytest.LogCaptureFixture) -> None:
+    source = made()
+    producers = ProducerLog(source)
+    for number in range(9):
+        source.receive(f"p{number}\x1b", 1, number)
+    source.end_of("p1\x1b")
+    for now, connected in enumerate((1, 0, 0)):
+        producers.look(float(now), connected)
+    named = [f"p{number}\x1b" for number in (0, 2, 3, 4, 5)]
+    assert f"not {', '.join(map(repr, named))} and 3 more;" in caplog.messages[-1]
+    fields = vars(caplog.records[-1])["fields"]
+    assert [each["name"] for each in fields["not_ended"]] == named
+    assert (fields["producers"], fields["ended"]) == (9, 1)
+
+
+def test_a_run_that_goes_on_misses_those_of_earlier_calls(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    log = LogDisk("log")
+    before = ReceivedSource(log, lambda: 10**15)
+    before.receive("a", 1, "a")
+    while (group := before.group()) is not None:
+        log.carry_out(group)
+        before.written(group)
+    producers = ProducerLog(ReceivedSource(log, lambda: 10**15))
+    producers.look(0.0, 0)
+    producers.look(1.0, 0)
+    assert events(caplog) == ["no-producers"]
+
+
+def test_a_run_that_is_to_end_waits_for_nobody(caplog: pytest.LogCaptureFixture) -> None:
+    source = made()
+    producers = ProducerLog(source)
+    producers.look(0.0, 1)
+    source.stop()
+    producers.look(1.0, 0)
+    producers.look(9.0, 0)
+    assert not caplog.messages
+
+
+def test_who_needs_no_producers_misses_none(caplog: pytest.LogCaptureFixture) -> None:
+    producers = ProducerLog(made(), needed=False)
+    for now, connected in ((0.0, 0), (60.0, 0), (120.0, 1), (130.0, 1), (140.0, 0), (150.0, 0)):
+        producers.look(now, connected)
+    assert not caplog.messages
+
+
+def test_strangers_cannot_fill_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    producers = ProducerLog(made())
+    for step in range(60 * 4):
+        producers.look(step * 0.25, int(step % 8 == 0))
+    assert 1 <= len(caplog.messages) <= 6

@@ -1,0 +1,224 @@
+"""The intake among strangers: nothing that anybody sends ends it, fills it, or shuts others out."""
+
+from __future__ import annotations
+
+import tracemalloc
+from itertools import count
+
+import msgpack
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from driftline.deploy.roles.intake import (
+    CLIENTS_MAX,
+    MAGIC,
+    SESSION_AHEAD_US,
+    Answer,
+    Intake,
+    Kind,
+    decode_answer,
+    decode_request,
+)
+from driftline.engine.errors import MalformedMessage
+from driftline.engine.events import PAUSE_S
+from driftline.engine.sources.logs.received import PRODUCERS_MAX, ReceivedSource
+from driftline.engine.wire.codec import pack
+from driftline.engine.wire.limits import RECORD_DEPTH_MAX
+from driftline.simulation.world.disks import LogDisk
+from tests.engine.wire.test_limits import nested
+
+NOW_US = 1_000_000_000
+
+
+class Bench:
+    """An intake over a log in memory, which takes messages one by one."""
+
+    def __init__(self, producers_max: int = PRODUCERS_MAX) -> None:
+        self.log = LogDisk("log")
+        self.source = ReceivedSource(self.log, lambda: NOW_US, producers_max=producers_max)
+        self.intake = Intake(self.source)
+        self.reader = self.source.entries(1)
+
+    def tell(self, data: bytes) -> list[Answer]:
+        """Everything that the intake answers to a message, once all that was taken is stored."""
+        self.intake.take([b"route", data])
+        while True:
+            self.intake.turn()
+            while next(self.reader, None) is not None:
+                pass
+            if not self.intake.jobs:
+                break
+            job = self.intake.jobs.pop(0)
+            self.intake.done(job, self.log.carry_out(job))
+        answers = [decode_answer(answer) for _, answer in self.intake.answers]
+        self.intake.answers.clear()
+        return answers
+
+    def say(self, kind: Kind, producer: str, session: int, *rest: object) -> list[Answer]:
+        return self.tell(pack((MAGIC, kind, producer, session, *rest)))
+
+
+ATOMS = (
+    st.none()
+    | st.booleans()
+    | st.integers(-(2**63), 2**64 - 1)
+    | st.floats()
+    | st.text(max_size=5)
+    | st.binary(max_size=5)
+    | st.sampled_from([msgpack.Timestamp(1, 2), msgpack.Timestamp(1 << 60), MAGIC, *Kind])
+    | st.builds(msgpack.ExtType, st.integers(0, 127), st.binary(max_size=3))
+)
+KEYS = st.recursive(ATOMS, lambda inner: st.lists(inner, max_size=2).map(tuple), max_leaves=3)
+VALUES = st.recursive(
+    ATOMS,
+    lambda inner: st.lists(inner, max_size=6) | st.dictionaries(KEYS, inner, max_size=3),
+    max_leaves=12,
+)
+FIELDS = (
+    st.just(MAGIC) | VALUES,
+    st.sampled_from([*Kind]) | VALUES,
+    st.sampled_from("pq") | VALUES,
+    st.integers(0, 3) | VALUES,
+    st.integers(0, 3) | VALUES,
+    VALUES,
+)
+
+
+@settings(max_examples=100)
+@given(st.lists(st.tuples(*FIELDS).flatmap(lambda f: st.sampled_from([f[:n] for n in range(7)]))))
+def test_no_message_of_msgpack_ends_the_intake(messages: list[tuple[object, ...]]) -> None:
+    bench = Bench()
+    for message in messages:
+        bench.tell(msgpack.packb(message))
+        bench.source.validate()
+
+
+@given(
+    st.binary(max_size=60) | st.binary(max_size=20).map(lambda b: pack((MAGIC, 2, "p"))[:-1] + b)
+)
+def test_no_bytes_end_the_intake(data: bytes) -> None:
+    bench = Bench()
+    for kind in b"\x94\x95\x96":
+        bench.tell(data)
+        bench.tell(bytes([kind]) + data)
+
+
+def test_a_kind_that_has_no_hash_is_malformed() -> None:
+    bench = Bench()
+    assert bench.tell(pack((MAGIC, {}, "x", 1))) == []
+    assert bench.tell(pack((MAGIC, nested(900, "list"), "x", 1))) == []
+    assert bench.intake.malformed == 2
+
+
+def test_of_malformed_messages_the_first_is_logged_and_then_a_count(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    bench = Bench()
+    for number in range(1001):
+        bench.intake.now = number / 1001 * PAUSE_S
+        bench.tell(b"garbage")
+    for now in (PAUSE_S, 3 * PAUSE_S):
+        bench.intake.tick(now)
+    first, then = (record.getMessage() for record in caplog.records)
+    assert "dropped a malformed message: not msgpack" in first
+    assert "1000 times" in then
+
+
+def test_an_end_of_somebody_without_records_closes_nothing() -> None:
+    bench = Bench()
+    ((kind, _, _, number, reason),) = bench.say(Kind.END, "stranger", 1, 0)
+    assert (kind, number) == (Kind.REFUSED, 0)
+    assert "only a producer that has sent some" in reason
+    bench.say(Kind.RECORD, "p", 1, 1, "a")
+    assert bench.say(Kind.END, "stranger", 1, 0)[0].kind is Kind.REFUSED
+    assert not bench.source.closed
+    assert bench.say(Kind.END, "p", 1, 1) == [Answer(Kind.ENDED, 1, 1)]
+    assert bench.source.ended
+
+
+def test_a_session_far_in_the_future_is_refused_and_its_owner_gets_in() -> None:
+    bench = Bench()
+    latest = (NOW_US + SESSION_AHEAD_US) * 1000 + 999
+    for session in ((1 << 63) - 1, latest + 1):
+        ((kind, told, _, number, reason),) = bench.say(Kind.HELLO, "p", session)
+        assert (kind, told, number) == (Kind.REFUSED, session, 0)
+        assert "clock" in reason
+    assert bench.say(Kind.HELLO, "p", 5) == [Answer(Kind.SYNC, 5, 0)]
+    assert bench.say(Kind.HELLO, "p", latest) == [Answer(Kind.SYNC, latest, 0)]
+
+
+def test_what_is_remembered_of_strangers_is_bounded() -> None:
+    bench = Bench()
+    names = count()
+
+    def greet(hellos: int) -> None:
+        for _ in range(hellos):
+            assert bench.say(Kind.HELLO, f"{next(names):250}", 1)[0].kind is Kind.SYNC
+
+    bench.say(Kind.RECORD, "p", 7, 1, "a")
+    greet(3000)
+    tracemalloc.start()
+    try:
+        greet(4_000)
+        assert tracemalloc.get_traced_memory()[0] < 1 << 20
+    finally:
+        tracemalloc.stop()
+    assert bench.say(Kind.RECORD, "p", 6, 2, "old")[0].kind is Kind.FENCED, "p has records"
+
+
+def test_sessions_of_producers_with_records_are_bounded_too_but_not_their_numbers() -> None:
+    bench = Bench()
+    names = [f"p{number}" for number in range(CLIENTS_MAX + 10)]
+    for name in names:
+        bench.say(Kind.RECORD, name, 2, 1, "a")
+        bench.say(Kind.HELLO, name, 2)
+    assert len(bench.intake._clients) == CLIENTS_MAX
+    assert bench.say(Kind.RECORD, names[0], 2, 1, "a") == [Answer(Kind.ACK, 2, 1)]
+    assert len(bench.log.ever) == len(names)
+
+
+def test_producers_beyond_the_bound_are_refused_and_told_why(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    bench = Bench(producers_max=3)
+    for name in "pqr":
+        assert bench.say(Kind.RECORD, name, 1, 1, "a") == [Answer(Kind.ACK, 1, 1)]
+    for _ in range(100):
+        ((kind, _, _, number, reason),) = bench.say(Kind.RECORD, "s", 1, 1, "a")
+        assert (kind, number) == (Kind.REFUSED, 0)
+        assert "use the same ids again" in reason
+    assert bench.say(Kind.RECORD, "p", 1, 2, "b") == [Answer(Kind.ACK, 1, 2)]
+    (told,) = (text for text in caplog.messages if "refused a new producer" in text)
+    assert "use the same ids again" in told
+
+
+def test_a_record_beyond_a_limit_is_refused_before_it_is_taken() -> None:
+    bench = Bench()
+    bench.say(Kind.RECORD, "p", 1, 1, "a")
+    deep = nested(RECORD_DEPTH_MAX + 1, "tuple")
+    for _ in range(2):
+        ((kind, _, acknowledged, number, reason),) = bench.say(Kind.RECORD, "p", 1, 2, deep)
+        assert (kind, acknowledged, number) == (Kind.REFUSED, 1, 2)
+        assert "more than 100 deep" in reason
+    assert bench.say(Kind.RECORD, "p", 1, 3, "c")[0].kind is Kind.SYNC
+    assert [entry.sequence for entry in bench.log.ever] == [1]
+
+
+def test_sequences_as_keys_are_refused_before_there_is_a_dict() -> None:
+    """Whoever wants to can make sequences with equal hashes."""
+    record = [{(1, 2): None}]
+    with pytest.raises(MalformedMessage, match="keys that are sequences"):
+        decode_request(pack((MAGIC, Kind.RECORD, "p", 1, 1, record)))
+    plain = {1: 2, 2.5: 3, b"4": 5, None: 6, "7": 8}
+    assert decode_request(pack((MAGIC, Kind.RECORD, "p", 1, 1, plain)))[-1] == plain
+
+
+def test_malformed_messages_before_the_end_are_told_at_the_end(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    bench = Bench()
+    for _ in range(5):
+        bench.intake.take([b"route", b"nonsense"])
+    bench.intake.close()
+    assert [vars(record)["fields"]["count"] for record in caplog.records] == [1, 4]

@@ -1,0 +1,174 @@
+"""Figures and lines for people: how long records take, who is silent, what a run waits for."""
+
+from __future__ import annotations
+
+import logging
+import re
+
+import pytest
+
+from driftline.coordinator.coordinator import Phase
+from driftline.deploy.roles.front import ReplayLog
+from driftline.deploy.roles.master import StallDetector
+from driftline.deploy.roles.watch import Watch
+from driftline.deploy.roles.window import Meter, percentile
+from driftline.engine.events import Trouble
+from driftline.engine.wire.messages import AskReport, Report, decode, encode
+
+
+def test_a_latency_ends_with_the_delivery() -> None:
+    meter = Meter()
+    for time in (1, 2, 3):
+        meter.hand(time, now=time * 10.0)
+    meter.look(now=31.0, delivered=3)
+    assert sorted(meter.recent(32.0)) == [11.0, 21.0]
+    assert (meter.under_way, meter.oldest_s(32.0)) == (1, 2.0)
+    assert percentile(meter.recent(32.0), 50) == 11.0
+    assert percentile(meter.recent(32.0), 99) == 21.0
+    assert meter.recent(99.0) == [], "of the last seconds only"
+    assert percentile([], 50) is None
+
+
+def test_records_count_as_under_way_however_many_there_are(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("driftline.deploy.roles.window.HANDED_MAX", 3)
+    meter = Meter()
+    for time in range(1, 8):
+        meter.hand(time, now=float(time))
+    assert meter.under_way == 7
+    meter.look(now=10.0, delivered=3)
+    meter.hand(8, now=10.0)
+    assert (meter.under_way, meter.oldest) == (6, 3)
+    meter.look(now=11.0, delivered=9)
+    assert (meter.under_way, sorted(meter.recent(11.0))) == (0, [8.0, 8.0, 9.0])
+    meter.hand(9, now=11.0)
+    meter.look(now=12.0, delivered=10)
+    assert meter.recent(12.0)[-1] == 1.0, "they are remembered one by one again"
+
+
+def report(state: str, waits_for: str = "", outputs: int = 0, **figures: int) -> Report:
+    return Report((*figures.items(), ("outputs", outputs)), state, waits_for, ())
+
+
+def hear(watch: Watch, now: float, **reports: Report) -> None:
+    watch.now = now
+    for name, message in reports.items():
+        watch.receive(encode((name.replace("_", "-"), 0, 0), message))
+
+
+def test_a_run_that_is_asked_to_end_while_it_stands_still_says_so_soon(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    standstill = StallDetector()
+    for now in range(60):
+        standstill.look(float(now), 7, True, "a disk")
+        if now == 50:
+            standstill.asked_to_end(50.0)
+    standstill.look(60.0, 8, True, "a disk")
+    assert caplog.messages == [
+        "no progress for 10 s: a disk",
+        "no progress for 20 s: a disk",
+        "no progress for 40 s: a disk",
+        "no progress for 53 s: a disk",
+        "there is progress again, after 60 s",
+    ]
+
+
+def test_a_watch_asks_master_and_nodes_and_says_what_the_run_does() -> None:
+    watch = Watch()
+    watch.address, watch.addresses["master"] = "ipc://watch", "ipc://master"
+    assert watch.state(0.0) == "starting"
+    addresses = (("front-0", "ipc://f"), ("node-1", "ipc://1"))
+    hear(watch, 1.0, master=Report((("incarnation", 2),), Phase.LOADING.value, "", addresses))
+    assert watch.tick(2.0) == 3.0
+    asked = {to: decode(data)[1] for to, data in watch.outbox}
+    assert asked == dict.fromkeys(("master", "node-1"), AskReport("ipc://watch"))
+    hear(watch, 2.0, node_1=report("loading 40 %", outputs=5))
+    assert watch.state(2.0) == "starting: node-1 is loading 40 %", "an earlier call had others"
+    hear(watch, 3.0, master=report(Phase.RUNNING.value, incarnation=2), node_1=report("running"))
+    assert watch.state(3.0) == "running"
+    assert watch.outputs == 5, "a node that has just started does not know yet"
+    hear(watch, 3.5, node_1=report("waiting for the consumer", outputs=7))
+    assert (watch.state(4.0), watch.outputs) == ("waiting for the consumer of node-1", 7)
+    hear(watch, 5.0, master=report(Phase.LOADING.value), node_1=report("loading 7 %", outputs=7))
+    assert watch.state(5.0) == "recovering: node-1 is loading 7 %"
+    assert watch.state(9.0) == "waiting for the master"
+
+
+def test_a_watch_names_the_disk_that_a_run_waits_for() -> None:
+    watch = Watch()
+    disks = "node-0 cannot write: /a: full", "node-1 cannot write: /b: full"
+    for phase in (Phase.RUNNING, Phase.STOPPING):
+        hear(watch, 1.0, master=Report((), phase.value, "", (), disks[:1]))
+        assert watch.state(1.0) == f"{phase.value} ({disks[0]})"
+        hear(watch, 1.0, master=Report((), phase.value, "", (), disks))
+        assert watch.state(1.0) == f"{phase.value} ({disks[0]}, and 1 more)"
+
+
+def test_trouble_is_told_at_once_every_half_minute_and_at_its_end(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    trouble = Trouble("full")
+    for now in range(70):
+        trouble.failed(float(now), "/disk: no space", path="/disk")
+    trouble.over(70.0, "/disk has space")
+    trouble.over(71.0, "/disk has space")
+    assert caplog.messages == [
+        "/disk: no space",
+        "/disk: no space (for 30 s now, 31 times)",
+        "/disk: no space (for 60 s now, 61 times)",
+        "/disk has space; it had failed 70 times in 70.0 s",
+    ]
+
+
+def test_the_first_malformed_message_is_told_and_then_counts(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    watch = Watch()
+    for _ in range(123):
+        watch.receive(b"stranger")
+    assert [re.sub(":.*", "", text) for text in caplog.messages] == [
+        "watch dropped a malformed message",
+        *(
+            f"watch has dropped {count} malformed messages; the last one"
+            for count in (*range(10, 100, 10), 100)
+        ),
+    ]
+
+
+def test_a_long_replay_says_how_far_it_is(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    replay = ReplayLog("front-0", "in.jsonl")
+    with caplog.at_level(logging.INFO):
+        replay.begin(0.0, since=1, furthest=0)
+        replay.look(9.0, settled=1)
+        assert not caplog.messages, "there is nothing to read again"
+        replay.begin(10.0, since=101, furthest=200)
+        for now, settled in ((14.0, 120), (16.0, 151), (17.0, 160), (18.0, 201), (30.0, 300)):
+            replay.look(now, settled)
+    assert caplog.messages == [
+        "front-0 reads in.jsonl again from record 101 to record 200",
+        "front-0 has caught up by 50 %",
+        "front-0 has caught up after 8.0 s, at record 200",
+    ]
+
+
+def test_a_run_with_work_and_without_progress_says_what_it_waits_for(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    standstill = StallDetector()
+    with caplog.at_level(logging.WARNING):
+        for now in range(100):
+            standstill.look(float(now), 0, False, "nothing")
+        for now in range(100, 150):
+            standstill.look(float(now), 7, True, "node-1")
+        standstill.look(150.0, 8, True, "node-1")
+        standstill.look(151.0, 8, False, "nothing")
+    assert caplog.messages == [
+        "no progress for 10 s: node-1",
+        "no progress for 20 s: node-1",
+        "no progress for 40 s: node-1",
+        "there is progress again, after 50 s",
+    ]

@@ -1,0 +1,45 @@
+"""A program that is not ours ends with its parent, whenever that ends."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from driftline.deploy.runtime.children.lifeline import ORPHANED, Lifeline, tied
+
+END_S = 30.0
+
+STARTED = "echo started; exec sleep 1000"
+
+
+@contextmanager
+def child(lifeline: Lifeline) -> Iterator[subprocess.Popen[str]]:
+    command = tied(lifeline.fd, ["/bin/sh", "-c", STARTED])
+    with subprocess.Popen(
+        command, pass_fds=[lifeline.fd], stdout=subprocess.PIPE, text=True
+    ) as process:
+        lifeline.started()
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+def test_the_kernel_kills_a_program_whose_parent_is_gone() -> None:
+    lifeline = Lifeline()
+    with child(lifeline) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "started\n"
+        lifeline.cut()
+        assert process.wait(END_S) == -signal.SIGKILL
+
+
+def test_a_program_whose_parent_has_gone_before_does_not_begin() -> None:
+    lifeline = Lifeline()
+    lifeline.cut()
+    with child(lifeline) as process:
+        assert process.wait(END_S) == ORPHANED
+        assert process.stdout is not None
+        assert process.stdout.read() == ""

@@ -1,0 +1,231 @@
+"""The ZeroMQ runtime: what wakes it, where it listens, and what ends it."""
+
+from __future__ import annotations
+
+import struct
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from time import monotonic
+
+import pytest
+import zmq
+
+from driftline.deploy.runtime import threads as module
+from driftline.deploy.runtime.loop import runtime as runtime_module
+from driftline.deploy.runtime.loop.runtime import Runtime
+from driftline.deploy.runtime.threads import ThreadDied
+from driftline.engine.wire.messages import AskPromise, Message, encode
+from driftline.engine.wire.party import Job, Party
+
+LONG_S = 60.0
+"""How long a runtime would wait if nothing woke it."""
+
+
+class Listener(Party):
+    """Remembers what it was told and what its jobs came to."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(name)
+        self.heard: list[tuple[str, Message]] = []
+        self.results: list[object] = []
+
+    def handle(self, sender: str, message: Message) -> None:
+        self.heard.append((sender, message))
+
+    def channel_lost(self, sender: str) -> None:
+        raise AssertionError(f"{sender} lost something")
+
+    def done(self, job: Job, result: object) -> None:
+        self.results.append(result)
+
+    def tick(self, now: float) -> float:
+        return now + LONG_S
+
+
+class Echo(Listener):
+    """Says back what it hears."""
+
+    def handle(self, sender: str, message: Message) -> None:
+        self.send(sender, message)
+
+
+@pytest.fixture
+def runtime() -> Iterator[Runtime]:
+    runtime = Runtime(lambda job: f"did {job}")
+    yield runtime
+    runtime.close(linger_ms=0)
+
+
+def until(runtime: Runtime, *heard: list[object] | list[tuple[str, Message]]) -> None:
+    """Run until all of these hold something. Waits as long as a runtime may; it must be woken."""
+    begun = monotonic()
+    while not all(heard):
+        runtime.step(wait_s=LONG_S)
+    assert monotonic() - begun < LONG_S / 2, "it was not woken"
+
+
+@pytest.mark.parametrize("parties", [1, 2])
+def test_a_job_that_is_done_wakes_the_loop(runtime: Runtime, parties: int) -> None:
+    listeners = [Listener(f"node-{i}") for i in range(parties)]
+    for listener in listeners:
+        runtime.add(listener, f"inproc://{listener.name}")
+        listener.jobs.append(Job())
+    runtime.step()
+    until(runtime, *(listener.results for listener in listeners))
+    assert [listener.results for listener in listeners] == [["did Job()"]] * parties
+
+
+@pytest.mark.parametrize("parties", [1, 2])
+def test_a_message_wakes_the_loop_and_an_empty_one_is_nothing(
+    runtime: Runtime, parties: int
+) -> None:
+    listeners = [Listener(f"node-{i}") for i in range(parties)]
+    addresses = [runtime.add(listener, "tcp://127.0.0.1:*") for listener in listeners]
+    assert all(address.startswith("tcp://127.0.0.1:") for address in addresses)
+    runtime.step(wait_s=0)
+    with zmq.Context() as context, context.socket(zmq.PUSH) as socket:
+        socket.linger = 0
+        socket.connect(addresses[-1])
+        for data in (b"", encode(("front-0", 0, 1), AskPromise(7)), b""):
+            socket.send(data)
+        until(runtime, listeners[-1].heard)
+    assert listeners[-1].heard == [("front-0", AskPromise(7))]
+    assert listeners[-1].malformed == 0
+
+
+def test_a_party_in_a_thread_of_its_own_answers_its_partner(runtime: Runtime) -> None:
+    node = Listener("node-0")
+    runtime.add(node, "inproc://node-0")
+    runtime.host(Echo("consumer"), node)
+    runtime.step(wait_s=0)
+    node.send("consumer", AskPromise(7))
+    runtime.flush(node)
+    until(runtime, node.heard)
+    assert node.heard == [("consumer", AskPromise(7))]
+
+
+class Promising(zmq.Socket[bytes]):
+    """A socket that always says that it has a message, as ZeroMQ may do when one is lost."""
+
+    def get(self, option: int) -> int:
+        return zmq.POLLIN
+
+
+def test_a_message_that_is_lost_at_the_last_moment_is_no_error(runtime: Runtime) -> None:
+    node = Listener("node-0")
+    runtime.add(node, "inproc://node-0")
+    inbox = runtime._inboxes[0]
+    inbox.socket = Promising(shadow=inbox.socket)
+    inbox.take(wait_ms=10)
+    assert node.heard == []
+
+
+class Ticking(Listener):
+    """Notes when it has had three ticks."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(name)
+        self.third = threading.Event()
+        self._ticks = 0
+
+    def tick(self, now: float) -> float:
+        self._ticks += 1
+        if self._ticks == 3:
+            self.third.set()
+        return now + 0.001
+
+
+def test_a_party_in_a_thread_of_its_own_has_ticks_while_no_message_comes(runtime: Runtime) -> None:
+    node, consumer = Listener("node-0"), Ticking("consumer")
+    runtime.add(node, "inproc://node-0")
+    runtime.host(consumer, node)
+    assert consumer.third.wait(LONG_S)
+
+
+class Dying(Listener):
+    """Meets what nobody has thought of."""
+
+    def handle(self, sender: str, message: Message) -> None:
+        raise SystemExit(0)
+
+
+@pytest.mark.parametrize("error", [struct.error("not a header"), MemoryError(), SystemExit(0)])
+def test_what_no_job_may_raise_ends_the_loop_with_its_text(error: BaseException) -> None:
+    def carry_out(job: Job) -> object:
+        raise error
+
+    runtime = Runtime(carry_out)
+    listener = Listener("node-0")
+    runtime.add(listener, "inproc://node-0")
+    listener.jobs.append(Job())
+    runtime.step()
+    with pytest.raises(ThreadDied, match=f"Job of node-0 died: {type(error).__name__}"):
+        until(runtime, listener.results)
+    runtime.close(linger_ms=0)
+
+
+def test_a_party_that_dies_in_its_thread_ends_the_loop_of_its_partner(runtime: Runtime) -> None:
+    node = Listener("node-0")
+    runtime.add(node, "inproc://node-0")
+    runtime.host(Dying("consumer"), node)
+    node.send("consumer", AskPromise(7))
+    runtime.flush(node)
+    with pytest.raises(ThreadDied, match="consumer died: SystemExit"):
+        until(runtime, node.heard)
+
+
+def test_what_was_sent_to_a_process_that_has_gone_holds_nobody_up(tmp_path: Path) -> None:
+    """A socket that was closed before keeps its messages for their receiver."""
+    runtime = Runtime()
+    with runtime.connect(f"ipc://{tmp_path}/gone") as socket:
+        socket.send(b"alive")
+    closing = threading.Thread(target=runtime.close, kwargs={"linger_ms": 0}, daemon=True)
+    closing.start()
+    closing.join(timeout=20)
+    assert not closing.is_alive()
+
+
+def test_a_disk_that_hangs_is_told_and_named_until_it_is_back(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(module, "SLOW_S", 0.05)
+    monkeypatch.setattr(module, "LOOK_EVERY_S", 0.01)
+    frozen = threading.Event()
+    runtime = Runtime(lambda job: frozen.wait(LONG_S))
+    party = Listener("node-0")
+    runtime.add(party, "inproc://node-0")
+    party.jobs.append(Job())
+    with caplog.at_level("INFO"):
+        while not party.obstacle:
+            runtime.step(wait_s=0.01)
+        assert "node-0 has waited for its disk for 0 s, to carry out a job" in party.obstacle
+        assert "is it frozen, or overloaded?" in caplog.text
+        frozen.set()
+        until(runtime, party.results)
+    assert party.obstacle == ""
+    assert "node-0 can carry out a job again" in caplog.text
+    runtime.close(linger_ms=0)
+
+
+def test_a_way_that_nobody_uses_is_closed_and_opened_again(
+    runtime: Runtime, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(runtime_module, "UNUSED_S", 0.01)
+    monkeypatch.setattr(module, "LOOK_EVERY_S", 0.01)
+    one, other = Listener("one"), Listener("other")
+    runtime.add(one, f"ipc://{tmp_path}/one")
+    one.addresses["other"] = runtime.add(other, f"ipc://{tmp_path}/other")
+    one.send("other", AskPromise(1))
+    until(runtime, other.heard)
+    way = runtime._outs["one", "other"]
+    deadline = monotonic() + LONG_S
+    while runtime._outs and monotonic() < deadline:
+        runtime.step(wait_s=0.02)
+    assert not runtime._outs
+    assert way.socket is None
+    other.heard.clear()
+    one.send("other", AskPromise(2))
+    runtime.flush(one)
+    until(runtime, other.heard)
+    assert [message for _, message in other.heard] == [AskPromise(2)]

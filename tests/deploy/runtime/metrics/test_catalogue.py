@@ -1,0 +1,85 @@
+"""Names of metrics: conventions, the documentation, and what processes really give."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.exposition import choose_encoder
+from prometheus_client.openmetrics.parser import text_string_to_metric_families as openmetrics
+from prometheus_client.parser import text_string_to_metric_families
+
+from driftline.deploy.runtime.metrics.catalogue import (
+    CATALOGUE,
+    FAMILIES,
+    Family,
+    ProcessMetrics,
+    of_flow,
+)
+from driftline.deploy.runtime.metrics.samples import Sample
+from driftline.engine.meters import Histogram
+
+PAGE = Path(__file__).resolve().parents[4] / "docs" / "reference" / "metrics.md"
+LABELS = {"process", "node", "source", "phase", "version", "agent", "roles"}
+
+
+def sample(family: Family) -> Sample:
+    histogram = Histogram()
+    histogram.add(0.2, 3)
+    return family.name, tuple(family.labels), histogram if family.kind == "histogram" else 7.0
+
+
+@pytest.fixture
+def registry() -> CollectorRegistry:
+    """Every metric there is, once."""
+    registry = CollectorRegistry()
+    registry.register(ProcessMetrics(of_flow('a "flow"\n', lambda: map(sample, FAMILIES))))
+    return registry
+
+
+def test_prometheus_reads_every_metric_with_its_name_kind_and_labels(
+    registry: CollectorRegistry,
+) -> None:
+    """In both of its formats; a histogram has growing buckets, and its count in the last one."""
+    plain = list(text_string_to_metric_families(generate_latest(registry).decode()))
+    encode, _ = choose_encoder("application/openmetrics-text; version=1.0.0")
+    strict = list(openmetrics(encode(registry).decode()))  # type: ignore[no-untyped-call]
+    for families in (plain, strict):
+        found = [(f.name + "_total" * (f.type == "counter"), f.type) for f in families]
+        assert found == [(f.name, f.kind) for f in FAMILIES]
+        for family, ours in zip(families, FAMILIES, strict=True):
+            le = {"le"} if ours.kind == "histogram" else set()
+            assert family.samples[0].labels.keys() == {"flow", *ours.labels, *le}
+        for family in families:
+            assert family.samples[0].labels["flow"] == 'a "flow"\n'
+            if family.type == "histogram":
+                counts = [s.value for s in family.samples if s.name.endswith("_bucket")]
+                assert counts == sorted(counts)
+                assert counts[-1] == 3
+
+
+def test_names_keep_to_the_conventions() -> None:
+    """Base units at the end, `_total` for counters alone, few labels."""
+    odd = r"_(ms|us|milliseconds|minutes|kb|mb|percent|count|sum)(_|$)"
+    for family in FAMILIES:
+        assert re.fullmatch(r"driftline(_[a-z]+)+", family.name)
+        assert family.name.endswith("_total") == (family.kind == "counter"), family
+        assert family.kind != "histogram" or family.name.endswith("_seconds"), family
+        assert not re.search(odd, family.name), family
+        assert set(family.labels) <= LABELS, family
+        assert len(family.labels) <= 2, family
+        assert family.help.endswith("."), family
+
+
+def test_the_page_has_every_metric_with_its_kind_and_labels_and_no_other() -> None:
+    # Those of a service have a test of their own: its views may have any.
+    page = re.sub(r"\n### Of a service\n.*?\n###", "\n###", PAGE.read_text(), flags=re.DOTALL)
+    rows = re.findall(r"^\| `(driftline_\w+)` \| (\w+) \| ([^|]*) \|", page, re.MULTILINE)
+    told = {name: (kind, tuple(re.findall(r"`(\w+)`", labels))) for name, kind, labels in rows}
+    assert told == {f.name: (f.kind, f.labels) for f in FAMILIES}
+    assert len(rows) == len(CATALOGUE)
+    named = set(re.findall(r"\bdriftline_\w+", page))
+    known = {*CATALOGUE, *(f"{f.name}_bucket" for f in FAMILIES if f.kind == "histogram")}
+    assert named <= known

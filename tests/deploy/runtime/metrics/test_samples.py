@@ -1,0 +1,93 @@
+"""The samples of roles that have not begun yet, with every policy; and readiness."""
+
+from __future__ import annotations
+
+from itertools import count
+
+import pytest
+
+from driftline import Flow, ValueState
+from driftline.coordinator.coordinator import Phase
+from driftline.coordinator.registry import ClusterState
+from driftline.deploy.node.node import Node
+from driftline.deploy.roles.candidate import Candidate
+from driftline.deploy.roles.front import Front
+from driftline.deploy.roles.master import Master
+from driftline.deploy.roles.window import Meter
+from driftline.deploy.runtime.metrics.catalogue import CATALOGUE
+from driftline.deploy.runtime.metrics.roles import (
+    candidate_ready,
+    fronts_ready,
+    master_ready,
+    node_ready,
+)
+from driftline.deploy.runtime.metrics.samples import OfCandidate, OfMaster, OfNode, Sample
+from driftline.engine.flow.plan import plan
+from driftline.engine.policy import POLICIES
+from driftline.engine.sources.memory import ListSource
+
+FLOW = Flow("flow")
+FLOW.source("records").key_by(lambda r: r).scan(lambda r, s: r, ValueState[int]("n")).sink()
+PLAN = plan(FLOW)
+
+
+def checked(samples: list[Sample]) -> dict[tuple[str, ...], object]:
+    for name, labels, _ in samples:
+        assert len(labels) == len(CATALOGUE[name].labels)
+    return {(name, *labels): value for name, labels, value in samples}
+
+
+@pytest.mark.parametrize("name", POLICIES)
+def test_before_its_first_incarnation_nothing_runs_and_all_can_be_read(name: str) -> None:
+    node = Node(0, 1, PLAN, POLICIES[name], count(1).__next__)
+    found = checked(list(OfNode(node)()))
+    assert found["driftline_node_running", "node-0"] == 0
+    assert found["driftline_elements_total", "node-0"] == 0
+    assert node_ready(node)() == "node-0: starting"
+
+    master = Master(1, PLAN, POLICIES[name], ClusterState("identity"), 1.0)
+    found = checked(list(OfMaster(master)()))
+    assert found["driftline_phase", "gathering"] is True
+    assert found["driftline_master_leads", "master"] is False
+    assert master_ready(master)() == Phase.GATHERING.value
+
+    front = Front(0, 1, PLAN, POLICIES[name], ListSource([]), count(1).__next__)
+    assert fronts_ready([front])() == "not begun: front-0"
+
+
+def test_one_of_several_masters_stands_by_and_then_tells_all_of_a_master() -> None:
+    made = Master(1, PLAN, POLICIES["exactly-once"], ClusterState("identity"), 1.0)
+    candidate = Candidate("me#1", lambda state: made)
+    samples, ready = OfCandidate(candidate), candidate_ready(candidate)
+
+    def does(result: object) -> None:
+        candidate.tick(candidate.now)
+        [job] = candidate.jobs
+        candidate.jobs.clear()
+        candidate.done(job, result)
+
+    assert checked(list(samples())) == {("driftline_master_leads", "master"): 0}
+    assert ready() == "it has no place in the queue of masters yet"
+    does(None)
+    does("another#1")
+    assert ready() == "", "it could take over"
+    candidate.noticed()
+    does("")
+    assert ready() == "it is the first, and reads the registry"
+    does(ClusterState("identity"))
+    found = checked(list(samples()))
+    assert found["driftline_phase", "gathering"] is True
+    assert ready() == Phase.GATHERING.value
+    candidate.expired()
+    assert ready() == "its session with ZooKeeper is over"
+
+
+def test_each_record_has_one_latency_however_many_are_delivered_at_once() -> None:
+    meter = Meter()
+    for time, now in ((1, 0.0), (2, 0.0), (3, 0.5), (4, 2.0)):
+        meter.hand(time, now)
+    meter.look(1.0, 4)
+    meter.look(2.0, 5)
+    found = dict(zip((*meter.latencies.bounds, None), meter.latencies.counts, strict=True))
+    assert {bound: n for bound, n in found.items() if n} == {0.001: 1, 0.5: 1, 1.0: 2}
+    assert meter.latencies.sum == 2.5

@@ -1,0 +1,151 @@
+"""The HTTP server of a process, and clients of all kinds."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from time import monotonic
+
+import pytest
+
+from driftline.deploy.runtime.loop.runtime import Runtime
+from driftline.deploy.runtime.metrics.catalogue import of_flow, registry_of
+from driftline.deploy.runtime.metrics.endpoint import Endpoint, check_all
+from driftline.deploy.runtime.metrics.roles import TURNS_WITHIN_S, Health
+from driftline.deploy.runtime.metrics.samples import Sample
+from driftline.deploy.runtime.metrics.serving import MetricsServer, pages
+from driftline.engine.errors import FlowError, Unavailable
+from tests.deploy.runtime.metrics.scraping import ask, scrape
+
+LIMIT_S = 30.0
+
+FAULTS: list[str] = []
+"""Why the process is not ready."""
+
+
+def samples() -> Iterator[Sample]:
+    yield "driftline_recoveries_total", (), 4
+
+
+@contextmanager
+def serving(client_s: float = LIMIT_S, port: int = 0) -> Iterator[MetricsServer]:
+    """A server; `client_s`: how long a client may be silent."""
+    FAULTS.clear()
+    health = Health(Runtime(), lambda: ", ".join(FAULTS))
+    application = pages(registry_of(of_flow("flow", samples)), health)
+    with MetricsServer(*Endpoint("127.0.0.1", port).place(), application, client_s) as server:
+        thread = threading.Thread(target=server.serve)
+        thread.start()
+        try:
+            yield server
+        finally:
+            server.stop()
+            thread.join(LIMIT_S)
+            assert not thread.is_alive()
+
+
+@pytest.fixture
+def server() -> Iterator[MetricsServer]:
+    with serving() as server:
+        yield server
+
+
+def connect(server: MetricsServer) -> socket.socket:
+    return socket.create_connection(server.socket.getsockname()[:2], timeout=LIMIT_S)
+
+
+def everything(connection: socket.socket) -> bytes:
+    """What comes until the connection ends."""
+    found = b""
+    try:
+        while data := connection.recv(1 << 16):
+            found += data
+    except ConnectionError:  # it had not read all that was sent to it
+        pass
+    return found
+
+
+def test_it_has_three_pages(server: MetricsServer) -> None:
+    assert scrape(server.url)["driftline_recoveries_total",] == 4
+    chosen = ask(f"{server.url}/metrics?name[]=driftline_recoveries_total").text
+    assert chosen.splitlines()[-1] == 'driftline_recoveries_total{flow="flow"} 4.0'
+    assert ask(f"{server.url}/healthz").status == 200
+    assert ask(f"{server.url}/readyz").status == 200
+    FAULTS.append("node-0: loading 40 %")
+    assert ask(f"{server.url}/readyz").status == 503
+    assert ask(f"{server.url}/readyz").text == "node-0: loading 40 %\n"
+    assert ask(f"{server.url}/").status == 404
+    assert ask(f"{server.url}/../../etc/passwd").status == 404
+
+
+def test_a_loop_that_does_not_turn_is_not_healthy() -> None:
+    health = Health(Runtime(), lambda: "")
+    now = monotonic()
+    assert not health.why_not_healthy(now)
+    assert "has not turned for" in health.why_not_healthy(now + TURNS_WITHIN_S + 1)
+
+
+def test_a_large_head_is_refused_and_not_kept(server: MetricsServer) -> None:
+    with connect(server) as connection:
+        with suppress(ConnectionError):
+            connection.sendall(b"GET /metrics HTTP/1.1\r\nX: " + b"x" * (1 << 20) + b"\r\n\r\n")
+        answer = everything(connection)
+    assert b" 200 " not in answer
+    assert ask(f"{server.url}/healthz").status == 200
+
+
+def test_garbage_gets_an_error_or_nothing(server: MetricsServer) -> None:
+    for said in (b"\r\n", b"\x00\xff\x16\x03\x01\r\n", b"GET\r\n", b"A B C D E\r\n"):
+        with connect(server) as connection:
+            connection.sendall(said + b"\r\n")
+            connection.shutdown(socket.SHUT_WR)
+            assert b"200" not in everything(connection).partition(b"\r\n")[0], said
+    assert ask(f"{server.url}/healthz").status == 200
+
+
+def test_methods_that_change_something_do_not_exist(server: MetricsServer) -> None:
+    for method in (b"POST", b"PUT", b"DELETE"):
+        with connect(server) as connection:
+            connection.sendall(method + b" /metrics HTTP/1.1\r\nContent-Length: 5\r\n\r\nhello")
+            assert b" 405 " in everything(connection).partition(b"\r\n")[0]
+
+
+def test_a_client_that_is_silent_is_cut_and_holds_no_scrape_up() -> None:
+    with serving(client_s=0.5) as server, ExitStack() as stack:
+        slow = [stack.enter_context(connect(server)) for _ in range(100)]
+        for connection in slow:
+            connection.sendall(b"GET /metrics HTTP/1.1\r\nX-Slow: ")
+        assert scrape(server.url)["driftline_recoveries_total",] == 4
+        assert [everything(connection) for connection in slow] == [b""] * 100
+
+
+def test_a_port_that_is_taken_is_named(server: MetricsServer) -> None:
+    port = server.socket.getsockname()[1]
+    with pytest.raises(Unavailable, match=f"127.0.0.1:{port}: Address already in use"):
+        check_all(f"127.0.0.1:{port - 2}", 3)
+
+
+def test_a_wrong_address_is_refused() -> None:
+    for text in ("9100", ":9100", "127.0.0.1", "127.0.0.1:x", "127.0.0.1:65534"):
+        with pytest.raises(FlowError, match="metrics cannot be served"):
+            check_all(text, 3)
+
+
+def test_addresses() -> None:
+    for text, host, port, is_local in (
+        ("[::1]:9100", "::1", 9100, True),
+        ("*:0", "*", 0, False),
+        ("localhost:1", "localhost", 1, True),
+    ):
+        endpoint = Endpoint.of(text)
+        assert (endpoint.host, endpoint.port, endpoint.is_local) == (host, port, is_local)
+        assert endpoint.of_child(2).port == (port + 2 if port else 0)
+
+
+def test_metrics_that_other_machines_reach_are_told(caplog: pytest.LogCaptureFixture) -> None:
+    check_all("127.0.0.1:0", 3)
+    assert not caplog.messages
+    check_all("0.0.0.0:0", 3)
+    assert "metrics at 0.0.0.0:0 can be read by other machines" in caplog.text

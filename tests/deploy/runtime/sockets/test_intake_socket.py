@@ -1,0 +1,154 @@
+"""The intake's socket: what it bounds, what it counts, and what strangers cannot do."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from driftline.deploy.producer import Producer
+from driftline.deploy.roles.intake import Kind
+from driftline.deploy.runtime.sockets import intake_socket
+from driftline.deploy.runtime.sockets.listening import is_local
+from tests.deploy.roles.intake_host import Host, Running, Wire, stored
+from tests.deploy.runtime.raw_peer import COMMAND, GREETING, LONG, READY, Peer, frame, head
+from tests.engine.sources.memory_disk import memory_disk
+
+ROOT = Path(__file__).resolve().parents[4]
+
+
+@pytest.fixture
+def directory() -> Iterator[Path]:
+    with memory_disk() as directory:
+        yield directory
+
+
+def test_messages_without_room_wait_in_a_bounded_backlog_and_come_again(
+    directory: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Three producers send more than the window and the backlog hold, while nobody reads."""
+    monkeypatch.setattr(intake_socket, "BACKLOG_BYTES", 20_000)
+    caplog.set_level("INFO")
+    host = Host(directory / "log", f"ipc://{directory}/intake", window=5)
+    host.reader.reading = False
+    intake = host.intake
+    records = [f"{number}{'x' * 1000}" for number in range(30)]
+    with Running(host):
+        producers = [Producer(intake.address, name, timeout_s=60) for name in "pqr"]
+        for producer in producers:
+            for record in records:
+                producer.send(record)
+        while "the flow is slower than its producers" not in caplog.text:
+            pass
+        assert intake._backlog_bytes <= 20_000
+        assert host.source.waiting == 5
+        host.reader.reading = True
+        for producer in producers:
+            producer.flush()
+            producer.close()
+    for name in "pqr":
+        assert [value for who, _, value in stored(host.log) if who == name] == records
+    host.close()
+
+
+def test_a_backlog_is_worked_off_once_there_is_room_though_nothing_comes(directory: Path) -> None:
+    host = Host(directory / "log", f"ipc://{directory}/intake", window=2)
+    host.reader.reading = False
+    with Wire(host) as wire:
+        for number in range(1, 8):
+            wire.say(Kind.RECORD, "p", 1, number, number)
+        wire.until(lambda: len(host.intake._backlog) == 5)
+        host.reader.reading = True
+        wire.until(lambda: host.source.acknowledged("p") == 7)
+    host.close()
+
+
+def test_open_connections_are_counted(directory: Path) -> None:
+    host = Host(directory / "log", "tcp://127.0.0.1:*")
+    with Wire(host) as wire:
+        wire.say(Kind.HELLO, "p", 1)
+        wire.hear()
+        wire.until(lambda: host.source.connected == 1)
+        wire.socket.close()
+        with Wire(host) as other:
+            other.say(Kind.HELLO, "q", 1)
+            other.hear()
+            other.until(lambda: host.source.connected == 1)
+        other.until(lambda: host.source.connected == 0)
+    host.close()
+
+
+FOREIGN = {
+    "a message of 1 GB": GREETING + READY + head(1 << 30) + bytes(1 << 16),
+    "a message of all bytes that there are": GREETING + READY + head(2**64 - 1),
+    "a command of 1 GB": GREETING + head(1 << 30, COMMAND | LONG) + bytes(1 << 16),
+    "a message before the handshake": GREETING + frame(b"early"),
+}
+
+
+def test_who_breaks_the_protocol_is_closed_and_others_are_heard(directory: Path) -> None:
+    host = Host(directory / "log", "tcp://127.0.0.1:*")
+    with Running(host):
+        for kind, data in FOREIGN.items():
+            with Peer(host.intake.address, shaken=False) as peer:
+                peer.try_to_send(data)
+                assert peer.is_closed(), kind
+        chance = Random(1)
+        for _ in range(50):
+            with Peer(host.intake.address, shaken=False) as peer:
+                peer.try_to_send(GREETING + READY + chance.randbytes(chance.randrange(2000)))
+        with Producer(host.intake.address, "p") as producer:
+            producer.send("heard")
+    assert stored(host.log) == [("p", 1, "heard")]
+    host.close()
+
+
+def test_a_handshake_that_stays_away_is_closed(
+    directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(intake_socket, "HANDSHAKE_MS", 300)
+    host = Host(directory / "log", "tcp://127.0.0.1:*")
+    for said in (b"", GREETING[:20], GREETING):
+        with Peer(host.intake.address, shaken=False) as silent:
+            silent.send(said)
+            assert silent.is_closed()
+    host.close()
+
+
+def test_producers_with_heartbeats_that_break_off_cannot_end_the_process(directory: Path) -> None:
+    """A mark for what the ROUTER receives made libzmq 4.3.5 abort."""
+    program = [sys.executable, "-m", "tests.deploy.runtime.heartbeats", str(directory)]
+    done = subprocess.run(program, cwd=ROOT, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+
+
+def test_the_file_of_a_socket_is_removed_with_it(directory: Path) -> None:
+    host = Host(directory / "log", f"ipc://{directory}/intake")
+    assert (directory / "intake").exists()
+    host.close()
+    assert not (directory / "intake").exists()
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "[::1]"])
+def test_producers_are_heard_by_ipv4_and_ipv6(directory: Path, host: str) -> None:
+    at = Host(directory / "log", f"tcp://{host}:*")
+    with Running(at), Peer(at.intake.address.replace("[::1]", "::1")):
+        pass
+    at.close()
+
+
+LOCAL = {
+    True: ("127.0.0.1:5555", "127.8.8.8:5555", "localhost:*", "[::1]:5555"),
+    False: ("*:5555", "0.0.0.0:5555", "[::]:5555", "192.168.0.1:5555", "here.example.org:5", ":5"),
+}
+
+
+def test_which_addresses_only_this_machine_reaches() -> None:
+    assert is_local("ipc:///tmp/here")
+    for local, places in LOCAL.items():
+        for place in places:
+            assert is_local(f"tcp://{place}") is local, place

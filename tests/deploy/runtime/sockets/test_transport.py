@@ -1,0 +1,253 @@
+"""Parties on several hosts: what a key lets them hear and say, over real sockets."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from shutil import copy, copytree
+from unittest.mock import patch
+
+import pytest
+
+from driftline.deploy.keys.key import Rights, read_key
+from driftline.deploy.keys.keyset import Authorised, add_keys, make_keys
+from driftline.deploy.runtime.loop import runtime as module
+from driftline.deploy.runtime.loop.runtime import Runtime
+from driftline.deploy.runtime.sockets.transport import Network, Transport
+from driftline.deploy.runtime.sockets.zap import KeyVoice
+from driftline.engine.errors import NotPermitted, PayloadError, Unavailable
+from driftline.engine.wire.addresses import Address, parse
+from driftline.engine.wire.messages import Alive, Bundle, BundleStored, Progress, Stop
+from tests.deploy.runtime.keyed import Hosts
+from tests.deploy.runtime.loop.test_runtime import Echo, Listener
+
+STOP = Stop("run", "", "")
+ALIVE = Alive("process", 1, 0)
+
+
+@pytest.fixture
+def hosts(tmp_path: Path) -> Iterator[Hosts]:
+    with Hosts(tmp_path) as hosts:
+        yield hosts
+
+
+def test_members_with_keys_hear_each_other_in_order(hosts: Hosts) -> None:
+    (master, here), (node, there) = hosts.start("one", "master"), hosts.start("two", "node-1")
+    master.addresses["node-1"], node.addresses["master"] = there, here
+    for number in range(100):
+        master.send("node-1", Progress(number, number))
+        node.send("master", ALIVE)
+    hosts.until(lambda: len(node.heard) == len(master.heard) == 100)
+    assert node.heard == [("master", Progress(number, number)) for number in range(100)]
+    assert master.heard == [("node-1", ALIVE)] * 100
+    assert parse(here).public == read_key(hosts.keys / "one.key").public
+
+
+def third_name(hosts: Hosts) -> Listener:
+    """A node after a member has spoken in the master's name, and then in its own."""
+    node, address = hosts.start("one", "node-0")
+    socket = hosts.speak(
+        address, "two", [("master", STOP)] * 3 + [("node-1", BundleStored("", 0, 0))]
+    )
+    hosts.until(lambda: node.malformed + len(node.heard) == 4)
+    socket.close()
+    return node
+
+
+def test_a_member_cannot_speak_in_the_name_of_another(
+    hosts: Hosts, caplog: pytest.LogCaptureFixture
+) -> None:
+    node = third_name(hosts)
+    assert (node.heard, node.malformed) == ([], 4)
+    [line] = [text for text in caplog.messages if "dropped" in text]
+    assert "the key two does not speak for 'master'" in line
+
+
+def test_without_the_check_of_names_a_member_could_stop_a_run(hosts: Hosts) -> None:
+    """So the test above is about this check."""
+    with patch.object(KeyVoice, "speaks_for", lambda voice, name: True):
+        assert third_name(hosts).heard == [("master", STOP)] * 3
+
+
+def test_a_role_sends_only_what_is_its_own(hosts: Hosts) -> None:
+    node, address = hosts.start("one", "node-0")
+    stored = BundleStored("barrier-0", 0, 7)
+    socket = hosts.speak(address, "board", [("consumer", STOP), ("consumer", stored)])
+    hosts.until(lambda: bool(node.heard))
+    socket.close()
+    assert (node.heard, node.malformed) == ([("consumer", stored)], 1)
+
+
+def test_nothing_is_sent_to_a_key_that_is_not_the_receivers(
+    hosts: Hosts, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A member may say that another one is where it is itself."""
+    (master, _), (thief, there) = hosts.start("one", "master"), hosts.start("board", "consumer")
+    master.addresses["node-1"] = master.addresses["consumer"] = there
+    master.send("node-1", STOP)
+    master.send("consumer", ALIVE)
+    hosts.until(lambda: bool(thief.malformed))
+    assert (thief.heard, master.malformed, thief.malformed) == ([], 1, 1)
+    assert "the key board is not for node-1" in caplog.text
+
+
+def test_a_consumer_gets_bundles_only_with_a_right_to_all_sinks_in_them(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    bundle = Bundle("barrier-0", 1, (0, 1), (), 7, 0)
+    for number, sinks in enumerate((("totals",), ("totals", "secrets"))):
+        with Hosts(tmp_path / str(number)) as hosts:
+            node, _ = hosts.start("one", "node-0", sinks=sinks)
+            board, node.addresses["consumer"] = hosts.start("board", "consumer")
+            node.send("consumer", bundle)
+            hosts.until(lambda node=node, board=board: bool(node.malformed or board.heard))  # type: ignore[misc]
+            assert board.heard == ([] if "secrets" in sinks else [("node-0", bundle)])
+    assert "the key board has no right to all of totals, secrets" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("address", "why"),
+    [
+        ("tcp://127.0.0.1:1", "without a key"),
+        ("ipc:///tmp/somewhere", "without a key"),
+        (str(Address("tcp://127.0.0.1:1", "x" * 40)), "with a key that is not authorised"),
+        ("nonsense", "it is not tcp://HOST:PORT"),
+        ("tcp://127.0.0.1:1#short", "what is behind # is no key"),
+    ],
+)
+def test_an_address_that_cannot_be_right_is_counted_and_told(
+    hosts: Hosts, address: str, why: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    node, _ = hosts.start("one", "node-0")
+    node.addresses["master"] = address
+    node.send("master", ALIVE)
+    hosts.until(lambda: bool(node.malformed))
+    assert why in caplog.text
+
+
+def test_who_is_refused_is_tried_again_until_its_key_is_authorised(
+    hosts: Hosts, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(module, "AGAIN_S", 0.05)
+    here = copytree(hosts.keys, hosts.folder / "elsewhere")
+    make_keys(hosts.keys, [("late", Rights(("node-2",)))])
+    node, address = hosts.start("one", "node-0", authorised=Authorised(here))
+    late, _ = hosts.start("late", "node-2")
+    late.addresses["node-0"] = address
+
+    def tried(until: Callable[[], bool]) -> bool:
+        late.send("node-0", ALIVE)
+        return until()
+
+    hosts.until(lambda: tried(lambda: late.malformed > 1))
+    assert node.heard == []
+    assert "node-0 at tcp://" in caplog.text
+    assert "has refused the key of this process" in caplog.text
+    copy(hosts.keys / "authorised", here / "authorised")
+    hosts.until(lambda: tried(lambda: bool(node.heard)))
+
+
+def test_a_party_that_comes_back_at_its_address_is_heard_again(hosts: Hosts) -> None:
+    node, _ = hosts.start("two", "node-1")
+    master, address = hosts.start("one", "master")
+    node.addresses["master"] = address
+    node.send("master", ALIVE)
+    hosts.until(lambda: bool(master.heard))
+    hosts.runtimes.pop().close(linger_ms=0)
+    endpoint = parse(address).endpoint
+    again, same = hosts.start("one", "master", at=endpoint)
+    assert same == address
+
+    def heard() -> bool:
+        node.send("master", ALIVE)
+        return bool(again.heard)
+
+    hosts.until(heard)
+
+
+def test_a_thread_of_the_process_may_ring_and_say_nothing(hosts: Hosts) -> None:
+    """What has no key on it is not believed, wherever it comes from."""
+    node, _ = hosts.start("one", "node-0")
+    with hosts.runtimes[0].connect("inproc://inbox-of-node-0") as inside:
+        inside.send(b"")
+        inside.send(b"anything")
+        hosts.until(lambda: bool(node.malformed))
+    assert (node.heard, node.malformed) == ([], 1)
+
+
+def test_an_embedded_consumer_answers_beside_a_guarded_inbox(hosts: Hosts) -> None:
+    node, _ = hosts.start("one", "node-0")
+    hosts.runtimes[0].host(Echo("consumer"), node)
+    hosts.runtimes[0].step(wait_s=0)
+    node.send("consumer", ALIVE)
+    hosts.until(lambda: bool(node.heard))
+    assert (node.heard, node.malformed) == ([("consumer", ALIVE)], 0)
+
+
+def test_a_message_too_large_for_others_ends_its_sender_with_words(hosts: Hosts) -> None:
+    (node, _), (_, there) = hosts.start("one", "node-0"), hosts.start("two", "node-1")
+    node.addresses["node-1"] = there
+    node.send("node-1", Bundle("b", 1, (0, 1), (bytes(2000),), 7, 0))
+    with (
+        patch.object(module, "MESSAGE_BYTES_MAX", 1000),
+        pytest.raises(PayloadError, match=r"has 20\d\d bytes, and between hosts 1000"),
+    ):
+        hosts.runtimes[0].flush(node)
+    node.outbox.clear()
+
+
+@pytest.mark.parametrize("address", ["tcp://*:*", "tcp://0.0.0.0:*", "tcp://10.1.2.3:5555"])
+def test_without_keys_nobody_listens_beyond_this_machine(address: str) -> None:
+    runtime = Runtime(transport=Transport("tcp"))
+    with pytest.raises(NotPermitted, match="without keys: other machines reach it"):
+        runtime.add(Listener("node-0"), address)
+    runtime.close(linger_ms=0)
+
+
+def test_without_keys_nothing_is_sent_beyond_this_machine(caplog: pytest.LogCaptureFixture) -> None:
+    runtime, node = Runtime(), Listener("node-0")
+    runtime.add(node, "inproc://node-0")
+    node.addresses["master"] = "tcp://10.1.2.3:5555"
+    node.send("master", ALIVE)
+    runtime.flush(node)
+    assert node.malformed == 1
+    assert "master is at tcp://10.1.2.3:5555, and there are no keys here" in caplog.text
+    runtime.close(linger_ms=0)
+
+
+def test_a_key_is_not_for_a_party_that_it_does_not_speak_for(hosts: Hosts) -> None:
+    with pytest.raises(NotPermitted, match="the key two does not speak for master"):
+        hosts.start("two", "master")
+
+
+def test_an_address_in_use_is_said(hosts: Hosts) -> None:
+    _, address = hosts.start("one", "master")
+    with pytest.raises(Unavailable, match=r"node-0 cannot listen on tcp://.*in use by another"):
+        hosts.start("one", "node-0", at=parse(address).endpoint)
+
+
+@pytest.mark.parametrize(
+    ("advertise", "told"), [("h.example", "h.example:7"), ("h:9", "h:9"), ("[::1]", "[::1]:7")]
+)
+def test_an_advertised_address_is_what_others_hear(advertise: str, told: str) -> None:
+    assert Transport("tcp", advertise=advertise).told("tcp://0.0.0.0:7") == f"tcp://{told}"
+
+
+def test_every_address_of_a_machine_is_none_for_others() -> None:
+    with pytest.raises(Unavailable, match="say by which of them others reach it"):
+        Transport("tcp").told("tcp://0.0.0.0:7")
+
+
+def test_processes_are_told_of_keys_by_their_place(tmp_path: Path) -> None:
+    [key] = add_keys(tmp_path / "keys", ["a"])
+    known = (("master", str(Address("tcp://h:7", key.public))),)
+    network = Network("tcp", "10.0.0.5", keys=str(tmp_path / "keys"), known=known)
+    assert key.secret not in repr(network)
+    assert network.transport().own == key
+    assert network.address("master", "") == known[0][1]
+    assert network.inbox("master", "") == "tcp://10.0.0.5:7"
+    assert network.inbox("node-0", "") == "tcp://10.0.0.5:*"
+    local = Network(known=(("consumer", "ipc:///elsewhere"),))
+    assert local.address("consumer", "/here") == "ipc:///elsewhere"
+    assert local.inbox("consumer", "/here") == "ipc:///elsewhere"
+    assert local.address("master", "/here") == "ipc:///here/master"

@@ -1,0 +1,61 @@
+"""Leaders that are killed at each of their failpoints: the outputs are the same."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import psutil
+import pytest
+
+from driftline.deploy.zookeeper.ensemble import Ensemble
+from tests.deploy.runtime.failpoints import failpoints
+from tests.deploy.runtime.test_standby_masters import Run
+
+SURELY = {
+    *("before Enlist", "after Enlist", "before a read", "after a read"),
+    *("before writing epoch leader", "after writing epoch leader", "ASKING has sent Lead"),
+    *("before writing snapshots", "after writing snapshots", "RUNNING takes Prepared"),
+    *("LOADING has sent Recover", "LOADING takes Reached", "RUNNING has sent Start"),
+    *("before writing outcome", "after writing outcome", "STOPPED has sent Stop"),
+}
+"""Failpoints of every run; there are some thirty more."""
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    folder = tmp_path / "failpoints"
+    folder.mkdir()
+    return folder
+
+
+@pytest.fixture
+def run(zookeeper: Ensemble, tmp_path: Path, folder: Path) -> Iterator[Run]:
+    with ExitStack() as stack:
+        stack.enter_context(failpoints(folder))
+        yield Run(zookeeper, tmp_path, "runs/failpoints", stack, forgets=True)
+
+
+def test_a_leader_may_be_killed_at_each_failpoint(run: Run, folder: Path) -> None:
+    def kill_who_stands_still() -> None:
+        cluster = run.cluster
+        for name, pid in list(cluster.pids.items()):
+            if name.startswith("master") and stands_still(pid):
+                cluster._killed.add(name)  # so that it is no loop of crashes
+                cluster._processes[name].kill()
+
+    run.meanwhile = kill_who_stands_still
+    run.outputs(1500)
+    for node in ("node-0", "node-1"):
+        run.cluster._processes[node].kill()
+        run.outputs(run.kept.count + 800)
+    run.ends()
+    assert {file.name for file in folder.iterdir()} > SURELY
+
+
+def stands_still(pid: int) -> bool:
+    try:
+        return str(psutil.Process(pid).status()) == psutil.STATUS_STOPPED
+    except psutil.NoSuchProcess:
+        return False

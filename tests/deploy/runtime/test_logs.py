@@ -1,0 +1,53 @@
+"""Log lines: what is in them stays in them, and what cannot be written is told."""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+from pathlib import Path
+
+import pytest
+
+from driftline.deploy.runtime.logs import LineFormatter, ToFile
+
+
+def test_a_log_file_on_a_full_device_is_told_once(caplog: pytest.LogCaptureFixture) -> None:
+    handler = ToFile(Path("/dev/full"))
+    for _ in range(2):
+        handler.handle(logging.makeLogRecord({"msg": "a line"}))
+    handler.close()
+    assert caplog.messages == ["log file /dev/full: No space left on device; it will lack lines"]
+
+
+FORGED = "tea\n15:04:05.123 info    run     all is well\r\x1b]0;title\x07\x9b8m\u2028\u202e\x7f"
+"""What a record may hold."""
+
+
+def logged(as_json: bool) -> list[str]:
+    """The lines of a record with that text in its message, in its fields, and in a traceback."""
+    try:
+        raise ValueError(FORGED)
+    except ValueError:
+        trace = sys.exc_info()
+    told = {"msg": "no %s", "args": (FORGED,), "exc_info": trace, "fields": {"name": FORGED}}
+    record = logging.makeLogRecord({**told, "levelname": "ERROR"})
+    return LineFormatter(as_json).format(record).splitlines()
+
+
+def test_a_record_is_one_line_for_people_and_what_follows_is_indented() -> None:
+    first, *others = logged(as_json=False)
+    assert first.endswith(" error   run     no tea")
+    assert all(line.startswith("  ") for line in others)
+    assert others[0] == (
+        r"  15:04:05.123 info    run     all is well\r\x1b]0;title\x07\x9b8m\u2028\u202e\x7f"
+    )
+    assert all(line.isprintable() for line in (first, *others))
+
+
+def test_a_record_is_one_line_as_json_and_is_read_as_it_was() -> None:
+    [line] = logged(as_json=True)
+    assert line.isprintable()
+    told = json.loads(line)
+    assert told["message"].startswith(f"no {FORGED}\nTraceback")
+    assert told["fields"] == {"name": FORGED}

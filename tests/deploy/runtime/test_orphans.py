@@ -1,0 +1,174 @@
+"""Whatever ends a run, nobody is left over, and the same command goes on from there."""
+
+from __future__ import annotations
+
+import json
+import random
+import select
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from time import monotonic
+
+import pytest
+
+from driftline.engine.locks import Lock
+
+ROOT = Path(__file__).resolve().parents[3]
+
+BUSY = """
+import re
+from driftline import Flow
+
+def busy(record):
+    return re.match(r"(a+)+$", "a" * 40 + "b")  # holds the interpreter's lock for ever
+
+flow = Flow("busy")
+flow.source("lines").map(busy, name="busy").sink()
+"""
+
+
+class Runs:
+    """Runs of one flow on one directory, and what is there after them."""
+
+    def __init__(self, directory: Path, *arguments: str) -> None:
+        self.output = directory / "out"
+        self.plain = [sys.executable, "-m", "driftline", "run", *arguments]
+        self.command = [*self.plain, "--output", str(self.output), "--nodes", "2"]
+        self.command += ["--checkpoint-ms", "50", "--window", "1"]
+
+    def start(self) -> subprocess.Popen[str]:
+        return subprocess.Popen(self.command, cwd=ROOT, stderr=subprocess.PIPE, text=True)
+
+    def children(self) -> list[int]:
+        """Processes that work for the runs of this directory, by what they were started with."""
+        found = []
+        for path in Path("/proc").glob("[0-9]*/cmdline"):
+            with suppress(OSError):
+                words = path.read_bytes()
+                if (
+                    b"driftline.deploy.runtime.process" in words
+                    and str(self.output).encode() in words
+                ):
+                    found.append(int(path.parent.name))
+        return found
+
+    def nobody_is_left(self) -> None:
+        """Waits: the kernel ends processes one after the other."""
+        deadline = monotonic() + 5
+        while (left := self.children()) and monotonic() < deadline:
+            select.select((), (), (), 0.01)
+        assert not left
+
+    def lines(self) -> list[str]:
+        found = [
+            line for file in self.output.glob("*.jsonl") for line in file.read_text().splitlines()
+        ]
+        return sorted(found, key=lambda line: list(json.loads(line)["t"]))
+
+
+@pytest.fixture
+def runs(tmp_path: Path) -> Iterator[Runs]:
+    source = tmp_path / "in.jsonl"
+    source.write_text("".join(json.dumps({"text": f"a b c{i}"}) + "\n" for i in range(150)))
+    found = Runs(tmp_path, "driftline.index", "--input", str(source))
+    yield found
+    found.nobody_is_left()
+
+
+def kill_at_random(runs: Runs, times: int, chance: random.Random) -> None:
+    """Kill the parent at random, then let it come to its end; compare with the reference."""
+    for _ in range(times):
+        process = runs.start()
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(chance.choice((chance.uniform(0.2, 0.8), chance.uniform(0.2, 3))))
+        process.kill()
+        process.communicate()
+    done = runs.start()
+    _, said = done.communicate(timeout=90)
+    assert done.returncode == 0, said
+    reference = Path(f"{runs.output}-reference")
+    subprocess.run([*runs.plain, "--output", str(reference), "--reference"], cwd=ROOT, check=True)
+    [file] = reference.glob("*.jsonl")
+    assert runs.lines() == file.read_text().splitlines()
+    left = list(Path(runs.output / ".driftline" / "state").glob(".registry.*"))
+    assert not left, f"{left}\n{said}"
+
+
+def test_the_parent_may_be_killed_at_any_moment(runs: Runs) -> None:
+    kill_at_random(runs, 4, random.Random(1))
+
+
+def test_drafts_of_a_killed_run_go_once_its_processes_have_ended(runs: Runs) -> None:
+    state = runs.output / ".driftline" / "state"
+    state.mkdir(parents=True)
+    master = subprocess.Popen(["sleep", "60"])
+    draft = state / f".registry.{master.pid}"
+    draft.write_bytes(b"half of i")
+    lock = Lock(state / "master.lock", "of the master")
+    run = runs.start()
+    assert run.stderr is not None
+    while "is in use: waiting" not in run.stderr.readline():
+        assert run.poll() is None
+    master.kill()
+    master.wait()
+    lock.release()
+    _, said = run.communicate(timeout=60)
+    assert run.returncode == 0, said
+    assert not draft.exists()
+
+
+@pytest.mark.soak
+def test_the_parent_may_be_killed_fifty_times(runs: Runs) -> None:
+    for seed in range(10):
+        kill_at_random(runs, 5, random.Random(seed))
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_that_asks_it_to_end_ends_it_in_order(runs: Runs, number: signal.Signals) -> None:
+    process = runs.start()
+    while not list(runs.output.glob("*.jsonl")):
+        assert process.poll() is None
+    folder = Path((runs.output / ".driftline" / "state" / "sockets").read_text())
+    assert folder.is_dir()
+    process.send_signal(number)
+    process.communicate(timeout=20)
+    assert process.returncode == 128 + number
+    assert not runs.children()
+    assert not folder.exists()
+
+
+def test_a_function_that_keeps_the_interpreter_does_not_keep_its_process(tmp_path: Path) -> None:
+    (tmp_path / "busy.py").write_text(BUSY)
+    (tmp_path / "in.txt").write_text("one\ntwo\n")
+    runs = Runs(tmp_path, str(tmp_path / "busy.py"), "--input", str(tmp_path / "in.txt"))
+    process = runs.start()
+    while len(runs.children()) < 3:
+        assert process.poll() is None
+    select.select((), (), (), 2.0)  # no sign tells that a node is in the function
+    process.kill()
+    process.communicate()
+    runs.nobody_is_left()
+
+
+def test_leftovers_of_a_killed_run_are_cleared_by_the_next(runs: Runs) -> None:
+    process = runs.start()
+    state = runs.output / ".driftline" / "state"
+    while not list(runs.output.glob("*.jsonl")):
+        assert process.poll() is None
+    process.kill()
+    process.communicate()
+    folder = Path((state / "sockets").read_text())
+    assert folder.is_dir()
+    drafts = [state / f".registry.{process.pid}", runs.output / f".x.jsonl.{process.pid}"]
+    for draft in drafts:
+        draft.write_bytes(b"half")
+    done = runs.start()
+    _, said = done.communicate(timeout=60)
+    assert done.returncode == 0, said
+    assert not folder.exists()
+    assert not [draft for draft in drafts if draft.exists()]
+    assert not (state / "sockets").exists()

@@ -1,0 +1,194 @@
+"""A process that hangs is replaced, and the operator is told; the outputs are the same."""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+from time import monotonic
+
+import pytest
+
+from driftline import Producer
+from driftline.deploy.roles.window import WINDOW
+from driftline.engine.errors import Unavailable
+
+ROOT = Path(__file__).resolve().parents[3]
+
+FLOW = """
+from driftline import Flow, ValueState
+
+def count(record, total):
+    total.set((total.get() or 0) + 1)
+    return [record["id"], total.get()]
+
+flow = Flow("counts")
+flow.source("records").key_by(lambda r: r["id"] % 7).scan(count, ValueState("n")).sink()
+"""
+
+BATCH = 300
+LIMIT_S = 60.0
+
+
+class Served:
+    """A run that gets records from a producer of ours; what it tells is read while it runs."""
+
+    def __init__(self, directory: Path, *options: str, flow: str = FLOW) -> None:
+        (directory / "counts.py").write_text(flow)
+        self.output = directory / "out"
+        self.lines: list[dict[str, object]] = []
+        self._rest = b""
+        address = f"ipc://{directory}/in"
+        self.process = subprocess.Popen(
+            [
+                sys.executable, "-m", "driftline", "run", str(directory / "counts.py"), "--nodes",
+                "2", "--input", address, "--output", str(self.output), "--log-json",
+                "--missing-after", "1", "--checkpoint-ms", "100", *options,
+            ],
+            cwd=ROOT, stderr=subprocess.PIPE,
+        )  # fmt: skip
+        self.producer = Producer(address, "ours", window=100_000)
+        self.sent = 0
+
+    def send(self, count: int = BATCH) -> None:
+        for number in range(self.sent, self.sent + count):
+            self.producer.send({"id": number})
+        self.sent += count
+
+    def told(self, event: str, **fields: object) -> list[dict[str, object]]:
+        """The lines of an event so far."""
+        stderr = self.process.stderr
+        assert stderr is not None
+        while select.select([stderr], [], [], 0.05)[0] and (data := os.read(stderr.fileno(), 9999)):
+            *whole, self._rest = (self._rest + data).split(b"\n")
+            told = map(json.loads, whole)
+            self.lines += [
+                {
+                    "event": line["event"],
+                    "said": line["message"],
+                    "process": line["process"],
+                    **line["fields"],
+                }
+                for line in told
+            ]
+        fields["event"] = event
+        return [line for line in self.lines if fields.items() <= line.items()]
+
+    def has_told(self, event: str, times: int) -> bool:
+        return len(self.told(event)) == times
+
+    def wait(self, condition: Callable[[], object], what: str) -> None:
+        deadline = monotonic() + LIMIT_S
+        while not condition():
+            said = "\n".join(map(str, self.lines))
+            assert monotonic() < deadline, f"not within {LIMIT_S} s: {what}\n{said}"
+            self.told("")
+            with suppress(Unavailable):  # it sends meanwhile, if it has to
+                self.producer.flush(0.01)
+
+    def values(self) -> list[tuple[int, int]]:
+        return sorted(
+            (number, count)
+            for file in self.output.glob("*.jsonl")
+            for line in file.read_text().rpartition("\n")[0].splitlines()
+            for number, count in [json.loads(line)["value"]]
+        )
+
+    def await_outputs(self) -> None:
+        self.wait(lambda: len(self.values()) >= self.sent, "all outputs")
+
+    def pid(self, name: str) -> int:
+        again = self.told("process-started", name=name)
+        pid = again[-1]["pid"] if again else self.told("processes-started")[0][name]
+        assert isinstance(pid, int)
+        return pid
+
+    def stop(self, name: str) -> int:
+        pid = self.pid(name)
+        os.kill(pid, signal.SIGSTOP)
+        return pid
+
+    def ends_in_good_order(self) -> None:
+        """With the outputs of a run without failures."""
+        self.wait(lambda: self.process.poll() is not None, "the end")
+        assert self.process.returncode == 128 + signal.SIGTERM, self.lines
+        expected = {(i, i // 7 + 1) for i in range(self.sent)}
+        values = self.values()
+        assert not set(values) ^ expected, (sorted(set(values) ^ expected)[:9], self.lines)
+        assert len(values) == len(expected)
+
+
+@pytest.fixture
+def served(tmp_path: Path) -> Iterator[Served]:
+    run = Served(tmp_path)
+    try:
+        run.send()
+        run.await_outputs()
+        yield run
+    finally:
+        run.producer.close()
+        run.process.kill()
+        run.process.wait()
+
+
+def test_a_node_that_hangs_is_replaced_each_time_it_does(served: Served) -> None:
+    for _ in range(2):
+        pid = served.stop("node-1")
+        served.send()
+        served.await_outputs()
+        assert len(served.told("process-silent", name="node-1", pid=pid)) == 1
+        [hung] = served.told("process-hung", name="node-1", pid=pid)
+        assert 10 < float(str(hung["seconds"])) < 20
+        assert len(served.told("process-died", name="node-1", pid=pid)) == 1
+    served.process.send_signal(signal.SIGTERM)
+    served.ends_in_good_order()
+
+
+def test_a_master_that_hangs_is_replaced_and_the_operator_is_told(served: Served) -> None:
+    pid = served.stop("master")
+    served.send()
+    served.wait(lambda: served.told("process-died", name="master", pid=pid), "its end")
+    assert len(served.told("process-silent", name="master", pid=pid)) == 1
+    served.await_outputs()
+    served.process.send_signal(signal.SIGTERM)
+    served.ends_in_good_order()
+
+
+def test_outputs_do_not_wait_for_a_master_and_a_new_one_goes_on_without_a_recovery(
+    served: Served,
+) -> None:
+    served.stop("master")
+    served.send(10 * WINDOW)
+    served.await_outputs()
+    assert not served.told("process-died"), "while nothing is heard of the master"
+    for number in (1, 2, 3):
+        os.kill(served.pid("master"), signal.SIGKILL)
+        served.send()
+        served.await_outputs()
+        served.wait(partial(served.has_told, "taken-over", number), "a new master leads")
+    served.process.send_signal(signal.SIGTERM)
+    served.ends_in_good_order()
+    assert not served.told("recovery")
+
+
+@pytest.mark.parametrize(
+    "names",
+    [("node-0",), pytest.param(("master",), marks=pytest.mark.soak), ("master", "node-0")],
+)
+def test_a_run_that_is_asked_to_end_while_a_process_hangs_ends_in_good_order(
+    names: tuple[str, ...], served: Served
+) -> None:
+    pids = {name: served.stop(name) for name in names}
+    served.send()
+    served.producer.flush(LIMIT_S)
+    served.process.send_signal(signal.SIGTERM)
+    served.ends_in_good_order()
+    for name, pid in pids.items():
+        assert served.told("process-hung", name=name, pid=pid)

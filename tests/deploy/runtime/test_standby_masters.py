@@ -1,0 +1,233 @@
+"""Real masters that queue up in a real ZooKeeper: whatever befalls them, outputs are the same."""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from math import inf
+from pathlib import Path
+from time import monotonic, sleep
+
+import pytest
+
+from driftline import run_reference
+from driftline.coordinator.zookeeper import Succession, connect
+from driftline.deploy.roles.consumer import ConsumerServer
+from driftline.deploy.roles.front import Front
+from driftline.deploy.roles.guide import Guide
+from driftline.deploy.roles.watch import Watch
+from driftline.deploy.runtime.children.supervisor import LocalCluster
+from driftline.deploy.runtime.config import ProcessConfig
+from driftline.deploy.runtime.leading import MASTERS
+from driftline.deploy.runtime.loop.runtime import Runtime
+from driftline.deploy.runtime.metrics.endpoint import noted_port, port_note
+from driftline.deploy.runtime.process import new_id
+from driftline.deploy.zookeeper.ensemble import Ensemble
+from driftline.engine.flow.loading import load_flow
+from driftline.engine.flow.plan import plan
+from driftline.engine.policy import policy
+from driftline.engine.sources import BadRecord
+from tests.deploy.runtime.metrics.scraping import ask, samples
+from tests.deploy.runtime.test_keyed_cluster import FLOW, RECORDS, Given, Kept
+from tests.zookeepers import SESSION_S
+
+LIMIT_S = 90.0
+
+RECORD_S = 0.003
+
+WINDOW = 50
+
+
+class Paced(Given):
+    """The records, so slowly that a run outlasts masters, as it waits for none; until `hurry`."""
+
+    hurry = False
+
+    def read(self, start: int) -> Iterator[tuple[int, object] | BadRecord]:
+        for record in super().read(start):
+            if not self.hurry:
+                sleep(RECORD_S)
+            yield record
+
+
+class Run:
+    """A run with standby masters; the front and the consumer are in this process. `metrics`: where
+    the others serve them; `forgets`: whether a master that has died loses its place at once."""
+
+    def __init__(
+        self,
+        zookeeper: Ensemble,
+        directory: Path,
+        name: str,
+        stack: ExitStack,
+        metrics: str = "",
+        *,
+        forgets: bool = False,
+    ) -> None:
+        (directory / "flow.py").write_text(FLOW)
+        self.flow = load_flow(str(directory / "flow.py"))
+        flow_plan, chosen, self.kept = plan(self.flow), policy("exactly-once"), Kept()
+        sockets = stack.enter_context(tempfile.TemporaryDirectory(prefix="driftline-"))
+        where = f"{zookeeper.addresses}/{name}"
+        config = ProcessConfig(
+            flow=str(directory / "flow.py"), nodes=2, policy="exactly-once", checkpoint_s=0.2,
+            ordering="speculative", state=str(directory / "state"), sockets=sockets,
+            identity=flow_plan.identity(), run="test", session=1, dead_letters=False,
+            zookeeper=where, session_s=SESSION_S, guide=f"ipc://{sockets}/agent",
+            log_level=logging.INFO, metrics=metrics, submitted_as="a-name",
+        )  # fmt: skip
+        self.sockets = sockets
+        self.runtime = runtime = Runtime()
+        stack.callback(runtime.close, linger_ms=0)
+        guide = Guide()
+        client = connect(where, SESSION_S)
+        stack.callback(client.stop)
+        succession = Succession(client, MASTERS, changed=lambda: runtime.soon(guide.noticed))
+        runtime.add(guide, config.guide, lambda job: succession.leader())
+        self.source = Paced()
+        self.front = Front(
+            0, 2, flow_plan, chosen, self.source, new_id, process="f", run="test", window=WINDOW
+        )
+        self.front.address = runtime.add(self.front, config.address("front-0"))
+        self.front.addresses["master"] = config.master_at
+        runtime.add(ConsumerServer(lambda barrier: self.kept), config.address("consumer"))
+        self.watch = Watch(every_s=inf)
+        self.watch.address = runtime.add(self.watch, config.address("watch"))
+        guide.addresses["watch"] = self.watch.address
+        self.guide = guide
+        self.cluster = stack.enter_context(
+            LocalCluster(
+                config, masters=2, died=succession.forget if forgets else lambda name: None
+            )
+        )
+        self.meanwhile: Callable[[], None] = lambda: None
+        """What else is done in the loop."""
+
+    def go(self, until: Callable[[], bool], what: str) -> None:
+        give_up_at = monotonic() + LIMIT_S
+        while not until():
+            assert monotonic() < give_up_at, f"not within {LIMIT_S} s: {what}"
+            self.runtime.step(wait_s=0.01)
+            self.cluster.supervise(self.front.settled, self.front.furthest)
+            self.meanwhile()
+
+    def outputs(self, count: int) -> None:
+        self.go(lambda: self.kept.count >= count, f"{count} outputs")
+
+    def leader(self) -> str:
+        """The name of the process that leads, as the guide knows it."""
+        process, _ = self.guide.leader
+        return next(name for name, own in self.cluster._tokens.items() if own == process)
+
+    def scraped(self, number: int) -> dict[tuple[str, ...], float]:
+        """What a master serves; nothing while it does not."""
+        port = noted_port(port_note(self.sockets, "master", number))
+        answer = ask(f"http://127.0.0.1:{port}/metrics")
+        return samples(answer.text) if answer.status == 200 else {}
+
+    def leads_alone(self, number: int) -> bool:
+        """Whether this master says that it leads, and the other one that it stands by."""
+        name = "driftline_master_leads", "master"
+        return (self.scraped(number).get(name), self.scraped(1 - number).get(name)) == (1, 0)
+
+    def another_leads(self, before: str) -> None:
+        self.go(lambda: self.guide.leader[0] not in ("", before), "another master leads")
+
+    def ends(self) -> None:
+        self.source.hurry = True
+        self.go(lambda: self.front.stopped, "the end")
+        expected: dict[object, list[object]] = {}
+        for item in run_reference(self.flow, [RECORDS]):
+            assert isinstance(item.value, tuple)
+            expected.setdefault(item.value[0], []).append(item.value[1])
+        assert self.kept.values == expected
+
+
+@pytest.fixture
+def run(zookeeper: Ensemble, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Run]:
+    with ExitStack() as stack:
+        metrics: str = getattr(request, "param", "")
+        yield Run(zookeeper, tmp_path, f"runs/{request.function.__name__}", stack, metrics)
+
+
+def told(caplog: pytest.LogCaptureFixture, event: str) -> int:
+    return sum(vars(r).get("fields", {}).get("event") == event for r in caplog.records)
+
+
+def test_a_standby_takes_over_from_a_leader_that_is_killed_and_nothing_is_recovered(
+    run: Run, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "driftline")
+    for number in (1, 2):
+        run.outputs(800 * number)
+        process = run.guide.leader[0]
+        run.cluster._processes[run.leader()].kill()
+        run.another_leads(process)
+        run.go(lambda: told(caplog, "taken-over") == number, "it takes over")  # noqa: B023
+    run.ends()
+    assert told(caplog, "recovery") == 0
+
+
+@pytest.mark.parametrize("run", ["127.0.0.1:0"], indirect=True)
+def test_masters_tell_who_leads_and_who_stands_by(run: Run) -> None:
+    run.outputs(200)
+    run.front.window.records = 0  # it sends no more, so that the run does not end meanwhile
+    name = run.leader()
+    number = int(name[-1])
+    run.go(lambda: run.leads_alone(number), f"{name} leads, the other master stands by")
+    leader, standby = run.scraped(number), run.scraped(1 - number)
+    assert leader["driftline_phase", "running"] == 1
+    assert leader["driftline_incarnation", "master"] == 1
+    assert ("driftline_phase", "running") not in standby
+    assert standby["process_resident_memory_bytes",] > 0
+    run.cluster._processes[name].kill()
+    run.go(lambda: run.leads_alone(1 - number), f"{name} stands by, the other master leads")
+    after = run.scraped(1 - number)
+    run.front.window.records = WINDOW
+    assert after["driftline_master_epoch", "master"] > leader["driftline_master_epoch", "master"]
+    run.ends()
+
+
+def test_a_leader_that_stood_still_past_its_session_can_do_no_harm(
+    run: Run, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "driftline")
+    run.outputs(800)
+    name, process = run.leader(), run.guide.leader[0]
+    pid = run.cluster.pids[name]
+    os.kill(pid, signal.SIGSTOP)
+    run.another_leads(process)
+    run.outputs(1600)
+    os.kill(pid, signal.SIGCONT)
+    run.go(lambda: run.cluster.pids[name] != pid, "its end, as its session is over")
+    run.ends()
+    assert told(caplog, "recovery") == 0
+
+
+def test_a_node_and_the_leader_may_die_at_the_same_time(run: Run) -> None:
+    run.outputs(800)
+    run.cluster._processes[run.leader()].kill()
+    run.cluster._processes["node-1"].kill()
+    run.ends()
+    assert run.cluster.restarts >= 2
+
+
+def test_without_zookeeper_outputs_go_on_and_a_node_that_dies_waits_for_it(
+    run: Run, zookeeper: Ensemble
+) -> None:
+    """Only a leader whose decision is written may begin an incarnation."""
+    run.outputs(400)
+    [server] = zookeeper.servers
+    server.kill()
+    try:
+        run.outputs(800)
+        run.cluster._processes["node-1"].kill()
+        run.go(lambda: run.cluster.restarts == 1, "the node is started again")
+    finally:
+        server.start()
+        zookeeper.wait_until_ready()
+    run.ends()

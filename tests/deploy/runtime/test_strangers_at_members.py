@@ -1,0 +1,279 @@
+"""Strangers at the port of a member: nothing happens but a count and a line, and memory is bounded.
+
+Each test ends with an honest member that is heard as if nobody else had been there.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
+from random import Random
+from time import monotonic
+
+import pytest
+import zmq
+
+from driftline.deploy.keys.key import read_key
+from driftline.deploy.runtime.sockets import inbox, transport
+from driftline.deploy.runtime.sockets.inbox import GuardedInbox
+from driftline.deploy.runtime.sockets.transport import PART_BYTES
+from driftline.engine.wire.addresses import parse
+from driftline.engine.wire.messages import Alive, Bundle, encode
+from tests.deploy.runtime.keyed import Hosts
+from tests.deploy.runtime.raw_peer import COMMAND, GREETING, LONG, MORE, READY, Peer, frame, head
+
+ALIVE = Alive("process", 1, 0)
+
+GROWTH_MAX = 64 << 20
+
+CURVE_GREETING = GREETING.replace(b"NULL".ljust(20, b"\0"), b"CURVE".ljust(20, b"\0"))
+
+
+class Member:
+    """A node that strangers reach, and an honest member."""
+
+    def __init__(self, hosts: Hosts) -> None:
+        self.hosts = hosts
+        self.node, self.address = hosts.start("one", "node-0")
+        self.endpoint = parse(self.address).endpoint
+        self.friend, _ = hosts.start("two", "node-1")
+        self.friend.addresses["node-0"] = self.address
+        guarded = hosts.runtimes[0]._inboxes[0]
+        assert isinstance(guarded, GuardedInbox)
+        self.zap = guarded._zap
+
+    def hears_its_friend(self) -> bool:
+        """Whether what an honest member says arrives, and nothing else has."""
+        before = len(self.node.heard)
+        self.friend.send("node-0", ALIVE)
+        self.hosts.until(lambda: len(self.node.heard) > before)
+        return {sender for sender, _ in self.node.heard} == {"node-1"}
+
+
+@pytest.fixture
+def member(tmp_path: Path) -> Iterator[Member]:
+    with Hosts(tmp_path) as hosts:
+        yield Member(hosts)
+
+
+def resident() -> int:
+    """Bytes of memory of this process."""
+    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+def new_pair() -> dict[str, str]:
+    public, secret = zmq.curve_keypair()
+    return {"public": public.decode(), "secret": secret.decode()}
+
+
+Connect = Callable[[Member], zmq.Socket[bytes]]
+
+WITHOUT_RIGHT: dict[str, tuple[Connect, str]] = {
+    "no key": (lambda m: m.hosts.raw(m.endpoint, None), ""),
+    "a key that nobody knows": (
+        lambda m: m.hosts.raw(m.address, None, **new_pair()),
+        "is not authorised",
+    ),
+    "a producer's key": (
+        lambda m: m.hosts.raw(m.address, "shop"),
+        "the key shop is one of a producer, not of a member",
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", WITHOUT_RIGHT)
+def test_who_has_no_right_is_not_heard(
+    member: Member, kind: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    connect, why = WITHOUT_RIGHT[kind]
+    assert member.hears_its_friend()
+    with connect(member) as spoken:
+        monitor = spoken.get_monitor_socket()
+        spoken.send(encode(("node-1", 0, 0), Alive("stranger", 1, 0)))
+        assert monitor.poll(10_000)  # its handshake has begun
+        member.hosts.until(lambda: bool(member.zap.refused) or kind == "no key")
+        spoken.disable_monitor()
+    assert member.hears_its_friend()
+    assert ALIVE in [message for _, message in member.node.heard]
+    assert Alive("stranger", 1, 0) not in [message for _, message in member.node.heard]
+    assert member.zap.refused == (1 if why else 0)
+    assert why in caplog.text
+
+
+BEFORE_ITS_KEY = {
+    "another protocol": b"GET / HTTP/1.1\r\n\r\n",
+    "zeros": bytes(100),
+    "ZMTP 1": b"\x01\x00",
+    "ZMTP 2": GREETING[:10] + b"\x01\x08\x00\x00",
+    "no CURVE": GREETING + READY,
+    "a command that is not its turn": CURVE_GREETING + READY,
+    "a message": CURVE_GREETING + frame(b"early"),
+    "the beginning of a message": CURVE_GREETING + frame(b"part", MORE),
+    "a message of 1 GB": CURVE_GREETING + head(1 << 30) + bytes(1 << 16),
+    "a command of 1 GB": CURVE_GREETING + head(1 << 30, COMMAND | LONG) + bytes(1 << 16),
+    "a command of all bytes that there are": CURVE_GREETING + head(2**64 - 1, COMMAND | LONG),
+}
+
+
+def test_who_does_not_shake_hands_as_a_member_is_shut_out(member: Member) -> None:
+    assert member.hears_its_friend()
+    before = resident()
+    for kind, data in BEFORE_ITS_KEY.items():
+        with Peer(member.endpoint, shaken=False) as stranger:
+            stranger.try_to_send(data)
+            assert stranger.is_closed(), kind
+    assert member.hears_its_friend()
+    assert resident() - before < GROWTH_MAX
+
+
+def test_garbage_after_the_greeting_is_closed_and_the_port_lives(member: Member) -> None:
+    chance = Random(1)
+    assert member.hears_its_friend()
+    for _ in range(100):
+        with Peer(member.endpoint, shaken=False) as stranger:
+            stranger.try_to_send(CURVE_GREETING[: chance.choice([64, 70])])
+            stranger.try_to_send(frame(chance.randbytes(chance.randrange(2000)), COMMAND))
+    assert member.hears_its_friend()
+    member.hosts.until(lambda: accepted(member) == 1)
+
+
+def test_a_handshake_that_stays_away_is_closed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(transport, "HANDSHAKE_MS", 300)
+    with Hosts(tmp_path) as hosts:
+        member = Member(hosts)
+        for said in (b"", CURVE_GREETING, CURVE_GREETING + head(1 << 16) + b"some"):
+            with Peer(member.endpoint, shaken=False) as silent:
+                silent.send(said)
+                assert silent.is_closed()
+        assert member.hears_its_friend()
+
+
+def test_a_large_message_of_a_member_comes_as_it_was_sent(member: Member) -> None:
+    for size in (PART_BYTES - 1, PART_BYTES, PART_BYTES + 1, 3 * PART_BYTES, 5 << 20):
+        header = len(encode(("node-1", 0, 0), Bundle("b", 1, (0, 1), (bytes(size),), 7, 0))) - size
+        bundle = Bundle("b", 1, (0, 1), (Random(size).randbytes(size - header),), 7, 0)
+        member.friend.send("node-0", bundle)
+        member.friend.send("node-0", ALIVE)
+        member.hosts.until(lambda: len(member.node.heard) == 2)
+        assert member.node.heard == [("node-1", bundle), ("node-1", ALIVE)]
+        member.node.heard.clear()
+
+
+def test_a_message_of_a_member_that_is_too_large_is_not_taken(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(inbox, "MESSAGE_BYTES_MAX", 1 << 20)
+    with Hosts(tmp_path) as hosts:
+        member = Member(hosts)
+        with hosts.raw(member.address, "two") as spoken:
+            spoken.send_multipart([bytes(PART_BYTES)] * 17, copy=False)
+            hosts.until(lambda: member.node.malformed == 1)
+        assert "1114112 bytes, at most 1048576" in caplog.text
+        assert member.hears_its_friend()
+
+
+@contextmanager
+def killed(process: subprocess.Popen[bytes]) -> Iterator[None]:
+    """A process that ends with the block at the latest."""
+    try:
+        yield
+    finally:
+        process.kill()
+
+
+SAYS_A_GIGABYTE = """
+import sys, zmq
+address, theirs, public, secret = sys.argv[1:]
+socket = zmq.Context().socket(zmq.PUSH)
+socket.linger = 0
+socket.setsockopt_string(zmq.CURVE_SERVERKEY, theirs)
+socket.setsockopt_string(zmq.CURVE_PUBLICKEY, public)
+socket.setsockopt_string(zmq.CURVE_SECRETKEY, secret)
+monitor = socket.get_monitor_socket(zmq.EVENT_HANDSHAKE_SUCCEEDED | zmq.EVENT_DISCONNECTED)
+socket.connect(address)
+monitor.recv_multipart()
+socket.send(bytes(1 << 30), copy=False)
+monitor.recv_multipart()
+"""
+
+
+def test_a_gigabyte_of_a_member_ends_its_connection_before_it_is_allocated(member: Member) -> None:
+    assert member.hears_its_friend()
+    before = resident()
+    own = read_key(member.hosts.keys / "two.key")
+    where = (member.endpoint, parse(member.address).public, own.public, own.secret)
+    with subprocess.Popen([sys.executable, "-c", SAYS_A_GIGABYTE, *where]) as other, killed(other):
+        member.hosts.until(lambda: other.poll() is not None, within_s=60.0)
+    assert other.returncode == 0
+    assert member.hears_its_friend()
+    assert member.node.malformed == 0
+    assert resident() - before < GROWTH_MAX
+
+
+def test_parts_without_an_end_are_forgotten_with_their_connection(member: Member) -> None:
+    with member.hosts.raw(member.address, "two") as spoken:
+        for _ in range(3):
+            spoken.send(encode(("node-1", 0, 0), Alive("part", 1, 0)), zmq.SNDMORE)
+        member.hosts.until(lambda: accepted(member) == 1)
+    member.hosts.until(lambda: accepted(member) == 0)
+    assert member.hears_its_friend()
+    assert [message for _, message in member.node.heard] == [ALIVE]
+    assert member.node.malformed == 0
+
+
+def test_a_member_may_be_busy_for_long_while_much_waits_for_it(member: Member) -> None:
+    """Its friends' connections stay, as nothing depends on the speed of functions."""
+    large = [bytes(PART_BYTES)] * 64
+    with member.hosts.raw(member.address, "two") as spoken:
+        for _ in range(20):  # 80 MiB, more than ZeroMQ would hold at a usual mark
+            spoken.send_multipart(large, copy=False)
+        spoken.send(encode(("node-1", 0, 0), ALIVE))
+        runtime = member.hosts.runtimes[0]
+        assert runtime._inboxes[0].socket.poll(10_000)
+        member.hosts.until(lambda: bool(member.node.heard))
+    assert member.node.malformed == 20
+    assert member.hears_its_friend()
+
+
+def accepted(member: Member) -> int:
+    """How many connections ZeroMQ has at the port."""
+    port = int(member.endpoint.rpartition(":")[2])
+    found = 0
+    for descriptor in os.listdir("/proc/self/fd"):
+        with suppress(OSError):
+            if not os.readlink(f"/proc/self/fd/{descriptor}").startswith("socket:"):
+                continue
+        with suppress(OSError), socket.fromfd(int(descriptor), socket.AF_INET, 1) as one:
+            name = one.getsockname()
+            found += isinstance(name, tuple) and name[1] == port and bool(one.getpeername())
+    return found
+
+
+def test_a_crowd_of_strangers_holds_no_member_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Many connections that stop somewhere in the handshake are closed once their time is over."""
+    monkeypatch.setattr(transport, "HANDSHAKE_MS", 1000)
+    with Hosts(tmp_path) as hosts, ExitStack() as stack:
+        member = Member(hosts)
+        assert member.hears_its_friend()
+        before = resident()
+        for number in range(300):
+            peer = stack.enter_context(Peer(member.endpoint, shaken=False))
+            peer.try_to_send(CURVE_GREETING[: number % 65])
+        begun = monotonic()
+        assert member.hears_its_friend()
+        late, _ = hosts.start("two", "front-0")
+        late.addresses["node-0"] = member.address
+        late.send("node-0", ALIVE)
+        hosts.until(lambda: ("front-0", ALIVE) in member.node.heard)
+        assert monotonic() - begun < 5, "strangers held it up"
+        hosts.until(lambda: accepted(member) == 2)
+        assert resident() - before < GROWTH_MAX

@@ -1,0 +1,159 @@
+"""Cycles that user functions make do not fill the memory of a node."""
+
+from __future__ import annotations
+
+import gc
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from driftline import Flow, FlowTest, run
+from driftline.deploy.runtime.upkeep.collector import YOUNG_MAX, YOUNG_MIN, Collector
+
+RECORDS = 40_000
+TEXT_BYTES = 2_000
+"""Of a text that each cycle holds: all of them together are 80 MB."""
+
+FLOW = """
+import driftline
+
+class Parsed:
+    def __init__(self, text, parent=None):
+        self.text, self.parent, self.children = text, parent, []
+
+def parse(record):
+    root = Parsed("x" * BYTES)
+    root.children = [Parsed(word, root) for word in "to be or".split()]
+    return {"kind": record["id"] % 10, "memory": memory() if record["id"] % 1000 == 0 else 0}
+
+def fail(record, largest):
+    largest.set(max(largest.get(0), record["memory"]))
+    error = ValueError("x" * BYTES)
+    try:
+        raise error
+    except ValueError as caught:
+        kept = caught  # refers to this frame, which refers to it
+    return largest.get()
+
+def memory():
+    with open("/proc/self/statm") as file:
+        return int(file.read().split()[1]) * 4096
+
+flow = driftline.Flow("cycles")
+parsed = flow.source("records").map(parse)
+parsed.key_by("kind").scan(fail, driftline.ValueState("largest")).sink()
+"""
+
+
+@pytest.mark.parametrize("policy", ["exactly-once", "two-phase"])
+def test_a_function_that_makes_cycles_does_not_fill_the_memory(policy: str, tmp_path: Path) -> None:
+    (tmp_path / "flow.py").write_text(FLOW.replace("BYTES", str(TEXT_BYTES)))
+    (tmp_path / "in.jsonl").write_text(
+        "".join(json.dumps({"id": number}) + "\n" for number in range(RECORDS))
+    )
+    command = [sys.executable, "-m", "driftline", "run", "flow.py:flow", "--input", "in.jsonl"]
+    subprocess.run(
+        [*command, "--output", "out", "--policy", policy],
+        cwd=tmp_path,
+        check=True,
+        capture_output=True,
+        timeout=300,
+    )
+    lines = [
+        line
+        for file in (tmp_path / "out").glob("*.jsonl")
+        for line in file.read_text().splitlines()
+    ]
+    largest = [json.loads(line)["value"] for line in lines]
+    assert len(largest) == RECORDS
+    assert max(largest) < 3 * min(filter(None, largest)), "the memory grows with the input"
+
+
+class Cycle:
+    """An object that refers to itself, and says when it is gone."""
+
+    gone = 0
+
+    def __init__(self) -> None:
+        self.me = self
+
+    def __del__(self) -> None:
+        Cycle.gone += 1
+
+
+class Process:
+    """A collector, and how many blocks of memory it sees."""
+
+    def __init__(self) -> None:
+        self.blocks = 1000
+        self.collector = Collector(lambda: self.blocks)
+        self.collector.rest(now=1.0)
+        Cycle.gone = 0
+
+    def rest(self, now: float) -> int:
+        """Nothing is to be done. Returns how many cycles are gone since the last time."""
+        Cycle.gone = 0
+        if self.collector.is_due(now):
+            self.collector.rest(now)
+        return Cycle.gone
+
+
+@pytest.fixture
+def process() -> Iterator[Process]:
+    yield Process()
+    gc.unfreeze()
+    gc.enable()
+
+
+def make_cycles(count: int) -> None:
+    for _ in range(count):
+        Cycle()
+
+
+def test_at_rest_new_cycles_are_collected_but_not_at_every_moment(process: Process) -> None:
+    make_cycles(YOUNG_MIN)
+    assert process.rest(now=1.5) == 0
+    assert process.rest(now=2.5) == YOUNG_MIN
+    make_cycles(YOUNG_MIN)
+    assert process.rest(now=3.0) == 0
+    assert process.rest(now=4.0) == YOUNG_MIN
+
+
+def test_without_rest_cycles_are_collected_once_they_are_many_or_have_waited(
+    process: Process,
+) -> None:
+    make_cycles(YOUNG_MAX // 2)
+    process.collector.work(now=2.0)
+    assert Cycle.gone == 0
+    make_cycles(YOUNG_MAX // 2)
+    process.collector.work(now=2.0)
+    assert Cycle.gone == YOUNG_MAX // 2 * 2
+    make_cycles(YOUNG_MIN)
+    process.collector.work(now=11.0)
+    assert Cycle.gone == YOUNG_MAX
+    process.collector.work(now=13.0)
+    assert Cycle.gone == YOUNG_MAX + YOUNG_MIN
+
+
+def test_what_survived_is_looked_at_only_once_the_process_has_grown(process: Process) -> None:
+    kept = [Cycle() for _ in range(2 * YOUNG_MAX)]
+    process.collector.work(now=2.0)
+    kept.clear()
+    assert process.rest(now=30.0) == 0
+    process.blocks = 1251
+    assert process.rest(now=60.0) == 2 * YOUNG_MAX
+
+
+def test_running_a_flow_in_a_process_of_the_user_leaves_its_collector_alone() -> None:
+    flow = Flow("shout")
+    flow.source("words").map(str.upper).sink()
+    before = gc.isenabled(), gc.get_threshold(), gc.get_freeze_count()
+    assert [item.value for item in run(flow, [["a", "b"]])] == ["A", "B"]
+    with FlowTest(flow) as test:
+        test.send("c")
+        assert test.outputs() == ["C"]
+    assert (gc.isenabled(), gc.get_threshold(), gc.get_freeze_count()) == before

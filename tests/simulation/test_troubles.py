@@ -1,0 +1,302 @@
+"""Every run gets to its end: hangs, holes in the network, slow consumers, an absent master."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+from unittest.mock import patch
+
+import pytest
+
+from driftline.coordinator.leadership import PATIENCE_S
+from driftline.deploy.node.assembly import Post, Snapshotter
+from driftline.deploy.node.delivery import DeliveryGossip
+from driftline.deploy.node.node import Node
+from driftline.deploy.node.pace import Brake
+from driftline.deploy.roles.front import Front
+from driftline.deploy.roles.master import STALLED_AFTER_S
+from driftline.deploy.runtime.children.hangs import HangDetector
+from driftline.engine.labels import INFINITY
+from driftline.engine.operators.speculative import Speculative
+from driftline.engine.policy import POLICIES
+from driftline.simulation.masters import master_of
+from driftline.simulation.scenarios.flows import SIMULATED
+from driftline.simulation.scenarios.live import Pace
+from driftline.simulation.scenarios.scenario import (
+    MASTERS,
+    Scenario,
+    scenario,
+    without_faults,
+)
+from driftline.simulation.scenarios.troubles import Behind, Hang, Resized
+from driftline.simulation.simulation import Simulation
+from driftline.simulation.world.faults import Hole
+
+HANGS = (Hang("node-0", 0.01), Hang("master", 0.01))
+
+
+def hanging(seed: int, policy: str, *hangs: Hang) -> Scenario:
+    return replace(without_faults(scenario(seed, name=policy)), hangs=hangs, standby=False)
+
+
+@pytest.mark.parametrize("policy", ["exactly-once", "two-phase", "strong-productions"])
+@pytest.mark.parametrize("hang", HANGS, ids=lambda hang: hang.host)
+def test_a_process_that_hangs_is_replaced(hang: Hang, policy: str) -> None:
+    for seed in range(1, 6):
+        outcome = Simulation(hanging(seed, policy, hang)).run()
+        assert not outcome.problem, outcome.scenario
+        kind = hang.host.partition("-")[0]
+        assert outcome.counted[f"crash {kind} after a silence"] == 1
+
+
+def test_a_node_and_the_master_may_hang_at_the_same_time() -> None:
+    for seed in range(1, 6):
+        outcome = Simulation(hanging(seed, "exactly-once", *HANGS)).run()
+        assert not outcome.problem, outcome.scenario
+        assert outcome.counted["crash node after a silence"] >= 1
+
+
+def resizing(seed: int) -> Scenario:
+    """Of the nodes that are to take over one hangs at once, while slow disks copy the state;
+    records come for long enough."""
+    drawn = hanging(seed, "exactly-once", Hang("node-2", 0.0))
+    pace = Pace(until_s=40.0, bursts=0, skew_s=0.0, unruly=0.0, producers=1)
+    faults = replace(drawn.faults, job_s=0.1)
+    others: dict[str, Any] = {"work": None, "behind": None, "drain_at_s": None, "faults": faults}
+    return replace(drawn, nodes=2, resized=(Resized(3, 0.05),), live=(pace,), **others)
+
+
+def test_a_node_that_hangs_while_it_joins_is_replaced() -> None:
+    for seed in range(1, 6):
+        outcome = Simulation(resizing(seed)).run()
+        assert not outcome.problem, outcome.scenario
+        assert outcome.counted["crash node after a silence"] == 1
+        assert outcome.counted["resized"] == 1
+        assert outcome.counted["recovery"] == 0, "the nodes of now go on"
+
+
+@pytest.mark.parametrize("hang", HANGS, ids=lambda hang: hang.host)
+def test_a_command_that_replaces_nobody_is_noticed(hang: Hang) -> None:
+    healed = patch("driftline.simulation.simulation.HEAL_AFTER_S", 60.0)
+    with healed, patch.object(HangDetector, "look", return_value=[]):
+        outcome = Simulation(hanging(1, "exactly-once", hang)).run()
+    assert "makes no progress" in outcome.problem
+
+
+LONG_S = 40.0
+"""Records come for so long: for longer than it takes a leader to make way."""
+
+SEEDS = range(1, 3)
+
+WAYS = ("from", "to", "both")
+
+
+def streaming(seed: int, policy: str, until_s: float = LONG_S) -> Scenario:
+    """A run with three masters, whose records come for so long, and nothing fails."""
+    drawn = replace(without_faults(scenario(seed, name=policy)), standby=True, nodes=2, records=60)
+    pace = Pace(until_s=until_s, bursts=0, skew_s=0.0, unruly=0.0, producers=1)
+    return replace(
+        drawn, live=(pace,), work=None, behind=None, drain_at_s=None, resized=(), embedded=False
+    )
+
+
+class Holed(Simulation):
+    """A run with a hole, from a time on, between the master that leads then and a member; perhaps
+    a node dies in it. `way`: what is lost, of the member's view."""
+
+    def __init__(self, what: Scenario, member: str, way: str, *, crash: str = "") -> None:
+        super().__init__(what)
+        self.leaders: list[str] = []
+        """The masters that led, as of each look."""
+        self._member, self._way = member, way
+        self.timeline.at_time(1.0, self._begin_hole)
+        self.timeline.at_time(1.1, self._look)
+        if crash:
+            host = self.world.hosts
+            self.timeline.at_time(2.0, lambda: self.world.crash(host[crash], "by the test"))
+
+    def _leader(self) -> str:
+        found = [(host, master_of(host.party)) for host in self.masters.hosts]
+        return next((h.name for h, m in found if m is not None and m.coordinator.leads), "")
+
+    def _begin_hole(self) -> None:
+        leader, member = self._leader(), self._member
+        if self._way != "to":
+            self.world.network.hole(Hole(member, leader, 0.0))
+        if self._way != "from":
+            self.world.network.hole(Hole(leader, member, 0.0))
+
+    def _look(self) -> None:
+        if (leader := self._leader()) and self.leaders[-1:] != [leader]:
+            self.leaders.append(leader)
+        self.timeline.after(0.1, self._look)
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("member", ["node-1", "front-0"])
+def test_in_a_run_at_work_the_next_master_takes_over_and_nothing_is_recovered(
+    member: str, way: str
+) -> None:
+    for seed in SEEDS:
+        simulation = Holed(streaming(seed, "exactly-once"), member, way)
+        outcome = simulation.run()
+        assert not outcome.problem
+        assert len(simulation.leaders) == 2
+        assert outcome.counted["made way"] == 1
+        assert outcome.counted["recovery"] == 0
+
+
+@pytest.mark.parametrize(
+    ("way", "policy"),
+    [
+        pytest.param(way, policy, marks=[] if m == n else [pytest.mark.soak])
+        for m, way in enumerate(WAYS)
+        for n, policy in enumerate(("exactly-once", "two-phase", "strong-productions"))
+    ],
+)
+def test_a_recovery_does_not_wait_for_the_end_of_the_hole(way: str, policy: str) -> None:
+    for seed in SEEDS:
+        simulation = Holed(streaming(seed, policy), "node-1", way, crash="node-0")
+        outcome = simulation.run()
+        assert not outcome.problem
+        assert outcome.counted["made way"] == 1
+
+
+def dead_to_all(seconds: float) -> Iterator[Hole]:
+    """Nobody hears node-0 for so long."""
+    for master in MASTERS:
+        yield Hole("node-0", master, 1.0, 1.0 + seconds)
+
+
+def test_a_member_that_no_master_hears_makes_them_take_turns_ever_more_slowly() -> None:
+    seconds = 32 * PATIENCE_S
+    what = replace(streaming(2, "exactly-once", 10.0), holes=tuple(dead_to_all(seconds)))
+    outcome = Simulation(replace(what, faults=replace(what.faults, until=seconds + 2))).run()
+    assert not outcome.problem
+    # Each of the three waits for 20 s, twice (or more often, if the run gets on), then 40, 80 ...
+    assert 9 <= outcome.counted["made way"] <= 12
+
+
+[COUNTS] = [flow for flow in SIMULATED if flow.spec.endswith(":counts")]
+
+WAITING = 1000
+
+
+def simulated(name: str, behind: Behind) -> Simulation:
+    what = replace(
+        without_faults(scenario(4, COUNTS, name)),
+        records=250, window=6, work=None, live=(None,), sink="memory", embedded=False,
+        behind=behind,
+    )  # fmt: skip
+    return Simulation(what)
+
+
+@pytest.mark.parametrize("name", POLICIES)
+@pytest.mark.parametrize("seconds", [0.5, STALLED_AFTER_S + 2.0])
+def test_little_waits_for_a_slow_consumer_and_the_outcome_is_right(
+    name: str, seconds: float
+) -> None:
+    simulation = simulated(name, Behind(seconds, 3 * seconds, WAITING))
+    outcome = simulation.run()
+    assert not outcome.problem
+    assert outcome.counted["slow consumer"] >= 2
+    assert not outcome.counted["recovery"], "what waits is not lost"
+    assert simulation.waiting_bytes < 3 * WAITING
+
+
+@pytest.mark.parametrize("name", ["none", "at-least-once", "two-phase"])
+def test_without_the_brake_everything_waits(name: str) -> None:
+    with patch.object(Brake, "look", lambda *_: False):
+        simulation = simulated(name, Behind(5.0, 15.0, WAITING))
+        assert not simulation.run().problem
+    assert simulation.waiting_bytes > 5 * WAITING
+
+
+[STAGES] = [flow for flow in SIMULATED if flow.spec.endswith(":two_stages")]
+
+AWAY_FROM_S, BACK_AT_S = 0.045, 9.0
+WINDOW, RECORDS = 3, 400
+
+
+class Away(Simulation):
+    """The master stands still from the first outputs on; a node may crash soon after it is back."""
+
+    def __init__(self, seed: int, ordering: str, *, crash_after_s: float | None = None) -> None:
+        drawn = without_faults(scenario(seed, STAGES, "exactly-once"))
+        super().__init__(
+            replace(
+                drawn,
+                policy=replace(drawn.policy, ordering=ordering),
+                nodes=2, records=RECORDS, window=WINDOW, checkpoint_s=0.02, work=None,
+                live=(None,), sink="memory", embedded=False, behind=None, drain_at_s=None,
+                standby=False,
+            )
+        )  # fmt: skip
+        self.before = self.while_away = self.unsettled = 0
+        timeline = self.timeline
+        timeline.at_time(AWAY_FROM_S, self._stop_master)
+        timeline.at_time(BACK_AT_S - 0.01, self._look)
+        if crash_after_s is not None:
+            timeline.at_time(
+                BACK_AT_S + crash_after_s, lambda: self.world.crash(self._nodes[0], "by the test")
+            )
+
+    def _sent(self) -> int:
+        return sum(host.party.next for host in self._fronts if isinstance(host.party, Front))
+
+    def _stop_master(self) -> None:
+        [master] = self.masters.hosts
+        master.away_until = BACK_AT_S
+        self.before = self._sent()
+
+    def _look(self) -> None:
+        self.while_away = self._sent()
+        for host in self._nodes:
+            assert isinstance(host.party, Node)
+            for step in host.party.assembly.keyed.values():
+                assert isinstance(step, Speculative)
+                self.unsettled += len(step.batches)
+
+
+@pytest.mark.parametrize("ordering", ["speculative", "buffered"])
+def test_outputs_go_on_while_the_master_stands_still(ordering: str) -> None:
+    simulation = Away(4, ordering)
+    outcome = simulation.run()
+    assert not outcome.problem
+    assert 0 < simulation.before < RECORDS // 2, "it is on its way when the master stops"
+    assert simulation.while_away >= INFINITY, "all was read and sent"
+    assert simulation.unsettled == 0, "states are settled without a master"
+    assert not outcome.counted["recovery"]
+
+
+def test_without_a_master_a_front_sends_no_more_than_its_window() -> None:
+    with patch.object(DeliveryGossip, "deliver", lambda *_: None):
+        simulation = Away(4, "speculative")
+        assert not simulation.run().problem
+    assert simulation.while_away <= simulation.before + WINDOW
+
+
+def outcomes_of_crashes() -> Iterator[str]:
+    """The problems of runs with a crash after a master that stood still has asked for a snapshot
+    as of a time before its silence, and has committed a later one."""
+    for seed in range(3, 7):
+        yield Away(seed, "speculative", crash_after_s=0.01).run().problem
+
+
+def test_a_snapshot_as_of_a_time_before_the_silence_is_refused() -> None:
+    refused = []
+    refuse = Snapshotter.refuse
+
+    def noted(self: Snapshotter, number: int, time: int) -> Post:
+        refused.append(number)
+        return refuse(self, number, time)
+
+    with patch.object(Snapshotter, "refuse", noted):
+        assert {*outcomes_of_crashes()} == {""}
+    assert refused
+
+
+def test_if_it_were_taken_it_would_be_wrong() -> None:
+    with patch.object(Snapshotter, "refuse", Snapshotter.prepare):
+        assert any("NotDeterministic" in problem for problem in outcomes_of_crashes())
