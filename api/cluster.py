@@ -23,7 +23,7 @@ from driftline.engine.flow.plan import plan
 from driftline.engine.labels import INFINITY
 from driftline.engine.policy import Policy
 from driftline.engine.sinks import Consumer
-from driftline.engine.sources import BadRecord, LiveSource, Source
+from driftline.engine.sources import BadRecord, RetainedSource, Source
 from driftline.engine.wire.messages import Stop
 from driftline.engine.wire.party import Party
 from driftline.simulation.world.disks import MasterDisk, NodeDisk
@@ -47,7 +47,7 @@ class Cluster:
     def __init__(
         self,
         flow: Flow,
-        sources: Sequence[Source | LiveSource],
+        sources: Sequence[Source | RetainedSource],
         consumer: Callable[[str], Consumer],
         policy: Policy,
         *,

@@ -30,7 +30,7 @@ from driftline.engine.operators.steps import FAILURES
 from driftline.engine.policy import Policy
 from driftline.engine.sinks.directory import identity_in
 from driftline.engine.sinks.lines import DEAD_LETTERS
-from driftline.engine.sources import BadRecord, LiveSource, Source
+from driftline.engine.sources import BadRecord, RetainedSource, Source
 from driftline.engine.wire.bundles import Item
 
 MESSAGE_TO_FILES_S = 0.01
@@ -47,7 +47,7 @@ class InProcessRun:
     def __init__(
         self,
         flow: Flow,
-        sources: Sequence[Source | LiveSource],
+        sources: Sequence[Source | RetainedSource],
         policy: Policy,
         nodes: int,
         checkpoint_s: float,

@@ -16,36 +16,42 @@ from dataclasses import astuple
 from pathlib import Path
 from time import monotonic
 
+from driftline.connectors.inputs import AS_IT_IS, PRODUCERS, open_files
+from driftline.connectors.live import LiveSource
+from driftline.connectors.registry import open_source as open_address
+from driftline.connectors.registry import scheme_of
 from driftline.engine.errors import DriftlineError, FlowError, PayloadError
 from driftline.engine.flow.flow import Flow
 from driftline.engine.labels import INFINITY
 from driftline.engine.sources import (
     BadRecord,
     FileSource,
-    LiveSource,
     QueueSource,
+    RetainedSource,
     Source,
     ZipfSource,
 )
 from driftline.engine.sources.files.files import SeveralFiles
-from driftline.engine.sources.inputs import AS_IT_IS, open_files
 from driftline.engine.sources.record import as_taken, taken
 from driftline.engine.wire.codec import pack
 
 AHEAD_MAX = 24
 """At most so many records of an iterator are under way."""
 
+POLL_S = 0.1
+"""Seconds that a live source waits for a record before it is asked again."""
+
 QUICK_S = 0.002
 """An iterator that takes longer for a record counts as slow."""
 
-Input = Iterable[object] | str | Path | Source
-"""Records, the path of a file, or a source."""
+Input = Iterable[object] | str | Path | Source | LiveSource
+"""Records, the path of a file, the address of a connector, or a source."""
 
 Inputs = Mapping[str, Input] | Sequence[Input]
 """One input for each source of a flow: by name, or in the order of the sources."""
 
 
-def sources_of(flow: Flow, inputs: Inputs) -> list[Source | LiveSource]:
+def sources_of(flow: Flow, inputs: Inputs) -> list[Source | RetainedSource | LiveSource]:
     """Make a source of each input, in the order of the flow's sources. Reads no iterable yet.
 
     Raises FlowError if inputs are missing, superfluous or of a wrong type; Unavailable or
@@ -61,7 +67,8 @@ def _ordered(flow: Flow, inputs: Inputs) -> list[Input]:
     of_flow = f"flow {flow.name!r} has the source{'s' * (len(names) > 1)} {', '.join(names)}"
     if isinstance(inputs, Mapping):
         return flow.in_order(inputs)
-    if isinstance(inputs, (str, bytes, Path, Source)) or not isinstance(inputs, Iterable):
+    one_input = str, bytes, Path, Source, LiveSource
+    if isinstance(inputs, one_input) or not isinstance(inputs, Iterable):
         raise FlowError(
             f"inputs are {_kind(inputs)}: give one input for each source, as {{name: input}} or as "
             f"a list of inputs; {of_flow}"
@@ -76,16 +83,32 @@ def _ordered(flow: Flow, inputs: Inputs) -> list[Input]:
     return given
 
 
-def _source(name: str, given: Input) -> Source | LiveSource:
+def polled(source: LiveSource) -> Iterator[object]:
+    """The records of a live source, for a run in one process, which keeps no input log."""
+    try:
+        source.start({})
+        while (batch := source.poll(POLL_S)) is not None:
+            for record in batch:
+                yield record.value
+            source.acknowledge({record.partition: record.offset for record in batch})
+    finally:
+        source.close()
+
+
+def _source(name: str, given: Input) -> Source | RetainedSource | LiveSource:
     """The source `name` for one input. Raises FlowError, Unavailable, InputError."""
-    if isinstance(given, str) and "://" in given:
+    if isinstance(given, str) and given.startswith(PRODUCERS):
         raise FlowError(
             f"source {name!r}: {given} is an address; only the command `driftline run` receives "
             "records over a network"
         )
+    if isinstance(given, str) and scheme_of(given):
+        given = open_address(given)
+    if isinstance(given, LiveSource):
+        return given
     if isinstance(given, (str, Path)):
         return _file(name, given)
-    if isinstance(given, LiveSource):
+    if isinstance(given, RetainedSource):
         raise FlowError(
             f"source {name!r}: a live source does not end by itself; give an iterator, or send "
             "records one by one with FlowTest"

@@ -12,8 +12,9 @@ from rich.console import Console
 
 from driftline.api.importable import as_others_import, search_paths
 from driftline.api.in_process import InProcessRun
-from driftline.api.inputs import Inputs, sources_of
+from driftline.api.inputs import Inputs, IteratorSource, polled, sources_of
 from driftline.api.outputs import Lmdb, RunSummary
+from driftline.connectors.live import LiveSource
 from driftline.deploy.local.config import RunConfig
 from driftline.deploy.local.run import run_flow
 from driftline.deploy.roles.window import WINDOW
@@ -90,9 +91,9 @@ def run(
         flow: A Flow, or the name of one: ``"module:name"``, ``"file.py:name"``.
         inputs: One input for each source: ``{name: input}``, or a list in the order of the sources.
             An input is a list of records, an iterator of records, the path of a file (JSON lines,
-            CSV, text, Wikimedia XML; .gz and .bz2 of these; a text is a path), or a `Source`. Few
-            records of an iterator are read ahead; of a slow iterator none, as long as outputs of
-            earlier records are missing.
+            CSV, text, Wikimedia XML; .gz and .bz2 of these; a text is a path), a `Source` or a
+            `LiveSource`. Few records of an iterator are read ahead; of a slow iterator none, as
+            long as outputs of earlier records are missing.
         output: None: the result is an iterator of outputs in label order, each as soon as it is
             final. A list: outputs are appended to it in label order. A path: a directory for JSON
             lines, as of the command `driftline run`. ``Lmdb(path)``: a directory of LMDB.
@@ -151,7 +152,11 @@ def run(
             f"{name}= is for nodes that are processes: give a directory as output=, and a flow "
             "that other processes can import, as 'module:name'"
         )
-    in_process = InProcessRun(loaded, sources, chosen, nodes, checkpoint_ms / 1000, dead_letters)
+    read_here = [
+        IteratorSource(source.name, polled(source)) if isinstance(source, LiveSource) else source
+        for source in sources
+    ]
+    in_process = InProcessRun(loaded, read_here, chosen, nodes, checkpoint_ms / 1000, dead_letters)
     if isinstance(output, (Path, Lmdb)):
         return in_process.write_to(output)
     return in_process.items() if output is None else in_process.append_to(output)

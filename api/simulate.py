@@ -6,10 +6,11 @@ from dataclasses import dataclass, replace
 from itertools import islice
 
 from driftline.api.inputs import Inputs, sources_of
+from driftline.connectors.live import LiveSource
 from driftline.engine.errors import FlowError, SimulationFailed
 from driftline.engine.flow.flow import Flow
 from driftline.engine.flow.loading import check_not_loading, flow_of
-from driftline.engine.sources import LiveSource, Source, strict
+from driftline.engine.sources import RetainedSource, Source, strict
 from driftline.simulation.scenarios.flows import Simulated
 from driftline.simulation.scenarios.inputs import GivenRecords
 from driftline.simulation.scenarios.scenario import Scenario, scenario
@@ -92,8 +93,10 @@ def simulate(
     return SimulationReport(report.seeds, report.faults)
 
 
-def _records(source: Source | LiveSource) -> list[object]:
-    """All records of a source. Raises FlowError if they are too many."""
+def _records(source: Source | RetainedSource | LiveSource) -> list[object]:
+    """All records of a source. Raises FlowError if they are too many, or may have no end."""
+    if isinstance(source, LiveSource):
+        raise FlowError(f"simulate replays its records, but {source.name!r} is live: give a list")
     records: list[object] = []
     some = (record for record in source.read(1) if record is not None)
     for _, record in islice(strict(some), RECORDS_MAX + 1):

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, TypeVar
 import click
 from rich.console import Console
 
+from driftline.connectors.inputs import open_files, open_given_files
 from driftline.engine.errors import DriftlineError
 from driftline.engine.flow.loading import load_flow
 from driftline.engine.labels import INFINITY
 from driftline.engine.snapshots.savepoint import open_savepoint
-from driftline.engine.sources.inputs import open_files, open_given_files
 from driftline.engine.sources.record import Shape
 from driftline.engine.texts import complain
 from driftline.engine.ui.consoles import tell, wide_console

@@ -18,6 +18,7 @@ import click
 import pytest
 
 import driftline
+from driftline import Flow, run
 from driftline.engine import errors
 from driftline.engine.errors import StateMismatch
 from driftline.engine.sinks import NO_BUNDLE, Consumer, Last
@@ -236,6 +237,18 @@ def test_the_source_that_is_shown_can_be_replayed() -> None:
     assert everything == [(n, {"square": n * n}) for n in range(1, 6)]
     assert list(squares(5).read(4)) == everything[3:]
     assert squares(5).identity() == squares(5).identity() != squares(6).identity()
+
+
+def test_live_source_that_is_shown_can_be_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    orders = run_blocks(ROOT / "docs/reference/sources.md")["Orders"]
+    assert isinstance(orders, type)
+    monkeypatch.chdir(tmp_path)
+    Path("orders.jsonl").write_text('{"n": 1}\n{"n": 2}\nend\n')
+    flow = Flow("orders")
+    flow.source("orders").sink()
+    assert [item.value for item in run(flow, {"orders": orders()})] == [{"n": 1}, {"n": 2}]
 
 
 def test_the_consumer_that_is_shown_stores_everything_once(tmp_path: Path) -> None:

@@ -11,7 +11,8 @@ ROOT = Path(__file__).resolve().parent.parent
 
 LAYERS = (
     ("engine",),
-    ("acker", "barrier", "coordinator", "pipeline"),
+    ("acker", "barrier", "coordinator", "connectors"),
+    ("pipeline",),
     ("deploy",),
     ("simulation",),
     ("api", "serve"),

@@ -46,7 +46,7 @@ from driftline.engine.flow.loading import load_flow
 from driftline.engine.flow.plan import plan
 from driftline.engine.policy import Output, policy
 from driftline.engine.sinks.consumer import NO_BUNDLE, Last
-from driftline.engine.sources import BadRecord, LiveSource, QueueSource
+from driftline.engine.sources import BadRecord, QueueSource, RetainedSource
 from driftline.engine.sources.logs.inputlog import InputLog
 from driftline.engine.sources.logs.received import Receipt, ReceivedSource
 from driftline.engine.wire.messages import Bundle, Message
@@ -109,7 +109,7 @@ class Engine(Running):
         self.watch.address = self.runtime.add(self.watch, self.config.inbox("watch"))
         self.cluster = LocalCluster(self.config, spares)
 
-    def open_source(self) -> LiveSource:
+    def open_source(self) -> RetainedSource:
         """Return the source of the front."""
         self._queue = QueueSource("documents")
         return self._queue
@@ -197,7 +197,7 @@ class CountingConsumer:
 class DurableEngine(Engine):
     """A running cluster with an input log, and a consumer process that writes JSON lines."""
 
-    def open_source(self) -> LiveSource:
+    def open_source(self) -> RetainedSource:
         """Return the source of the front, on an input log."""
         self._log = InputLog(self.sockets / "input-0", FLOW)
         kind = DurableFirstSource if self.policy.output is Output.AT_ONCE else ReceivedSource

@@ -12,6 +12,7 @@ import sys
 from contextlib import ExitStack
 from pathlib import Path
 
+from driftline.connectors.inputs import open_one_input
 from driftline.coordinator.registry import ClusterState
 from driftline.coordinator.zookeeper import ZooKeeperRegistry, close, connect
 from driftline.deploy.local.config import RunConfig
@@ -36,8 +37,7 @@ from driftline.engine.errors import Unavailable
 from driftline.engine.flow.plan import Plan
 from driftline.engine.policy import Policy
 from driftline.engine.sinks.lines import DEAD_LETTERS
-from driftline.engine.sources import LiveSource, Source
-from driftline.engine.sources.inputs import open_one_input
+from driftline.engine.sources import RetainedSource, Source
 from driftline.engine.sources.used import StoreUsed
 from driftline.engine.storage.manifest import Mark
 
@@ -105,7 +105,7 @@ def run_front(config: ProcessConfig, flow_plan: Plan, chosen: Policy) -> int:
 
 
 def _check_beginning(
-    config: ProcessConfig, flow_plan: Plan, number: int, source: Source | LiveSource
+    config: ProcessConfig, flow_plan: Plan, number: int, source: Source | RetainedSource
 ) -> None:
     """Compare the input with the savepoint that the flow begins with. Raises StateMismatch."""
     flow = flow_plan.flow

@@ -18,6 +18,7 @@ from math import inf
 from pathlib import Path
 from time import monotonic
 
+from driftline.connectors.inputs import is_live
 from driftline.coordinator.registry import ClusterState, SnapshotRecord
 from driftline.deploy.cluster.records import Submission
 from driftline.deploy.cluster.status import keyless
@@ -243,4 +244,4 @@ def _write(output: Path, flow: Flow, segments: Mapping[str, list[bytes]]) -> Non
 
 def _received(submission: Submission) -> set[str]:
     """The sources whose records are received."""
-    return {text.partition("=")[0] for text in submission.reading.inputs if "://" in text}
+    return {text.partition("=")[0] for text in submission.reading.inputs if is_live(text)}

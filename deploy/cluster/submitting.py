@@ -15,6 +15,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from driftline.connectors.inputs import PRODUCERS, inputs_by_source
+from driftline.connectors.registry import scheme_of
 from driftline.coordinator.identity import Identity
 from driftline.coordinator.registry import (
     ClusterState,
@@ -48,7 +50,6 @@ from driftline.engine.flow.plan import plan
 from driftline.engine.policy import Policy, SnapshotCut
 from driftline.engine.snapshots.fitting import FIRST, NOTHING, Beginning, Fitted
 from driftline.engine.sources.files.files import GENERATED
-from driftline.engine.sources.inputs import inputs_by_source
 
 SERVED = "serve://"
 """The beginning of an input whose front is in a `driftline serve`, which hears its clients itself;
@@ -133,7 +134,7 @@ def submit(tree: Tree, flow: Flow, order: Order) -> Submission:
         raise FlowError("a flow in a cluster cannot read standard input: send by a Producer")
     service = order.service
     for text in (text for texts in inputs for text in texts):
-        if "://" in text and not text.startswith(SERVED):
+        if text.startswith(PRODUCERS):
             check_form(text)
     for other in submissions(tree):
         if other.name != order.name and order.outputs and _same(other.output, order.outputs):
@@ -312,7 +313,7 @@ def _named(inputs: Mapping[str, Sequence[str]]) -> tuple[str, ...]:
 
 
 def _is_file(text: str) -> bool:
-    return "://" not in text and not text.startswith((GENERATED, "-"))
+    return not scheme_of(text) and not text.startswith((GENERATED, "-"))
 
 
 def _absolute(text: str) -> str:

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from driftline.connectors.registry import scheme_of
 from driftline.coordinator.registry import ClusterState
 from driftline.deploy.cluster.records import AgentRecord, Submission
 from driftline.deploy.cluster.submissions import agents, ended_by, registry_of, submission_of
@@ -109,7 +110,7 @@ def _found(
     alive: Mapping[str, AgentRecord],
 ) -> Iterator[DirectoryReport]:
     """A report on each directory that this host has, or should have. Raises InUse, Unavailable."""
-    live = [number for number, text in enumerate(_inputs(run)) if "://" in text]
+    live = [number for number, text in enumerate(_inputs(run)) if scheme_of(text)]
     output = Path(submission.output)
     reports = () if submission.consumer else look(None, output)
     outputs = {report.role: report for report in reports}

@@ -10,6 +10,7 @@ from signal import Signals
 import click
 from rich.console import Console
 
+from driftline.connectors.inputs import open_given_files, open_inputs
 from driftline.coordinator.coordinator import MISSING_AFTER_S
 from driftline.deploy.commands.options import LOGGED, flow_options, logged, metrics_option
 from driftline.deploy.local.config import RunConfig, Start
@@ -30,7 +31,6 @@ from driftline.engine.policy import policy
 from driftline.engine.sinks.lines import DEAD_LETTERS
 from driftline.engine.snapshots.fitting import Choice
 from driftline.engine.snapshots.savepoint import open_savepoint
-from driftline.engine.sources.inputs import open_given_files, open_inputs
 from driftline.engine.sources.record import Shape
 from driftline.engine.texts import counted
 from driftline.engine.ui.consoles import as_words

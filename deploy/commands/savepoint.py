@@ -7,6 +7,7 @@ from pathlib import Path
 
 import click
 
+from driftline.connectors.inputs import is_live
 from driftline.deploy.cluster.saving import save
 from driftline.deploy.cluster.submissions import submission_of
 from driftline.deploy.cluster.wheels import importable
@@ -78,7 +79,7 @@ def savepoint(
                 loaded = load_flow(submission.flow)
             made = save(tree, flow, loaded, output, sockets, network)
         _tell(made.savepoint, output, list(made.unknown), json_file)
-        if any("://" in text for text in submission.reading.inputs):
+        if any(map(is_live, submission.reading.inputs)):
             click.echo(
                 f"What producers send from then on is in flow {flow} alone. If another flow is to "
                 "take its place: let them send no more, make a savepoint once all is delivered, "

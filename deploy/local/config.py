@@ -6,13 +6,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from driftline.connectors.inputs import Input
 from driftline.deploy.local.inputs.reach import HERE, Reach
 from driftline.deploy.runtime.config import LIMITS, Limits
 from driftline.engine.policy import Policy
 from driftline.engine.snapshots.fitting import AS_IT_IS, Choice
 from driftline.engine.snapshots.savepoint import Savepoint
-from driftline.engine.sources import LiveSource
-from driftline.engine.sources.inputs import Input
+from driftline.engine.sources import RetainedSource
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +29,7 @@ class RunConfig:
 
     flow: str
     """The name of the flow, as the user gave it: node processes load the flow themselves."""
-    inputs: Sequence[Input | LiveSource]
+    inputs: Sequence[Input | RetainedSource]
     """One for each source of the flow, in their order."""
     output: Path
     nodes: int

@@ -18,7 +18,7 @@ from pathlib import Path
 from driftline.coordinator.draining import IN_GOOD_ORDER
 from driftline.coordinator.registry import ClusterState, FileRegistry, RunOutcome, SnapshotRecord
 from driftline.deploy.local.directories.survey import OUTPUT, DirectoryReport, Problem
-from driftline.deploy.local.inputs.fronts import LOGGED
+from driftline.deploy.local.inputs.fronts import has_log
 from driftline.engine.errors import IF_CODE, DriftlineError
 from driftline.engine.policy import BY_TIME, POLICIES, Output, Policy, SnapshotCut
 from driftline.engine.sinks.lines import DEAD_LETTERS, count_bad_records
@@ -210,7 +210,7 @@ def _goes_on(
 
 def _anew(inputs: Sequence[str], *, asked: bool) -> str:
     """How a command begins that keeps no snapshots; `asked`: it was asked to end before."""
-    received = [each for each in inputs if each in LOGGED]
+    received = [each for each in inputs if has_log(each)]
     does = ["begins with an empty state"]
     if len(received) < len(inputs):
         does.append(f"reads its {'files' if received else 'input'} from the beginning again")

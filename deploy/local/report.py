@@ -16,7 +16,7 @@ from driftline.coordinator.registry import ClusterState
 from driftline.deploy.local.ending import How, how_ended
 from driftline.engine.events import about, log
 from driftline.engine.policy import Policy
-from driftline.engine.sources import LiveSource, Source
+from driftline.engine.sources import RetainedSource, Source
 from driftline.engine.sources.logs.received import ReceivedSource
 from driftline.engine.texts import counted, time_in_words
 
@@ -123,14 +123,14 @@ class Resuming:
         self._inputs: list[str] = []
         self._records: int | None = 0
 
-    def start(self, number: int, source: Source | LiveSource) -> int:
+    def start(self, number: int, source: Source | RetainedSource) -> int:
         """The time from which on the front of input `number` will read."""
         if not self._policy.replay:
-            return max(1, source.trimmed) if isinstance(source, LiveSource) else 1
+            return max(1, source.trimmed) if isinstance(source, RetainedSource) else 1
         snapshots = self._before.snapshots
         return max(1, snapshots[0].offsets[number]) if snapshots else 1
 
-    def read(self, number: int, source: Source | LiveSource, used: int | None) -> None:
+    def read(self, number: int, source: Source | RetainedSource, used: int | None) -> None:
         """Note an input. `used`: the last record that earlier calls have used, if they noted it."""
         start, records = self.start(number, source), None
         since = f"from {time_in_words(start)} on" if start > 1 else "from the beginning"

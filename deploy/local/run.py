@@ -16,6 +16,7 @@ from time import monotonic, time
 
 from rich.console import Console
 
+from driftline.connectors.inputs import is_logged
 from driftline.coordinator.draining import IN_GOOD_ORDER
 from driftline.coordinator.identity import Identity
 from driftline.coordinator.registry import FileRegistry
@@ -57,7 +58,6 @@ from driftline.engine.sinks.jsonl import last_time_in
 from driftline.engine.sinks.lines import DEAD_LETTERS
 from driftline.engine.sources import FileSource
 from driftline.engine.sources.files.files import SeveralFiles
-from driftline.engine.sources.inputs import Piped
 from driftline.engine.wire.messages import Stop
 
 WATCH = "watch"
@@ -180,7 +180,7 @@ def _open(flow: Flow, flow_plan: Plan, config: RunConfig, sockets: Path) -> Proc
         identity,
         code,
         config.policy,
-        [i for i, each in enumerate(config.inputs) if isinstance(each, str | Piped)],
+        [i for i, each in enumerate(config.inputs) if is_logged(each)],
         accept_changed_code=config.accept_changed_code,
     )
     if config.start is not None:

@@ -18,10 +18,11 @@ from contextlib import closing, contextmanager
 from dataclasses import astuple
 from pathlib import Path
 
+from driftline.connectors.inputs import Input, Piped
 from driftline.coordinator.registry import ClusterState, FileRegistry, SnapshotRecord
 from driftline.deploy.local.config import Start
 from driftline.deploy.local.ending import How, how_ended
-from driftline.deploy.local.inputs.fronts import PIPED, RECEIVED
+from driftline.deploy.local.inputs.fronts import PIPED, has_log
 from driftline.deploy.local.inputs.tallies import NUMBERED
 from driftline.deploy.local.inputs.used_files import MAY_GROW, UsedFile, read_used
 from driftline.deploy.runtime.claims import claim, wait_for_others
@@ -35,8 +36,7 @@ from driftline.engine.snapshots.fitting import FIRST, Fitted, begin_with, fit
 from driftline.engine.snapshots.merging import restore
 from driftline.engine.snapshots.savepoint import SavedInput, Savepoint, begin, complete, write_table
 from driftline.engine.snapshots.store import LmdbStore, PartStore, read_store
-from driftline.engine.sources import LiveSource, Source
-from driftline.engine.sources.inputs import Input, Piped
+from driftline.engine.sources import RetainedSource, Source
 from driftline.engine.sources.logs.inputlog import INPUT_LOG
 from driftline.engine.sources.source import time_of
 from driftline.engine.sources.used import CheckedSource, StoreUsed, Used
@@ -48,7 +48,7 @@ from driftline.engine.texts import counted, time_in_words
 def restore_run(
     state: Path,
     flow: Flow,
-    inputs: Sequence[Input | LiveSource],
+    inputs: Sequence[Input | RetainedSource],
     nodes: int,
     policy: Policy,
     start: Start,
@@ -91,13 +91,15 @@ def restore_run(
         )
 
 
-def _check_inputs(fitted: Fitted, flow: Flow, inputs: Sequence[Input | LiveSource]) -> None:
+def _check_inputs(fitted: Fitted, flow: Flow, inputs: Sequence[Input | RetainedSource]) -> None:
     """Raises StateMismatch if records of an input would be taken for records of another one."""
     for source, given in zip(flow.sources, inputs, strict=True):
         check_restored(fitted, source.name, given, alone=len(inputs) == 1)
 
 
-def check_restored(fitted: Fitted, source: str, given: Input | LiveSource, *, alone: bool) -> None:
+def check_restored(
+    fitted: Fitted, source: str, given: Input | RetainedSource, *, alone: bool
+) -> None:
     """Check the input of one source, as `restore_run` does; `alone`: there is no other one.
 
     Raises StateMismatch.
@@ -124,7 +126,7 @@ def check_restored(fitted: Fitted, source: str, given: Input | LiveSource, *, al
 
 
 def _check_used(
-    fitted: Fitted, flow: Flow, inputs: Sequence[Input | LiveSource]
+    fitted: Fitted, flow: Flow, inputs: Sequence[Input | RetainedSource]
 ) -> dict[int, Used]:
     """What the savepoint was made of, by the number of the input, where that can be compared.
 
@@ -137,7 +139,7 @@ def _check_used(
     return {index: used for index, used in enumerate(checked) if used is not None}
 
 
-def used_of(fitted: Fitted, source: str, given: Input | LiveSource) -> Used | None:
+def used_of(fitted: Fitted, source: str, given: Input | RetainedSource) -> Used | None:
     """What the savepoint was made of, once the input of a source is compared with it; None if it
     cannot be. Raises StateMismatch if it has other records now, or too few, or if nobody knows
     which there were; InputError, Unavailable."""
@@ -190,7 +192,7 @@ def _check_length(savepoint: Savepoint, given: Source) -> None:
     )
 
 
-def _numbered(given: Input | LiveSource, *, alone: bool) -> bool:
+def _numbered(given: Input | RetainedSource, *, alone: bool) -> bool:
     """Whether the times of an input are the numbers of its records; `alone`: it is the only one."""
     return isinstance(given, NUMBERED) or (alone and isinstance(given, Piped))
 
@@ -241,7 +243,7 @@ def _inputs(state: Path, run: ClusterState, time: int) -> dict[str, SavedInput]:
     for index, (source, given) in enumerate(zip(sources, run.about.inputs, strict=True)):
         noted = read_used(state / f"input-{index}.used")
         used = None if noted is None else noted.below(time)
-        if given == RECEIVED or (given == PIPED and len(sources) > 1):
+        if has_log(given) and (given != PIPED or len(sources) > 1):
             inputs[source] = SavedInput(numbered=False)
         else:
             inputs[source] = saved_input(given, () if used is None else astuple(used))

@@ -12,7 +12,7 @@ from driftline.deploy.local.directories.looking import look, outputs_elsewhere
 from driftline.deploy.local.directories.opening import with_missing
 from driftline.deploy.local.directories.survey import JOURNAL, DirectoryReport, Problem, problems
 from driftline.deploy.local.ending import Ending, ending_of
-from driftline.deploy.local.inputs.fronts import LOGGED
+from driftline.deploy.local.inputs.fronts import has_log
 from driftline.deploy.runtime.claims import claim, wait_for_others
 from driftline.engine.durable import reported
 from driftline.engine.errors import InUse, StateMismatch, Unavailable
@@ -133,7 +133,7 @@ def _problems(
     policy = POLICIES["exactly-once"]
     if run is not None and run.about is not None:
         policy = POLICIES[run.about.policy]
-        logs = [i for i, source in enumerate(run.about.inputs) if source in LOGGED]
+        logs = [i for i, source in enumerate(run.about.inputs) if has_log(source)]
         layout = run.layout or tuple(range(run.about.nodes))
         checked = with_missing(checked, state, output, layout, logs)
     if output is not None and (elsewhere := outputs_elsewhere(run, state, output)):

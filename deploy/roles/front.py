@@ -40,7 +40,7 @@ from driftline.engine.keygroups import names_of, owner, root_group
 from driftline.engine.labels import INFINITY, Label
 from driftline.engine.meters import Stopwatch
 from driftline.engine.policy import Policy
-from driftline.engine.sources import BadRecord, CachedSource, LiveSource, Source
+from driftline.engine.sources import BadRecord, CachedSource, RetainedSource, Source
 from driftline.engine.sources.cached import KEPT_BYTES, PackedRecord, packed
 from driftline.engine.sources.source import time_of
 from driftline.engine.texts import time_in_words
@@ -98,7 +98,7 @@ class Front(Member):
         nodes: int,
         plan: Plan,
         policy: Policy,
-        source: Source | LiveSource,
+        source: Source | RetainedSource,
         new_id: Callable[[], int],
         *,
         process: str = "",
@@ -115,8 +115,8 @@ class Front(Member):
         self.groups = plan.flow.groups
         self.policy = policy
         self._by_delivery = policy.settles_by_delivery
-        self.live = source if isinstance(source, LiveSource) else None
-        self.source = source if isinstance(source, LiveSource) else CachedSource(source)
+        self.live = source if isinstance(source, RetainedSource) else None
+        self.source = source if isinstance(source, RetainedSource) else CachedSource(source)
         self._cached = self.source if isinstance(self.source, CachedSource) else None
         self._used = UsedRecords(source, replay=policy.replay)
         self.new_id = new_id
@@ -414,7 +414,7 @@ class Front(Member):
             self._promise()
         return more
 
-    def _once_durable(self, records: Iterator[Record], live: LiveSource) -> Iterator[Record]:
+    def _once_durable(self, records: Iterator[Record], live: RetainedSource) -> Iterator[Record]:
         """The records of a live source, each as soon as it is durable; None while one is not."""
         for record in records:
             while isinstance(record, tuple) and record[0] >= live.durable:

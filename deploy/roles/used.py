@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import astuple
 
-from driftline.engine.sources import LiveSource, Source
+from driftline.engine.sources import RetainedSource, Source
 from driftline.engine.sources.used import CheckedSource, StoreUsed
 from driftline.engine.wire.messages import AskUsed, UsedBelow
 
@@ -17,7 +17,7 @@ from driftline.engine.wire.messages import AskUsed, UsedBelow
 class UsedRecords:
     """The records of one source; `replay`: whether they are read again after a failure."""
 
-    def __init__(self, source: Source | LiveSource, *, replay: bool) -> None:
+    def __init__(self, source: Source | RetainedSource, *, replay: bool) -> None:
         self._source = source
         self._checked = source if isinstance(source, CheckedSource) and replay else None
 

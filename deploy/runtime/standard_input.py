@@ -6,11 +6,11 @@ import os
 import sys
 from collections.abc import Callable
 
+from driftline.connectors.inputs import Piped
 from driftline.deploy.roles.receiver import Receiver
 from driftline.engine.errors import Unavailable
 from driftline.engine.events import about, log
 from driftline.engine.sources.files.formats import MAX_LINE_BYTES, json_rows, text_rows
-from driftline.engine.sources.inputs import Piped
 from driftline.engine.sources.logs.piped import PipedSource
 
 READ_BYTES = 1 << 16

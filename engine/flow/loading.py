@@ -74,6 +74,23 @@ def load_flow(spec: str) -> Flow:
     return _as_flow(value, name, where).validate()
 
 
+def load_object(spec: str) -> object:
+    """The object that ``module:name`` names; what it makes, if it is a class or a function.
+
+    Raises FlowError if there is none, or if it cannot be made without arguments.
+    """
+    where, _, name = spec.partition(":")
+    if not name:
+        raise FlowError(f"{spec} names no object: give {where}:NAME")
+    module = _load_module(where)
+    if not hasattr(module, name):
+        raise FlowError(f"{where} has no {name!r}")
+    value: object = getattr(module, name)
+    if inspect.isclass(value) or isinstance(value, FunctionType):
+        return _called(value, name, where)
+    return value
+
+
 def _as_flow(value: object, name: str, where: str) -> Flow:
     """The value itself if it is a Flow, or the result of a factory. Raises FlowError."""
     if isinstance(value, Flow):
@@ -84,21 +101,26 @@ def _as_flow(value: object, name: str, where: str) -> Flow:
             f"{where}:{name} is a {kind}, not a Flow, nor a function without arguments that "
             "returns one"
         )
-    if needed := _required(value):
+    made = _called(value, name, where)
+    if not isinstance(made, Flow):
+        raise FlowError(f"{where}:{name} returns a {type(made).__name__}, not a Flow")
+    return made
+
+
+def _called(function: Callable[..., object], name: str, where: str) -> object:
+    """What a function without arguments makes. Raises FlowError."""
+    if needed := _required(function):
         raise FlowError(
-            f"{where}:{name} cannot be called: a function that makes a flow takes no arguments, "
-            f"but this one needs {', '.join(needed)}"
+            f"{where}:{name} cannot be called: it is called without arguments, but needs "
+            f"{', '.join(needed)}"
         )
     try:
-        made: object = value()
+        return function()
     except FlowError as error:
         raise _with_line(error) from None
     except BaseException as error:
         let_through(error)
         raise FlowError(f"{where}:{name} fails: {_said(error)}{_line(error)}") from error
-    if not isinstance(made, Flow):
-        raise FlowError(f"{where}:{name} returns a {type(made).__name__}, not a Flow")
-    return made
 
 
 def _with_line(error: FlowError) -> FlowError:

@@ -8,7 +8,7 @@ for time, document in strict(source.read(1)):
 from driftline.engine.sources.cached import CachedSource
 from driftline.engine.sources.files.files import FileSource, open_source
 from driftline.engine.sources.memory import ListSource, Repeated
-from driftline.engine.sources.source import BadRecord, LiveSource, QueueSource, Source, strict
+from driftline.engine.sources.source import BadRecord, QueueSource, RetainedSource, Source, strict
 from driftline.engine.sources.texts.generated import ZipfSource, find_sample
 
 __all__ = [
@@ -16,9 +16,9 @@ __all__ = [
     "CachedSource",
     "FileSource",
     "ListSource",
-    "LiveSource",
     "QueueSource",
     "Repeated",
+    "RetainedSource",
     "Source",
     "ZipfSource",
     "find_sample",

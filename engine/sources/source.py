@@ -122,7 +122,7 @@ def strict(records: Iterable[tuple[int, object] | BadRecord]) -> Iterator[tuple[
         yield record
 
 
-class LiveSource:
+class RetainedSource:
     """Base of sources whose records come while the flow runs.
 
     It gives a record its time once, when it comes, and can replay it with that time until it is
@@ -176,7 +176,7 @@ class LiveSource:
         return self.name
 
 
-class QueueSource(LiveSource):
+class QueueSource(RetainedSource):
     """A live source of records that the same process puts in; their times are 1, 2, ..."""
 
     def __init__(self, name: str = "queue") -> None:

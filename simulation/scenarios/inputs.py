@@ -8,10 +8,10 @@ from itertools import islice
 from random import Random
 from typing import Protocol
 
+from driftline.connectors.inputs import AS_IT_IS, open_given_files
 from driftline.engine.errors import FlowError
 from driftline.engine.flow.flow import Flow
 from driftline.engine.sources import BadRecord, Source, strict
-from driftline.engine.sources.inputs import AS_IT_IS, open_given_files
 from driftline.engine.sources.record import Shape
 from driftline.engine.texts import counted
 
@@ -44,7 +44,7 @@ class InputFiles:
     """Files to draw records from, for the sources of the flow, and the shape of their records."""
 
     given: tuple[str, ...]
-    """The inputs as the user names them: see `engine.sources.inputs`."""
+    """The inputs as the user names them: see `connectors.inputs`."""
     shape: Shape = AS_IT_IS
     without_bad: bool = False
     """Whether records that cannot be read are left out; otherwise they raise InputError."""

@@ -13,6 +13,8 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
 from time import time_ns
 
+from driftline.connectors.inputs import Input, Piped
+from driftline.connectors.live import LiveSource
 from driftline.deploy.local.config import RunConfig
 from driftline.deploy.local.inputs.asides import Asides
 from driftline.deploy.local.inputs.reach import HERE, Reach
@@ -21,6 +23,7 @@ from driftline.deploy.roles.front import Front
 from driftline.deploy.roles.receiver import Receiver
 from driftline.deploy.runtime.config import ProcessConfig
 from driftline.deploy.runtime.loop.runtime import Runtime
+from driftline.deploy.runtime.polling import PolledReceiver
 from driftline.deploy.runtime.process import new_id
 from driftline.deploy.runtime.sockets.intake_socket import IntakeSocket
 from driftline.deploy.runtime.standard_input import StandardInput
@@ -29,10 +32,10 @@ from driftline.engine.events import about, log
 from driftline.engine.flow.plan import Plan
 from driftline.engine.labels import INFINITY
 from driftline.engine.policy import Output, Policy
-from driftline.engine.sources import LiveSource, Source
-from driftline.engine.sources.inputs import Input, Piped
+from driftline.engine.sources import RetainedSource, Source
 from driftline.engine.sources.logs.inputlog import InputLog
 from driftline.engine.sources.logs.piped import PipedSource
+from driftline.engine.sources.logs.polled import PolledSource
 from driftline.engine.sources.logs.received import ReceivedSource
 from driftline.engine.storage.manifest import Mark
 
@@ -42,7 +45,7 @@ MANY = 1_000_000
 
 def open_input(
     number: int,
-    given: Input | LiveSource,
+    given: Input | RetainedSource,
     config: RunConfig,
     process: ProcessConfig,
     runtime: Runtime,
@@ -50,13 +53,13 @@ def open_input(
     asked_to_end: Callable[[], bool],
     *,
     alone: bool,
-) -> Source | LiveSource:
+) -> Source | RetainedSource:
     """The source of an input, `number`, with a log and a receiver if it cannot be read again.
 
     `receivers` closes both; `asked_to_end`: whether the run was asked to end; `alone`: there is no
     other input. Raises Unavailable, StateMismatch, NotPermitted.
     """
-    if not isinstance(given, str | Piped):
+    if not isinstance(given, str | Piped | LiveSource):
         return given
     mark = Mark(process.lineage, f"input-{number}", process.session)
     input_log = InputLog(config.state / mark.role, f"{config.flow} {number}", mark)
@@ -80,7 +83,7 @@ def open_input(
 
 def open_front(
     number: int,
-    source: Source | LiveSource,
+    source: Source | RetainedSource,
     aside: Asides,
     start: int,
     flow_plan: Plan,
@@ -134,7 +137,7 @@ def note_used(fronts: Sequence[Front], policy: Policy, *, well: bool) -> None:
 
 
 def _used(
-    number: int, source: Source | LiveSource, config: RunConfig, process: ProcessConfig
+    number: int, source: Source | RetainedSource, config: RunConfig, process: ProcessConfig
 ) -> UsedFile:
     """What the run has used of a file."""
     mark = Mark(process.lineage, f"used-{number}", process.session)
@@ -155,20 +158,29 @@ def _let_go(input_log: InputLog, source: ReceivedSource) -> None:
 
 
 RECEIVED, PIPED = "received", "received from standard input"
+"""The identities of producers' records and of standard input; no file has one of them."""
 
-LOGGED = (RECEIVED, PIPED)
-"""The identities of inputs with a log; no file has one of them."""
+POLLED = "polled from "
+"""How the identity of a live source begins; that of a file ends with its format in parentheses."""
 
 
-def identity_of(given: Input | LiveSource) -> str:
+def has_log(identity: str) -> bool:
+    """Return whether the input with this identity has an input log."""
+    live = identity.startswith(POLLED) and not identity.endswith(")")
+    return live or identity in (RECEIVED, PIPED)
+
+
+def identity_of(given: Input | RetainedSource) -> str:
     """The text that stands for an input in the identity of a run."""
     if isinstance(given, str):
         return RECEIVED
+    if isinstance(given, LiveSource):
+        return f"{POLLED}{given.identity()!r}"
     return PIPED if isinstance(given, Piped) else given.identity()
 
 
 def receiver_of(
-    given: Piped | str,
+    given: Piped | LiveSource | str,
     input_log: InputLog,
     number: int,
     runtime: Runtime,
@@ -180,10 +192,10 @@ def receiver_of(
 ) -> Receiver:
     """A receiver for input `number`, driven by the runtime. It logs records before their use.
 
-    `given`: standard input, or the address to listen at; `alone`: there is no other input;
-    `keep_bad`: records that cannot be read do not end the run; `asked_to_end`: whether the run has
-    been asked to end; `reach`: who may send. Raises Unavailable if there is no standard input, or
-    the address cannot be used, NotPermitted.
+    `given`: standard input, a live source, or the address to listen at; `alone`: it is the only
+    input; `keep_bad`: records that cannot be read do not end the run; `asked_to_end`: whether the
+    run has been asked to end; `reach`: who may send. Raises Unavailable if there is no standard
+    input, or the address cannot be used, NotPermitted.
     """
     if isinstance(given, Piped):
         clock = None if alone else _now_us
@@ -192,6 +204,13 @@ def receiver_of(
         store = input_log.carry_out
         runtime.watch(piped, piped.file, piped.drain, has_room=piped.room, carry_out=store)
         return piped
+    if isinstance(given, LiveSource):
+        polled = PolledReceiver(
+            PolledSource(input_log, _now_us, given.name), given, name=f"poller-{number}"
+        )
+        store = input_log.carry_out
+        runtime.watch(polled, polled.file, polled.drain, has_room=polled.room, carry_out=store)
+        return polled
     source = ReceivedSource(input_log, _now_us, name=given)
     keys = reach.keys_of(number, given)
     intake = IntakeSocket(source, given, name=f"intake-{number}", keys=keys)
@@ -210,9 +229,11 @@ def _now_us() -> int:
 
 
 def announce(receiver: Receiver) -> None:
-    """Tell where records come from."""
+    """Log where records come from; begin to poll a live source."""
     if isinstance(receiver, StandardInput):
         receiver.announce()
     elif isinstance(receiver, IntakeSocket):
         fields = about("input", name=receiver.source.name, address=receiver.address)
         log.info("listening for producers on %s", receiver.address, extra=fields)
+    elif isinstance(receiver, PolledReceiver):
+        receiver.begin()

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from driftline.deploy.roles.front import Front
 from driftline.engine.events import Field, about, log
-from driftline.engine.sources import FileSource, LiveSource, Source, ZipfSource
+from driftline.engine.sources import FileSource, RetainedSource, Source, ZipfSource
 from driftline.engine.sources.files.files import SeveralFiles
 from driftline.engine.sources.logs.received import ReceivedSource
 from driftline.engine.texts import counted
@@ -90,7 +90,7 @@ class Tally:
     def __init__(
         self,
         front: Front,
-        source: Source | LiveSource,
+        source: Source | RetainedSource,
         start: int,
         bad_before: int = 0,
         *,

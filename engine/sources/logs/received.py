@@ -39,7 +39,7 @@ from typing import Protocol
 from driftline.engine.errors import PayloadError, StateMismatch
 from driftline.engine.labels import INFINITY
 from driftline.engine.sources.logs.inputlog import Entry, WriteGroup, record_of
-from driftline.engine.sources.source import BadRecord, LiveSource
+from driftline.engine.sources.source import BadRecord, RetainedSource
 from driftline.engine.texts import time_in_words
 from driftline.engine.wire.codec import pack, unpack
 from driftline.engine.wire.limits import why_refused
@@ -98,7 +98,7 @@ class Log(Protocol):
         """The number of entries with time >= `start`."""
 
 
-class ReceivedSource(LiveSource):
+class ReceivedSource(RetainedSource):
     """The records of one front. One reader at a time: a new `read` ends the one before."""
 
     def __init__(

@@ -23,7 +23,7 @@ from driftline.engine.labels import Label
 from driftline.engine.policy import policy
 from driftline.engine.snapshots.jobs import StoreSnapshot
 from driftline.engine.snapshots.store import PartStore
-from driftline.engine.sources import LiveSource
+from driftline.engine.sources import RetainedSource
 from driftline.engine.state.managed import ValueState
 from driftline.engine.wire.codec import pack_rows, unpack_rows
 from driftline.engine.wire.label_columns import encode_labels
@@ -347,7 +347,7 @@ def test_a_frame_that_was_had_is_acknowledged_and_dropped() -> None:
 # The front ------------------------------------------------------------------------------------
 
 
-class Log(LiveSource):
+class Log(RetainedSource):
     """Records that are durable when a test says so."""
 
     def __init__(self) -> None:

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from driftline.connectors.inputs import open_files
 from driftline.engine.sources import (
     BadRecord,
     ListSource,
@@ -20,7 +21,6 @@ from driftline.engine.sources import (
     strict,
 )
 from driftline.engine.sources.files.splits import splits_of, starts
-from driftline.engine.sources.inputs import open_files
 from driftline.engine.sources.record import Shape
 from tests.engine.sources.files import dump, everything, page, records, write
 

@@ -10,9 +10,9 @@ import click
 import pytest
 from click.testing import CliRunner
 
+from driftline.connectors.inputs import open_shaped
 from driftline.engine.errors import Unavailable
 from driftline.engine.sources import strict
-from driftline.engine.sources.inputs import open_shaped
 from driftline.engine.sources.record import Shape
 from driftline.engine.ui.options import (
     FiniteRange,

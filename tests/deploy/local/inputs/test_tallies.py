@@ -14,7 +14,7 @@ from driftline.engine.flow.plan import plan
 from driftline.engine.labels import INFINITY
 from driftline.engine.policy import POLICIES
 from driftline.engine.policy import policy as policy_of
-from driftline.engine.sources import BadRecord, ListSource, LiveSource, Source, open_source
+from driftline.engine.sources import BadRecord, ListSource, RetainedSource, Source, open_source
 from driftline.engine.sources.logs.inputlog import InputLog
 from driftline.engine.sources.logs.piped import PipedSource
 from driftline.engine.sources.logs.received import ReceivedSource
@@ -29,7 +29,7 @@ class Call:
 
     def __init__(
         self,
-        source: Source | LiveSource,
+        source: Source | RetainedSource,
         start: int,
         bad_before: int = 0,
         delivered: int = 0,

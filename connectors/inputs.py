@@ -1,7 +1,8 @@
 """Opens the inputs that a user names for the sources of a flow.
 
 An input is a file, a pattern of files (`logs/*.jsonl`), a directory, an address to receive records
-at (`tcp://...`), or `-` for standard input. A prefix `name=` assigns the input to the source of
+at (`tcp://...`), `-` for standard input, or the address of a connector (`python:shop.py:orders`,
+see `connectors.registry`). A prefix `name=` assigns the input to the source of
 that name. If the flow has no such source, the prefix is part of a path; if it has a source `lines`,
 a file `lines=1.txt` has to be given as `./lines=1.txt`.
 """
@@ -13,6 +14,9 @@ from dataclasses import dataclass
 from glob import glob, has_magic
 from pathlib import Path
 
+from driftline.connectors.live import LiveSource
+from driftline.connectors.registry import open_source as open_address
+from driftline.connectors.registry import scheme_of
 from driftline.engine.errors import FlowError, Unavailable
 from driftline.engine.flow.flow import Flow
 from driftline.engine.sources.files.files import (
@@ -27,6 +31,9 @@ from driftline.engine.sources.record import Shape
 from driftline.engine.sources.source import Source
 
 STANDARD_INPUT = "-"
+
+PRODUCERS = "tcp://", "ipc://"
+"""How the addresses begin at which a run receives records of producers."""
 
 NAME_BYTES_MAX = 255
 """Of the name of a file; with more, nothing can be asked of it."""
@@ -43,8 +50,8 @@ class Piped:
     name: str = "standard input"
 
 
-Input = Source | Piped | str
-"""A source that can be read again; standard input; or an address to receive records at."""
+Input = Source | LiveSource | Piped | str
+"""A source that can be read again; a live source; standard input; or an address of producers."""
 
 
 def open_inputs(flow: Flow, given: Sequence[str], shape: Shape = AS_IT_IS) -> list[Input]:
@@ -88,8 +95,18 @@ def open_shaped(path: str | Path, shape: Shape) -> Source:
     )
 
 
+def is_live(named: str) -> bool:
+    """Return whether an input, as `NAME=INPUT`, is an address: its records arrive in the run."""
+    return bool(scheme_of(named.partition("=")[2]))
+
+
+def is_logged(given: object) -> bool:
+    """Return whether an input needs an input log, as nobody can read its records again."""
+    return isinstance(given, LiveSource | Piped | str)
+
+
 def _as_files(given: Input, reader: str) -> Source:
-    if isinstance(given, Piped | str):
+    if isinstance(given, LiveSource | Piped | str):
         raise Unavailable(
             f"{reader} reads files, not {given if isinstance(given, str) else given.name}. "
             "`driftline run` keeps the records that it receives in its state directory, in the "
@@ -130,7 +147,10 @@ def inputs_by_source(flow: Flow, given: Sequence[str]) -> list[list[str]]:
 def _open(given: Sequence[str], shape: Shape) -> Input:
     """The one input of a source, of all texts given for it."""
     if len(given) == 1 and _is_no_file(given[0]):
-        return given[0] if "://" in given[0] else _piped(given[0], shape)
+        address = given[0]
+        if address.startswith(PRODUCERS):
+            return address
+        return open_address(address) if scheme_of(address) else _piped(address, shape)
     paths = _paths(given)
     sources = [open_shaped(path, shape) for path in paths]
     if len(sources) == 1:
@@ -142,7 +162,7 @@ def _open(given: Sequence[str], shape: Shape) -> Input:
 
 
 def _is_no_file(text: str) -> bool:
-    return "://" in text or text == STANDARD_INPUT or text.startswith(f"{STANDARD_INPUT}.")
+    return bool(scheme_of(text)) or text == STANDARD_INPUT or text.startswith(f"{STANDARD_INPUT}.")
 
 
 def _alone(text: str) -> Unavailable:

@@ -1,0 +1,92 @@
+"""The contract of live sources: records that arrive while a flow runs.
+
+The front polls the source. It gives each record its label, stores the record and its offset in the
+input log in one step, and acknowledges it upstream only then. After a crash the source starts again
+behind the stored offsets, and a record that arrives twice is recognised by its offset. So the
+system at the other end needs nothing but numbers that grow within a partition: the offsets of a
+Kafka partition, the byte position in a file, the sequence of a stream.
+
+A source that counts, and ends after three records:
+
+    >>> class Counter(LiveSource):
+    ...     name = "counter"
+    ...     def start(self, offsets):
+    ...         self.next = offsets.get("numbers", -1) + 1
+    ...     def poll(self, timeout_s):
+    ...         if self.next == 3:
+    ...             return None
+    ...         self.next += 1
+    ...         return [Record("numbers", self.next - 1, {"n": self.next - 1})]
+    >>> counter = Counter()
+    >>> counter.start({"numbers": 1})
+    >>> counter.poll(0.0), counter.poll(0.0)
+    ([Record(partition='numbers', offset=2, value={'n': 2})], None)
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+
+class Record(NamedTuple):
+    """A record of a live source."""
+
+    partition: str
+    """Names the sequence that the offset belongs to; at most 255 bytes, at most 100,000 names."""
+    offset: int
+    """Grows within its partition, from 0 on; gaps are allowed."""
+    value: object
+    """The record: None, bool, int, float, str, bytes, or tuples, lists and dicts of these."""
+
+
+class LiveSource(ABC):
+    """A source that the front polls. One thread calls all its methods, one after the other."""
+
+    name = "live source"
+    """The name of the source in errors and in progress reports."""
+
+    @abstractmethod
+    def start(self, offsets: Mapping[str, int]) -> None:
+        """Connect, and continue behind these offsets.
+
+        Args:
+            offsets: Partition -> offset of its last stored record; empty at the first start.
+
+        Raises:
+            Unavailable: The system cannot be reached; the run ends with this text.
+        """
+
+    @abstractmethod
+    def poll(self, timeout_s: float) -> Sequence[Record] | None:
+        """Return the next records.
+
+        Args:
+            timeout_s: Return an empty list after waiting this long for a record.
+
+        Returns:
+            Records, in ascending order within each partition; an empty list if there are none yet;
+            None if the source has ended and no record will follow.
+
+        Raises:
+            Unavailable: The system cannot be reached; `poll` is called again a second later.
+        """
+
+    def acknowledge(  # noqa: B027 - optional: a log, say, needs no acknowledgement
+        self, offsets: Mapping[str, int]
+    ) -> None:
+        """Tell the system that the records up to these offsets are stored durably.
+
+        Args:
+            offsets: Partition -> offset, for the partitions that have advanced.
+        """
+
+    def close(  # noqa: B027 - optional
+        self,
+    ) -> None:
+        """Release connections."""
+
+    def identity(self) -> str:
+        """Return a text that is equal for equal inputs: a state directory belongs to one input."""
+        return self.name

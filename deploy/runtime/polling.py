@@ -1,0 +1,125 @@
+"""Polls a live source in a thread, and hands its records to the input log of its front.
+
+The source belongs to the user: it may block, and its client library may be unsafe for several
+threads. So one thread makes all its calls. The loop takes what the thread has polled, batch by
+batch, as long as the input log has room; a full queue makes the thread wait.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Sequence
+from contextlib import suppress
+from queue import Full, Queue
+from time import monotonic
+
+from driftline.connectors.live import LiveSource, Record
+from driftline.deploy.roles.receiver import AGAIN_S, Receiver
+from driftline.engine.errors import DriftlineError, InputError, Unavailable
+from driftline.engine.events import Trouble, about, log
+from driftline.engine.sources.logs.polled import PolledSource
+
+POLL_S = 0.1
+"""Seconds that one call of `poll` may wait; acknowledgements wait as long."""
+
+BATCHES_MAX = 16
+"""Results of `poll` that wait for room at most."""
+
+_Batch = Sequence[Record] | BaseException | None
+
+
+class PolledReceiver(Receiver):
+    """The receiver of a live source. `begin` starts its thread."""
+
+    def __init__(self, source: PolledSource, live: LiveSource, *, name: str) -> None:
+        super().__init__(source, name=name)
+        self._source = source
+        self._live = live
+        self._batches: Queue[_Batch] = Queue(BATCHES_MAX)
+        self.file, self._signal = os.pipe()
+        """Has one byte for each batch that waits."""
+        self._stored: dict[str, int] = {}
+        """Partition -> offset to acknowledge, since the last call of `acknowledge`."""
+        self._lock = threading.Lock()
+        self._ending = threading.Event()
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+
+    def begin(self) -> None:
+        """Start to poll."""
+        offsets = self._source.offsets()
+        fields = about("input", name=self._source.name, partitions=len(offsets))
+        if self._source.closed:
+            log.info("%s is not polled: it has ended", self._source.name, extra=fields)
+            return
+        log.info("polling %s", self._source.name, extra=fields)
+        self._thread.start()
+
+    def drain(self) -> None:
+        """Take one batch of records. Raises the error that ended the source."""
+        os.read(self.file, 1)
+        batch = self._batches.get_nowait()
+        if isinstance(batch, DriftlineError):
+            raise batch
+        if isinstance(batch, BaseException):
+            text = f"{type(batch).__name__}: {batch}"
+            raise InputError(self._source.name, self._source.records, text) from batch
+        if batch is None:
+            self._source.close()
+            log.info("%s has ended", self._source.name, extra=about("input-ended"))
+            return
+        for partition, offset, value in batch:
+            self._source.take(partition, offset, value)
+
+    def stored(self, producers: Sequence[str]) -> None:
+        offsets = self._source.offsets()
+        with self._lock:
+            self._stored.update((partition, offsets[partition]) for partition in producers)
+
+    def close(self) -> None:
+        """Stop polling, acknowledge what is stored, and close the source."""
+        self._ending.set()
+        if self._thread.is_alive():
+            self._thread.join(timeout=10)
+
+    # The thread.
+
+    def _run(self) -> None:
+        trouble = Trouble("source-unavailable")
+        name = self._source.name
+        try:
+            self._live.start(self._source.offsets())
+            ended = False
+            while not self._ending.is_set():
+                self._acknowledge()
+                if ended:  # the last records are still to be acknowledged
+                    self._ending.wait(POLL_S)
+                    continue
+                try:
+                    batch = self._live.poll(POLL_S)
+                except Unavailable as error:
+                    trouble.failed(monotonic(), f"{name}: {error}; polling again", name=name)
+                    self._ending.wait(AGAIN_S)
+                    continue
+                trouble.over(monotonic(), f"{name} can be polled again", name=name)
+                ended = batch is None
+                if ended or batch:
+                    self._hand_over(batch)
+            self._acknowledge()
+        except BaseException as error:
+            self._hand_over(error)
+        finally:
+            self._live.close()
+
+    def _hand_over(self, batch: _Batch) -> None:
+        while not self._ending.is_set():
+            with suppress(Full):
+                self._batches.put(batch, timeout=POLL_S)
+                os.write(self._signal, b"\0")
+                return
+
+    def _acknowledge(self) -> None:
+        with self._lock:
+            stored, self._stored = self._stored, {}
+        if stored:
+            self._live.acknowledge(stored)

@@ -1,0 +1,228 @@
+"""Live sources: from Python, by address, and from a package of their own, also with kills."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from time import monotonic, sleep
+
+import pytest
+
+from driftline import Flow, FlowError, InputError, run
+from driftline.connectors import LiveSource, Record, open_source
+from driftline.engine.sources.logs.inputlog import InputLog
+from driftline.engine.sources.logs.polled import PolledSource
+
+SHOP = '''
+import json
+import os
+import time
+
+from driftline import Flow, ValueState
+from driftline.connectors import LiveSource, Record
+
+
+class Orders(LiveSource):
+    """The lines of a file that grows, up to the line `end`. The offset is the place of a line."""
+
+    name = "orders"
+
+    def start(self, offsets):
+        self.file = open(os.environ["ORDERS"], "rb")
+        if "file" in offsets:
+            self.file.seek(offsets["file"])
+            self.file.readline()
+
+    def poll(self, timeout_s):
+        at = self.file.tell()
+        line = self.file.readline()
+        if not line.endswith(b"\\n"):
+            self.file.seek(at)
+            time.sleep(timeout_s)
+            return []
+        return None if line == b"end\\n" else [Record("file", at, json.loads(line))]
+
+    def acknowledge(self, offsets):
+        with open(os.environ["ORDERS"] + ".stored", "a") as file:
+            file.write(f"{offsets['file']}\\n")
+
+
+def number(order, seen):
+    seen.set(seen.get(0) + 1)
+    return order["user"], seen.get(), order["item"]
+
+
+flow = Flow("shop")
+flow.source("orders").key_by("user").scan(number, ValueState("seen")).sink("numbered")
+
+
+def open_source(address):
+    return Orders()
+'''
+
+ORDERS: list[dict[str, object]] = [
+    {"user": "Ann" if i % 3 else "Bob", "item": i} for i in range(60)
+]
+
+
+class Shop:
+    """A flow that reads a file that grows, and its command."""
+
+    def __init__(self, folder: Path, address: str) -> None:
+        self.folder = folder
+        self.orders = folder / "orders.jsonl"
+        self.orders.touch()
+        (folder / "shop.py").write_text(SHOP)
+        self._address = address
+
+    def begin(self) -> subprocess.Popen[bytes]:
+        words = "run", "shop.py", "--input", self._address, "--output", "out"
+        added = {"ORDERS": str(self.orders), "PYTHONPATH": str(self.folder / "installed")}
+        return subprocess.Popen(
+            [sys.executable, "-m", "driftline", *words],
+            cwd=self.folder,
+            env={**os.environ, **added},
+            stderr=(self.folder / "log").open("ab"),
+        )
+
+    def append(self, orders: list[dict[str, object]]) -> None:
+        with self.orders.open("a") as file:
+            file.writelines(f"{json.dumps(order)}\n" for order in orders)
+
+    def outputs(self) -> list[object]:
+        found = [
+            json.loads(line)
+            for path in (self.folder / "out").glob("numbered-*.jsonl")
+            for line in path.read_text().splitlines()
+        ]
+        return [line["value"] for line in sorted(found, key=lambda line: line["t"])]
+
+    def stored(self) -> list[int]:
+        path = self.folder / "orders.jsonl.stored"
+        return [int(line) for line in path.read_text().split()] if path.exists() else []
+
+    def until(self, is_true: Callable[[], bool]) -> None:
+        end = monotonic() + 60
+        while not is_true():
+            assert monotonic() < end, (self.folder / "log").read_text()
+            sleep(0.02)
+
+
+def numbered(orders: list[dict[str, object]]) -> list[object]:
+    counts: dict[object, int] = {}
+    outputs: list[object] = []
+    for order in orders:
+        counts[order["user"]] = counts.get(order["user"], 0) + 1
+        outputs.append([order["user"], counts[order["user"]], order["item"]])
+    return outputs
+
+
+def install_package(folder: Path) -> None:
+    """Install a connector for the scheme `shop` as another package does."""
+    about = folder / "installed" / "shop_connector-1.0.dist-info"
+    about.mkdir(parents=True)
+    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: shop-connector\nVersion: 1.0\n")
+    (about / "entry_points.txt").write_text("[driftline.connectors]\nshop = shop_connector\n")
+    (folder / "installed" / "shop_connector.py").write_text(SHOP)
+
+
+@pytest.mark.parametrize("address", ["python:shop.py:Orders", "shop://main/orders"])
+def test_killed_run_of_a_live_source_delivers_each_record_once(
+    tmp_path: Path, address: str
+) -> None:
+    install_package(tmp_path)
+    shop = Shop(tmp_path, address)
+    shop.append(ORDERS[:20])
+    for until in (20, 40):
+        command = shop.begin()
+        shop.append(ORDERS[until : until + 10])
+        shop.until(lambda: len(shop.outputs()) >= until + 5)  # noqa: B023
+        command.send_signal(signal.SIGKILL)
+        command.wait()
+        shop.append(ORDERS[until + 10 : until + 20])
+    with shop.orders.open("a") as file:
+        file.write("end\n")
+    assert shop.begin().wait(timeout=60) == 0, (tmp_path / "log").read_text()
+    assert shop.outputs() == numbered(ORDERS)
+    last = len("".join(f"{json.dumps(order)}\n" for order in ORDERS[:-1]))
+    assert max(shop.stored()) == last, "the last record was acknowledged"
+
+
+class Counter(LiveSource):
+    name = "counter"
+
+    def __init__(self, count: int) -> None:
+        self.count = count
+        self.acknowledged: list[int] = []
+
+    def start(self, offsets: object) -> None:
+        self.next = 0
+
+    def poll(self, timeout_s: float) -> list[Record] | None:
+        if self.next == self.count:
+            return None
+        self.next += 1
+        return [Record("numbers", self.next - 1, self.next)]
+
+    def acknowledge(self, offsets: object) -> None:
+        assert isinstance(offsets, dict)
+        self.acknowledged.append(offsets["numbers"])
+
+
+def test_run_in_python_reads_a_live_source() -> None:
+    flow = Flow("double")
+    flow.source("numbers").map(lambda number: 2 * number).sink()
+    source = Counter(50)
+    assert [item.value for item in run(flow, {"numbers": source})] == list(range(2, 102, 2))
+    assert source.acknowledged == list(range(50))
+
+
+def test_repeated_records_are_recognised_by_their_offsets(tmp_path: Path) -> None:
+    log = InputLog(tmp_path / "log", "orders")
+    source = PolledSource(log, lambda: 1000, "orders")
+    taken = [source.take("a", offset, offset) for offset in (0, 5, 5, 3, 6)]
+    assert taken == [True, True, False, False, True]
+    group = source.group()
+    assert group is not None
+    log.carry_out(group)
+    source.written(group)
+    assert source.offsets() == {"a": 6}
+    later = PolledSource(log, lambda: 2000, "orders")
+    assert [later.take("a", offset, offset) for offset in (5, 6, 7)] == [False, False, True]
+
+
+@pytest.mark.parametrize(
+    ("record", "problem"),
+    [
+        (("a", -1, "x"), "the offset -1 is no integer from 0 on"),
+        (("", 0, "x"), "the partition is no text of 1 to 255 bytes"),
+        (("a", 0, object()), "object"),
+    ],
+)
+def test_record_that_cannot_be_stored_is_named(
+    tmp_path: Path, record: tuple[str, int, object], problem: str
+) -> None:
+    source = PolledSource(InputLog(tmp_path / "log", "orders"), lambda: 1, "orders")
+    with pytest.raises(InputError, match=problem):
+        source.take(*record)
+
+
+@pytest.mark.parametrize(
+    ("address", "problem"),
+    [
+        ("mqtt://broker/orders", "there is no connector for 'mqtt', only for .*python"),
+        ("python:nowhere.py:Orders", "no file nowhere.py"),
+        ("python:json", "names no object"),
+        ("python:json:nothing", "json has no 'nothing'"),
+        ("python:json:dumps", "needs obj"),
+        ("python:json:JSONEncoder", "JSONEncoder, not a source"),
+    ],
+)
+def test_wrong_address_is_refused(address: str, problem: str) -> None:
+    with pytest.raises(FlowError, match=problem):
+        open_source(address)
