@@ -10,7 +10,7 @@ from unittest.mock import patch
 import driftline.coordinator.registry
 import driftline.engine.sinks.commit_record
 import driftline.engine.snapshots.store
-import driftline.engine.sources.logs.inputlog
+import driftline.engine.storage.frames
 from driftline.deploy.roles.intake import Intake
 from driftline.engine.errors import Unavailable
 from driftline.engine.sinks.jsonl import JsonLinesConsumer
@@ -32,7 +32,7 @@ def checksums_of_records_are_not_compared() -> Iterator[None]:
 
     with (
         patch.object(driftline.coordinator.registry, "crc32", crc32),
-        patch.object(driftline.engine.sources.logs.inputlog, "crc32", crc32),
+        patch.object(driftline.engine.storage.frames, "crc32", crc32),
         patch.object(driftline.engine.sinks.commit_record, "crc32", crc32),
     ):
         yield

@@ -120,19 +120,22 @@ LAYOUTS: list[Mutation] = [
 """In runs that come to other numbers of nodes again and again, and recover meanwhile."""
 
 BEGIN = {
-    "a_takeover_does_not_ask-exactly-once": 37,
-    "any_master_may_write-exactly-once": 135,
+    "a_takeover_does_not_ask-exactly-once": 118,
+    "any_master_may_write-exactly-once": 317,
+    "channels_fall_silent-two-phase": 344,
     "checksums_are_not_compared-exactly-once": 70,
     "commit_is_told_before_it_is_written-two-phase": 59,
-    "consumers_have_no_fence-exactly-once": 1239,
+    "consumers_have_no_fence-exactly-once": 1589,
     "durability_is_not_waited_for-exactly-once": 35,
     "frontiers_move_before_all_is_known_that_is_sent_again-strong-productions": 49,
     "markers_are_not_aligned-two-phase": 34,
+    "nobody_is_asked_who_hears-exactly-once": 25,
     "outputs_leave_before_they_are_durable-strong-productions": 53,
     "pre_commits_lose_their_epoch-two-phase": 55,
     "records_leave_that_may_be_forgotten-strong-productions": 49,
-    "repeated_batches_are_applied-two-phase": 106,
-    "what_was_under_way_counts-exactly-once": 37,
+    "repeated_batches_are_applied-two-phase": 170,
+    "silence_is_not_noticed-exactly-once": 212,
+    "what_was_under_way_counts-exactly-once": 264,
 }
 """The first seed that finds a mutation, where few do: the search begins with it.
 

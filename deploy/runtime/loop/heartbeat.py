@@ -58,6 +58,7 @@ class Heartbeat:
         self._thread = threading.Thread(target=self._loop, daemon=True)
 
     def __enter__(self) -> Self:
+        self._keep_alive()  # a process that hangs at once has been heard, and counts as hung
         self._thread.start()
         return self
 
@@ -72,11 +73,14 @@ class Heartbeat:
 
     def _loop(self) -> None:
         while not self._over.wait(HELLO_EVERY_S):
-            if self._keep_alive_fd >= 0:
-                keep_alive(self._keep_alive_fd)
+            self._keep_alive()
             self.beat(monotonic())
         for _, way in self._ways.values():
             way.close()
+
+    def _keep_alive(self) -> None:
+        if self._keep_alive_fd >= 0:
+            keep_alive(self._keep_alive_fd)
 
     def beat(self, now: float) -> None:
         """Send `Alive` for each member, if the loop is in the same turn as at the last call."""

@@ -81,8 +81,8 @@ def test_what_a_flow_has_left_is_checked_on_its_host(
     shutil.move(tmp_path / "aside", log)
 
     machine.kill("front")
-    some = machine.command("verify", "sums")
-    assert "input-0, input-1: agent front is away; start it, then verify on its host" in some
+    away = "input-0, input-1: agent front is away; start it, then verify on its host"
+    machine.until(lambda: away in machine.command("verify", "sums"), "its session ends")
     with monkeypatch.context() as patch:
         patch.setattr("socket.gethostname", lambda: "another")
         host = os.uname().nodename
