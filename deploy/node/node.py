@@ -34,7 +34,7 @@ from driftline.deploy.node.pace import WAITING_BYTES, Brake, Pace
 from driftline.deploy.node.restoring import Restoring
 from driftline.deploy.node.stages import Stages
 from driftline.deploy.roles.member import Member
-from driftline.engine.errors import DriftlineError, MalformedMessage
+from driftline.engine.errors import DriftlineError, MalformedMessage, SnapshotDamaged
 from driftline.engine.events import Trouble
 from driftline.engine.flow.plan import Plan
 from driftline.engine.labels import INFINITY
@@ -320,6 +320,8 @@ class Node(Member):
             self._restore()
         elif (answer := self._snapshots.stored(job, result)) is not None:
             self.note(job, result)
+            if isinstance(result, SnapshotDamaged):  # no later write succeeds either
+                self._fail(result)
             self._send_all(self.assembly.stored(answer))
         elif self._joining is not None and self._joining.done(job, result, self.send, self.now):
             self.note(job, result)
