@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from itertools import count
 from typing import TypeVar
+from unittest.mock import patch
 
 import pytest
 
@@ -15,7 +16,7 @@ from driftline.deploy.node.pace import Pace
 from driftline.engine.errors import SnapshotDamaged, Unavailable
 from driftline.engine.flow.plan import plan
 from driftline.engine.policy import POLICIES, policy
-from driftline.engine.snapshots.jobs import Loaded, LoadSnapshot
+from driftline.engine.snapshots.jobs import Loaded, LoadSnapshot, StoreSnapshot
 from driftline.engine.state.changelog import encoded
 from driftline.engine.wire.codec import pack
 from driftline.engine.wire.messages import (
@@ -30,7 +31,10 @@ from driftline.engine.wire.messages import (
     decode,
     encode,
 )
+from driftline.engine.wire.party import Job
 from driftline.simulation.scenarios.flows import two_fronts
+from tests.paper.operations import Records, concatenation
+from tests.room import Room
 
 M = TypeVar("M", bound=Message)
 EMPTY = Loaded(b"", [])
@@ -208,3 +212,18 @@ def test_restoring_goes_on_from_turn_to_turn_and_gives_way_to_a_newer_incarnatio
     assert not beginning.node.turn(), "nothing is left of what was being restored"
     beginning.node.done(job, stored)
     assert asked() == [3]
+
+
+def test_damaged_store_ends_the_run_when_a_part_is_written() -> None:
+    left: Records = [(time, f"l{time}") for time in range(1, 40)]
+    room = Room(concatenation(), [left, []], seed=9)
+    carry_out = room.stores["node-0"].carry_out
+
+    def damaged(job: Job) -> object:
+        if isinstance(job, StoreSnapshot):
+            return SnapshotDamaged("state/node-0 is damaged")
+        return carry_out(job)
+
+    with patch.object(room.stores["node-0"], "carry_out", damaged):
+        room.run(lambda: room.master.coordinator.outcome is not None)
+    assert room.master.coordinator.error == "SnapshotDamaged: state/node-0 is damaged"
