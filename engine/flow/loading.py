@@ -111,8 +111,8 @@ def _called(function: Callable[..., object], name: str, where: str) -> object:
     """What a function without arguments makes. Raises FlowError."""
     if needed := _required(function):
         raise FlowError(
-            f"{where}:{name} cannot be called: it is called without arguments, but needs "
-            f"{', '.join(needed)}"
+            f"{where}:{name} cannot be called: a function that is named here takes no arguments, "
+            f"but this one needs {', '.join(needed)}"
         )
     try:
         return function()

@@ -56,6 +56,7 @@ def refusal(*arguments: object) -> str:
     return f"{ended.output} {ended.exception}"
 
 
+@pytest.mark.fast
 def test_the_values_of_a_flow_are_served_and_there_again_after_a_kill(tmp_path: Path) -> None:
     service = Service(tmp_path / "state", "examples/wordcount.py")
     try:
