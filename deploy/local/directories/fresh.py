@@ -33,7 +33,7 @@ from driftline.engine.sinks.lines import DEAD_LETTERS
 from driftline.engine.sources.logs.inputlog import check_log, is_log
 
 _LOCK = r".+\.lock|sockets|\..+\.[0-9]+"
-"""Files that stay: locks, the note on sockets (see `leftovers`), drafts of living processes."""
+"""Files that stay: locks, the note on sockets and drafts (see `leftovers`)."""
 _OF_STATE = r"registry|at-node-[0-9]+|input-[0-9]+\.used"
 _FOLDER = r"(node|input)-[0-9]+"
 _IN_FOLDER = r"data\.mdb|lock\.mdb|claim|mark|segment-[0-9]{8}"

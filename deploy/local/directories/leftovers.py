@@ -7,7 +7,6 @@ has locked it.
 
 from __future__ import annotations
 
-import os
 import re
 import secrets
 import shutil
@@ -20,7 +19,7 @@ from driftline.deploy.runtime.signals import Signals
 
 _PREFIX = "driftline-"
 
-_DRAFT = re.compile(r"\..+\.(\d+)")
+_DRAFT = re.compile(r"\..+\.\d+")
 """The names of the drafts of `engine.durable.replace_file`: .NAME.PID"""
 
 
@@ -50,24 +49,13 @@ def short_folder() -> Iterator[Path]:
 
 
 def clear_drafts(*directories: Path) -> None:
-    """Remove the drafts of processes that have ended.
+    """Remove the drafts that killed processes left.
 
     Precondition: the processes of earlier runs have ended (`claims.wait_for_others`), which may
-    take longer than the end of their command.
+    take longer than the end of their command. Process ids decide nothing: a killed process keeps
+    its own until its parent has reaped it, and another process may get it later.
     """
     for directory in directories:
         for path in directory.glob(".*"):
-            match = _DRAFT.fullmatch(path.name)
-            if match and path.is_file() and not _lives(int(match[1])):
+            if _DRAFT.fullmatch(path.name) and path.is_file():
                 path.unlink(missing_ok=True)
-
-
-def _lives(pid: int) -> bool:
-    """Whether there is such a process."""
-    try:
-        os.kill(pid, 0)
-    except (ProcessLookupError, OverflowError):
-        return False
-    except PermissionError:
-        pass
-    return True
