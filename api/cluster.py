@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from random import Random
 
+from driftline.connectors.sinks import Consumer
 from driftline.coordinator.registry import ClusterState, check_identity
 from driftline.deploy.node.node import Node
 from driftline.deploy.node.pace import Pace
@@ -22,7 +23,6 @@ from driftline.engine.flow.flow import Flow
 from driftline.engine.flow.plan import plan
 from driftline.engine.labels import INFINITY
 from driftline.engine.policy import Policy
-from driftline.engine.sinks import Consumer
 from driftline.engine.sources import BadRecord, RetainedSource, Source
 from driftline.engine.wire.messages import Stop
 from driftline.engine.wire.party import Party

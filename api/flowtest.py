@@ -8,6 +8,7 @@ from typing import Self, overload
 
 from driftline.api.cluster import Cluster
 from driftline.api.inputs import check_record
+from driftline.connectors.sinks import MemoryConsumer
 from driftline.engine.errors import DriftlineError, FlowError
 from driftline.engine.flow.flow import Flow
 from driftline.engine.flow.loading import check_not_loading, flow_of
@@ -15,7 +16,6 @@ from driftline.engine.operators.context import Failure
 from driftline.engine.operators.operator import Vertex
 from driftline.engine.operators.steps import FAILURES
 from driftline.engine.policy import policy as policy_named
-from driftline.engine.sinks import MemoryConsumer
 from driftline.engine.sources import QueueSource
 from driftline.engine.state.managed import ListState, MapState, State, ValueState
 from driftline.engine.state.table import StateTable

@@ -16,6 +16,8 @@ from driftline.api.outputs import (
     consumers_in,
     count_outputs,
 )
+from driftline.connectors.sinks.directory import identity_in
+from driftline.connectors.sinks.lines import DEAD_LETTERS
 from driftline.coordinator.identity import Identity
 from driftline.deploy.local.inputs.asides import Asides
 from driftline.deploy.local.report import tell_if_all_set_aside
@@ -28,8 +30,6 @@ from driftline.engine.flow.plan import plan
 from driftline.engine.labels import INFINITY
 from driftline.engine.operators.steps import FAILURES
 from driftline.engine.policy import Policy
-from driftline.engine.sinks.directory import identity_in
-from driftline.engine.sinks.lines import DEAD_LETTERS
 from driftline.engine.sources import BadRecord, RetainedSource, Source
 from driftline.engine.wire.bundles import Item
 

@@ -16,6 +16,8 @@ from dataclasses import astuple
 from pathlib import Path
 from time import monotonic
 
+from driftline.connectors.files import FileSource, ZipfSource
+from driftline.connectors.files.files import SeveralFiles
 from driftline.connectors.inputs import AS_IT_IS, PRODUCERS, open_files
 from driftline.connectors.live import LiveSource
 from driftline.connectors.registry import open_source as open_address
@@ -23,15 +25,7 @@ from driftline.connectors.registry import scheme_of
 from driftline.engine.errors import DriftlineError, FlowError, PayloadError
 from driftline.engine.flow.flow import Flow
 from driftline.engine.labels import INFINITY
-from driftline.engine.sources import (
-    BadRecord,
-    FileSource,
-    QueueSource,
-    RetainedSource,
-    Source,
-    ZipfSource,
-)
-from driftline.engine.sources.files.files import SeveralFiles
+from driftline.engine.sources import BadRecord, QueueSource, RetainedSource, Source
 from driftline.engine.sources.record import as_taken, taken
 from driftline.engine.wire.codec import pack
 

@@ -8,19 +8,19 @@ from heapq import heappop, heappush
 from pathlib import Path
 from time import monotonic
 
+from driftline.connectors.sinks import Consumer, JsonLinesConsumer, LmdbConsumer, MemoryConsumer
+from driftline.connectors.sinks.lines import count_failures, count_lines
+from driftline.connectors.sinks.lmdb import read_items
 from driftline.deploy.roles.letters import DeadLetters
 from driftline.engine.flow.flow import Flow
 from driftline.engine.operators.steps import FAILURES
-from driftline.engine.sinks import Consumer, JsonLinesConsumer, LmdbConsumer, MemoryConsumer
-from driftline.engine.sinks.lines import count_failures, count_lines
-from driftline.engine.sinks.lmdb import read_items
 from driftline.engine.wire.bundles import Item
 
 
 @dataclass(frozen=True, slots=True)
 class Lmdb:
-    """A directory for outputs in LMDB. `driftline.engine.sinks.lmdb.read_items` reads them in label
-    order.
+    """A directory for outputs in LMDB. `driftline.connectors.sinks.lmdb.read_items` reads them in
+    label order.
 
     Args:
         path: The directory, for the outputs of one run alone.

@@ -15,6 +15,7 @@ from driftline.api.in_process import InProcessRun
 from driftline.api.inputs import Inputs, IteratorSource, polled, sources_of
 from driftline.api.outputs import Lmdb, RunSummary
 from driftline.connectors.live import LiveSource
+from driftline.connectors.sinks.lines import count_lines
 from driftline.deploy.local.config import RunConfig
 from driftline.deploy.local.run import run_flow
 from driftline.deploy.roles.window import WINDOW
@@ -22,7 +23,6 @@ from driftline.engine.errors import FlowError
 from driftline.engine.flow.flow import Flow
 from driftline.engine.flow.loading import check_not_loading, flow_of
 from driftline.engine.policy import policy as policy_named
-from driftline.engine.sinks.lines import count_lines
 from driftline.engine.wire.bundles import Item
 
 

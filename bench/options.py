@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, TypeVar
 import click
 
 from driftline.bench.systems.cases import CHOICES, MICRO_BATCH
+from driftline.connectors.files.generated import words_of_text
 from driftline.engine.errors import InputError
 from driftline.engine.policy import POLICIES
 from driftline.engine.sources.record import Shape
-from driftline.engine.sources.texts.generated import words_of_text
 from driftline.engine.ui.options import reading_options, writable
 from driftline.pipeline.session import check_spark
 

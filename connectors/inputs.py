@@ -14,19 +14,19 @@ from dataclasses import dataclass
 from glob import glob, has_magic
 from pathlib import Path
 
-from driftline.connectors.live import LiveSource
-from driftline.connectors.registry import open_source as open_address
-from driftline.connectors.registry import scheme_of
-from driftline.engine.errors import FlowError, Unavailable
-from driftline.engine.flow.flow import Flow
-from driftline.engine.sources.files.files import (
+from driftline.connectors.files.files import (
     GENERATED,
     FileSource,
     SeveralFiles,
     is_known,
     open_source,
 )
-from driftline.engine.sources.logs.inputlog import is_log
+from driftline.connectors.live import LiveSource
+from driftline.connectors.logs.inputlog import is_log
+from driftline.connectors.registry import open_source as open_address
+from driftline.connectors.registry import scheme_of
+from driftline.engine.errors import FlowError, Unavailable
+from driftline.engine.flow.flow import Flow
 from driftline.engine.sources.record import Shape
 from driftline.engine.sources.source import Source
 

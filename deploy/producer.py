@@ -37,6 +37,7 @@ from typing import Self
 
 import zmq
 
+from driftline.connectors.logs.inputlog import PRODUCER_BYTES_MAX
 from driftline.deploy.keys.key import own_key
 from driftline.deploy.roles.intake import MAGIC, Answer, Kind, decode_answer
 from driftline.deploy.runtime.sockets.monitor import Refusals, unresolved
@@ -48,7 +49,6 @@ from driftline.engine.errors import (
     StateMismatch,
     Unavailable,
 )
-from driftline.engine.sources.logs.inputlog import PRODUCER_BYTES_MAX
 from driftline.engine.wire.addresses import Address
 from driftline.engine.wire.codec import pack
 from driftline.engine.wire.limits import why_refused

@@ -7,8 +7,8 @@ document that comes again replaces the postings of the words that it still has.
 
 from collections.abc import Mapping
 
+from driftline.connectors.files.generated import document_text, positions_of_words
 from driftline.engine.flow.flow import Flow
-from driftline.engine.sources.texts.generated import document_text, positions_of_words
 from driftline.engine.state.managed import MapState
 
 Posting = tuple[str, str | int, tuple[int, ...]]

@@ -23,9 +23,9 @@ from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from driftline.connectors.sinks.lines import Lines
 from driftline.engine.flow.flow import Flow
 from driftline.engine.labels import INFINITY, Label
-from driftline.engine.sinks.lines import Lines
 from driftline.engine.snapshots.savepoint import Savepoint
 from driftline.engine.sources import Source
 from driftline.engine.wire.bundles import from_blob

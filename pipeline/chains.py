@@ -14,6 +14,7 @@ from itertools import chain, groupby, repeat
 from operator import itemgetter
 from pathlib import Path
 
+from driftline.connectors.files.splits import Split
 from driftline.engine.errors import FunctionFailed, InputError
 from driftline.engine.flow.chains import Chains
 from driftline.engine.flow.flow import Flow
@@ -34,7 +35,6 @@ from driftline.engine.operators.steps import (
 )
 from driftline.engine.snapshots.merging import restore
 from driftline.engine.snapshots.savepoint import Savepoint, write_table
-from driftline.engine.sources.files.splits import Split
 from driftline.engine.sources.record import taken
 from driftline.engine.sources.source import BadRecord
 from driftline.engine.state.table import StateTable

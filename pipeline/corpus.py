@@ -25,8 +25,8 @@ from typing import TYPE_CHECKING, NamedTuple
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from driftline.connectors.files.splits import Split, splits_of, starts
 from driftline.engine.sources import BadRecord, Source
-from driftline.engine.sources.files.splits import Split, splits_of, starts
 from driftline.pipeline.outputs import Drafts, claimed, set_aside
 from driftline.pipeline.runner import SPLITS_PER_CORE, counted
 from driftline.pipeline.session import literal

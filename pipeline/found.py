@@ -1,7 +1,7 @@
 """The outputs that a consumer has, as lines with their labels: from JSON lines, LMDB, or Parquet.
 
 Tasks read shares of the outputs in parallel, each share in its own order, so that an audit sees
-outputs out of order. All consumers give the lines of `engine.sinks.lines`.
+outputs out of order. All consumers give the lines of `connectors.sinks.lines`.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
+from driftline.connectors.files.splits import FileSplit, line_splits
+from driftline.connectors.sinks.jsonl import file_name
+from driftline.connectors.sinks.lines import DEAD_LETTERS, Lines
 from driftline.engine.errors import StateMismatch, Unavailable
 from driftline.engine.flow.flow import Flow
 from driftline.engine.labels import Label
 from driftline.engine.operators.steps import FAILURES
-from driftline.engine.sinks.jsonl import file_name
-from driftline.engine.sinks.lines import DEAD_LETTERS, Lines
-from driftline.engine.sources.files.splits import FileSplit, line_splits
 
 Line = tuple[int, Label | None, str]
 """(sink, label, line); the label is None if the line has no readable label."""
@@ -60,7 +60,7 @@ class LmdbShare:
     file: str
 
     def lines(self, flow: Flow) -> Iterator[Line]:
-        from driftline.engine.sinks.lmdb import read_environment
+        from driftline.connectors.sinks.lmdb import read_environment
 
         # What JSON cannot hold is compared as the dead letter that JSON lines have in its place.
         lines = Lines(flow, dead_letters=True)

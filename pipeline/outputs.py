@@ -17,12 +17,12 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self, TextIO
 
+from driftline.connectors.sinks.jsonl import file_name
+from driftline.connectors.sinks.lines import DEAD_LETTERS, Lines
 from driftline.engine.durable import make_directory, reported
 from driftline.engine.errors import StateMismatch
 from driftline.engine.flow.flow import Flow
 from driftline.engine.operators.steps import FAILURES
-from driftline.engine.sinks.jsonl import file_name
-from driftline.engine.sinks.lines import DEAD_LETTERS, Lines
 from driftline.engine.wire.bundles import Item, from_blob
 from driftline.pipeline.rows import (
     LAST,

@@ -22,13 +22,13 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from driftline.connectors.files.splits import Count, Split, splits_of, starts
+from driftline.connectors.sinks import Lines
 from driftline.engine.flow.flow import Flow
 from driftline.engine.flow.plan import plan
 from driftline.engine.labels import INFINITY
-from driftline.engine.sinks import Lines
 from driftline.engine.snapshots.savepoint import Savepoint, begin, complete
 from driftline.engine.sources import Source
-from driftline.engine.sources.files.splits import Count, Split, splits_of, starts
 from driftline.pipeline import PARTITIONS
 from driftline.pipeline.chains import BEGIN, Job, KeyedTask, ReadTask
 from driftline.pipeline.outputs import WRITTEN, WriteLines, claimed

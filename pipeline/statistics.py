@@ -1,6 +1,6 @@
 """Statistics of a corpus: the number of words, and the distribution of their frequencies.
 
-Words are those of the index (`engine.sources.texts.generated`). Tasks count the words of their
+Words are those of the index (`connectors.files.generated`). Tasks count the words of their
 documents, Spark adds the counts up by word. The driver gets the *spectrum*: for each frequency, the
 number of words that have it. The spectrum determines the curve of frequency by rank, and is short:
 a text of N words has at most sqrt(2 N) different frequencies.
@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from driftline.engine.sources.texts.generated import words
+from driftline.connectors.files.generated import words
 from driftline.engine.ui.pictures import COLOURS, INK, dress_curves, new_figure, save
 from driftline.pipeline.tasks import Batches, apply, explained
 

@@ -13,6 +13,8 @@ from dataclasses import dataclass, field
 from functools import partial
 from random import Random
 
+from driftline.connectors.logs.received import ReceivedSource
+from driftline.connectors.sinks.lines import Lines
 from driftline.coordinator.draining import IN_GOOD_ORDER
 from driftline.coordinator.registry import ClusterState, RunOutcome, check_identity, encode_state
 from driftline.deploy.node.node import Node
@@ -24,9 +26,7 @@ from driftline.engine.errors import DriftlineError, FlowError, PayloadError
 from driftline.engine.flow.plan import Plan, plan
 from driftline.engine.labels import INFINITY
 from driftline.engine.reference import interpret
-from driftline.engine.sinks.lines import Lines
 from driftline.engine.sources import ListSource
-from driftline.engine.sources.logs.received import ReceivedSource
 from driftline.engine.wire.bundles import Item
 from driftline.engine.wire.messages import Stop, encode
 from driftline.engine.wire.party import Party

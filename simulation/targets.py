@@ -14,9 +14,7 @@ from pathlib import Path
 from random import Random
 from typing import Protocol
 
-from driftline.engine.errors import Unavailable
-from driftline.engine.flow.flow import Flow
-from driftline.engine.sinks import (
+from driftline.connectors.sinks import (
     Consumer,
     JsonLinesConsumer,
     Last,
@@ -24,7 +22,9 @@ from driftline.engine.sinks import (
     LmdbConsumer,
     MemoryConsumer,
 )
-from driftline.engine.sinks.lmdb import read_environment
+from driftline.connectors.sinks.lmdb import read_environment
+from driftline.engine.errors import Unavailable
+from driftline.engine.flow.flow import Flow
 from driftline.engine.wire.bundles import Item
 from driftline.engine.wire.messages import Bundle
 from driftline.simulation.world.disks import flipped

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from random import Random
 
+from driftline.connectors.sinks import MemoryConsumer
 from driftline.coordinator.registry import ClusterState, WriteState
 from driftline.deploy.node.node import Node
 from driftline.deploy.node.pace import WAITING_BYTES
@@ -21,7 +22,6 @@ from driftline.engine.errors import StateMismatch
 from driftline.engine.flow.flow import Flow
 from driftline.engine.flow.plan import plan
 from driftline.engine.policy import policy
-from driftline.engine.sinks import MemoryConsumer
 from driftline.engine.snapshots.store import PartStore
 from driftline.engine.wire.bundles import Item
 from driftline.engine.wire.messages import Header, Message, decode

@@ -19,10 +19,10 @@ import pytest
 
 import driftline
 from driftline import Flow, run
+from driftline.connectors.sinks import NO_BUNDLE, Consumer, Last
 from driftline.engine import errors
 from driftline.engine.errors import StateMismatch
-from driftline.engine.sinks import NO_BUNDLE, Consumer, Last
-from tests.engine.sinks.bundles import BARRIER, GROUPS, items, json_lines, stream
+from tests.connectors.sinks.bundles import BARRIER, GROUPS, items, json_lines, stream
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = sorted((ROOT / "docs").rglob("*.md"))

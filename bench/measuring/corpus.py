@@ -9,11 +9,12 @@ from itertools import count as count_from
 from itertools import islice
 from pathlib import Path
 
+from driftline.connectors.files import find_sample
+from driftline.connectors.files.generated import document_text, words_of_text
 from driftline.connectors.inputs import open_shaped
 from driftline.engine.errors import InputError
-from driftline.engine.sources import BadRecord, find_sample
+from driftline.engine.sources import BadRecord
 from driftline.engine.sources.record import Shape
-from driftline.engine.sources.texts.generated import document_text, words_of_text
 
 Documents = Sequence[tuple[str, str]]
 """(id, text) of each document; ids are unique."""

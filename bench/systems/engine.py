@@ -32,6 +32,9 @@ from driftline.bench.systems.processes import (
     start_module,
     unpack_stored,
 )
+from driftline.connectors.logs.inputlog import InputLog
+from driftline.connectors.logs.received import Receipt, ReceivedSource
+from driftline.connectors.sinks.consumer import NO_BUNDLE, Last
 from driftline.deploy.roles.consumer import ConsumerServer
 from driftline.deploy.roles.front import Front
 from driftline.deploy.roles.receiver import Receiver
@@ -45,10 +48,7 @@ from driftline.engine.errors import MalformedMessage, Unavailable
 from driftline.engine.flow.loading import load_flow
 from driftline.engine.flow.plan import plan
 from driftline.engine.policy import Output, policy
-from driftline.engine.sinks.consumer import NO_BUNDLE, Last
 from driftline.engine.sources import BadRecord, QueueSource, RetainedSource
-from driftline.engine.sources.logs.inputlog import InputLog
-from driftline.engine.sources.logs.received import Receipt, ReceivedSource
 from driftline.engine.wire.messages import Bundle, Message
 
 FLOW = "driftline.index"

@@ -28,11 +28,11 @@ from driftline.bench.systems.processes import (
     outbox,
     pack_stored,
 )
+from driftline.connectors.sinks.consumer import Consumer, Last
+from driftline.connectors.sinks.jsonl import JsonLinesConsumer
 from driftline.deploy.roles.consumer import ConsumerServer
 from driftline.deploy.runtime.loop.runtime import SWITCH_S
 from driftline.engine.flow.loading import load_flow
-from driftline.engine.sinks.consumer import Consumer, Last
-from driftline.engine.sinks.jsonl import JsonLinesConsumer
 from driftline.engine.wire.bundles import payload_columns
 from driftline.engine.wire.messages import Bundle, decode
 

@@ -34,7 +34,7 @@ from driftline.bench.systems.processes import (
     outbox,
     pack_stored,
 )
-from driftline.engine.sources.texts.generated import positions_of_words
+from driftline.connectors.files.generated import positions_of_words
 
 Positions = tuple[int, ...]
 Share = tuple[str, list[str], list[Positions]]

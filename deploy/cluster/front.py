@@ -13,6 +13,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from driftline.connectors.inputs import open_one_input
+from driftline.connectors.sinks.lines import DEAD_LETTERS
 from driftline.coordinator.registry import ClusterState
 from driftline.coordinator.zookeeper import ZooKeeperRegistry, close, connect
 from driftline.deploy.local.config import RunConfig
@@ -36,7 +37,6 @@ from driftline.deploy.runtime.process import main
 from driftline.engine.errors import Unavailable
 from driftline.engine.flow.plan import Plan
 from driftline.engine.policy import Policy
-from driftline.engine.sinks.lines import DEAD_LETTERS
 from driftline.engine.sources import RetainedSource, Source
 from driftline.engine.sources.used import StoreUsed
 from driftline.engine.storage.manifest import Mark

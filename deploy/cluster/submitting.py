@@ -15,6 +15,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from driftline.connectors.files.files import GENERATED
 from driftline.connectors.inputs import PRODUCERS, inputs_by_source
 from driftline.connectors.registry import scheme_of
 from driftline.coordinator.identity import Identity
@@ -49,7 +50,6 @@ from driftline.engine.flow.outline import outline
 from driftline.engine.flow.plan import plan
 from driftline.engine.policy import Policy, SnapshotCut
 from driftline.engine.snapshots.fitting import FIRST, NOTHING, Beginning, Fitted
-from driftline.engine.sources.files.files import GENERATED
 
 SERVED = "serve://"
 """The beginning of an input whose front is in a `driftline serve`, which hears its clients itself;

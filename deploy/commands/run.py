@@ -11,6 +11,7 @@ import click
 from rich.console import Console
 
 from driftline.connectors.inputs import open_given_files, open_inputs
+from driftline.connectors.sinks.lines import DEAD_LETTERS
 from driftline.coordinator.coordinator import MISSING_AFTER_S
 from driftline.deploy.commands.options import LOGGED, flow_options, logged, metrics_option
 from driftline.deploy.local.config import RunConfig, Start
@@ -28,7 +29,6 @@ from driftline.deploy.runtime.loop.heartbeat import SLOW_AFTER_S
 from driftline.engine.events import about, log
 from driftline.engine.flow.loading import load_flow
 from driftline.engine.policy import policy
-from driftline.engine.sinks.lines import DEAD_LETTERS
 from driftline.engine.snapshots.fitting import Choice
 from driftline.engine.snapshots.savepoint import open_savepoint
 from driftline.engine.sources.record import Shape

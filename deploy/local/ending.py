@@ -15,13 +15,13 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
 
+from driftline.connectors.sinks.lines import DEAD_LETTERS, count_bad_records
 from driftline.coordinator.draining import IN_GOOD_ORDER
 from driftline.coordinator.registry import ClusterState, FileRegistry, RunOutcome, SnapshotRecord
 from driftline.deploy.local.directories.survey import OUTPUT, DirectoryReport, Problem
 from driftline.deploy.local.inputs.fronts import has_log
 from driftline.engine.errors import IF_CODE, DriftlineError
 from driftline.engine.policy import BY_TIME, POLICIES, Output, Policy, SnapshotCut
-from driftline.engine.sinks.lines import DEAD_LETTERS, count_bad_records
 from driftline.engine.texts import counted, time_in_words
 
 

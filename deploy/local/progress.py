@@ -14,12 +14,12 @@ from dataclasses import dataclass, replace
 from math import inf
 from pathlib import Path
 
+from driftline.connectors.sinks.jsonl import delivered_to
 from driftline.deploy.local.inputs.asides import Asides
 from driftline.deploy.local.inputs.tallies import InputFigures, Tally
 from driftline.deploy.roles.watch import Watch
 from driftline.deploy.roles.window import percentile
 from driftline.engine.events import Field, Fields, about, log
-from driftline.engine.sinks.jsonl import delivered_to
 from driftline.engine.texts import counted
 from driftline.engine.ui.consoles import ProgressView
 

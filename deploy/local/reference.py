@@ -8,6 +8,7 @@ from contextlib import ExitStack, closing
 from pathlib import Path
 from time import monotonic
 
+from driftline.connectors.sinks.lines import DEAD_LETTERS, Lines
 from driftline.deploy.local.inputs.asides import Asides
 from driftline.deploy.local.report import ReferenceReport
 from driftline.deploy.roles.letters import DeadLetters
@@ -15,7 +16,6 @@ from driftline.engine.errors import StateMismatch, Unavailable
 from driftline.engine.flow.flow import Flow
 from driftline.engine.operators.steps import FAILURES
 from driftline.engine.reference import interpret
-from driftline.engine.sinks.lines import DEAD_LETTERS, Lines
 from driftline.engine.sources import BadRecord, Source, strict
 
 

@@ -12,12 +12,12 @@ from datetime import datetime
 from pathlib import Path
 from signal import Signals as Signal
 
+from driftline.connectors.logs.received import ReceivedSource
 from driftline.coordinator.registry import ClusterState
 from driftline.deploy.local.ending import How, how_ended
 from driftline.engine.events import about, log
 from driftline.engine.policy import Policy
 from driftline.engine.sources import RetainedSource, Source
-from driftline.engine.sources.logs.received import ReceivedSource
 from driftline.engine.texts import counted, time_in_words
 
 

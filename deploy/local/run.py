@@ -16,7 +16,11 @@ from time import monotonic, time
 
 from rich.console import Console
 
+from driftline.connectors.files import FileSource
+from driftline.connectors.files.files import SeveralFiles
 from driftline.connectors.inputs import is_logged
+from driftline.connectors.sinks.jsonl import last_time_in
+from driftline.connectors.sinks.lines import DEAD_LETTERS
 from driftline.coordinator.draining import IN_GOOD_ORDER
 from driftline.coordinator.identity import Identity
 from driftline.coordinator.registry import FileRegistry
@@ -54,10 +58,6 @@ from driftline.engine.flow.flow import Flow
 from driftline.engine.flow.outline import outline
 from driftline.engine.flow.plan import Plan, plan
 from driftline.engine.policy import Output
-from driftline.engine.sinks.jsonl import last_time_in
-from driftline.engine.sinks.lines import DEAD_LETTERS
-from driftline.engine.sources import FileSource
-from driftline.engine.sources.files.files import SeveralFiles
 from driftline.engine.wire.messages import Stop
 
 WATCH = "watch"

@@ -19,6 +19,7 @@ from dataclasses import astuple
 from pathlib import Path
 
 from driftline.connectors.inputs import Input, Piped
+from driftline.connectors.logs.inputlog import INPUT_LOG
 from driftline.coordinator.registry import ClusterState, FileRegistry, SnapshotRecord
 from driftline.deploy.local.config import Start
 from driftline.deploy.local.ending import How, how_ended
@@ -37,7 +38,6 @@ from driftline.engine.snapshots.merging import restore
 from driftline.engine.snapshots.savepoint import SavedInput, Savepoint, begin, complete, write_table
 from driftline.engine.snapshots.store import LmdbStore, PartStore, read_store
 from driftline.engine.sources import RetainedSource, Source
-from driftline.engine.sources.logs.inputlog import INPUT_LOG
 from driftline.engine.sources.source import time_of
 from driftline.engine.sources.used import CheckedSource, StoreUsed, Used
 from driftline.engine.state.table import StateTable

@@ -7,6 +7,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from driftline.connectors.sinks.directory import what_lacks
+from driftline.connectors.sinks.jsonl import FOREIGN
 from driftline.coordinator.registry import ClusterState, FileRegistry
 from driftline.deploy.local.directories.looking import look, outputs_elsewhere
 from driftline.deploy.local.directories.opening import with_missing
@@ -17,8 +19,6 @@ from driftline.deploy.runtime.claims import claim, wait_for_others
 from driftline.engine.durable import reported
 from driftline.engine.errors import InUse, StateMismatch, Unavailable
 from driftline.engine.policy import POLICIES
-from driftline.engine.sinks.directory import what_lacks
-from driftline.engine.sinks.jsonl import FOREIGN
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,10 +16,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from driftline.connectors.sinks.consumer import Consumer
 from driftline.deploy.roles.letters import DeadLetters
 from driftline.engine.errors import DriftlineError, MalformedMessage, Unavailable
 from driftline.engine.events import Trouble, about, log
-from driftline.engine.sinks.consumer import Consumer
 from driftline.engine.wire.messages import (
     Bundle,
     BundleStored,

@@ -43,11 +43,11 @@ from enum import IntEnum
 from math import inf
 from typing import ClassVar, NamedTuple
 
+from driftline.connectors.logs.inputlog import PRODUCER_BYTES_MAX
+from driftline.connectors.logs.received import Receipt, ReceivedSource
 from driftline.deploy.roles.receiver import WINDOW, WINDOW_BYTES, Receiver
 from driftline.engine.errors import DriftlineError, MalformedMessage, PayloadError
 from driftline.engine.events import RateLimitedLog, about, log
-from driftline.engine.sources.logs.inputlog import PRODUCER_BYTES_MAX
-from driftline.engine.sources.logs.received import Receipt, ReceivedSource
 from driftline.engine.texts import counted
 from driftline.engine.wire.codec import pack, unpack, unpack_foreign
 from driftline.engine.wire.kinds import Voice

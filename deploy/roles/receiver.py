@@ -11,9 +11,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import inf
 
+from driftline.connectors.logs.inputlog import WriteGroup
+from driftline.connectors.logs.received import ReceivedSource
 from driftline.engine.errors import DriftlineError, Unavailable
-from driftline.engine.sources.logs.inputlog import WriteGroup
-from driftline.engine.sources.logs.received import ReceivedSource
 from driftline.engine.wire.party import Job, Party
 
 WINDOW = 4096

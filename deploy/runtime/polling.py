@@ -15,10 +15,10 @@ from queue import Full, Queue
 from time import monotonic
 
 from driftline.connectors.live import LiveSource, Record
+from driftline.connectors.logs.polled import PolledSource
 from driftline.deploy.roles.receiver import AGAIN_S, Receiver
 from driftline.engine.errors import DriftlineError, InputError, Unavailable
 from driftline.engine.events import Trouble, about, log
-from driftline.engine.sources.logs.polled import PolledSource
 
 POLL_S = 0.1
 """Seconds that one call of `poll` may wait; acknowledgements wait as long."""

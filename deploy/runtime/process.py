@@ -19,6 +19,8 @@ from io import TextIOWrapper
 from pathlib import Path
 from time import monotonic
 
+from driftline.connectors.sinks.jsonl import JsonLinesConsumer
+from driftline.connectors.sinks.lines import DEAD_LETTERS
 from driftline.deploy.node.node import Node
 from driftline.deploy.node.pace import CARELESS, Pace
 from driftline.deploy.roles.consumer import ConsumerServer
@@ -41,8 +43,6 @@ from driftline.engine.flow.loading import load_flow
 from driftline.engine.flow.plan import Plan, plan
 from driftline.engine.keygroups import owned_by
 from driftline.engine.policy import Policy, policy
-from driftline.engine.sinks.jsonl import JsonLinesConsumer
-from driftline.engine.sinks.lines import DEAD_LETTERS
 from driftline.engine.snapshots.fitting import begin_with
 from driftline.engine.snapshots.store import LmdbStore, PartStore
 

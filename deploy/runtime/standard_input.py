@@ -6,12 +6,12 @@ import os
 import sys
 from collections.abc import Callable
 
+from driftline.connectors.files.formats import MAX_LINE_BYTES, json_rows, text_rows
 from driftline.connectors.inputs import Piped
+from driftline.connectors.logs.piped import PipedSource
 from driftline.deploy.roles.receiver import Receiver
 from driftline.engine.errors import Unavailable
 from driftline.engine.events import about, log
-from driftline.engine.sources.files.formats import MAX_LINE_BYTES, json_rows, text_rows
-from driftline.engine.sources.logs.piped import PipedSource
 
 READ_BYTES = 1 << 16
 """Bytes that a turn reads at most: as many as a pipe holds."""

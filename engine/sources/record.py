@@ -18,7 +18,7 @@ from reprlib import Repr
 
 from driftline.engine.errors import MalformedMessage, PayloadError
 from driftline.engine.sources.source import BadRecord
-from driftline.engine.sources.texts.wikitext import clean, sections
+from driftline.engine.sources.wikitext import clean, sections
 from driftline.engine.texts import beginning, let_through, shown_by
 from driftline.engine.wire.codec import pack_rows, unpack_rows
 from driftline.engine.wire.limits import why_refused

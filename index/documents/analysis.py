@@ -25,8 +25,8 @@ from typing import Protocol
 
 import snowballstemmer
 
+from driftline.connectors.files.generated import words_of_text
 from driftline.engine.errors import DriftlineError
-from driftline.engine.sources.texts.generated import words_of_text
 from driftline.engine.texts import did_you_mean
 
 WORD_MAX = 255
@@ -83,7 +83,7 @@ def _analysers() -> dict[str, Analyser]:
 
 
 class Plain:
-    """Letters, digits and underscores in lower case, as `engine.sources.texts.generated` does."""
+    """Letters, digits and underscores in lower case, as `connectors.files.generated` does."""
 
     name = "plain"
 

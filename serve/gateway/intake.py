@@ -15,10 +15,10 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Generic, TypeVar
 
+from driftline.connectors.logs.received import Receipt, ReceivedSource
 from driftline.deploy.roles.intake import Kind
 from driftline.deploy.runtime.sockets.intake_socket import IntakeSocket, Keys
 from driftline.engine.errors import PayloadError
-from driftline.engine.sources.logs.received import Receipt, ReceivedSource
 from driftline.engine.wire.kinds import Voice
 from driftline.serve.errors import Refused
 

@@ -25,8 +25,8 @@ from typing import Any, NoReturn, TypeVar
 from starlette.responses import Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
+from driftline.connectors.sinks.lines import LEVELS_MAX
 from driftline.engine.errors import DriftlineError
-from driftline.engine.sinks.lines import LEVELS_MAX
 from driftline.serve.errors import BadToken, NoLongerRetained, Refused
 from driftline.serve.views.tokens import token_of
 

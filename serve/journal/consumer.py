@@ -18,12 +18,12 @@ from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 
+from driftline.connectors.sinks.commit_record import KEPT_BYTES, CommitRecord
+from driftline.connectors.sinks.consumer import Last
+from driftline.connectors.sinks.directory import OutputDirectory
 from driftline.engine.durable import reported
 from driftline.engine.flow.flow import Flow
 from driftline.engine.labels import INFINITY
-from driftline.engine.sinks.commit_record import KEPT_BYTES, CommitRecord
-from driftline.engine.sinks.consumer import Last
-from driftline.engine.sinks.directory import OutputDirectory
 from driftline.engine.storage.manifest import NOBODY, Mark
 from driftline.engine.storage.segment_log import (
     SEGMENT_BYTES,

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from itertools import chain
 
+from driftline.connectors.sinks.consumer import check_items
 from driftline.engine.errors import MalformedMessage
-from driftline.engine.sinks.consumer import check_items
 from driftline.engine.wire.bundles import Item, from_blob
 from driftline.engine.wire.codec import pack, unpack
 from driftline.engine.wire.messages import Bundle

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+from driftline.connectors.sinks.directory import IDENTITY, identity_lines, mark_of
 from driftline.coordinator.registry import ClusterState
 from driftline.deploy.local.directories.looking import look
 from driftline.deploy.local.directories.opening import with_missing
@@ -24,7 +25,6 @@ from driftline.engine.errors import StateMismatch
 from driftline.engine.events import log
 from driftline.engine.keygroups import Layout
 from driftline.engine.policy import POLICIES
-from driftline.engine.sinks.directory import IDENTITY, identity_lines, mark_of
 from driftline.engine.storage.manifest import read_mark
 from driftline.engine.storage.segment_log import LogDamaged
 from driftline.engine.texts import counted

@@ -19,6 +19,8 @@ from time import time_ns
 
 import uvloop
 
+from driftline.connectors.logs.inputlog import InputLog
+from driftline.connectors.logs.received import ReceivedSource
 from driftline.coordinator.draining import IN_GOOD_ORDER
 from driftline.coordinator.registry import RunOutcome
 from driftline.deploy.cluster.submissions import CANCELLED
@@ -35,8 +37,6 @@ from driftline.engine.errors import error_of
 from driftline.engine.flow.loading import load_flow
 from driftline.engine.flow.plan import plan
 from driftline.engine.policy import policy
-from driftline.engine.sources.logs.inputlog import InputLog
-from driftline.engine.sources.logs.received import ReceivedSource
 from driftline.engine.storage.manifest import Mark
 from driftline.engine.wire.messages import Stop
 from driftline.serve.gateway.intake import Outcome, ServiceIntake

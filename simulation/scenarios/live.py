@@ -13,8 +13,8 @@ from collections import Counter, deque
 from dataclasses import dataclass
 from random import Random
 
+from driftline.connectors.logs.received import ReceivedSource
 from driftline.deploy.roles.intake import MAGIC, Intake, Kind, decode_answer
-from driftline.engine.sources.logs.received import ReceivedSource
 from driftline.engine.wire.codec import pack, travelled, unpack
 from driftline.engine.wire.kinds import Voice
 from driftline.engine.wire.party import Party

@@ -12,6 +12,7 @@ from random import Random
 from typing import Protocol
 from zlib import crc32
 
+from driftline.connectors.logs.inputlog import Entry, WriteGroup
 from driftline.coordinator.registry import (
     ClusterState,
     WriteState,
@@ -23,7 +24,6 @@ from driftline.engine.errors import StateMismatch
 from driftline.engine.flow.flow import Flow
 from driftline.engine.snapshots.jobs import CommitSnapshot
 from driftline.engine.snapshots.store import PartStore, part_of
-from driftline.engine.sources.logs.inputlog import Entry, WriteGroup
 from driftline.engine.wire.codec import pack, unpack
 from driftline.engine.wire.party import Job
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from driftline import Context, Flow, Item, ListState, MapState, ReducingState
-from driftline.engine.sinks.lines import Lines
+from driftline.connectors.sinks.lines import Lines
 
 Order = dict[str, object]
 

@@ -24,9 +24,9 @@ from driftline import (
     run_reference,
 )
 from driftline.api.inputs import Input
+from driftline.connectors.sinks.lmdb import read_items
 from driftline.engine.errors import NotDeterministic, StateMismatch, Unavailable
 from driftline.engine.operators.steps import FAILURES
-from driftline.engine.sinks.lmdb import read_items
 from tests.api.flows import ORDERS, as_lines, failing, lines_in, matching, running_totals
 
 RECORDS = st.lists(

@@ -6,9 +6,9 @@ import pytest
 
 from driftline.barrier.barrier import NOTHING
 from driftline.barrier.compared import EpochBarrier, ImmediateBarrier, ProductionBarrier
+from driftline.connectors.sinks import MemoryConsumer
 from driftline.engine.errors import StateMismatch
 from driftline.engine.labels import INFINITY
-from driftline.engine.sinks import MemoryConsumer
 from driftline.engine.wire.bundles import Item, to_blob
 from driftline.engine.wire.codec import pack_rows, travelled
 from tests.barrier.barriers import GROUPS, connected, epochs, items, productions, values

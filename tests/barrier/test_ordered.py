@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from driftline.barrier.barrier import NOTHING
 from driftline.barrier.ordered import UNKNOWN, OrderedBarrier
+from driftline.connectors.sinks import MemoryConsumer
 from driftline.engine.errors import DriftlineError, NotDeterministic, StateMismatch
 from driftline.engine.labels import INFINITY, Label
-from driftline.engine.sinks import MemoryConsumer
 from driftline.engine.wire.bundles import Item, running_checksum
 from driftline.engine.wire.messages import Bundle
 from tests.barrier.barriers import GROUPS, Output, connected, hold, ordered, values

@@ -21,8 +21,8 @@ from driftline.bench.measuring.meter import Arrival, Meter
 from driftline.bench.systems.cases import FLOOR, Case
 from driftline.bench.systems.engine import DurableFirstSource, Engine
 from driftline.bench.systems.floor import Changes, DurableFloor, Floor
+from driftline.connectors.logs.inputlog import InputLog
 from driftline.engine.errors import Unavailable
-from driftline.engine.sources.logs.inputlog import InputLog
 
 Posting = tuple[str, str, tuple[int, ...]]
 

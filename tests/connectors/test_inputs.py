@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from driftline.connectors.files.files import FileSource, SeveralFiles
 from driftline.connectors.inputs import Input, Piped, open_given_files, open_inputs
 from driftline.engine.errors import DriftlineError, FlowError, Unavailable
 from driftline.engine.flow.flow import Flow
-from driftline.engine.sources.files.files import FileSource, SeveralFiles
 from driftline.engine.sources.record import Shape
 
 

@@ -15,8 +15,8 @@ import pytest
 
 from driftline import Flow, FlowError, InputError, run
 from driftline.connectors import LiveSource, Record, open_source
-from driftline.engine.sources.logs.inputlog import InputLog
-from driftline.engine.sources.logs.polled import PolledSource
+from driftline.connectors.logs.inputlog import InputLog
+from driftline.connectors.logs.polled import PolledSource
 
 SHOP = '''
 import json

@@ -21,9 +21,9 @@ from driftline.deploy.runtime.sockets.intake_socket import Keys
 from driftline.deploy.runtime.sockets.monitor import Refusals
 from driftline.deploy.runtime.sockets.zap import KeyVoice
 from driftline.engine.errors import NotPermitted, Unavailable
+from tests.connectors.logs.memory_disk import memory_disk
 from tests.deploy.local.run_copies import free_port, kill, run, wait_until
 from tests.deploy.roles.intake_host import Host, Running, stored
-from tests.engine.sources.memory_disk import memory_disk
 
 RIGHTS = {"shop": ["orders"], "till": ["payments"]}
 

@@ -14,8 +14,8 @@ from random import Random
 import pytest
 
 from driftline import Flow, run_reference
+from driftline.connectors.sinks.lines import Lines
 from driftline.engine.flow.loading import load_flow
-from driftline.engine.sinks.lines import Lines
 from tests.examples.inputs import NAMES, Record, records
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"

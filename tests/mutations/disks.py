@@ -7,14 +7,14 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from unittest.mock import patch
 
+import driftline.connectors.sinks.commit_record
 import driftline.coordinator.registry
-import driftline.engine.sinks.commit_record
 import driftline.engine.snapshots.store
 import driftline.engine.storage.frames
+from driftline.connectors.logs.received import Receipt, ReceivedSource
+from driftline.connectors.sinks.jsonl import JsonLinesConsumer
 from driftline.deploy.roles.intake import Intake
 from driftline.engine.errors import Unavailable
-from driftline.engine.sinks.jsonl import JsonLinesConsumer
-from driftline.engine.sources.logs.received import Receipt, ReceivedSource
 from driftline.engine.wire.party import Job
 
 
@@ -33,7 +33,7 @@ def checksums_of_records_are_not_compared() -> Iterator[None]:
     with (
         patch.object(driftline.coordinator.registry, "crc32", crc32),
         patch.object(driftline.engine.storage.frames, "crc32", crc32),
-        patch.object(driftline.engine.sinks.commit_record, "crc32", crc32),
+        patch.object(driftline.connectors.sinks.commit_record, "crc32", crc32),
     ):
         yield
 

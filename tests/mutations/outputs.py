@@ -16,9 +16,9 @@ from unittest.mock import patch
 from driftline.barrier.barrier import NOTHING
 from driftline.barrier.compared import EpochBarrier
 from driftline.barrier.ordered import OrderedBarrier
+from driftline.connectors.sinks.memory import MemoryConsumer
 from driftline.deploy.roles.consumer import ConsumerServer
 from driftline.engine.errors import Unavailable
-from driftline.engine.sinks.memory import MemoryConsumer
 from driftline.engine.wire.messages import Bundle, BundleStored
 
 

@@ -9,6 +9,7 @@ from itertools import chain
 from unittest.mock import patch
 
 from driftline.acker.tracker import Tracker
+from driftline.connectors.logs.received import ReceivedSource
 from driftline.deploy.node.assembly import Post
 from driftline.deploy.node.blocks import Waiting
 from driftline.deploy.node.node import Node
@@ -17,7 +18,6 @@ from driftline.deploy.node.tracking import Acks, Cells, Intervals, Tracking
 from driftline.deploy.roles.front import Front
 from driftline.deploy.roles.master import Master
 from driftline.engine.labels import INFINITY
-from driftline.engine.sources.logs.received import ReceivedSource
 from driftline.engine.wire.messages import AskPromise, Frame, Message
 
 

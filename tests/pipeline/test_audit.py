@@ -12,18 +12,19 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from driftline.connectors.files import open_source
+from driftline.connectors.files import splits as splits_module
+from driftline.connectors.logs.inputlog import InputLog, WriteGroup
+from driftline.connectors.logs.received import ReceivedSource
+from driftline.connectors.sinks import JsonLinesConsumer, LmdbConsumer
+from driftline.connectors.sinks.lines import Lines
 from driftline.engine.errors import InputError, StateMismatch, Unavailable
 from driftline.engine.flow.flow import Flow
 from driftline.engine.flow.loading import load_flow
 from driftline.engine.operators.steps import FAILURES
 from driftline.engine.reference import run_reference
-from driftline.engine.sinks import JsonLinesConsumer, LmdbConsumer
-from driftline.engine.sinks.lines import Lines
 from driftline.engine.snapshots.savepoint import open_savepoint
-from driftline.engine.sources import ListSource, open_source
-from driftline.engine.sources.files import splits as splits_module
-from driftline.engine.sources.logs.inputlog import InputLog, WriteGroup
-from driftline.engine.sources.logs.received import ReceivedSource
+from driftline.engine.sources import ListSource
 from driftline.engine.texts import time_in_words
 from driftline.engine.wire.bundles import to_blob
 from driftline.engine.wire.messages import Bundle

@@ -12,19 +12,12 @@ from typing import TYPE_CHECKING
 import pytest
 from click.testing import CliRunner
 
+from driftline.connectors.files import ZipfSource, find_sample, open_source
+from driftline.connectors.files import splits as splits_module
+from driftline.connectors.files.generated import words
 from driftline.engine.errors import StateMismatch
 from driftline.engine.reference import run_reference
-from driftline.engine.sources import (
-    BadRecord,
-    ListSource,
-    Source,
-    ZipfSource,
-    find_sample,
-    open_source,
-    strict,
-)
-from driftline.engine.sources.files import splits as splits_module
-from driftline.engine.sources.texts.generated import words
+from driftline.engine.sources import BadRecord, ListSource, Source, strict
 from driftline.index.flow import inverted_index
 from driftline.pipeline.commands import Sessions
 from driftline.pipeline.commands import spark as command

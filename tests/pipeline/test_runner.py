@@ -12,6 +12,8 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
+from driftline.connectors.files import open_source
+from driftline.connectors.sinks.lines import DEAD_LETTERS, Lines
 from driftline.deploy.local.reference import run_reference_to
 from driftline.engine.errors import (
     FunctionFailed,
@@ -23,9 +25,8 @@ from driftline.engine.errors import (
 from driftline.engine.flow.flow import Flow
 from driftline.engine.flow.loading import load_flow
 from driftline.engine.reference import run_reference
-from driftline.engine.sinks.lines import DEAD_LETTERS, Lines
 from driftline.engine.snapshots.savepoint import open_savepoint
-from driftline.engine.sources import ListSource, open_source
+from driftline.engine.sources import ListSource
 from driftline.engine.wire.bundles import Item
 from driftline.pipeline.audit import audit
 from driftline.pipeline.runner import run

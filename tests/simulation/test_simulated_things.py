@@ -12,13 +12,13 @@ import pytest
 from click.testing import CliRunner
 
 from driftline.acker.tracker import ReportedProgress
+from driftline.connectors.logs.inputlog import Entry, InputLog, WriteGroup
 from driftline.deploy.graph import as_text
 from driftline.engine.errors import StateMismatch, Unavailable
 from driftline.engine.flow.flow import Flow
 from driftline.engine.operators.registry import OPERATORS
 from driftline.engine.policy import policy
 from driftline.engine.reference import run_reference
-from driftline.engine.sources.logs.inputlog import Entry, InputLog, WriteGroup
 from driftline.engine.state.managed import ListState, MapState, ReducingState, ValueState
 from driftline.simulation.command import simulate
 from driftline.simulation.judging import Damages
@@ -31,7 +31,7 @@ from driftline.simulation.simulation import Simulation
 from driftline.simulation.world.disks import LogDisk, MasterDisk, NodeDisk, flipped
 from driftline.simulation.world.faults import Faults
 from driftline.simulation.world.timeline import Timeline
-from tests.engine.sources.memory_disk import memory_disk
+from tests.connectors.logs.memory_disk import memory_disk
 
 # The input log --------------------------------------------------------------------------------
 

@@ -16,7 +16,8 @@ from pathlib import Path
 
 import pytest
 
-from driftline.engine.sources import find_sample, open_source, strict
+from driftline.connectors.files import find_sample, open_source
+from driftline.engine.sources import strict
 from tests.deploy.local.test_run_command import ROOT, driftline, lines
 
 pytestmark = pytest.mark.soak

@@ -17,6 +17,11 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, suppress
 from pathlib import Path
 
+from driftline.connectors.logs.inputlog import check_log, is_log
+from driftline.connectors.sinks.commit_record import CommitRecord
+from driftline.connectors.sinks.directory import IDENTITY, is_of_spark
+from driftline.connectors.sinks.jsonl import ABOUT, file_name
+from driftline.connectors.sinks.lines import DEAD_LETTERS
 from driftline.coordinator.registry import ANEW, ClusterState, FileRegistry
 from driftline.deploy.local.directories.looking import lineages_in, outputs_elsewhere
 from driftline.deploy.local.directories.survey import LOG
@@ -26,11 +31,6 @@ from driftline.engine.durable import sync_directory
 from driftline.engine.errors import StateMismatch, Unavailable
 from driftline.engine.flow.flow import Flow
 from driftline.engine.flow.outline import outline
-from driftline.engine.sinks.commit_record import CommitRecord
-from driftline.engine.sinks.directory import IDENTITY, is_of_spark
-from driftline.engine.sinks.jsonl import ABOUT, file_name
-from driftline.engine.sinks.lines import DEAD_LETTERS
-from driftline.engine.sources.logs.inputlog import check_log, is_log
 
 _LOCK = r".+\.lock|sockets|\..+\.[0-9]+"
 """Files that stay: locks, the note on sockets and drafts (see `leftovers`)."""

@@ -18,6 +18,10 @@ from contextlib import suppress
 from dataclasses import asdict, replace
 from pathlib import Path
 
+from driftline.connectors.logs.inputlog import check_log, is_log
+from driftline.connectors.sinks import jsonl, lmdb
+from driftline.connectors.sinks.commit_record import CommitRecord
+from driftline.connectors.sinks.directory import mark_of
 from driftline.coordinator.registry import ClusterState
 from driftline.deploy.local.directories.survey import LOG, OUTPUT, STORE, USED, DirectoryReport
 from driftline.deploy.local.inputs.used_files import read_used
@@ -30,11 +34,7 @@ from driftline.engine.errors import (
     StateMismatch,
     Unavailable,
 )
-from driftline.engine.sinks import jsonl, lmdb
-from driftline.engine.sinks.commit_record import CommitRecord
-from driftline.engine.sinks.directory import mark_of
 from driftline.engine.snapshots.store import check_parts, read_store
-from driftline.engine.sources.logs.inputlog import check_log, is_log
 from driftline.engine.storage.lmdbs import DATA
 from driftline.engine.storage.manifest import Mark, read_mark
 from driftline.engine.texts import counted

@@ -14,6 +14,8 @@ import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
+from driftline.connectors.sinks.directory import what_lacks
+from driftline.connectors.sinks.jsonl import FOREIGN
 from driftline.coordinator.identity import Identity
 from driftline.coordinator.registry import ClusterState, FileRegistry, check_identity
 from driftline.deploy.local.directories.fresh import how_to_begin_anew
@@ -33,8 +35,6 @@ from driftline.engine.events import log
 from driftline.engine.flow.code import Code
 from driftline.engine.keygroups import Layout
 from driftline.engine.policy import Output, Policy
-from driftline.engine.sinks.directory import what_lacks
-from driftline.engine.sinks.jsonl import FOREIGN
 from driftline.engine.texts import time_in_words
 
 LARGE = 1 << 30

@@ -15,6 +15,10 @@ from time import time_ns
 
 from driftline.connectors.inputs import Input, Piped
 from driftline.connectors.live import LiveSource
+from driftline.connectors.logs.inputlog import InputLog
+from driftline.connectors.logs.piped import PipedSource
+from driftline.connectors.logs.polled import PolledSource
+from driftline.connectors.logs.received import ReceivedSource
 from driftline.deploy.local.config import RunConfig
 from driftline.deploy.local.inputs.asides import Asides
 from driftline.deploy.local.inputs.reach import HERE, Reach
@@ -33,10 +37,6 @@ from driftline.engine.flow.plan import Plan
 from driftline.engine.labels import INFINITY
 from driftline.engine.policy import Output, Policy
 from driftline.engine.sources import RetainedSource, Source
-from driftline.engine.sources.logs.inputlog import InputLog
-from driftline.engine.sources.logs.piped import PipedSource
-from driftline.engine.sources.logs.polled import PolledSource
-from driftline.engine.sources.logs.received import ReceivedSource
 from driftline.engine.storage.manifest import Mark
 
 MANY = 1_000_000

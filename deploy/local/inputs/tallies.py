@@ -9,11 +9,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from driftline.connectors.files import FileSource, ZipfSource
+from driftline.connectors.files.files import SeveralFiles
+from driftline.connectors.logs.received import ReceivedSource
 from driftline.deploy.roles.front import Front
 from driftline.engine.events import Field, about, log
-from driftline.engine.sources import FileSource, RetainedSource, Source, ZipfSource
-from driftline.engine.sources.files.files import SeveralFiles
-from driftline.engine.sources.logs.received import ReceivedSource
+from driftline.engine.sources import RetainedSource, Source
 from driftline.engine.texts import counted
 
 NUMBERED = FileSource, SeveralFiles, ZipfSource

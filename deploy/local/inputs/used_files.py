@@ -12,11 +12,12 @@ from dataclasses import astuple, dataclass
 from pathlib import Path
 from zlib import crc32
 
+from driftline.connectors.files import FileSource
+from driftline.connectors.files.files import SeveralFiles
 from driftline.deploy.local.inputs.asides import Asides
 from driftline.engine.durable import replace_file
 from driftline.engine.errors import MalformedMessage, StateMismatch, Unavailable
-from driftline.engine.sources import FileSource, Source
-from driftline.engine.sources.files.files import SeveralFiles
+from driftline.engine.sources import Source
 from driftline.engine.sources.used import NOTHING, CheckedSource, StoreUsed, Used
 from driftline.engine.storage.manifest import Mark
 from driftline.engine.wire.codec import pack, unpack

@@ -22,6 +22,7 @@ from socket import AF_INET6
 
 import zmq
 
+from driftline.connectors.logs.received import ReceivedSource
 from driftline.deploy.keys.key import Key
 from driftline.deploy.keys.keyset import Authorised
 from driftline.deploy.roles.intake import MESSAGE_BYTES_MAX, Intake
@@ -39,7 +40,6 @@ from driftline.deploy.runtime.sockets.zap import SOURCE, USER_ID, Zap
 from driftline.deploy.runtime.upkeep.freed import share_one_heap
 from driftline.engine.errors import MalformedMessage
 from driftline.engine.events import RateLimitedLog, log
-from driftline.engine.sources.logs.received import ReceivedSource
 from driftline.engine.wire.addresses import Address
 from driftline.engine.wire.kinds import Voice
 

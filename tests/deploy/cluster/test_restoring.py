@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
+from driftline.connectors.files import open_source
 from driftline.deploy.producer import Producer
 from driftline.deploy.zookeeper.ensemble import Ensemble
 from driftline.engine.snapshots.savepoint import SavedInput, open_savepoint
-from driftline.engine.sources import open_source
 from driftline.engine.sources.used import CheckedSource
 from tests.deploy.cluster.machine import ALL, COMMAND, Machine
 

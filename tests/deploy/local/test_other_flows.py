@@ -11,11 +11,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from driftline.connectors.inputs import open_given_files
+from driftline.connectors.sinks.lines import Lines
 from driftline.deploy.producer import Producer
 from driftline.engine.flow.flow import Flow
 from driftline.engine.flow.loading import load_flow
 from driftline.engine.reference import _Interpreter, _Made
-from driftline.engine.sinks.lines import Lines
 from driftline.engine.sources.record import Shape
 from driftline.engine.sources.source import strict
 from driftline.engine.state.plain import plain_state

@@ -15,7 +15,7 @@ from driftline.engine.errors import InputError, PayloadError
 from driftline.engine.sources.record import RAW_CHARS
 from driftline.engine.wire.codec import pack_rows
 from driftline.engine.wire.limits import RECORD_BYTES_MAX
-from tests.engine.sources.poison import POISON
+from tests.connectors.poison import POISON
 
 FLOW = """
 from driftline import Flow

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from driftline.connectors.files import open_source
 from driftline.deploy.local.reference import run_reference_to
 from driftline.engine.errors import FunctionFailed
 from driftline.engine.flow.flow import Flow
-from driftline.engine.sources import open_source
 from tests.deploy.local.run_copies import LIMIT_S
 
 RECORDS = 40

@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from driftline.engine.sources import find_sample, open_source, strict
+from driftline.connectors.files import find_sample, open_source
+from driftline.engine.sources import strict
 
 ROOT = Path(__file__).resolve().parents[3]
 

@@ -10,15 +10,15 @@ from pathlib import Path
 import lmdb
 import pytest
 
+from driftline.connectors.sinks import JsonLinesConsumer, LmdbConsumer
+from driftline.connectors.sinks.lmdb import damage_in
 from driftline.deploy.local.directories.looking import look
 from driftline.deploy.runtime.claims import claim
 from driftline.engine.errors import StateMismatch
 from driftline.engine.flow.flow import Flow
-from driftline.engine.sinks import JsonLinesConsumer, LmdbConsumer
-from driftline.engine.sinks.lmdb import damage_in
+from tests.connectors.sinks.bundles import BARRIER, FLOW, stream
 from tests.deploy.local.run_copies import FLOW as WORDS
 from tests.deploy.local.run_copies import RECORDS, Place, end, run, text
-from tests.engine.sinks.bundles import BARRIER, FLOW, stream
 
 
 @pytest.fixture(scope="module")

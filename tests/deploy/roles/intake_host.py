@@ -16,11 +16,11 @@ from typing import Self
 
 import zmq
 
+from driftline.connectors.logs.inputlog import InputLog
+from driftline.connectors.logs.received import ReceivedSource
 from driftline.deploy.roles.intake import MAGIC, Answer, Kind, decode_answer
 from driftline.deploy.runtime.loop.runtime import Runtime
 from driftline.deploy.runtime.sockets.intake_socket import IntakeSocket, Keys
-from driftline.engine.sources.logs.inputlog import InputLog
-from driftline.engine.sources.logs.received import ReceivedSource
 from driftline.engine.sources.source import BadRecord
 from driftline.engine.wire.codec import pack, unpack
 from driftline.engine.wire.party import Party

@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import pytest
 
+from driftline.connectors.sinks import Last, MemoryConsumer
 from driftline.deploy.roles.consumer import ConsumerServer
 from driftline.deploy.roles.letters import DeadLetters
 from driftline.engine.errors import (
@@ -14,7 +15,6 @@ from driftline.engine.errors import (
     StateMismatch,
     Unavailable,
 )
-from driftline.engine.sinks import Last, MemoryConsumer
 from driftline.engine.sources import BadRecord
 from driftline.engine.wire.messages import (
     Bundle,
@@ -29,7 +29,7 @@ from driftline.engine.wire.messages import (
     decode,
     encode,
 )
-from tests.engine.sinks.bundles import BARRIER, GROUPS, items, stream
+from tests.connectors.sinks.bundles import BARRIER, GROUPS, items, stream
 
 
 class Failing(MemoryConsumer):

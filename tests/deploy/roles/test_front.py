@@ -7,6 +7,7 @@ from itertools import count
 
 import pytest
 
+from driftline.connectors.logs.received import ReceivedSource
 from driftline.deploy.roles.front import BATCH_BYTES, TRIM_EVERY_S, Front
 from driftline.deploy.roles.intake import MAGIC, SIGN_S, Answer, Intake, Kind, decode_answer
 from driftline.deploy.roles.window import WINDOW_BYTES
@@ -17,7 +18,6 @@ from driftline.engine.labels import INFINITY
 from driftline.engine.policy import policy
 from driftline.engine.sources import BadRecord, CachedSource, ListSource, QueueSource
 from driftline.engine.sources.cached import KEPT_BYTES
-from driftline.engine.sources.logs.received import ReceivedSource
 from driftline.engine.sources.used import CheckedSource, StoreUsed, Used
 from driftline.engine.wire.codec import pack
 from driftline.engine.wire.messages import (

@@ -8,8 +8,8 @@ from itertools import count
 
 import pytest
 
+from driftline.connectors.logs.received import ReceivedSource
 from driftline.deploy.roles.intake import ProducerLog
-from driftline.engine.sources.logs.received import ReceivedSource
 from driftline.simulation.world.disks import LogDisk
 
 

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from driftline.connectors.logs.received import PRODUCERS_MAX, ReceivedSource
 from driftline.deploy.roles.intake import (
     CLIENTS_MAX,
     MAGIC,
@@ -22,7 +23,6 @@ from driftline.deploy.roles.intake import (
 )
 from driftline.engine.errors import MalformedMessage
 from driftline.engine.events import PAUSE_S
-from driftline.engine.sources.logs.received import PRODUCERS_MAX, ReceivedSource
 from driftline.engine.wire.codec import pack
 from driftline.engine.wire.limits import RECORD_DEPTH_MAX
 from driftline.simulation.world.disks import LogDisk

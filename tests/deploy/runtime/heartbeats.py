@@ -14,9 +14,9 @@ from time import monotonic, sleep
 
 import zmq
 
+from driftline.connectors.logs.inputlog import InputLog
+from driftline.connectors.logs.received import ReceivedSource
 from driftline.deploy.runtime.sockets.intake_socket import IntakeSocket
-from driftline.engine.sources.logs.inputlog import InputLog
-from driftline.engine.sources.logs.received import ReceivedSource
 
 PRODUCERS, PAUSES = 10, 8
 HEARTBEAT_MS, PAUSE_S, BUSY_S = 100, 0.25, 0.1

@@ -14,6 +14,7 @@ from pathlib import Path
 from time import monotonic
 
 from driftline import run_reference
+from driftline.connectors.sinks.consumer import NO_BUNDLE, Last, items_of
 from driftline.deploy.roles.consumer import ConsumerServer
 from driftline.deploy.roles.front import Front
 from driftline.deploy.runtime.children.supervisor import LocalCluster
@@ -23,7 +24,6 @@ from driftline.deploy.runtime.process import new_id
 from driftline.engine.flow.loading import load_flow
 from driftline.engine.flow.plan import plan
 from driftline.engine.policy import policy
-from driftline.engine.sinks.consumer import NO_BUNDLE, Last, items_of
 from driftline.engine.sources import BadRecord
 from driftline.engine.wire.addresses import parse
 from driftline.engine.wire.messages import Bundle

@@ -14,6 +14,8 @@ from time import monotonic
 import psutil
 import pytest
 
+from driftline.connectors.sinks import Last
+from driftline.connectors.sinks.consumer import NO_BUNDLE, items_of
 from driftline.deploy.roles.consumer import ConsumerServer
 from driftline.deploy.roles.front import Front
 from driftline.deploy.runtime.children.supervisor import LocalCluster
@@ -23,8 +25,6 @@ from driftline.deploy.runtime.process import new_id
 from driftline.engine.flow.loading import load_flow
 from driftline.engine.flow.plan import plan
 from driftline.engine.policy import policy
-from driftline.engine.sinks import Last
-from driftline.engine.sinks.consumer import NO_BUNDLE, items_of
 from driftline.engine.sources import BadRecord
 from driftline.engine.wire.messages import Bundle
 

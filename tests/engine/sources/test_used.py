@@ -13,8 +13,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from driftline.connectors.files import open_source
 from driftline.engine.errors import StateMismatch
-from driftline.engine.sources import BadRecord, CachedSource, ListSource, open_source, used
+from driftline.engine.sources import BadRecord, CachedSource, ListSource, used
 from driftline.engine.sources.used import NOTHING, CheckedSource, Used
 from driftline.engine.wire.codec import pack
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from driftline.engine.sources.texts.wikitext import clean, sections
+from driftline.engine.sources.wikitext import clean, sections
 
 
 @pytest.mark.parametrize(

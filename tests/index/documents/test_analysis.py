@@ -8,7 +8,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from driftline.engine.sources.texts.generated import words_of_text
+from driftline.connectors.files.generated import words_of_text
 from driftline.index.documents.analysis import WORD_MAX, UnknownAnalyser, analyser, folded
 
 ALL = ("plain", "folded", "cjk", "english", "german", "turkish", "dutch_porter")

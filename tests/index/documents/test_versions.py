@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from driftline.connectors.files.generated import positions_of_words, words_of_text
 from driftline.engine.errors import MalformedMessage
-from driftline.engine.sources.texts.generated import positions_of_words, words_of_text
 from driftline.engine.wire.codec import travelled
 from driftline.index.documents.versions import (
     Replaced,

@@ -8,9 +8,9 @@ from time import time_ns
 
 import pytest
 
+from driftline.connectors.logs.inputlog import InputLog
+from driftline.connectors.logs.received import ReceivedSource
 from driftline.deploy.runtime.sockets.intake_socket import IntakeSocket
-from driftline.engine.sources.logs.inputlog import InputLog
-from driftline.engine.sources.logs.received import ReceivedSource
 from driftline.engine.sources.source import BadRecord
 from driftline.serve.gateway.intake import Outcome, ServiceIntake
 

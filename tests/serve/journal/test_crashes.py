@@ -11,12 +11,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from driftline.connectors.sinks import NO_BUNDLE, Last
 from driftline.engine.errors import Unavailable
-from driftline.engine.sinks import NO_BUNDLE, Last
 from driftline.engine.wire.bundles import Item
 from driftline.engine.wire.messages import Bundle
 from driftline.serve.journal import Journal, Span
-from tests.engine.sinks.disk import Disk, PowerLoss
+from tests.connectors.sinks.disk import Disk, PowerLoss
 from tests.serve.journal.runs import Run, after_crash, chances, opened, run_of
 
 

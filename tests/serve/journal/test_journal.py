@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from driftline.connectors.sinks import NO_BUNDLE, JsonLinesConsumer, Last
 from driftline.engine.errors import MalformedMessage, StateMismatch, Unavailable
-from driftline.engine.sinks import NO_BUNDLE, JsonLinesConsumer, Last
 from driftline.engine.storage import segment_log as module
 from driftline.engine.storage.manifest import Mark
 from driftline.engine.storage.segment_log import LogDamaged

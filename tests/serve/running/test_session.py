@@ -12,6 +12,7 @@ from typing import cast
 import pytest
 
 from driftline import Flow, ValueState
+from driftline.connectors.logs.inputlog import InputLog
 from driftline.coordinator.registry import RunOutcome
 from driftline.deploy.cluster.records import Role, Submission
 from driftline.deploy.cluster.submissions import find, remove
@@ -23,7 +24,6 @@ from driftline.deploy.runtime.sockets.transport import LOCAL, Network
 from driftline.engine.errors import DriftlineError, StateMismatch
 from driftline.engine.flow.plan import plan
 from driftline.engine.policy import policy
-from driftline.engine.sources.logs.inputlog import InputLog
 from driftline.engine.storage.manifest import Mark
 from driftline.serve.gateway.server import Listening
 from driftline.serve.journal import Journal

@@ -10,6 +10,7 @@ from unittest.mock import patch
 import pytest
 
 from driftline import Flow, FlowError, run
+from driftline.connectors.logs.inputlog import Entry, InputLog, WriteGroup
 from driftline.coordinator.registry import ANEW, FileRegistry
 from driftline.deploy.local.directories.fresh import begin_anew, how_to_begin_anew
 from driftline.deploy.local.directories.leftovers import clear_drafts
@@ -17,7 +18,6 @@ from driftline.deploy.local.inputs.fronts import PIPED, RECEIVED
 from driftline.engine.errors import StateMismatch, Unavailable
 from driftline.engine.flow.loading import load_flow
 from driftline.engine.locks import Lock
-from driftline.engine.sources.logs.inputlog import Entry, InputLog, WriteGroup
 from driftline.engine.storage.manifest import Mark
 from tests.deploy.local.edited import Edited
 

@@ -9,6 +9,7 @@ from random import Random
 
 import pytest
 
+from driftline.connectors.logs.inputlog import Entry, InputLog, WriteGroup
 from driftline.coordinator.registry import ClusterState, SnapshotRecord
 from driftline.deploy.local.directories.looking import look
 from driftline.deploy.local.directories.survey import DirectoryReport, Problem, problems
@@ -16,7 +17,6 @@ from driftline.engine.flow.flow import Flow
 from driftline.engine.policy import POLICIES
 from driftline.engine.snapshots.jobs import StoreSnapshot
 from driftline.engine.snapshots.store import LmdbStore, PartStore
-from driftline.engine.sources.logs.inputlog import Entry, InputLog, WriteGroup
 from driftline.engine.storage.lmdbs import open_environment
 from driftline.engine.storage.manifest import Mark
 

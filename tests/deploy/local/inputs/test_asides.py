@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from driftline.connectors.files import open_source
 from driftline.deploy.local.inputs.asides import Asides
 from driftline.engine.errors import StateMismatch
-from driftline.engine.sources import BadRecord, open_source
+from driftline.engine.sources import BadRecord
 
 LINES = [
     '{"n": 1}',

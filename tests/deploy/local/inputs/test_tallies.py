@@ -7,6 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from driftline.connectors.files import open_source
+from driftline.connectors.logs.inputlog import InputLog
+from driftline.connectors.logs.piped import PipedSource
+from driftline.connectors.logs.received import ReceivedSource
 from driftline.deploy.local.inputs.tallies import InputFigures, ProducerFigures, Tally
 from driftline.deploy.roles.front import Front
 from driftline.engine.flow.flow import Flow
@@ -14,10 +18,7 @@ from driftline.engine.flow.plan import plan
 from driftline.engine.labels import INFINITY
 from driftline.engine.policy import POLICIES
 from driftline.engine.policy import policy as policy_of
-from driftline.engine.sources import BadRecord, ListSource, RetainedSource, Source, open_source
-from driftline.engine.sources.logs.inputlog import InputLog
-from driftline.engine.sources.logs.piped import PipedSource
-from driftline.engine.sources.logs.received import ReceivedSource
+from driftline.engine.sources import BadRecord, ListSource, RetainedSource, Source
 from driftline.engine.wire.messages import Header, Progress, Start, encode
 
 FLOW = Flow("tally")

@@ -9,13 +9,14 @@ from pathlib import Path
 
 import pytest
 
+from driftline.connectors.files import open_source
 from driftline.deploy.local.inputs.used_files import UsedFile, read_used
 from driftline.deploy.local.savepoints import used_of
 from driftline.engine.errors import StateMismatch
 from driftline.engine.flow.flow import Flow
 from driftline.engine.snapshots.fitting import Choice, fit
 from driftline.engine.snapshots.savepoint import SavedInput, complete, open_savepoint
-from driftline.engine.sources import Source, open_source
+from driftline.engine.sources import Source
 from driftline.engine.sources.used import CheckedSource, StoreUsed, Used
 from driftline.engine.storage.manifest import Mark
 

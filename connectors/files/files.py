@@ -1,0 +1,228 @@
+"""A file as a source: its format, and its records with their numbers.
+
+The format follows from the name without `.gz` or `.bz2`: `.jsonl`, `.ndjson`, `.json`, `.csv`,
+`.tsv`, `.xml`, `.txt`. With another name, a file that begins like XML is XML, any other is text.
+
+A record's time is its number in the file, from 1; with `sections`, the number of the section.
+Malformed records keep their number. If the file breaks off, the last record is a BadRecord with the
+next number.
+
+Cost: `read(start)` reads the file from its beginning and parses the records that it skips, as the
+formats and the compressed files have no index. Memory: one record.
+"""
+
+from bisect import bisect_right
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from dataclasses import replace
+from operator import itemgetter
+from pathlib import Path
+
+from driftline.connectors.files.buffers import Broken, Buffers
+from driftline.connectors.files.formats import (
+    csv_rows,
+    json_rows,
+    page_rows,
+    text_rows,
+    tsv_rows,
+)
+from driftline.connectors.files.generated import ZipfSource
+from driftline.connectors.logs.inputlog import LoggedSource, is_log
+from driftline.engine.errors import InputError, Unavailable
+from driftline.engine.sources.record import Malformed, Row, Shape
+from driftline.engine.sources.source import BadRecord, Source
+
+GENERATED = "zipf:"
+"""Prefix of a name that is not a file's: `zipf:1000` stands for a thousand generated documents."""
+
+Format = Callable[[Iterable[bytes]], Iterator[Row]]
+
+_FORMATS: dict[str, Format] = {
+    ".csv": csv_rows,
+    ".json": json_rows,
+    ".jsonl": json_rows,
+    ".ndjson": json_rows,
+    ".tsv": tsv_rows,
+    ".txt": text_rows,
+    ".xml": page_rows,
+}
+
+
+def open_source(
+    path: str | Path,
+    *,
+    id_field: str | None = None,
+    text_field: str | None = None,
+    sections: bool = False,
+) -> Source:
+    """The records of a file, each a dict with an "id".
+
+    Args:
+        path: The file, whose name says its format; or a directory with an input log, which gives
+            what it holds, as it is; or `zipf:N` for N made-up documents.
+        id_field: The field with the id; without it that is "id", else "url", else the number.
+        text_field: A field that is also given as "text".
+        sections: Clean the wikitext in "text", and make each of its sections a document.
+
+    Returns:
+        A source; nothing but the beginning of the file has been read.
+
+    Raises:
+        Unavailable: If there is no such file, or it cannot be opened.
+        InputError: If it is XML and empty.
+    """
+    if isinstance(path, str) and path.startswith(GENERATED):
+        return _generated(path)
+    path = Path(path)
+    if not path.exists():
+        raise Unavailable(f"{path}: there is no such file")
+    if is_log(path):
+        return LoggedSource(path)
+    if not path.is_file():
+        kind = "a directory" if path.is_dir() else "no regular file"
+        raise Unavailable(f"{path}: {kind}; a source must be a file that can be read repeatedly")
+    buffers = Buffers(path)
+    try:
+        beginning = next(iter(buffers), b"")
+    except Broken as broken:
+        beginning = b""
+        if not buffers.read and path.stat().st_size:
+            raise Unavailable(f"{path}: {broken}") from None
+    rows = _format(path, beginning)
+    if rows is page_rows and not path.stat().st_size:
+        raise InputError(path.name, 1, "the file is empty; expected XML")
+    return FileSource(path, rows, Shape(id_field, text_field, sections))
+
+
+def _generated(name: str) -> Source:
+    count = name.removeprefix(GENERATED)
+    if not count.isdecimal():
+        raise Unavailable(f"{name}: expected {GENERATED}N, for N generated documents")
+    return ZipfSource(int(count))
+
+
+def is_known(path: Path) -> bool:
+    """Whether a file's name says which format it has."""
+    return _plain(path).suffix.lower() in _FORMATS
+
+
+def _plain(path: Path) -> Path:
+    """The name without what says that it is compressed."""
+    return path.with_suffix("") if path.suffix.lower() in (".gz", ".bz2") else path
+
+
+def _format(path: Path, beginning: bytes) -> Format:
+    looks_like_xml = beginning.lstrip(b"\xef\xbb\xbf \t\r\n").startswith(
+        (b"<?xml", b"<mediawiki", b"<pages")
+    )
+    suffix = _plain(path).suffix.lower()
+    return _FORMATS.get(suffix, page_rows if looks_like_xml else text_rows)
+
+
+class FileSource:
+    """The records of one file."""
+
+    def __init__(self, path: Path, rows: Format, shape: Shape) -> None:
+        self.name = path.name
+        self.path = path
+        self.rows = rows
+        self.shape = shape
+        self._buffers = Buffers(path)  # of the latest `read`, for `progress`
+
+    def read(self, start: int) -> Iterator[tuple[int, object] | BadRecord]:
+        """All records with time >= `start`."""
+        return self.numbered(1, 1, start)
+
+    def numbered(
+        self, row: int, time: int, start: int
+    ) -> Generator[tuple[int, object] | BadRecord, None, tuple[int, int] | None]:
+        """All records with time >= `start`, where the first row and record have these numbers.
+
+        Returns what the numbers behind the file are; None if it cannot be read to its end.
+        """
+        self._buffers = Buffers(self.path)
+        at = time
+        try:
+            for found in self.rows(self._buffers):
+                for document in self.shape.documents(row, found):
+                    if at >= start:
+                        if isinstance(document, Malformed):
+                            yield self._bad(document, at, time)
+                        else:
+                            yield at, document
+                    at += 1
+                row += 1
+        except Broken as broken:
+            if at >= start:
+                yield self._bad(Malformed(str(broken), "", ends=True), at, time)
+            return None
+        return row, at
+
+    def _bad(self, malformed: Malformed, at: int, first: int) -> BadRecord:
+        found = malformed.at(at, self.name)
+        if first == 1:
+            return found
+        reason = f"{found.reason} (it is record {at - first + 1} of this file)"
+        return replace(found, reason=reason)
+
+    def place(self, time: int) -> str:
+        """Where the record with this time is, for people."""
+        return f"record {time} of {self.path}"
+
+    def progress(self) -> tuple[int, int] | None:
+        """(bytes on disk that the latest `read` has worked off, size of the file)"""
+        return self._buffers.consumed, self.path.stat().st_size
+
+    def identity(self) -> str:
+        """A text of name, format and shape; not of the directory, the compression or the content.
+
+        A file may grow; what a run has used of it is checked by `engine.sources.used`.
+        """
+        kind = self.rows.__name__.removesuffix("_rows")
+        return f"{_plain(self.path).name} ({kind}{self.shape.as_text()})"
+
+
+class SeveralFiles:
+    """The records of at least two files, in their order, with record numbers over all of them.
+
+    A bad record names its file, its number in the file, and its number over all files. If a file
+    breaks off, the files after it are not read: their records could not keep their numbers.
+
+    Cost: `read(start)` reads all files before `start` to count their records, but each only once.
+    """
+
+    def __init__(self, files: Sequence[FileSource]) -> None:
+        self.name = f"{files[0].name} and {len(files) - 1} more"
+        self.files = files
+        self.sizes = [file.path.stat().st_size for file in files]
+        self._begins = [(1, 1)]
+        """(row, record): the numbers of the first ones of each file, as far as they are known."""
+        self._at = 0
+
+    def read(self, start: int) -> Iterator[tuple[int, object] | BadRecord]:
+        """All records with time >= `start`."""
+        first = bisect_right(self._begins, max(1, start), key=itemgetter(1)) - 1
+        for number, file in enumerate(self.files[first:], first):
+            self._at = number
+            row, time = self._begins[number]
+            after = yield from file.numbered(row, time, start)
+            if after is None:
+                return
+            if len(self._begins) == number + 1:
+                self._begins.append(after)
+
+    def place(self, time: int) -> str:
+        """Where the record with this time is, for people. Precondition: it has been read."""
+        number = bisect_right(self._begins, time, key=itemgetter(1)) - 1
+        return self.files[number].place(time - self._begins[number][1] + 1)
+
+    def progress(self) -> tuple[int, int] | None:
+        """(bytes on disk that the latest read has consumed, bytes of all files)."""
+        done = self.files[self._at].progress()
+        return sum(self.sizes[: self._at]) + (done[0] if done is not None else 0), sum(self.sizes)
+
+    def identity(self) -> str:
+        """That of the first file: more files may follow later, also after a single one.
+
+        The order of the others shows in the checksum over the records that a run has used.
+        """
+        return self.files[0].identity()

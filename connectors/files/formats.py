@@ -1,0 +1,300 @@
+"""Formats of text files: JSON objects, plain text, tables, and XML of pages.
+
+Lines are UTF-8 and end with a newline, which may follow a carriage return; the file may begin with
+a byte order mark. Blank lines are skipped and take no number.
+
+The first line of a table names the fields:
+
+    id,word            {"id": "1", "word": "to, be"}
+    1,"to, be"   ->
+
+A value in a `.csv` may be quoted, and may then hold commas, quotes (doubled) and newlines. In a
+`.tsv` a quote is an ordinary character, as texts are full of them; a value there cannot hold a tab
+or a newline.
+
+XML is a Wikimedia dump, or the simple format `<pages><page id="" title="">text</page>`. The root
+element tells them apart. A page of a dump becomes {"id": 12, "title": "Anarchism", "text": the
+wikitext of its latest revision}. Redirects and pages outside the article namespace are skipped and
+take no number.
+
+Memory: the largest page; of a page's revisions at most two are held, so this is also true of a dump
+with the whole history. External entities are not resolved (ElementTree never does), and expat stops
+at a document whose entities expand without bound.
+"""
+
+import csv
+import json
+import re
+from collections.abc import Iterable, Iterator
+from math import isfinite
+from typing import Literal
+from xml.etree.ElementTree import Element, ParseError, XMLPullParser
+
+from driftline.connectors.files.buffers import Broken
+from driftline.engine.sources.record import TEXT_CHARS, Malformed, Row
+from driftline.engine.wire.limits import RECORD_BYTES_MAX
+
+MAX_LINE_BYTES = 4 * RECORD_BYTES_MAX
+"""Size of a line at most: a file without newlines must not fill the memory. JSON in ASCII writes a
+character with three times as many bytes as the wire format, at most, unless it is a control
+character."""
+
+_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+
+
+def json_rows(buffers: Iterable[bytes]) -> Iterator[Row]:
+    """The JSON object of each line that is not blank."""
+    for line in lines(buffers):
+        if line.strip():
+            yield _object(line)
+
+
+def text_rows(buffers: Iterable[bytes]) -> Iterator[Row]:
+    """{"text": line} for each line that is not blank."""
+    for line in lines(buffers):
+        if line.strip():
+            try:
+                yield {"text": _decoded(line).removesuffix("\r")}
+            except Malformed as malformed:
+                yield malformed
+
+
+def lines(buffers: Iterable[bytes]) -> Iterator[bytes]:
+    """The lines without their newlines; lines that are too long are cut to MAX_LINE_BYTES + 1."""
+    rest = _lines(buffers)
+    for first in rest:
+        yield first.removeprefix(_BYTE_ORDER_MARK)
+        yield from rest
+
+
+def _lines(buffers: Iterable[bytes]) -> Iterator[bytes]:
+    begun: list[bytes] = []  # pieces of a line that continues in the next buffer
+    room = MAX_LINE_BYTES + 1
+    for buffer in buffers:
+        *complete, rest = buffer.split(b"\n")
+        for line in complete:
+            yield b"".join([*begun, line[:room]]) if begun else line
+            begun, room = [], MAX_LINE_BYTES + 1
+        if rest and room:
+            begun.append(rest[:room])
+            room -= len(begun[-1])
+    if begun:
+        yield b"".join(begun)
+
+
+def _object(line: bytes) -> Row:
+    try:
+        text = _decoded(line)
+        value: object = json.loads(text, parse_constant=_refuse, parse_float=_finite)
+    except Malformed as malformed:
+        return malformed
+    except json.JSONDecodeError as error:
+        what = error.msg.removesuffix(" at")
+        return Malformed(f"malformed JSON: {what} at column {error.colno}", text)
+    except (ValueError, RecursionError) as error:
+        return Malformed(f"malformed JSON: {error}", text)
+    if not isinstance(value, dict):
+        kind = type(value).__name__
+        return Malformed(f"expected a JSON object in each line, found a {kind}", text)
+    return value
+
+
+def _finite(literal: str) -> float:
+    number = float(literal)
+    if not isfinite(number):
+        raise ValueError(f"{literal:.40} is too large for a float")
+    return number
+
+
+def _refuse(constant: str) -> None:
+    raise ValueError(f"{constant} is not JSON")
+
+
+def _decoded(line: bytes) -> str:
+    beginning = line[: 4 * TEXT_CHARS].decode("utf-8", "replace")
+    if len(line) > MAX_LINE_BYTES:
+        raise Malformed(f"a line longer than {MAX_LINE_BYTES} bytes", beginning)
+    try:
+        return line.decode("utf-8")
+    except UnicodeDecodeError as error:
+        reason = f"not UTF-8: byte 0x{line[error.start]:02x} at position {error.start}"
+        raise Malformed(reason, beginning, line.decode("utf-8", "replace")) from None
+
+
+# The default limit of 128 kB is too small for a long article. There is one limit for all readers.
+csv.field_size_limit(MAX_LINE_BYTES)
+
+
+def csv_rows(buffers: Iterable[bytes]) -> Iterator[Row]:
+    """Comma-separated values."""
+    return _rows(buffers, ",", has_quotes=True)
+
+
+def tsv_rows(buffers: Iterable[bytes]) -> Iterator[Row]:
+    """Tab-separated values."""
+    return _rows(buffers, "\t", has_quotes=False)
+
+
+def _rows(buffers: Iterable[bytes], delimiter: str, *, has_quotes: bool) -> Iterator[Row]:
+    values = _values(buffers, delimiter, has_quotes)
+    header = next(values, [])
+    if isinstance(header, Malformed):
+        raise Broken(f"the header cannot be read: {header.reason}")
+    if len({*header, ""}) != len(header) + 1:
+        raise Broken(f"the header has a field twice or without a name: {header}")
+    for row in values:
+        if isinstance(row, Malformed):
+            yield row
+        elif len(row) != len(header):
+            reason = f"{len(row)} columns where the header has {len(header)}"
+            yield Malformed(reason, delimiter.join(row))
+        else:
+            yield dict(zip(header, row, strict=True))
+
+
+def _values(
+    buffers: Iterable[bytes], delimiter: str, has_quotes: bool
+) -> Iterator[list[str] | Malformed]:
+    begun: list[str] = []  # the beginning of the row that is being read, for errors
+    quoting: Literal[0, 3] = csv.QUOTE_MINIMAL if has_quotes else csv.QUOTE_NONE
+    reader = csv.reader(_texts(buffers, begun), delimiter=delimiter, quoting=quoting, strict=True)
+    while True:
+        begun.clear()
+        try:
+            row = next(reader)
+        except StopIteration:
+            return
+        except csv.Error as error:
+            yield Malformed(f"malformed row: {error}", _shown("".join(begun)))
+            continue
+        if any(map(_is_damaged, row)):
+            yield Malformed("not UTF-8", _shown("".join(begun)))
+        elif row:
+            yield row
+
+
+def _texts(buffers: Iterable[bytes], begun: list[str]) -> Iterator[str]:
+    """The lines for the csv reader, and in `begun` the beginning of a row.
+
+    Invalid bytes pass as surrogates: an exception would end the reader.
+    """
+    for line in lines(buffers):
+        if len(line) > MAX_LINE_BYTES:
+            raise Broken(f"a line longer than {MAX_LINE_BYTES} bytes")
+        text = line.decode("utf-8", "surrogateescape") + "\n"
+        if not begun:
+            begun.append(text[:TEXT_CHARS])
+        yield text
+
+
+def _is_damaged(value: str) -> bool:
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        return True
+    return False
+
+
+def _shown(text: str) -> str:
+    return text.encode("utf-8", "surrogateescape").decode("utf-8", "replace").rstrip("\r\n")
+
+
+MAX_PAGE_BYTES = 2**26
+"""Size of a page, or of one revision of it, at most; MediaWiki itself allows 2 MiB."""
+
+_CANONICAL_INT = re.compile(r"0|-?[1-9][0-9]{0,17}")
+
+
+def page_rows(buffers: Iterable[bytes]) -> Iterator[Row]:
+    """The pages of a file of either format."""
+    for root, child in _children(buffers):
+        if _name(child) == "page":
+            yield from _wiki_page(child) if root == "mediawiki" else _simple_page(child)
+
+
+def _wiki_page(page: Element) -> Iterator[Row]:
+    if page.find("{*}redirect") is not None or page.findtext("{*}ns", "0").strip() != "0":
+        return
+    title = page.findtext("{*}title", "").strip()
+    number = page.findtext("{*}id", "").strip()
+    revision = page.find("{*}revision")
+    if not _CANONICAL_INT.fullmatch(number):
+        yield Malformed("a page without a numeric <id>", title)
+    elif not title:
+        yield Malformed("a page without <title>", f"page {number}")
+    elif revision is None:
+        yield Malformed("a page without <revision>", title)
+    else:
+        text = revision.findtext("{*}text", "")
+        yield {"id": int(number), "title": title, "text": text}
+
+
+def _simple_page(page: Element) -> Iterator[Row]:
+    text = "".join(page.itertext())
+    name = page.get("id")
+    if name is None:
+        yield Malformed('a page without the attribute "id"', text.strip())
+    else:
+        is_int = _CANONICAL_INT.fullmatch(name)
+        yield {"id": int(name) if is_int else name, "title": page.get("title", ""), "text": text}
+
+
+def _children(buffers: Iterable[bytes]) -> Iterator[tuple[str, Element]]:
+    """(name of the root, child element) for each child of the root; a child is freed afterwards."""
+    parser: XMLPullParser[Element] = XMLPullParser(["start", "end"])
+    path: list[Element] = []  # the elements that are open
+    pending_bytes = 0
+    for buffer in _and_end(buffers):
+        pending_bytes += len(buffer)
+        for event, element in _events(parser, buffer):
+            if event == "start":
+                path.append(element)
+                if len(path) == 1:
+                    _check_root(element)
+                continue
+            path.pop()
+            if len(path) == 1:
+                yield _name(path[0]), element
+                path[0].clear()
+            elif len(path) == 2:
+                _forget_older_revisions(path[1])
+            if len(path) <= 2:
+                pending_bytes = 0
+        if pending_bytes > MAX_PAGE_BYTES:
+            raise Broken(f"a page of more than {MAX_PAGE_BYTES} bytes")
+
+
+def _and_end(buffers: Iterable[bytes]) -> Iterator[bytes]:
+    yield from filter(None, buffers)
+    yield b""
+
+
+def _events(parser: "XMLPullParser[Element]", buffer: bytes) -> Iterator[tuple[str, Element]]:
+    """(event, element) that the parser gives for the next buffer; an empty buffer ends the file."""
+    try:
+        if buffer:
+            parser.feed(buffer)
+        else:
+            parser.close()
+        for event in parser.read_events():
+            if len(event) == 2 and isinstance(event[1], Element):
+                yield event[0], event[1]
+    except (ParseError, ValueError, LookupError) as error:  # the last two: a strange encoding
+        what = "malformed XML" if buffer else "the XML ends too early"
+        raise Broken(f"{what}: {error}") from None
+
+
+def _check_root(root: Element) -> None:
+    if _name(root) not in ("mediawiki", "pages"):
+        raise Broken(f"the root element is <{_name(root)}>, not <mediawiki> or <pages>")
+
+
+def _forget_older_revisions(page: Element) -> None:
+    revisions = page.findall("{*}revision")
+    if len(revisions) > 1:
+        older = min(revisions, key=lambda revision: revision.findtext("{*}timestamp", ""))
+        page.remove(older)
+
+
+def _name(element: Element) -> str:
+    return element.tag.rpartition("}")[2]

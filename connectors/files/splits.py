@@ -1,0 +1,285 @@
+"""A source in splits that are read in parallel, with the same times as when it is read as a whole.
+
+A record's time is its number in the whole source, so a split can be read only once the records in
+the splits before it are counted. Reading therefore has two steps: `count` every split (in
+parallel; splits of generated documents need no reading for this), then `read` every split from its
+first number on, which `starts` adds up.
+
+What can be split: uncompressed files with one record a line, uncompressed XML dumps between pages,
+and multistream bzip2 dumps, as Wikimedia publishes them, between streams. Any other source, and a
+small one, is one split.
+
+    >>> from driftline.connectors.files.generated import ZipfSource
+    >>> splits = splits_of(ZipfSource(5, words_per_document=1), 2)
+    >>> [[time for time, _ in split.read(1, 1)] for split in splits]
+    [[1, 2], [3, 4, 5]]
+"""
+
+from __future__ import annotations
+
+import bz2
+import mmap
+import re
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import Protocol
+
+from driftline.connectors.files.buffers import BUFFER_BYTES, Broken, Buffers, decompressor
+from driftline.connectors.files.files import FileSource, Format, SeveralFiles
+from driftline.connectors.files.formats import json_rows, lines, page_rows, text_rows
+from driftline.connectors.files.generated import ZipfSource
+from driftline.engine.labels import INFINITY
+from driftline.engine.sources.record import Malformed, Row, Shape
+from driftline.engine.sources.source import BadRecord, Source
+
+SPLIT_BYTES_MIN = 2**20
+"""Size of a split of a file at least."""
+
+_PAGE = re.compile(rb"<page[\s>]")
+_STREAM = re.compile(rb"BZh[1-9]1AY&SY")
+_ROOT = re.compile(rb"<(mediawiki|pages)[\s>]")
+
+
+@dataclass(frozen=True, slots=True)
+class Count:
+    """How many rows and documents a split has; `broken`: all after the split cannot be read."""
+
+    rows: int
+    documents: int
+    broken: bool = False
+
+
+class Split(Protocol):
+    """A split of a source. Can be pickled, to be read in another process."""
+
+    def count(self) -> Count:
+        """The number of rows and documents in the split."""
+
+    def read(self, row: int, time: int) -> Iterator[tuple[int, object] | BadRecord]:
+        """The records of the split; `row`, `time`: the numbers of its first row and document."""
+
+
+def splits_of(source: Source, count: int, since: int = 1) -> list[Split]:
+    """A source in at most `count` splits, in order. Records before time `since` may be left out."""
+    if isinstance(source, ZipfSource):
+        bounds = _bounds(1, source.documents + 1, count)
+        return [Span(source, start, stop) for start, stop in bounds]
+    if isinstance(source, FileSource):
+        splits = _splits_of(source, count)
+        if len(splits) > 1:
+            return splits
+    if isinstance(source, SeveralFiles):
+        whole = sum(source.sizes) or 1
+        return [
+            split
+            for file, size in zip(source.files, source.sizes, strict=True)
+            for split in _splits_of(file, count * size // whole)
+        ]
+    return [Span(source, max(1, since), INFINITY)]
+
+
+def _splits_of(file: FileSource, count: int) -> list[Split]:
+    cuts = _cuts(file.path, file.rows, count)
+    if len(cuts) <= 2:
+        return [WholeFile(file)]
+    return [FileSplit(file.path, file.rows, file.shape, a, b) for a, b in pairwise(cuts)]
+
+
+def line_splits(path: Path, count: int) -> list[FileSplit]:
+    """An uncompressed file of lines in at most `count` splits, for `FileSplit.lines`."""
+    cuts = _cuts(path, text_rows, count) or [0, path.stat().st_size]
+    return [FileSplit(path, text_rows, Shape(), begin, end) for begin, end in pairwise(cuts)]
+
+
+def starts(counts: Iterable[Count]) -> list[tuple[int, int]]:
+    """(number of the first row, of the first document) of each split up to the first broken one."""
+    row = time = 1
+    numbers = []
+    for count in counts:
+        numbers.append((row, time))
+        if count.broken:
+            break
+        row += count.rows
+        time += count.documents
+    return numbers
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """The records with times in [start, stop) of a source that can read from any time on."""
+
+    source: Source
+    start: int
+    stop: int
+
+    def count(self) -> Count:
+        return Count(self.stop - self.start, self.stop - self.start)
+
+    def read(self, row: int, time: int) -> Iterator[tuple[int, object] | BadRecord]:
+        for record in self.source.read(self.start):
+            if (record.time if isinstance(record, BadRecord) else record[0]) >= self.stop:
+                return
+            yield record
+
+
+@dataclass(frozen=True, slots=True)
+class WholeFile:
+    """A file that is not cut, as one of several."""
+
+    source: FileSource
+
+    def count(self) -> Count:
+        try:
+            next(self.source.numbered(1, 1, INFINITY))
+        except StopIteration as end:
+            if end.value is not None:
+                row, time = end.value
+                return Count(row - 1, time - 1)
+        return Count(0, 0, broken=True)
+
+    def read(self, row: int, time: int) -> Iterator[tuple[int, object] | BadRecord]:
+        return self.source.numbered(row, time, time)
+
+
+@dataclass(frozen=True, slots=True)
+class FileSplit:
+    """The rows of a file that begin in [begin, end), in bytes as the file lies on disk."""
+
+    path: Path
+    rows: Format
+    shape: Shape
+    begin: int
+    end: int
+
+    def count(self) -> Count:
+        if self.rows is not page_rows and not self.shape.sections:
+            try:
+                rows = sum(1 for _ in self.lines())
+            except Broken:
+                return Count(0, 0, broken=True)
+            return Count(rows, rows)
+        rows = documents = 0
+        try:
+            for row in self.rows(self._buffers()):
+                rows += 1
+                documents += sum(1 for _ in self.shape.documents(rows, row))
+        except Broken:
+            return Count(rows, documents, broken=True)
+        return Count(rows, documents)
+
+    def read(self, row: int, time: int) -> Iterator[tuple[int, object] | BadRecord]:
+        for number, document in enumerate(self._documents(row), time):
+            if isinstance(document, Malformed):
+                yield document.at(number, self.path.name)
+            else:
+                yield number, document
+
+    def lines(self) -> Iterator[bytes]:
+        """The lines that are not blank, without their ends."""
+        return filter(bytes.strip, lines(self._buffers()))
+
+    def _documents(self, first: int) -> Iterator[Row]:
+        try:
+            for number, row in enumerate(self.rows(self._buffers()), first):
+                yield from self.shape.documents(number, row)
+        except Broken as broken:
+            yield Malformed(str(broken), "", ends=True)
+
+    def _buffers(self) -> Iterator[bytes]:
+        """The buffers of a file that would hold only this split, as the format takes them."""
+        if self.rows is not page_rows:
+            if self.begin:
+                yield b"\n"  # the first line of a split has no byte order mark
+            yield from self._raw()
+            return
+        is_last = self.end >= self.path.stat().st_size
+        head = _head(self.path)
+        if self.begin:
+            yield head
+        yield from self._raw() if decompressor(self.path) is None else self._streams()
+        if not is_last:
+            yield b"</" + _root(head) + b">"
+
+    def _raw(self) -> Iterator[bytes]:
+        try:
+            with self.path.open("rb") as file:
+                file.seek(self.begin)
+                left = self.end - self.begin
+                while left and (buffer := file.read(min(BUFFER_BYTES, left))):
+                    left -= len(buffer)
+                    yield buffer
+        except OSError as error:
+            raise Broken(f"the file cannot be read on: {error}") from None
+
+    def _streams(self) -> Iterator[bytes]:
+        """The decompressed buffers of a bzip2 dump: its splits are cut between streams."""
+        stream = bz2.BZ2Decompressor()
+        try:
+            for buffer in self._raw():
+                while buffer:
+                    if stream.eof:
+                        stream = bz2.BZ2Decompressor()
+                    yield stream.decompress(buffer)
+                    buffer = stream.unused_data.lstrip(b"\0") if stream.eof else b""
+        except OSError as error:
+            raise Broken(f"the file cannot be read on: {error}") from None
+        if not stream.eof:
+            raise Broken("the compressed file ends too early; is it a partial download?")
+
+
+def _bounds(first: int, last: int, count: int) -> list[tuple[int, int]]:
+    """The interval [first, last) in at most `count` intervals of nearly the same length."""
+    count = max(1, min(count, last - first))
+    cuts = [first + (last - first) * i // count for i in range(count + 1)]
+    return list(pairwise(cuts))
+
+
+def _cuts(path: Path, rows: Format, count: int) -> list[int]:
+    """The offsets at which splits begin, and the size of the file; [] if it cannot be cut."""
+    size = path.stat().st_size
+    count = min(count, size // SPLIT_BYTES_MIN)
+    find: Callable[[mmap.mmap, int], int]
+    if count < 2:
+        return []
+    compression = decompressor(path)
+    if rows in (json_rows, text_rows) and compression is None:
+        find = _after_newline
+    elif rows is page_rows and compression is None:
+        find = _at(_PAGE)
+    elif rows is page_rows and compression is bz2.BZ2Decompressor:
+        find = _at(_STREAM)
+    else:
+        return []
+    with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+        offsets = {find(data, begin) for begin, _ in _bounds(0, size, count)[1:]}
+    return [0, *sorted(offsets - {size}), size]
+
+
+def _after_newline(data: mmap.mmap, start: int) -> int:
+    found = data.find(b"\n", start - 1)
+    return len(data) if found < 0 else found + 1
+
+
+def _at(pattern: re.Pattern[bytes]) -> Callable[[mmap.mmap, int], int]:
+    def find(data: mmap.mmap, start: int) -> int:
+        found = pattern.search(data, start)
+        return len(data) if found is None else found.start()
+
+    return find
+
+
+def _head(path: Path) -> bytes:
+    """The beginning of an XML file, up to its first page."""
+    head = b""
+    for buffer in Buffers(path):
+        head += buffer
+        if found := _PAGE.search(head):
+            return head[: found.start()]
+    return head
+
+
+def _root(head: bytes) -> bytes:
+    found = _ROOT.search(head)
+    return found[1] if found else b"mediawiki"

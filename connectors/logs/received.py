@@ -1,0 +1,409 @@
+"""The source of records that producers send: each record gets its time once and is never lost.
+
+Takes: records of producers, the time of a clock, and which groups were written. Gives: records to a
+front, groups to be written to the input log, and the producers whose records are acknowledged.
+Invariants: times grow, over restarts too; a record has the same time whenever it is read; all
+records below `durable` are in the log, and no new record ever gets a time below it.
+
+A producer numbers its records 1, 2, ... A record that comes again is recognised by its number; one
+that comes early (a record before it was lost on the way) is refused. A producer *ends* after its
+last record. The source closes once all producers have ended that ever sent a record, and there is
+one: so nobody ends the records of others.
+
+The time of a record is the clock's time in microseconds, or the time after the last record's if
+that is larger. It can be read at once, and is *acknowledged* once the log has it. One group is
+written at a time: records that come meanwhile are the next group, so the slower the disk, the
+larger the groups.
+
+Outputs wait until their inputs are below `durable`. A promise to give no time below some time
+(`move_to`) has to survive a crash, too. So times are reserved in the log in advance, and a restart
+begins after the reserved times: an idle front can promise without waiting for the disk.
+
+Memory holds a record until it is both read and stored; `waiting` counts these records, so that the
+caller can limit them. A large record waits as bytes, as decoded it may be many times as large.
+Cost: some 5 microseconds for a record; a replay reads the log in chunks.
+
+No sockets, clocks or threads here: `deploy.roles.intake` receives the records and writes the
+groups.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from enum import Enum
+from itertools import chain, islice, pairwise
+from typing import Protocol
+
+from driftline.connectors.logs.inputlog import Entry, WriteGroup, record_of
+from driftline.engine.errors import PayloadError, StateMismatch
+from driftline.engine.labels import INFINITY
+from driftline.engine.sources.source import BadRecord, RetainedSource
+from driftline.engine.texts import time_in_words
+from driftline.engine.wire.codec import pack, unpack
+from driftline.engine.wire.limits import why_refused
+
+PRODUCERS_MAX = 100_000
+"""Producers of one source at most: the number of the last record of each is kept for ever."""
+
+RESERVE_US = 1_000_000
+"""How far in advance times are reserved; a restart skips at most this much."""
+
+LARGE = 1 << 16
+"""Bytes from which on a record waits as bytes."""
+
+READ_AT_ONCE = 256
+"""Entries that a replay reads at a time."""
+
+
+class Receipt(Enum):
+    """The answer to a record that a producer sent."""
+
+    TAKEN = "the record will be acknowledged"
+    REPEATED = "the record was taken before"
+    EARLY = "a record before it is missing; it was not taken"
+    CLOSED = "the source or the producer has ended; the record was not taken"
+    CROWDED = "too many producers have sent records; the record of another one was not taken"
+
+
+class Log(Protocol):
+    """The part of `connectors.logs.inputlog.InputLog` that its source uses."""
+
+    name: str
+
+    @property
+    def last_time(self) -> int:
+        """The time of the last entry; 0 if there is none."""
+
+    @property
+    def reserved(self) -> int:
+        """New records get times from this one on."""
+
+    @property
+    def trimmed(self) -> int:
+        """Entries below this time were removed, or will be."""
+
+    def sequences(self) -> dict[str, int]:
+        """Producer -> number of its last record."""
+
+    def ended(self) -> list[str]:
+        """The producers that send no more records."""
+
+    def read(self, start: int, limit: int = -1) -> list[Entry]:
+        """The first `limit` entries with time >= `start`, fewer if they are large; all of them if
+        `limit` is negative."""
+
+    def count(self, start: int) -> int:
+        """The number of entries with time >= `start`."""
+
+
+class ReceivedSource(RetainedSource):
+    """The records of one front. One reader at a time: a new `read` ends the one before."""
+
+    def __init__(
+        self,
+        log: Log,
+        now_us: Callable[[], int],
+        name: str = "records of producers",
+        ahead_us: int = RESERVE_US,
+        producers_max: int = PRODUCERS_MAX,
+        today_us: Callable[[], int] | None = None,
+    ) -> None:
+        """`now_us`: the time of a clock, in microseconds; `ahead_us`: how far ahead times are
+        reserved: a restart leaves that many out; `producers_max`: how many producers it takes
+        records of; `today_us`: the time of day, for their age, by default `now_us`."""
+        self.name = name
+        self.now_us = now_us
+        self.producers_max = producers_max
+        self._log = log
+        self._ahead_us = ahead_us
+        self._today_us = today_us or now_us
+        self._accepted = log.sequences()
+        self._acknowledged = dict(self._accepted)
+        self.records = sum(self._accepted.values())
+        """Records that were ever taken, by all calls of the command."""
+        self._ended = dict.fromkeys(log.ended(), True)
+        """Producers that have ended -> whether the log has it."""
+        self._ending: list[tuple[str, int]] = []
+        """The ends of producers for the next group."""
+        self._floor = max(1, log.reserved, log.trimmed, log.last_time + 1)
+        """The reserved time in the log: a restart gives no time below it."""
+        self._next = self._floor
+        """New records get times from this one on; INFINITY: the source is closed."""
+        self.durable = self._floor
+        self.stored_below = self._floor
+        """All acknowledged records have times below this; it is close to the last one's."""
+        self._incoming: list[Entry] = []
+        """Records of the next group."""
+        self._group: WriteGroup | None = None
+        """The group that is being written."""
+        self._trim = self._trimmed = self.trimmed = log.trimmed
+        self._read: deque[_Kept] = deque()
+        """Records that were read, but are not in the log yet."""
+        self._unread: deque[_Kept] = deque()
+        """Records in memory that were not read yet."""
+        self._evicted = log.last_time
+        """Records up to this time are only in the log, all later ones are in memory."""
+        self._position = 1
+        """The reader has been given all records below this time."""
+        self._readings = 0
+        """How many times `read` was called: only the latest reader goes on."""
+        self.waiting_bytes = 0
+        """Size of the records in memory."""
+        self.connected: int | None = None
+        """Connections of producers; None: no producers send to it."""
+        self.stopped = False
+        """Whether this process takes no more records; the next one goes on."""
+
+    # For the intake.
+
+    def receive(self, producer: str, sequence: int, payload: object) -> Receipt:
+        """Take a record if it is the next one of its producer. `sequence`: its number, from 1.
+
+        Raises PayloadError if the payload cannot be stored, or exceeds a limit.
+        """
+        accepted = self._accepted.get(producer, 0)
+        if sequence <= accepted:
+            return Receipt.REPEATED
+        if self.over(producer):
+            return Receipt.CLOSED
+        if sequence > accepted + 1:
+            return Receipt.EARLY
+        if not accepted and len(self._accepted) >= self.producers_max:
+            return Receipt.CROWDED
+        data = pack(payload)
+        if reason := why_refused(payload, len(data)):
+            raise PayloadError(reason)
+        self._take(producer, sequence, payload, data)
+        return Receipt.TAKEN
+
+    def end_of(self, producer: str) -> None:
+        """A producer sends no more records. Precondition: it has sent at least one."""
+        if producer in self._ended:
+            return
+        self._ended[producer] = False
+        self._ending.append((producer, self._accepted[producer]))
+        if len(self._ended) == len(self._accepted):
+            self.close()
+
+    def over(self, producer: str) -> bool:
+        """Whether nothing more is taken of a producer, as it has ended, or the source."""
+        return self.closed or producer in self._ended
+
+    def over_for_good(self, producer: str) -> bool:
+        """Whether the log has it that nothing more is taken of a producer."""
+        return self.ended or self._ended.get(producer, False)
+
+    def close(self) -> None:
+        """End the source: it takes no more records, not after a restart either."""
+        self._next = INFINITY
+
+    @property
+    def closed(self) -> bool:
+        """Whether new records are refused."""
+        return self._next >= INFINITY
+
+    @property
+    def ended(self) -> bool:
+        """Whether the source is closed and the log has all records."""
+        return self.durable >= INFINITY
+
+    @property
+    def waiting(self) -> int:
+        """How many records are in memory: not read yet, or not stored yet."""
+        return len(self._read) + len(self._unread)
+
+    def accepted(self, producer: str) -> int:
+        """The number of the last record that was taken of a producer."""
+        return self._accepted.get(producer, 0)
+
+    @property
+    def last_taken(self) -> int:
+        """The time of the last record that was taken. Precondition: one was, just now."""
+        return self._incoming[-1].time
+
+    def acknowledged(self, producer: str) -> int:
+        """The number of the last record of a producer that the log has."""
+        return self._acknowledged.get(producer, 0)
+
+    def group(self) -> WriteGroup | None:
+        """The job to do now, after which `written` must be called; None: wait, or nothing to do."""
+        if self._group is None and (
+            self._incoming
+            or self._ending
+            or self._trim > self._trimmed
+            or self._floor < min(INFINITY, self._next + self._ahead_us // 2)
+        ):
+            reserved = min(INFINITY, max(self._floor, self._next + self._ahead_us))
+            ended = tuple(self._ending)
+            self._group = WriteGroup(tuple(self._incoming), reserved, self._trim, ended)
+            self._incoming.clear()
+            self._ending.clear()
+            return self._group
+        return None
+
+    def group_again(self) -> WriteGroup:
+        """The job to do again. Precondition: the job that was given last has failed."""
+        assert self._group is not None
+        self._group = replace(self._group, again=True)
+        return self._group
+
+    def written(self, group: WriteGroup) -> list[str]:
+        """A group was written. Returns the producers to acknowledge."""
+        assert group is self._group, "one group at a time"
+        self._group = None
+        self._trimmed = group.trim
+        self._floor = group.reserved
+        stored = {entry.producer: entry.sequence for entry in group.entries}
+        self._acknowledged.update(stored)
+        if group.entries:
+            self.stored_below = group.entries[-1].time + 1
+        self._ended.update((producer, True) for producer, _ in group.ended)
+        self._evict()
+        self._promise()
+        return list(stored)
+
+    # For people who watch a run.
+
+    @property
+    def producers(self) -> int:
+        """How many producers have sent records."""
+        return len(self._accepted)
+
+    @property
+    def ended_producers(self) -> int:
+        """How many of them have ended."""
+        return len(self._ended)
+
+    def not_ended(self, most: int) -> list[str]:
+        """The first producers that have sent records and not ended, `most` of them."""
+        return list(islice((each for each in self._accepted if each not in self._ended), most))
+
+    def stored_from(self, time: int) -> int:
+        """How many records the log has from a time on."""
+        return self._log.count(time)
+
+    def age_s(self, time: int) -> float:
+        """How long ago the first record from a time on was taken, in seconds, by the time of day; 0
+        if there is none."""
+        stored = self._log.read(time, 1)
+        unstored = chain(self._group.entries if self._group else (), self._incoming)
+        first = stored[0] if stored else next((e for e in unstored if e.time >= time), None)
+        return 0.0 if first is None else max(0.0, (self._today_us() - first.taken_us) / 1e6)
+
+    # For a front.
+
+    def read(self, start: int) -> Iterator[tuple[int, object] | BadRecord | None]:
+        return self.entries(start)
+
+    def entries(self, start: int) -> Iterator[tuple[int, object] | BadRecord | None]:
+        """What `read` gives, as it was received."""
+        if start < self._trim:
+            raise StateMismatch(
+                f"{self._log.name} has no inputs from {time_in_words(start)} on any more, "
+                f"only from {time_in_words(self._trim)} on: put back the state that belongs to it"
+            )
+        self._readings += 1
+        self._position = start
+        kept = [*self._read, *self._unread]
+        self._read = deque(record for record in kept if record[0] < start)
+        self._unread = deque(record for record in kept if record[0] >= start)
+        self._evict()
+        return self._records(self._readings)
+
+    def move_to(self, time: int) -> int:
+        self._next = max(self._next, time)
+        self._promise()
+        if self._position <= self._evicted:
+            return min(self._next, self._position)
+        return min(self._next, self._unread[0][0] if self._unread else INFINITY)
+
+    def stop(self) -> int:
+        self.stopped = True
+        if not self.closed:
+            return self._next
+        kept = self._unread or self._read
+        return (kept[-1][0] if kept else self._evicted) + 1
+
+    def trim(self, time: int) -> None:
+        self._trim = self.trimmed = max(self._trim, min(time, self.durable))
+
+    def validate(self) -> None:
+        """Assert the invariants."""
+        kept = [record[0] for record in (*self._read, *self._unread)]
+        unstored = self._unstored()
+        assert all(a < b for a, b in pairwise([self._evicted, *kept, self._next])), "times grow"
+        assert all(time >= unstored for time, _, _ in self._read), "read and stored: not in memory"
+        assert all(time >= self._position for time, _, _ in self._unread)
+        assert self.durable <= min(unstored, self._floor), "durable records are stored"
+        assert all(a <= self._accepted[p] for p, a in self._acknowledged.items())
+        assert self.waiting_bytes == sum(size for _, _, size in (*self._read, *self._unread))
+        assert set(kept) >= {entry.time for entry in self._incoming}
+        assert all(entry.time >= self.stored_below for entry in self._incoming)
+        assert self._ended.keys() <= self._accepted.keys(), "only who has sent a record ends"
+
+    def _take(self, producer: str, sequence: int, payload: object, data: bytes) -> None:
+        time = max(self._next, self.now_us())
+        assert time < INFINITY, f"a clock that shows {time}"
+        self._next = time + 1
+        self._accepted[producer] = sequence
+        self.records += 1
+        self._incoming.append(Entry(time, producer, sequence, data, self._today_us()))
+        kept = _Packed(data) if len(data) >= LARGE else payload
+        self._unread.append((time, kept, len(data)))
+        self.waiting_bytes += len(data)
+
+    def _records(self, reading: int) -> Iterator[tuple[int, object] | BadRecord | None]:
+        while reading == self._readings:
+            if self._position <= self._evicted:
+                yield from self._stored(reading)
+            elif self._unread:
+                record = self._unread.popleft()
+                self._read.append(record)
+                self._position = record[0] + 1
+                self._evict()
+                kept = record[1]
+                yield record[0], unpack(kept) if type(kept) is _Packed else kept
+            elif self.closed:
+                return
+            else:
+                yield None
+
+    def _stored(self, reading: int) -> Iterator[tuple[int, object] | BadRecord]:
+        """The next records that are only in the log."""
+        until = self._evicted
+        entries = [e for e in self._log.read(self._position, READ_AT_ONCE) if e.time <= until]
+        assert entries, f"{self._log.name} lost its entries from {self._position} to {until}"
+        for entry in entries:
+            if reading != self._readings:
+                return
+            self._position = entry.time + 1
+            yield record_of(entry, self.name)
+
+    def _evict(self) -> None:
+        """Drop records from memory that are both read and stored."""
+        unstored = self._unstored()
+        while self._read and self._read[0][0] < unstored:
+            self._evicted, _, size = self._read.popleft()
+            self.waiting_bytes -= size
+
+    def _promise(self) -> None:
+        """Raise `durable`; never above the next time, as a new record would make it fall again."""
+        self.durable = max(self.durable, min(self._unstored(), self._floor))
+
+    def _unstored(self) -> int:
+        """The time of the first record that is not in the log; `_next` if all are."""
+        if self._group is not None and self._group.entries:
+            return self._group.entries[0].time
+        return self._incoming[0].time if self._incoming else self._next
+
+
+class _Packed(bytes):
+    """An encoded payload."""
+
+    __slots__ = ()
+
+
+_Kept = tuple[int, object, int]
+"""(time, payload or `_Packed`, size of the encoded payload)"""

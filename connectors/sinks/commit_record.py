@@ -1,0 +1,99 @@
+"""The commit record of a barrier: a consumer stores it together with the items of a bundle.
+
+It holds the last bundle, so that after a replay the first output that differs can be named. Of a
+bundle larger than `KEPT_BYTES` it holds only the checksum, which still shows *that* an output
+differs.
+
+It also holds checksums over everything committed so far. By these the start of a run and
+`driftline verify` notice outputs that were changed later.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from zlib import crc32
+
+from driftline.connectors.sinks.consumer import NO_BUNDLE, Last
+from driftline.engine.errors import StateMismatch
+from driftline.engine.wire.codec import pack, unpack
+from driftline.engine.wire.messages import Bundle
+
+KEPT_BYTES = 1 << 26
+"""Size of the blobs in a commit record at most."""
+
+_FORMAT = 3
+
+
+@dataclass(frozen=True, slots=True)
+class CommitRecord:
+    """The last bundle, the (first, last) key groups of its barrier, and everything committed."""
+
+    groups: tuple[int, int] = (0, 0)
+    last: Last = NO_BUNDLE
+    files: tuple[tuple[str, int, int], ...] = ()
+    """(name, bytes committed, checksum) of each file, of a consumer that writes files."""
+    rows: tuple[int, int] = (0, 0)
+    """(number of outputs, sum of their checksums); JSON lines have their checksums in `files`."""
+    failures: int = 0
+    """Number of dead letters; LMDB has them among its outputs."""
+
+    @staticmethod
+    def of(
+        bundle: Bundle,
+        files: tuple[tuple[str, int, int], ...] = (),
+        rows: tuple[int, int] = (0, 0),
+        failures: int = 0,
+    ) -> CommitRecord:
+        """The record to store with a bundle; `files`, `rows` and `failures` include the bundle."""
+        size = sum(map(len, bundle.blobs))
+        blobs = bundle.blobs if size <= KEPT_BYTES else ()
+        last = Last(bundle.t_last, bundle.checksum, blobs)
+        return CommitRecord(bundle.groups, last, files, rows, failures)
+
+    def of_groups(self, groups: tuple[int, int], where: str) -> Last:
+        """The last bundle, for a barrier with these key groups; `where`: the consumer, for errors.
+
+        Raises StateMismatch if the record is of other key groups: by their t_last a barrier would
+        skip or repeat outputs.
+        """
+        if self.last != NO_BUNDLE and groups != self.groups:
+            raise StateMismatch(
+                f"{where} holds the outputs of key groups {self.groups[0]} to {self.groups[1]}, "
+                f"not {groups[0]} to {groups[1]}: it was written with another number of nodes. "
+                "Run with that number, or give another --output"
+            )
+        return self.last
+
+    def encode(self) -> bytes:
+        """The bytes of the record, with a checksum."""
+        data = pack(
+            (
+                _FORMAT,
+                self.groups,
+                self.last.t_last,
+                self.last.checksum,
+                self.last.blobs,
+                self.files,
+                self.rows,
+                self.failures,
+            )
+        )
+        return crc32(data).to_bytes(4, "big") + data
+
+    @staticmethod
+    def decode(data: bytes, where: str) -> CommitRecord:
+        """Decode `encode`; `where`: the record's place. Raises StateMismatch for anything else."""
+        if len(data) < 5 or crc32(data[4:]) != int.from_bytes(data[:4], "big"):
+            raise StateMismatch(
+                f"{where} is damaged, so it is not known which outputs were delivered. Restore the "
+                "output directory from a copy, or remove it together with the state directory "
+                "and run again from the beginning"
+            )
+        parts = unpack(data[4:])
+        if not isinstance(parts, tuple) or parts[:1] != (_FORMAT,):
+            raise StateMismatch(
+                f"{where} was written by another version of Driftline: "
+                "go on with that one, or give another --output"
+            )
+        _, groups, t_last, checksum, blobs, files, rows, failures = parts
+        return CommitRecord(groups, Last(t_last, checksum, blobs), files, rows, failures)

@@ -1,0 +1,330 @@
+"""The consumer of JSON lines: plain files, with exactly-once delivery.
+
+Each barrier has its own files, so nodes share only the directory: ``<sink>-<barrier>.jsonl`` for
+each sink, and ``dead-letters/<barrier>.jsonl`` once there is a dead letter. All ``*.jsonl`` of the
+directory, merged by ``t``, are the whole output. For the form of a line see
+`connectors.sinks.lines`.
+
+Delivery: append the lines, make them durable, then replace ``.driftline/barrier-<n>.progress``, the
+commit record, which holds the lengths of the files, checksums over them, and the bundle. Replacing
+it is the commit. Before the next write the files are cut to the lengths in the record, which
+removes an uncommitted bundle. A file that is shorter than its committed length is refused, and so
+is a record that is damaged or missing. The checksums are compared at the start of a run and by
+`driftline verify` (`damage_in`), but not when a node restarts after a crash: reading all outputs
+would take too long.
+
+Readers may see lines of a bundle shortly before it is committed.
+
+Cost: one write and one fdatasync for each file that the bundle touches; for the commit a file
+of the size of the bundle, its fdatasync, and an fsync of its directory.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from zlib import crc32
+
+from driftline.connectors.sinks.commit_record import CommitRecord
+from driftline.connectors.sinks.consumer import Last, items_of
+from driftline.connectors.sinks.directory import OutputDirectory
+from driftline.connectors.sinks.lines import DEAD_LETTERS, Lines
+from driftline.engine.durable import (
+    make_directory,
+    replace_file,
+    reported,
+    sync_directory,
+    write_at,
+)
+from driftline.engine.errors import StateMismatch
+from driftline.engine.flow.flow import Flow
+from driftline.engine.operators.steps import FAILURES
+from driftline.engine.storage.manifest import NOBODY, Mark
+from driftline.engine.wire.bundles import Item
+from driftline.engine.wire.messages import Bundle
+
+FOREIGN = "*.jsonl"
+"""Files that a directory without an identity must not hold."""
+
+ABOUT = "JSON lines"
+"""The form of the outputs, as their identity names it."""
+
+
+class JsonLinesConsumer:
+    """The files of one barrier in a directory that all barriers share.
+
+    Args:
+        directory: The directory; it is made if it is not there.
+        barrier: The barrier, whose number names its files.
+        flow: The flow, whose sinks name them.
+        identity: Whose outputs they are: of which flow, on which input.
+        mark: Which run's they are, and how new.
+        on_failures: Is given the dead letters of each bundle, often none, once it is stored.
+        dead_letters: Outputs that JSON cannot hold are dead letters, too; else they are refused.
+
+    Raises:
+        StateMismatch: If the directory holds outputs of another identity, or less than was
+            committed.
+        Unavailable: If it cannot be written, or another process writes this barrier's part.
+    """
+
+    def __init__(
+        self,
+        directory: Path,
+        barrier: str,
+        flow: Flow,
+        identity: str,
+        mark: Mark = NOBODY,
+        on_failures: Callable[[Sequence[Item]], None] | None = None,
+        dead_letters: bool = False,
+    ) -> None:
+        self.directory = directory
+        about = f"{ABOUT}\n{identity}"
+        self._claim = OutputDirectory(directory, barrier, about, FOREIGN, mark)
+        number = self._claim.number
+        self._record_path = self._claim.hidden / f"barrier-{number}.progress"
+        self._on_failures = on_failures
+        self._lines = Lines(flow, dead_letters)
+        self._sinks = len(flow.sinks)
+        self.paths: dict[int, Path] = {FAILURES: directory / DEAD_LETTERS / f"{number}.jsonl"}
+        """Number of a sink -> its file."""
+        for sink in range(self._sinks):
+            self.paths[sink] = directory / f"{file_name(self._lines.names[sink])}-{number}.jsonl"
+        self._files: dict[int, int] = {}
+        """Number of a sink -> its open file."""
+        self._record: CommitRecord | None = None
+        """The commit record on the disk; None if it has to be read first."""
+        self.outputs = 0
+        """Outputs delivered so far, without dead letters, in all runs that wrote to the directory;
+        any thread may read it."""
+        self.failures = 0
+        """Dead letters delivered so far, in the same runs; any thread may read it."""
+        self._writes = False
+        """Whether the files were cut to what is committed, so that lines may be appended."""
+        try:
+            with reported("output", directory):
+                self._committed()
+        except BaseException:
+            self.close()
+            raise
+
+    def deliver(self, bundle: Bundle) -> None:
+        """Append the bundle's lines and commit them."""
+        with reported("output", self.directory):
+            before = self._committed()
+            if bundle.t_last <= before.last.t_last:
+                return
+            written = list(map(self._lines.written, items_of(bundle, self._sinks)))
+            failures = [item for item, _ in written if item.sink == FAILURES]
+            texts = _texts(written)
+            self.discard()
+            # If a step fails from here on, the record has to be read again.
+            self._record = None
+            files = {name: (length, checksum) for name, length, checksum in before.files}
+            rows = before.rows[0]
+            for sink, (text, lines) in texts.items():
+                rows += lines if sink != FAILURES else 0
+                name = self._name(sink)
+                length, checksum = files.get(name, (0, 0))
+                self._append(sink, length, text)
+                files[name] = length + len(text), crc32(text, checksum)
+            committed = tuple((name, *file) for name, file in files.items())
+            failed = before.failures + len(failures)
+            after = CommitRecord.of(bundle, committed, (rows, 0), failed)
+            replace_file(self._record_path, after.encode())
+            self._record, self.outputs, self.failures = after, rows, failed
+        if self._on_failures is not None:
+            self._on_failures(failures)
+
+    def last(self, barrier: str, groups: tuple[int, int]) -> Last:
+        """The last committed bundle."""
+        with reported("output", self.directory):
+            return self._committed().of_groups(groups, str(self.directory))
+
+    def close(self) -> None:
+        """Close the files, and release the claim on them."""
+        for file in self._files.values():
+            os.close(file)
+        self._files.clear()
+        self._record = None
+        self._claim.close()
+
+    def _append(self, sink: int, length: int, text: bytes) -> None:
+        """Make the text durable after the first `length` bytes."""
+        file = self._file(sink)
+        write_at(file, text, length)
+        os.fdatasync(file)
+
+    def _name(self, sink: int) -> str:
+        return str(self.paths[sink].relative_to(self.directory))
+
+    def _file(self, sink: int) -> int:
+        if sink not in self._files:
+            path = self.paths[sink]
+            make_directory(path.parent)
+            self._files[sink] = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+            sync_directory(path.parent)
+        return self._files[sink]
+
+    # Recovery.
+
+    def _committed(self) -> CommitRecord:
+        """The commit record, checked against the lengths of the files. Raises StateMismatch."""
+        if self._record is None:
+            record = self._read_record()
+            mine = {self._name(sink): sink for sink in self.paths}
+            for name, length, _ in record.files:
+                if name not in mine:
+                    raise StateMismatch(
+                        f"{self._record_path} is about other files, such as {name}: it was moved "
+                        f"or copied there. {_ADVICE}"
+                    )
+                if (size := _size(self.paths[mine[name]])) < length:
+                    raise StateMismatch(
+                        f"{self.directory / name} has {size} bytes, but {length} were delivered to "
+                        f"it: somebody changed or removed it. {_ADVICE}"
+                    )
+            for sink in self.paths:
+                if sink != FAILURES:  # the file for dead letters is made with the first one
+                    self._file(sink)
+            self._record, self.outputs = record, record.rows[0]
+            self.failures = record.failures
+            if self._writes:  # a delivery has failed
+                self._cut(record)
+        return self._record
+
+    def discard(self) -> None:
+        """Remove what is not committed.
+
+        Only `deliver` does so, and nothing before it: until then a run may still be refused
+        because of the last bundle, and a refused run must not change the outputs.
+        """
+        with reported("output", self.directory):
+            record = self._committed()
+            if not self._writes:
+                self._cut(record)
+                self._writes = True
+
+    def _cut(self, record: CommitRecord) -> None:
+        lengths = {name: length for name, length, _ in record.files}
+        for sink, path in self.paths.items():
+            if _size(path) or sink != FAILURES:  # the file for dead letters is made with the first
+                os.ftruncate(self._file(sink), lengths.get(self._name(sink), 0))
+
+    def _read_record(self) -> CommitRecord:
+        sync_directory(self._claim.hidden)  # a record that is read must survive a power cut
+        if self._record_path.exists():
+            return CommitRecord.decode(self._record_path.read_bytes(), str(self._record_path))
+        # A record is written before any output: if there are outputs without one, it is lost.
+        for path in self.paths.values():
+            if _size(path):
+                raise StateMismatch(
+                    f"{path} has outputs, but {self._record_path}, which tells how many of them "
+                    f"are delivered, is missing. {_ADVICE}"
+                )
+        replace_file(self._record_path, CommitRecord().encode())
+        return CommitRecord()
+
+
+def _texts(written: Sequence[tuple[Item, str]]) -> dict[int, tuple[bytes, int]]:
+    """Per sink: the text to append, and its number of lines."""
+    lines: dict[int, list[bytes]] = {}
+    for item, line in written:
+        lines.setdefault(item.sink, []).append(f"{line}\n".encode())
+    return {sink: (b"".join(parts), len(parts)) for sink, parts in lines.items()}
+
+
+def damage_in(directory: Path, number: int) -> list[str]:
+    """What is wrong with the committed outputs of barrier `number`: a sentence for each problem.
+
+    Raises StateMismatch if the commit record is damaged, OSError.
+    """
+    record = directory / ".driftline" / f"barrier-{number}.progress"
+    if not record.exists():
+        return [
+            f"{path} has outputs, but {record}, which tells how many of them are delivered, is "
+            f"missing. {_ADVICE}"
+            for path in sorted(directory.glob(f"*-{number}.jsonl"))
+            if _size(path)
+        ]
+    problems = []
+    for name, length, checksum in CommitRecord.decode(record.read_bytes(), str(record)).files:
+        path = directory / name
+        if not name.endswith((f"-{number}.jsonl", f"/{number}.jsonl")):
+            return [f"{record} is about other files, such as {name}. {_ADVICE}"]
+        size = _size(path)
+        if size < length:
+            problems.append(
+                f"{path} has {size} bytes, but {length} were delivered to it. {_ADVICE}"
+            )
+        elif _checksum(path, length) != checksum:
+            problems.append(
+                f"{path} is not what was delivered: it was changed, or damaged. {_ADVICE}"
+            )
+    return problems
+
+
+def delivered_to(directory: Path) -> tuple[int, int]:
+    """(outputs, dead letters) delivered to a directory. Precondition: nobody writes there.
+
+    Raises StateMismatch if a commit record is damaged, OSError.
+    """
+    records = _records_in(directory)
+    return sum(r.rows[0] for r in records), sum(r.failures for r in records)
+
+
+def last_time_in(directory: Path) -> int:
+    """Up to which time, or unit of the policy, a directory has outputs; 0 if it has none.
+
+    Precondition and errors: see `delivered_to`.
+    """
+    return max((record.last.t_last for record in _records_in(directory)), default=0)
+
+
+def _records_in(directory: Path) -> list[CommitRecord]:
+    paths = sorted((directory / ".driftline").glob("barrier-*.progress"))
+    return [CommitRecord.decode(path.read_bytes(), str(path)) for path in paths]
+
+
+def bytes_after(directory: Path, number: int, record: CommitRecord) -> int:
+    """How many bytes in the files of barrier `number` are not committed; `record`: what is."""
+    lengths = {directory / name: length for name, length, _ in record.files}
+    lengths.setdefault(directory / DEAD_LETTERS / f"{number}.jsonl", 0)  # made with the first one
+    return sum(max(0, _size(path) - length) for path, length in lengths.items())
+
+
+def _checksum(path: Path, length: int) -> int:
+    checksum = 0
+    if length:
+        with path.open("rb") as file:
+            while length:
+                data = file.read(min(length, _BUFFER))
+                checksum = crc32(data, checksum)
+                length -= len(data)
+    return checksum
+
+
+_BUFFER = 1 << 20
+
+_ADVICE = (
+    "Restore it from a copy, or remove the output directory together with the state directory "
+    "and run again from the beginning"
+)
+
+
+def file_name(sink: str) -> str:
+    """A sink's name for use in the name of a file: escapes what a path cannot hold."""
+    return re.sub(r'^\.|[%/\\:*?"<>|\x00-\x1f\x7f\ud800-\udfff]', _escape, sink)
+
+
+def _escape(found: re.Match[str]) -> str:
+    return f"%{ord(found[0]):02X}"
+
+
+def _size(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except FileNotFoundError:
+        return 0

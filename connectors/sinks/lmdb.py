@@ -1,0 +1,255 @@
+"""The consumer in LMDB: stores items and t_last in one transaction; items are read in label order.
+
+An LMDB environment has one writer, so each barrier has its own, ``barrier-<n>`` in one directory;
+`read_items` merges them. An item's key is its label, encoded so that the order of bytes is the
+order of labels, then its sink, then the number of the copy: under `at-least-once` an output may be
+delivered, and is then stored, more than once.
+
+    >>> item_key((1, 0), 0) < item_key((1, 0, 0), 0) < item_key((2, 0), 0)
+    True
+
+Cost: one transaction (two fsyncs) for a bundle; some 2 microseconds for an item.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from heapq import merge
+from operator import itemgetter
+from pathlib import Path
+from zlib import crc32
+
+import lmdb
+
+from driftline.connectors.sinks.commit_record import CommitRecord
+from driftline.connectors.sinks.consumer import Last, items_of
+from driftline.connectors.sinks.directory import OutputDirectory
+from driftline.engine.errors import MalformedMessage, PayloadError, StateMismatch, Unavailable
+from driftline.engine.flow.flow import Flow
+from driftline.engine.labels import Label
+from driftline.engine.storage.lmdbs import open_environment, reported
+from driftline.engine.storage.manifest import NOBODY, Mark
+from driftline.engine.wire.bundles import Item
+from driftline.engine.wire.codec import pack, unpack
+from driftline.engine.wire.messages import Bundle
+
+MAP_SIZE = 1 << 36
+"""Initial address space in bytes. The file grows as it is filled, and the space when it is full."""
+
+KEY_BYTES_MAX = 511
+"""The limit of LMDB."""
+
+_RECORD = b"\xff"
+"""The key of the commit record. It is larger than those of items, which begin with a length."""
+
+
+class LmdbConsumer:
+    """The environment of one barrier in a directory that all barriers share.
+
+    Args:
+        path: The directory; it is made if it is not there.
+        barrier: The barrier, whose number names its environment.
+        flow: The flow whose outputs they are.
+        identity: Whose outputs they are: of which flow, on which input.
+        mark: Which run's they are, and how new.
+        map_size: Bytes of address space to begin with.
+
+    Raises:
+        StateMismatch: If the directory holds outputs of another identity.
+        Unavailable: If it cannot be written, or another process writes this barrier's part.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        barrier: str,
+        flow: Flow,
+        identity: str,
+        mark: Mark = NOBODY,
+        *,
+        map_size: int = MAP_SIZE,
+    ) -> None:
+        self._sinks = len(flow.sinks)
+        self._claim = OutputDirectory(path, barrier, f"LMDB\n{identity}", "*", mark)
+        self.path = path / f"barrier-{self._claim.number}"
+        self._record: CommitRecord | None = None
+        """The commit record in the environment; None if it has to be read first."""
+        try:
+            with _reported(self.path):
+                self._env = open_environment(self.path, map_size)
+        except BaseException:
+            self._claim.close()
+            raise
+
+    def deliver(self, bundle: Bundle) -> None:
+        """Write the bundle in one transaction."""
+        if bundle.t_last <= self._committed().last.t_last:
+            return
+        rows = [(_fitting_key(item), pack(item.value)) for item in items_of(bundle, self._sinks)]
+        before, self._record = self._committed(), None
+        with _reported(self.path):
+            while (after := self._write(rows, bundle, before.rows)) is None:
+                self._env.set_mapsize(2 * self._env.info()["map_size"])
+        self._record = after
+
+    def last(self, barrier: str, groups: tuple[int, int]) -> Last:
+        """The last committed bundle."""
+        return self._committed().of_groups(groups, str(self.path))
+
+    def close(self) -> None:
+        """Close the environment, and release the claim on it."""
+        self._env.close()
+        self._claim.close()
+
+    def _write(
+        self, rows: list[tuple[bytes, bytes]], bundle: Bundle, before: tuple[int, int]
+    ) -> CommitRecord | None:
+        """Write rows and commit record, or nothing. Returns None if the address space is full."""
+        total = before
+        try:
+            with self._env.begin(write=True) as txn:
+                for key, value in rows:
+                    copy = 0
+                    while not txn.put(key + _number(copy), value, overwrite=False):
+                        copy += 1
+                    total = _with_row(total, key + _number(copy), value)
+                record = CommitRecord.of(bundle, rows=total)
+                txn.put(_RECORD, record.encode())
+        except lmdb.MapFullError:
+            return None
+        return record
+
+    def _committed(self) -> CommitRecord:
+        if self._record is None:
+            with _reported(self.path), self._env.begin() as txn:
+                data = txn.get(_RECORD)
+            self._record = (
+                CommitRecord() if data is None else CommitRecord.decode(data, str(self.path))
+            )
+        return self._record
+
+
+def read_items(path: Path) -> Iterator[Item]:
+    """The outputs that all barriers have left in a directory.
+
+    Not in a process that has a consumer open there: LMDB opens an environment once in a process.
+
+    Args:
+        path: The directory.
+
+    Yields:
+        The outputs in label order.
+
+    Raises:
+        Unavailable: If there are none to read.
+        StateMismatch: If they are damaged.
+    """
+    paths = sorted(path.glob("barrier-*"))
+    if not paths:
+        raise Unavailable(f"{path} holds no outputs: is it the --output directory of a run?")
+    with ExitStack() as stack:
+        rows = [stack.enter_context(_rows(environment)) for environment in paths]
+        for key, value in merge(*rows, key=itemgetter(0)):
+            yield _item(path, key, value)
+
+
+def read_environment(path: Path) -> Iterator[Item]:
+    """The items of one barrier, `barrier-<n>`, in label order. Raises as `read_items` does."""
+    with _rows(path) as rows:
+        for key, value in rows:
+            yield _item(path, key, value)
+
+
+def _item(path: Path, key: bytes, value: bytes) -> Item:
+    try:
+        label, sink = _from_key(key)
+        return Item(label, sink, unpack(value))
+    except MalformedMessage as error:
+        raise StateMismatch(f"{path}: the output {key.hex()} is damaged: {error}") from None
+
+
+@contextmanager
+def _reading(path: Path) -> Iterator[lmdb.Transaction]:
+    with (
+        _reported(path),
+        lmdb.open(str(path), map_size=0, readonly=True) as env,
+        env.begin() as txn,
+    ):
+        yield txn
+
+
+@contextmanager
+def _rows(path: Path) -> Iterator[Iterator[tuple[bytes, bytes]]]:
+    with _reading(path) as txn, txn.cursor() as cursor:
+        yield ((bytes(k), bytes(v)) for k, v in cursor.iternext() if k != _RECORD)
+
+
+def committed_in(path: Path) -> CommitRecord:
+    """The commit record of a barrier's environment. Raises as `read_items` does."""
+    with _reading(path) as txn:
+        data = txn.get(_RECORD)
+    return CommitRecord() if data is None else CommitRecord.decode(bytes(data), str(path))
+
+
+def damage_in(path: Path) -> list[str]:
+    """What is wrong with a barrier's committed outputs: a sentence, or none.
+
+    Raises as `read_items` does.
+    """
+    total = (0, 0)
+    with _rows(path) as rows:
+        for key, value in rows:
+            total = _with_row(total, key, value)
+    if committed_in(path).rows == total:
+        return []
+    return [f"output {path} is not what was delivered: it was changed, or damaged. Restore it"]
+
+
+def _with_row(total: tuple[int, int], key: bytes, value: bytes) -> tuple[int, int]:
+    """The (number of rows, sum of checksums) with one row more.
+
+    A sum, because it must not depend on the order of rows: they are written in the order of
+    bundles, and read in the order of labels.
+    """
+    return total[0] + 1, (total[1] + crc32(value, crc32(key))) & (1 << 63) - 1
+
+
+def item_key(label: Label, sink: int) -> bytes:
+    """The key of an item without the copy's number. The order of bytes is the order of labels."""
+    return b"".join(map(_number, label)) + b"\0" + _number(sink + 1)
+
+
+def _number(number: int) -> bytes:
+    """Big-endian, after the length in bytes + 1: of two numbers, the longer one is larger.
+
+    A label ends with a zero, which no number begins with.
+    """
+    length = (number.bit_length() + 7) // 8
+    return bytes((length + 1,)) + number.to_bytes(length, "big")
+
+
+def _from_key(key: bytes) -> tuple[Label, int]:
+    label: list[int] = []
+    at = 0
+    while key[at : at + 1] > b"\0":
+        after = at + key[at]
+        label.append(int.from_bytes(key[at + 1 : after], "big"))
+        at = after
+    sink = key[at + 2 : at + 1 + key[at + 1]] if len(key) > at + 1 else b""
+    return tuple(label), int.from_bytes(sink, "big") - 1
+
+
+def _fitting_key(item: Item) -> bytes:
+    key = item_key(item.label, item.sink)
+    if len(key) > KEY_BYTES_MAX - 9:
+        raise PayloadError(
+            f"LMDB cannot hold an output with a label of {len(item.label)} numbers, "
+            f"{list(item.label[:4])}...: use fewer operators in a row that make several outputs, "
+            "or write JSON lines"
+        )
+    return key
+
+
+def _reported(path: Path) -> AbstractContextManager[None]:
+    return reported(f"output {path}", StateMismatch)

@@ -1,0 +1,40 @@
+"""The consumer in memory: for tests, the simulation, and users who test their own flows."""
+
+from __future__ import annotations
+
+from driftline.connectors.sinks.commit_record import CommitRecord
+from driftline.connectors.sinks.consumer import Last, items_of
+from driftline.engine.wire.bundles import Item
+from driftline.engine.wire.messages import Bundle
+
+
+class MemoryConsumer:
+    """Keeps the items of any number of barriers in lists, as long as the object lives."""
+
+    def __init__(self) -> None:
+        self.items: list[Item] = []
+        """All items, in the order in which they were delivered."""
+        self.by_barrier: dict[str, list[Item]] = {}
+        """The items of each barrier, in label order."""
+        self._records: dict[str, CommitRecord] = {}
+
+    def deliver(self, bundle: Bundle) -> None:
+        """Keep the items and the bundle."""
+        if bundle.t_last <= self._of(bundle.barrier).last.t_last:
+            return
+        self._add(bundle.barrier, items_of(bundle))
+        self._records[bundle.barrier] = CommitRecord.of(bundle)
+
+    def last(self, barrier: str, groups: tuple[int, int]) -> Last:
+        """The last bundle of a barrier."""
+        return self._of(barrier).of_groups(groups, f"the memory of {barrier}")
+
+    def close(self) -> None:
+        """Does nothing."""
+
+    def _add(self, barrier: str, items: list[Item]) -> None:
+        self.items += items
+        self.by_barrier.setdefault(barrier, []).extend(items)
+
+    def _of(self, barrier: str) -> CommitRecord:
+        return self._records.get(barrier, CommitRecord())

@@ -1,1 +1,0 @@
-"""Texts: wiki pages, words, the sample, and generated documents."""

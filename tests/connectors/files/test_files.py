@@ -1,0 +1,390 @@
+"""Each format gives its records, plain and compressed, in any script."""
+
+import bz2
+import gzip
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from driftline.connectors.files import ZipfSource, open_source
+from driftline.connectors.files.splits import splits_of, starts
+from driftline.connectors.inputs import open_files
+from driftline.engine.sources import BadRecord, ListSource, Repeated, Source, strict
+from driftline.engine.sources.record import Shape
+from tests.connectors.files.samples import dump, everything, page, records, write
+
+
+@pytest.mark.parametrize("ending", ["", ".gz", ".bz2"])
+def test_each_format_gives_its_records_plain_and_compressed(tmp_path: Path, ending: str) -> None:
+    lines = '{"id": "a", "text": "Привет, мир"}\n\n  \n{"id": 2, "text": "x", "more": [1, [2]]}\n'
+    assert records(write(tmp_path / f"x.jsonl{ending}", lines)) == [
+        {"id": "a", "text": "Привет, мир"},
+        {"id": 2, "text": "x", "more": (1, (2,))},
+    ]
+    table = 'id,text\n1,"да, ""нет""\nили"\n\n2,b\n'
+    assert records(write(tmp_path / f"x.csv{ending}", table)) == [
+        {"id": "1", "text": 'да, "нет"\nили'},
+        {"id": "2", "text": "b"},
+    ]
+    assert records(write(tmp_path / f"x.tsv{ending}", 'id\ttext\n1\t"quoted, \n2\tb\n')) == [
+        {"id": "1", "text": '"quoted, '},
+        {"id": "2", "text": "b"},
+    ]
+    for name in ("x.txt", "x.log", "x"):
+        assert records(write(tmp_path / f"{name}{ending}", "один\r\n \n\n два\nthree")) == [
+            {"id": 1, "text": "один"},
+            {"id": 2, "text": " два"},
+            {"id": 3, "text": "three"},
+        ]
+    pages = [page(12, "Кошка", "''Кошка'' & <b>мышь</b>"), page(13, "B", "text")]
+    for name in ("x.xml", "dump.xml-p1p2"):  # parts of a dump have such names
+        assert records(write(tmp_path / f"{name}{ending}", dump(pages))) == [
+            {"id": 12, "title": "Кошка", "text": "''Кошка'' & <b>мышь</b>"},
+            {"id": 13, "title": "B", "text": "text"},
+        ]
+    simple = '<pages><page id="7" title="Яма">где <b>она</b></page><page id="07">x</page></pages>'
+    assert records(write(tmp_path / f"y.xml{ending}", simple)) == [
+        {"id": 7, "title": "Яма", "text": "где она"},
+        {"id": "07", "title": "", "text": "x"},
+    ]
+
+
+def test_multistream_files_are_read_to_the_end(tmp_path: Path) -> None:
+    parts = [dump([page(i, f"T{i}", "x" * 1000) for i in range(1, 300)]).encode()]
+    parts = [parts[0][i : i + 5000] for i in range(0, len(parts[0]), 5000)]
+    for ending, compress in ((".bz2", bz2.compress), (".gz", gzip.compress)):
+        path = tmp_path / f"x.xml{ending}"
+        path.write_bytes(b"".join(map(compress, parts)) + b"\0" * 100)
+        assert len(records(path)) == 299
+
+
+def test_compression_is_seen_without_the_name(tmp_path: Path) -> None:
+    path = tmp_path / "x.jsonl"
+    path.write_bytes(gzip.compress(b'{"id": 1}\n'))
+    assert records(path) == [{"id": 1}]
+
+
+def test_long_lines_and_lines_across_buffers(tmp_path: Path) -> None:
+    rows = [{"id": n, "text": "ё" * n * 997} for n in range(1, 60)]
+    text = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
+    assert records(write(tmp_path / "x.jsonl", text)) == rows
+    assert records(write(tmp_path / "x.jsonl.bz2", text)) == rows
+    table = "id,text\n" + "".join(f"{row['id']},{row['text']}\n" for row in rows)
+    assert [len(str(row)) for row in records(write(tmp_path / "x.csv", table))] == [
+        len(str({"id": str(row["id"]), "text": row["text"]})) for row in rows
+    ]
+
+
+def test_byte_order_mark_is_no_part_of_the_text(tmp_path: Path) -> None:
+    mark = "\ufeff"
+    assert records(write(tmp_path / "x.jsonl", mark + '{"id": 1}')) == [{"id": 1}]
+    assert records(write(tmp_path / "x.csv", mark + "id\n1\n")) == [{"id": "1"}]
+    assert records(write(tmp_path / "x.txt", mark + "a")) == [{"id": 1, "text": "a"}]
+
+
+def test_redirects_and_other_namespaces_take_no_number(tmp_path: Path) -> None:
+    pages = [
+        page(1, "Old", "#REDIRECT [[New]]", extra='<redirect title="New"/>'),
+        page(2, "New", "text"),
+        page(3, "Talk:New", "chat", ns=1),
+        page(4, "Last", "end"),
+    ]
+    assert records(write(tmp_path / "x.xml", dump(pages))) == [
+        {"id": 2, "title": "New", "text": "text"},
+        {"id": 4, "title": "Last", "text": "end"},
+    ]
+
+
+def test_latest_revision_counts_whatever_the_order(tmp_path: Path) -> None:
+    def revision(year: int) -> str:
+        return f"<revision><timestamp>{year}-01-01</timestamp><text>of {year}</text></revision>"
+
+    years = (2001, 2019, 2007, 2003)
+    one = f"<page><title>T</title><ns>0</ns><id>5</id>{''.join(map(revision, years))}</page>"
+    assert records(write(tmp_path / "x.xml", dump([one]))) == [
+        {"id": 5, "title": "T", "text": "of 2019"}
+    ]
+
+
+def test_ids_come_from_the_field_asked_for_then_id_then_url_then_the_number(tmp_path: Path) -> None:
+    lines = '{"id": 7, "url": "u", "key": "k"}\n{"url": "u", "key": "l"}\n{"key": "m", "body": "b"}'
+    path = write(tmp_path / "x.jsonl", lines)
+    assert records(path) == [
+        {"id": 7, "url": "u", "key": "k"},
+        {"id": "u", "url": "u", "key": "l"},
+        {"id": 3, "key": "m", "body": "b"},
+    ]
+    by_key = [record for _, record in strict(open_source(path, id_field="key").read(1))]
+    assert by_key[0] == {"id": "k", "url": "u", "key": "k"}
+    found = everything(open_source(path, text_field="body"))
+    assert found[2] == (3, {"id": 3, "key": "m", "body": "b", "text": "b"})
+
+
+def test_sections_are_documents_with_titles_and_numbers_of_their_own(tmp_path: Path) -> None:
+    text = "Lead ''text''.\n== Empty ==\n{{x}}\n=== ''Пища'' ===\n[[Mouse|Mice]].\n"
+    pages = [page(1, "Кот", text), page(2, "Nothing", "{{stub}}"), page(3, "Dog", "Barks.")]
+    assert records(write(tmp_path / "x.xml", dump(pages)), sections=True) == [
+        {"id": "1#0", "title": "Кот", "text": "Lead text."},
+        {"id": "1#2", "title": "Кот: Пища", "text": "Mice."},
+        {"id": "3#0", "title": "Dog", "text": "Barks."},
+    ]
+    lines = '{"id": "p", "text": "a\\n==H==\\nb"}\n{"text": "c"}\n'
+    assert records(write(tmp_path / "x.jsonl", lines), sections=True) == [
+        {"id": "p#0", "title": "", "text": "a"},
+        {"id": "p#1", "title": "H", "text": "b"},
+        {"id": "2#0", "title": "", "text": "c"},
+    ]
+
+
+def test_the_progress_of_a_small_file_counts_what_was_used_of_it(tmp_path: Path) -> None:
+    path = write(tmp_path / "x.jsonl", "".join(f'{{"id": {n}}}\n' for n in range(1000, 3000)))
+    source, size = open_source(path), path.stat().st_size
+    for number, _ in enumerate(source.read(1), 1):
+        progress = source.progress()
+        assert progress is not None
+        assert number / 2000 - 0.06 <= progress[0] / size <= number / 2000
+    assert source.progress() == (size, size)
+
+
+def test_progress_ends_at_the_size_and_identity_tells_inputs_apart(tmp_path: Path) -> None:
+    path = write(tmp_path / "x.jsonl.bz2", "".join(f'{{"id": {n}}}\n' for n in range(50_000)))
+    source = open_source(path)
+    size = path.stat().st_size
+    assert source.progress() == (0, size)
+    reading = source.read(1)
+    next(reading)
+    begun = source.progress()
+    assert begun is not None
+    assert 0 < begun[0] <= size
+    assert len(list(reading)) == 49_999
+    assert source.progress() == (size, size)
+
+    (tmp_path / "moved").mkdir()
+    moved = tmp_path / "moved" / path.name
+    moved.write_bytes(path.read_bytes())
+    same = open_source(moved).identity()
+    assert same == source.identity()
+    assert open_source(path, id_field="k").identity() != same
+    assert open_source(path, sections=True).identity() != same
+    write(moved, '{"id": 1}')
+    assert open_source(moved).identity() == same, "a file may grow"
+    plain = write(tmp_path / "x.jsonl", '{"id": 1}')
+    assert open_source(plain).identity() == same, "and be compressed"
+    assert open_source(write(tmp_path / "y.jsonl", '{"id": 1}')).identity() != same
+
+
+JSON = '{"id": 1}\n{"id": \n\n{"id": "три"}\n[]\n{"id": 5, "text": "a\\n== b ==\\nc"}\n'
+CSV = "id,text\n1,a\n2\n\n3,би\n4,d\n"
+XML = dump(
+    [
+        page(1, "A", "a\n== B ==\nb\n== C ==\n{{c}}\n== D ==\nd"),
+        page(2, "R", "", extra="<redirect/>"),
+        "<page><id>3</id><ns>0</ns></page>",
+        page(4, "B", "b"),
+    ]
+)
+FILES = {
+    "x.jsonl": JSON,
+    "x.jsonl.gz": JSON,
+    "x.csv": CSV,
+    "x.tsv.bz2": CSV.replace(",", "\t"),
+    "x.txt": "a\n\n биты\nc\nd\n",
+    "x.xml": XML,
+    "x.xml.bz2": XML,
+    "cut.xml": XML[: -len("</page></mediawiki>")],
+    "pages.xml": '<pages><page id="1">a</page><page>b</page><page id="3">c</page></pages>',
+}
+
+
+def tails_fit(source: Source) -> int:
+    """How many records the source has, after comparing each tail with the whole."""
+    whole = everything(source)
+    times = [item.time if isinstance(item, BadRecord) else item[0] for item in whole]
+    assert times == sorted(set(times))
+    for start in range((times or [1])[-1] + 2):
+        tail = [item for time, item in zip(times, whole, strict=True) if time >= start]
+        assert everything(source, start) == tail
+    return len(whole)
+
+
+@pytest.mark.parametrize("sections", [False, True])
+@pytest.mark.parametrize("name", FILES)
+def test_tail_of_a_file(tmp_path: Path, name: str, sections: bool) -> None:
+    source = open_source(write(tmp_path / name, FILES[name]), sections=sections)
+    assert tails_fit(source) >= 3
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: ListSource([{"id": 1}, BadRecord(6, "m", "why", ""), {"id": "b"}], first=5),
+        lambda: ZipfSource(7, words_per_document=5),
+        lambda: Repeated(ZipfSource(3, words_per_document=2), 11),
+        lambda: Repeated(ListSource([{"id": "a"}, BadRecord(2, "m", "why", ""), "c"]), 8),
+    ],
+)
+def test_tail_of_the_other_sources(make: Callable[[], Source]) -> None:
+    source = make()
+    for start in (9, 3, 6):  # a source that was never read from its beginning gives no other
+        assert everything(make(), start) == everything(source, start)
+    assert tails_fit(source) >= 3
+
+
+@given(size=st.integers(0, 5), documents=st.integers(0, 17), start=st.integers(0, 20))
+def test_repeated_is_the_source_written_out(size: int, documents: int, start: int) -> None:
+    """The dumb twin: all rounds in one list."""
+    rounds = [
+        {"id": f"d{n}" if turn == 1 else f"d{n}~{turn}", "n": n}
+        for turn in range(1, documents + 2)
+        for n in range(size)
+    ]
+    twin = ListSource(rounds[:documents])
+    source = Repeated(ListSource(rounds[:size]), documents)
+    assert everything(source, start) == everything(twin, start)
+    assert everything(source, start) == everything(twin, start)  # now it knows the period
+
+
+SEVERAL: dict[str, str] = {
+    "a.jsonl": '{"text": "one"}\n\n{"text": "two"}\n',
+    "b.txt.gz": "three\nfour\nfive\n",
+    "c.csv": "text,n\n",
+    "d.csv.bz2": 'text,n\n"six\nseven",1\n',
+    "e.xml": dump([page(70, "A", "intro\n== H ==\nbody"), page(71, "B", "eight")]),
+}
+
+
+def several(folder: Path, files: dict[str, str] = SEVERAL, *, sections: bool = False) -> Source:
+    paths = [str(write(folder / name, text)) for name, text in files.items()]
+    return open_files(paths, Shape(sections=sections), "a test")
+
+
+def shown(records: Sequence[tuple[int, object] | BadRecord]) -> list[tuple[int, object, object]]:
+    """Number, id, text."""
+    found = []
+    for record in records:
+        assert not isinstance(record, BadRecord)
+        time, value = record
+        assert isinstance(value, dict)
+        found.append((time, value["id"], value["text"]))
+    return found
+
+
+def test_the_numbers_go_on_from_file_to_file(tmp_path: Path) -> None:
+    source = several(tmp_path)
+    assert shown(everything(source)) == [
+        (1, 1, "one"), (2, 2, "two"), (3, 3, "three"), (4, 4, "four"), (5, 5, "five"),
+        (6, 6, "six\nseven"), (7, 70, "intro\n== H ==\nbody"), (8, 71, "eight"),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("start", range(-1, 11))
+@pytest.mark.parametrize("fresh", [True, False])
+def test_it_is_read_again_from_any_record_on(start: int, fresh: bool, tmp_path: Path) -> None:
+    source = several(tmp_path)
+    if not fresh:
+        everything(source)
+    whole = everything(several(tmp_path))
+    assert everything(source, start) == [r for r in whole if _time(r) >= start]
+    assert everything(source) == whole
+
+
+def test_a_reading_that_was_left_in_the_middle_spoils_nothing(tmp_path: Path) -> None:
+    source, whole = several(tmp_path), everything(several(tmp_path))
+    for stop in range(len(whole)):
+        records = source.read(1)
+        assert [next(records) for _ in range(stop)] == whole[:stop]
+        assert everything(source, stop + 1) == whole[stop:]
+
+
+def test_sections_are_counted_over_all_files(tmp_path: Path) -> None:
+    wiki = {
+        "1.jsonl": json.dumps({"text": "a\n== H ==\nb\n== I ==\nc"}) + "\n",
+        "2.jsonl": json.dumps({"text": "d\n== H ==\ne"}) + "\n" + json.dumps({"text": "f"}),
+    }
+    assert shown(everything(several(tmp_path, wiki, sections=True))) == [
+        (1, "1#0", "a"), (2, "1#1", "b"), (3, "1#2", "c"),
+        (4, "2#0", "d"), (5, "2#1", "e"), (6, "3#0", "f"),
+    ]  # fmt: skip
+
+
+def test_a_bad_record_is_told_with_its_file_and_both_its_numbers(tmp_path: Path) -> None:
+    files = {"a.jsonl": "{}\n{\n{}\n", "b.jsonl": "{}\n[]\n{}\n"}
+    one, other = [r for r in everything(several(tmp_path, files)) if isinstance(r, BadRecord)]
+    assert (one.time, one.file) == (2, "a.jsonl")
+    assert "of this file" not in one.reason
+    assert (other.time, other.file) == (5, "b.jsonl")
+    assert other.reason.endswith("found a list (it is record 2 of this file)")
+    assert other.raw == "[]"
+
+
+def test_nothing_is_read_behind_a_file_that_breaks_off(tmp_path: Path) -> None:
+    source = several(tmp_path, {"a.txt.gz": "one\n" * 5000, "b.txt": "two\n"})
+    path = tmp_path / "a.txt.gz"
+    path.write_bytes(path.read_bytes()[:-9])
+    again = open_files([str(path), str(tmp_path / "b.txt")], Shape(), "a test")
+    for found in (everything(source), everything(again)):
+        last = found[-1]
+        assert isinstance(last, BadRecord)
+        assert last.ends
+        assert (last.time, last.file) == (len(found), "a.txt.gz")
+
+
+def test_its_identity_is_that_of_the_first_file(tmp_path: Path) -> None:
+    """More files may come later; what was used of all of them is checked by a checksum."""
+
+    def identity(*names: str) -> str:
+        return open_files([str(tmp_path / name) for name in names], Shape(), "a test").identity()
+
+    for name in "abc":
+        write(tmp_path / f"{name}.jsonl", f'{{"text": "{name}"}}\n')
+    same = identity("a.jsonl")
+    assert same == identity("a.jsonl", "b.jsonl") == identity("a.jsonl", "b.jsonl", "c.jsonl")
+    assert same != identity("b.jsonl", "a.jsonl")
+
+
+def test_progress_grows_to_the_bytes_of_all_files(tmp_path: Path) -> None:
+    source = several(tmp_path)
+    size = sum(path.stat().st_size for path in tmp_path.iterdir())
+    done = []
+    for _ in source.read(1):
+        progress = source.progress()
+        assert progress is not None
+        done.append(progress)
+    assert {whole for _, whole in done} == {size}
+    assert [read for read, _ in done] == sorted(read for read, _ in done)
+    assert source.progress() == (size, size)
+    assert source.name == "a.jsonl and 4 more"
+
+
+@pytest.mark.parametrize("sections", [False, True])
+def test_in_parts_they_give_the_same(
+    sections: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("driftline.connectors.files.splits.SPLIT_BYTES_MIN", 64)
+    large = {**SEVERAL, "f.txt": "".join(f"line {n}\n" for n in range(500))}
+    source = several(tmp_path, large, sections=sections)
+    parts = splits_of(source, 8)
+    assert len(parts) > len(large), "a large file is cut, too"
+    firsts = starts(part.count() for part in parts)
+    read = [r for part, first in zip(parts, firsts, strict=True) for r in part.read(*first)]
+    assert read == everything(source)
+
+
+def test_a_broken_file_ends_the_parts_as_it_ends_the_source(tmp_path: Path) -> None:
+    several(tmp_path, {"a.txt": "zero\n", "b.txt.gz": "one\n" * 5000, "c.txt": "two\n"})
+    path = tmp_path / "b.txt.gz"
+    path.write_bytes(path.read_bytes()[:-9])
+    source = open_files([str(tmp_path)], Shape(), "a test")
+    parts = splits_of(source, 4)
+    firsts = starts(part.count() for part in parts)
+    assert len(firsts) == 2
+    read = [r for part, first in zip(parts, firsts, strict=False) for r in part.read(*first)]
+    assert read == everything(source)
+
+
+def _time(record: tuple[int, object] | BadRecord) -> int:
+    return record.time if isinstance(record, BadRecord) else record[0]

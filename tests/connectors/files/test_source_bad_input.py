@@ -1,0 +1,278 @@
+"""Whatever is in a file, the sources say which record is bad and why, and never more than that."""
+
+import bz2
+import gzip
+import json
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from driftline.connectors.files import open_source
+from driftline.engine.errors import InputError, Unavailable
+from driftline.engine.sources import BadRecord, ListSource, strict
+from driftline.engine.wire.codec import pack
+from tests.connectors.files.samples import bad, dump, everything, page, write
+
+
+@pytest.mark.parametrize(
+    ("line", "reason"),
+    [
+        ('{"id": 1', "malformed JSON: Expecting ',' delimiter at column 9"),
+        ("[1]", "expected a JSON object in each line, found a list"),
+        ('{"id": "a', "malformed JSON: Unterminated string starting at column 8"),
+        ('{"id": "\t"}', "malformed JSON: Invalid control character at column 9"),
+        ('{"id": NaN}', "malformed JSON: NaN is not JSON"),
+        ('{"id": 1, "n": [1e999]}', "malformed JSON: 1e999 is too large for a float"),
+        ('{"id": 1, "n": -1E400}', "malformed JSON: -1E400 is too large for a float"),
+        ('{"id": 1, "n": ' + "9" * 5000 + "}", "malformed JSON: Exceeds the limit"),
+        ('{"id": 1, "n": ' + "9" * 30 + "}", "cannot travel or be stored"),
+        ('{"id": 1, "n": "\\ud800"}', "cannot travel or be stored"),
+        ('{"id": 1, "n": ' + "[" * 700 + "]" * 700 + "}", "nested more than 100 deep"),
+        ("[" * 100_000, "malformed JSON: maximum recursion depth"),
+        ('{"id": null}', "field 'id' is to be the id, but is of type NoneType"),
+        ('{"url": 1.5}', "field 'url' is to be the id, but is of type float"),
+        ('{"id": true}', "field 'id' is to be the id, but is of type bool"),
+    ],
+)
+def test_a_bad_json_line_keeps_its_number(tmp_path: Path, line: str, reason: str) -> None:
+    path = write(tmp_path / "x.jsonl", f'{{"id": 1}}\n\n{line}\n{{"id": 3}}\n')
+    first, second, third = everything(open_source(path))
+    assert (first, third) == ((1, {"id": 1}), (3, {"id": 3}))
+    assert isinstance(second, BadRecord)
+    assert (second.time, second.file) == (2, "x.jsonl")
+    assert reason in second.reason
+    assert 0 < len(second.text) <= 200
+    pack([second.reason, second.text])  # a dead letter has to be storable
+    with pytest.raises(InputError, match=r"^x\.jsonl, record 2: ") as raised:
+        list(strict(open_source(path).read(1)))
+    assert (raised.value.file, raised.value.record) == ("x.jsonl", 2)
+    assert list(strict(open_source(path).read(3))) == [(3, {"id": 3})]
+
+
+def test_invalid_utf8_is_a_bad_record_in_every_text_format(tmp_path: Path) -> None:
+    assert bad(write(tmp_path / "x.txt", b"a\nb\xff\nc\n")) == [
+        (2, "not UTF-8: byte 0xff at position 1")
+    ]
+    assert bad(write(tmp_path / "x.jsonl", b'{"id": 1}\n{"id": "\xd0"}\n')) == [
+        (2, "not UTF-8: byte 0xd0 at position 8")
+    ]
+    assert bad(write(tmp_path / "x.csv", b"a,b\n1,\xff\n2,3\n")) == [(1, "not UTF-8")]
+    text = dump([page(1, "A", "x"), page(2, "B", "@")]).encode().replace(b"@", b"\xff")
+    [(time, reason)] = bad(write(tmp_path / "x.xml", text))
+    assert (time, reason[:40]) == (2, "malformed XML: not well-formed (invalid ")
+
+
+def test_rows_that_do_not_fit_the_header(tmp_path: Path) -> None:
+    path = write(tmp_path / "x.csv", 'id,text\n1,a\n2\n3,b,c\n4,"d"e\n5,f\n6,"g')
+    found = everything(open_source(path))
+    assert found[0] == (1, {"id": "1", "text": "a"})
+    assert found[4] == (5, {"id": "5", "text": "f"})
+    assert [
+        (item.time, item.reason, item.text) for item in found if isinstance(item, BadRecord)
+    ] == [
+        (2, "1 columns where the header has 2", "2"),
+        (3, "3 columns where the header has 2", "3,b,c"),
+        (4, "malformed row: ',' expected after '\"'", '4,"d"e'),
+        (6, "malformed row: unexpected end of data", '6,"g'),
+    ]
+    assert bad(write(tmp_path / "y.csv", "a,b,a\n1,2,3\n")) == [
+        (1, "the header has a field twice or without a name: ['a', 'b', 'a']")
+    ]
+    assert everything(open_source(write(tmp_path / "z.csv", ""))) == []
+
+
+def test_missing_fields_are_named(tmp_path: Path) -> None:
+    path = write(tmp_path / "x.jsonl", '{"key": 1, "body": "x"}\n{"body": "y"}\n{"key": 3}\n')
+    found = everything(open_source(path, id_field="key", text_field="body"))
+    assert found[0] == (1, {"id": 1, "key": 1, "body": "x", "text": "x"})
+    assert [(item.time, item.reason) for item in found if isinstance(item, BadRecord)] == [
+        (
+            2,
+            "field 'key', which --id-field (in Python id_field) names, is missing: the record has "
+            "the fields 'body'",
+        ),
+        (
+            3,
+            "field 'body', which --text-field (in Python text_field) names, is missing: the record "
+            "has the fields 'key'",
+        ),
+    ]
+    found = everything(open_source(path, sections=True, text_field="key"))
+    assert [item.reason for item in found if isinstance(item, BadRecord)] == [
+        "field 'text' cannot have sections: it is of type int",
+        "field 'key', which --text-field (in Python text_field) names, is missing: the record has "
+        "the fields 'body'",
+        "field 'text' cannot have sections: it is of type int",
+    ]
+
+
+def test_a_malformed_page_is_passed_over(tmp_path: Path) -> None:
+    pages = [
+        page(1, "A", "x"),
+        "<page><title>No id</title><ns>0</ns><revision><text/></revision></page>",
+        "<page><id>3</id><ns>0</ns><revision><text/></revision></page>",
+        "<page><id>4</id><title>No revision</title><ns>0</ns></page>",
+        page(5, "B", ""),
+    ]
+    path = write(tmp_path / "x.xml", dump(pages))
+    assert bad(path) == [
+        (2, "a page without a numeric <id>"),
+        (3, "a page without <title>"),
+        (4, "a page without <revision>"),
+    ]
+    assert everything(open_source(path), 5) == [(5, {"id": 5, "title": "B", "text": ""})]
+    simple = '<pages><page title="t">text</page><page id="2">x</page></pages>'
+    assert bad(write(tmp_path / "y.xml", simple)) == [(1, 'a page without the attribute "id"')]
+
+
+@pytest.mark.parametrize("ending", [".gz", ".bz2"])
+def test_a_truncated_file_gives_a_true_beginning_and_ends_with_a_bad_record(
+    tmp_path: Path, ending: str
+) -> None:
+    # Numbers that hardly compress, so that a part of the file holds part of the records.
+    lines = "".join(f'{{"id": {n}, "text": "{hash((n, n)):x}"}}\n' for n in range(1, 20_000))
+    whole = write(tmp_path / f"whole.jsonl{ending}", lines)
+    part = tmp_path / f"part.jsonl{ending}"
+    data = whole.read_bytes()
+    for size in (0, 5, len(data) // 2, len(data) - 1):
+        part.write_bytes(data[:size])
+        *found, last = everything(open_source(part))
+        assert found == everything(open_source(whole))[: len(found)]
+        assert isinstance(last, BadRecord)
+        assert last.time == len(found) + 1
+        assert "ends too early" in last.reason
+
+
+def test_a_damaged_second_stream_is_not_taken_for_the_end(tmp_path: Path) -> None:
+    for ending, compress in ((".bz2", bz2.compress), (".gz", gzip.compress)):
+        path = tmp_path / f"x.txt{ending}"
+        path.write_bytes(compress(b"one\n") + b"!" + compress(b"two\n"))
+        first, second = everything(open_source(path))
+        assert first == (1, {"id": 1, "text": "one"})
+        assert isinstance(second, BadRecord)
+        assert "cannot be read on" in second.reason
+
+
+def test_truncated_xml_gives_the_pages_before(tmp_path: Path) -> None:
+    text = dump([page(n, f"T{n}", "x") for n in range(1, 6)])
+    path = write(tmp_path / "x.xml", text[: text.index("T4")])
+    found = everything(open_source(path))
+    assert found[:3] == [(n, {"id": n, "title": f"T{n}", "text": "x"}) for n in (1, 2, 3)]
+    [(time, reason)] = bad(path)
+    assert time == 4
+    assert reason.startswith("the XML ends too early: no element found: line 1")
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        ("just text", "malformed XML: syntax error: line 1, column 0"),
+        ("<html><p>x</p></html>", "the root element is <html>, not <mediawiki> or <pages>"),
+        (b"\x00\x01\x02", "malformed XML"),
+        ("   \n", "the XML ends too early: no element found"),
+        ('<?xml version="1.0" encoding="none-such"?><pages/>', "malformed XML: unknown encoding"),
+    ],
+)
+def test_what_is_no_xml_of_pages_is_said_once(
+    tmp_path: Path, content: str | bytes, reason: str
+) -> None:
+    [(time, found)] = bad(write(tmp_path / "x.xml", content))
+    assert time == 1
+    assert found.startswith(reason)
+
+
+def test_entities_cannot_fill_the_memory_nor_read_other_files(tmp_path: Path) -> None:
+    names = "abcdefghij"
+    bomb = "".join(
+        f'<!ENTITY {name} "{f"&{names[i - 1]};" * 10 if i else "x" * 100}">'
+        for i, name in enumerate(names)
+    )
+    text = f'<!DOCTYPE pages [{bomb}]><pages><page id="1">&j;</page></pages>'
+    [(_, reason)] = bad(write(tmp_path / "bomb.xml", text))
+    assert "amplification" in reason
+    secret = write(tmp_path / "secret", "hidden")
+    outside = f'<!DOCTYPE pages [<!ENTITY s SYSTEM "file://{secret}">]>'
+    text = f'{outside}<pages><page id="1">&s;</page></pages>'
+    [(time, reason)] = bad(write(tmp_path / "outside.xml", text))
+    assert (time, "undefined entity" in reason) == (1, True)
+
+
+def test_files_that_cannot_be_opened_are_refused_at_once(tmp_path: Path) -> None:
+    with pytest.raises(Unavailable, match=r"none\.jsonl: there is no such file"):
+        open_source(tmp_path / "none.jsonl")
+    with pytest.raises(Unavailable, match="a directory"):
+        open_source(tmp_path)
+    with pytest.raises(InputError, match=r"x\.xml, record 1: the file is empty; expected XML"):
+        open_source(write(tmp_path / "x.xml", ""))
+
+
+def test_a_line_without_end_is_cut_off(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("driftline.connectors.files.formats.MAX_LINE_BYTES", 100_000)
+    path = write(tmp_path / "x.txt", "a\n" + "x" * 300_000 + "\nb\n")
+    first, second, third = everything(open_source(path))
+    assert (first, third) == ((1, {"id": 1, "text": "a"}), (3, {"id": 3, "text": "b"}))
+    assert isinstance(second, BadRecord)
+    assert (second.reason, second.text) == ("a line longer than 100000 bytes", "x" * 200)
+
+
+def test_a_page_without_end_is_cut_off(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("driftline.connectors.files.formats.MAX_PAGE_BYTES", 200_000)
+    small = [page(n, "small", "x" * 1000) for n in range(1, 400)]
+    path = write(tmp_path / "x.xml", dump([*small, page(400, "large", "x" * 500_000)]))
+    assert bad(path) == [(400, "a page of more than 200000 bytes")]
+
+
+def test_strict_passes_good_records_until_the_bad_one() -> None:
+    source = ListSource(["a", BadRecord(2, "f", "why", "text")], name="f")
+    reading = strict(source.read(1))
+    assert next(reading) == (1, "a")
+    with pytest.raises(InputError, match=r"^f, record 2: why$"):
+        next(reading)
+
+
+NAMES = ["x.jsonl", "x.csv", "x.tsv", "x.txt", "x.xml", "x.jsonl.gz", "x.txt.bz2", "x"]
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    name=st.sampled_from(NAMES),
+    data=st.binary(max_size=200)
+    | st.text(alphabet='<page>id="1",{}[]:\n\r\t&;\x00ж', max_size=120).map(str.encode),
+    sections=st.booleans(),
+)
+def test_no_bytes_whatever_raise_while_reading(
+    tmp_path_factory: pytest.TempPathFactory, name: str, data: bytes, sections: bool
+) -> None:
+    """Times count from 1 without a gap, all payloads can travel, and the tail is the tail."""
+    path = tmp_path_factory.mktemp("any") / name
+    path.write_bytes(data or b" ")
+    source = open_source(path, sections=sections)
+    found = everything(source)
+    times = [item.time if isinstance(item, BadRecord) else item[0] for item in found]
+    assert times == list(range(1, len(found) + 1))
+    for item in found:
+        pack([item.reason, item.text] if isinstance(item, BadRecord) else item[1])
+    assert everything(source, 2) == found[1:]
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    values=st.lists(
+        st.recursive(
+            st.none() | st.booleans() | st.integers(-(2**63), 2**63 - 1) | st.text(),
+            lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
+            max_leaves=5,
+        ),
+        max_size=5,
+    )
+)
+def test_json_comes_back_as_it_was_written(
+    tmp_path_factory: pytest.TempPathFactory, values: list[object]
+) -> None:
+    path = tmp_path_factory.mktemp("json") / "x.jsonl"
+    rows = [{"id": n, "value": value} for n, value in enumerate(values)]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    read = [record for _, record in strict(open_source(path).read(1))]
+    assert json.loads(json.dumps(read)) == rows

@@ -1,0 +1,108 @@
+"""Splits of a source, read by themselves, are the source: same records, same times."""
+
+import bz2
+import json
+import pickle
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from driftline.connectors.files import ZipfSource, open_source
+from driftline.connectors.files import splits as splits_module
+from driftline.connectors.files.splits import splits_of, starts
+from driftline.engine.sources import Source
+
+PAGE = (
+    "<page><title>T {n}</title><ns>{ns}</ns><id>{id}</id>"
+    "<revision><text>lead {n}\n== Split ==\nmore\n== Empty ==\n</text></revision></page>\n"
+)
+HEAD = '<mediawiki xmlns="http://www.mediawiki.org/xml/export-0.10/"><siteinfo/>\n'
+
+
+def together(source: Source, count: int) -> tuple[list[object], int]:
+    """What the splits give, and how many there were. They travel on the way."""
+    splits = pickle.loads(pickle.dumps(splits_of(source, count)))
+    firsts = starts(split.count() for split in splits)
+    read = [r for split, first in zip(splits, firsts, strict=False) for r in split.read(*first)]
+    return read, len(splits)
+
+
+@pytest.fixture(autouse=True)
+def _small_splits(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(splits_module, "SPLIT_BYTES_MIN", 16)
+
+
+def pages(numbers: range, bad: int = -1) -> str:
+    return "".join(
+        PAGE.format(n=n, ns=4 if n % 5 == 0 else 0, id="none" if n == bad else n) for n in numbers
+    )
+
+
+@given(
+    st.lists(
+        st.sampled_from(['{"text": "a"}', '{"text": "мир"}', "", "  ", "broken", "\ufeff{}", "[]"]),
+        max_size=30,
+    ),
+    st.integers(1, 9),
+    st.booleans(),
+)
+def test_splits_of_json_lines_are_the_file(
+    tmp_path_factory: pytest.TempPathFactory, found: list[str], count: int, ends: bool
+) -> None:
+    path = tmp_path_factory.mktemp("lines") / "records.jsonl"
+    path.write_text("\n".join(found) + "\n" * ends)
+    assert together(open_source(path), count)[0] == list(open_source(path).read(1))
+
+
+@pytest.mark.parametrize("sections", [False, True])
+@pytest.mark.parametrize("bad", [-1, 17])
+def test_splits_of_a_dump_are_the_dump(tmp_path: Path, sections: bool, bad: int) -> None:
+    path = tmp_path / "dump.xml"
+    path.write_text(HEAD + pages(range(1, 41), bad) + "</mediawiki>")
+    read, count = together(open_source(path, sections=sections), 4)
+    assert count == 4
+    assert read == list(open_source(path, sections=sections).read(1))
+
+
+@pytest.mark.parametrize("sections", [False, True])
+def test_splits_of_a_multistream_dump_are_the_dump(tmp_path: Path, sections: bool) -> None:
+    streams = [HEAD, *(pages(range(n, n + 10)) for n in range(1, 61, 10)), "</mediawiki>"]
+    path = tmp_path / "dump.xml.bz2"
+    path.write_bytes(b"".join(bz2.compress(stream.encode()) for stream in streams))
+    read, count = together(open_source(path, sections=sections), 3)
+    assert count == 3
+    assert read == list(open_source(path, sections=sections).read(1))
+
+
+def test_nothing_is_read_behind_the_place_where_a_dump_breaks_off(tmp_path: Path) -> None:
+    path = tmp_path / "dump.xml"
+    path.write_text(HEAD + pages(range(1, 21)) + "<page><<<" + pages(range(21, 41)))
+    read, count = together(open_source(path), 4)
+    whole = list(open_source(path).read(1))
+    assert count == 4
+    assert read[:-1] == whole[:-1]  # the last one tells of the place, which is that in the split
+
+
+def test_what_cannot_be_cut_is_one_split(tmp_path: Path) -> None:
+    path = tmp_path / "table.csv"
+    path.write_text("id,text\n" + "".join(f'{n},"a\nb"\n' for n in range(50)))
+    read, count = together(open_source(path), 4)
+    assert count == 1
+    assert read == list(open_source(path).read(1))
+
+
+def test_made_up_documents_are_made_where_they_are_read() -> None:
+    read, count = together(ZipfSource(10), 3)
+    assert count == 3
+    assert read == list(open_source("zipf:10").read(1))
+
+
+def test_a_text_file_has_no_byte_order_mark_in_its_middle(tmp_path: Path) -> None:
+    path = tmp_path / "lines.txt"
+    path.write_text("".join(f"\ufeffline {n}\n" for n in range(40)))
+    read, count = together(open_source(path), 5)
+    assert count == 5
+    assert read == list(open_source(path).read(1))
+    assert json.dumps(read[1]) == json.dumps((2, {"text": "\ufeffline 1", "id": 2}))

@@ -1,0 +1,51 @@
+"""A log with its source, and what a runtime does for them, without a runtime."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from driftline.connectors.logs.inputlog import InputLog
+from driftline.connectors.logs.received import ReceivedSource
+from driftline.engine.sources import BadRecord
+
+
+class Clock:
+    """Microseconds, set by hand."""
+
+    def __init__(self, now: int = 1000) -> None:
+        self.now = now
+
+    def __call__(self) -> int:
+        return self.now
+
+
+class Front:
+    """A log with its source, and what a runtime does for them."""
+
+    def __init__(self, path: Path, clock: Clock) -> None:
+        self.log = InputLog(path, "flow")
+        self.source = ReceivedSource(self.log, clock)
+
+    def commit(self) -> list[str]:
+        """Write everything. Returns who is to be told, in order."""
+        told: list[str] = []
+        while (group := self.source.group()) is not None:
+            self.log.write(group)
+            told += self.source.written(group)
+            self.source.validate()
+        return told
+
+    def restarted(self, clock: Clock) -> "Front":
+        """The front after a crash."""
+        self.log.close()
+        return Front(Path(self.log.name), clock)
+
+
+def taken(records: Iterator[tuple[int, object] | BadRecord | None]) -> list[tuple[int, object]]:
+    """What there is at the moment."""
+    found = []
+    for record in records:
+        if record is None:
+            break
+        assert not isinstance(record, BadRecord)
+        found.append(record)
+    return found

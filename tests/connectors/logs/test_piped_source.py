@@ -1,0 +1,155 @@
+"""The source of standard input: the same stream again goes on, another one is refused."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from driftline.connectors.logs.inputlog import InputLog, LoggedSource
+from driftline.connectors.logs.piped import PipedSource
+from driftline.engine.errors import InputError, StateMismatch
+from driftline.engine.labels import INFINITY
+from driftline.engine.sources import BadRecord
+from driftline.engine.sources.record import Malformed, Row
+from tests.connectors.logs.memory_disk import memory_disk
+
+
+def record(number: int) -> Row:
+    return {"id": number}
+
+
+BAD = Malformed("it is bad", "shown", "all of it")
+
+
+class Pipe:
+    """A source with its log, and what a runtime does for them."""
+
+    def __init__(self, path: Path, *, keep_bad: bool = True) -> None:
+        self.log = InputLog(path, "flow")
+        self.source = PipedSource(self.log, keep_bad=keep_bad)
+
+    def take(self, rows: list[Row], end: bool = False) -> None:
+        for row in rows:
+            self.source.take(row)
+        if end:
+            self.source.end()
+
+    def commit(self) -> None:
+        while (group := self.source.group()) is not None:
+            self.log.write(group)
+            self.source.written(group)
+            self.source.validate()
+
+    def killed(self) -> Path:
+        """What was not committed is gone."""
+        self.log.close()
+        return Path(self.log.name)
+
+    def records(self) -> list[tuple[int, object] | BadRecord]:
+        return list(until_none(self.source.read(1)))
+
+
+def until_none(
+    records: Iterator[tuple[int, object] | BadRecord | None],
+) -> Iterator[tuple[int, object] | BadRecord]:
+    for found in records:
+        if found is None:
+            return
+        yield found
+
+
+def as_read(rows: list[Row]) -> list[tuple[int, object] | BadRecord]:
+    return [
+        BadRecord(number, "standard input", row.reason, row.text, row.raw)
+        if isinstance(row, Malformed)
+        else (number, row)
+        for number, row in enumerate(rows, 1)
+    ]
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    bad=st.lists(st.booleans(), max_size=30),
+    cuts=st.lists(st.tuples(st.integers(0, 30), st.integers(0, 30)), max_size=4),
+)
+def test_kills_at_any_moment_change_no_number_and_no_record(
+    bad: list[bool], cuts: list[tuple[int, int]]
+) -> None:
+    rows = [BAD if is_bad else record(n) for n, is_bad in enumerate(bad)]
+    with memory_disk() as folder:
+        path = folder / "log"
+        durable = 0
+        for committed, taken in cuts:
+            pipe = Pipe(path)
+            assert pipe.source.taken == durable
+            pipe.take(rows[:committed])
+            pipe.commit()
+            durable = max(durable, min(len(rows), committed))
+            pipe.take(rows[committed:taken])
+            assert pipe.records() == as_read(rows[: max(durable, min(len(rows), taken))])
+            path = pipe.killed()
+        pipe = Pipe(path)
+        pipe.take(rows, end=True)
+        pipe.commit()
+        assert pipe.records() == as_read(rows)
+        assert pipe.source.durable == INFINITY
+        assert list(LoggedSource(pipe.killed()).read(1)) == as_read(rows)
+
+
+def test_another_stream_is_refused_as_soon_as_it_is_known(tmp_path: Path) -> None:
+    pipe = Pipe(tmp_path / "log")
+    pipe.take([record(1), record(2), BAD])
+    pipe.commit()
+    for other in ([record(1), record(3), BAD], [record(2), record(1), BAD], [record(1)] * 3):
+        again = Pipe(pipe.killed())
+        again.take(other[:2])
+        with pytest.raises(StateMismatch, match="3 records are stored: its first 3 records"):
+            again.take(other[2:])
+        pipe = again
+    again = Pipe(pipe.killed())
+    again.take([record(1), record(2)])
+    with pytest.raises(StateMismatch, match=r"it ends after 2\. Give the same stream again"):
+        again.source.end()
+    again.killed()
+
+
+def test_what_was_refused_is_not_taken(tmp_path: Path) -> None:
+    pipe = Pipe(tmp_path / "log", keep_bad=False)
+    pipe.take([record(1)])
+    with pytest.raises(InputError, match="standard input, record 2: it is bad"):
+        pipe.source.take(BAD)
+    pipe.commit()
+    again = Pipe(pipe.killed(), keep_bad=False)
+    again.take([record(1), record(2)])  # it was mended
+    again.commit()
+    assert again.records() == as_read([record(1), record(2)])
+    again.killed()
+
+
+def test_an_ended_stream_stays_so(tmp_path: Path) -> None:
+    pipe = Pipe(tmp_path / "log")
+    pipe.take([record(1)], end=True)
+    pipe.commit()
+    again = Pipe(pipe.killed())
+    assert again.source.closed
+    assert again.records() == as_read([record(1)])
+    again.killed()
+
+
+def test_a_clock_that_was_moved_on_leaves_numbers_out_but_tells_both(tmp_path: Path) -> None:
+    pipe = Pipe(tmp_path / "log")
+    pipe.source.move_to(100)  # another input of the flow is that far
+    pipe.take([record(1), BAD])
+    pipe.commit()
+    one, other = pipe.records()
+    assert one == (100, record(1))
+    assert isinstance(other, BadRecord)
+    assert (other.time, other.reason) == (101, "it is bad (it is record 2 of this input)")
+    again = Pipe(pipe.killed())
+    again.take([record(1), BAD, record(3)])
+    assert again.records()[2] == (102, record(3))
+    again.killed()

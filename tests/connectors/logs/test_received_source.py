@@ -1,0 +1,414 @@
+"""The source of what producers send, one property after the other."""
+
+from collections.abc import Iterator
+from contextlib import ExitStack
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    precondition,
+    rule,
+)
+
+from driftline.connectors.logs.inputlog import WriteGroup
+from driftline.connectors.logs.received import LARGE, READ_AT_ONCE, RESERVE_US, Receipt
+from driftline.engine.errors import PayloadError, StateMismatch
+from driftline.engine.labels import INFINITY
+from driftline.engine.sources.source import BadRecord
+from driftline.engine.wire.codec import unpack
+from driftline.engine.wire.limits import RECORD_BYTES_MAX
+from tests.connectors.logs.memory_disk import memory_disk
+from tests.connectors.logs.received_front import Clock, Front, taken
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def front(clock: Clock) -> Iterator[Front]:
+    with memory_disk() as directory:
+        yield Front(directory / "log", clock)
+
+
+def test_a_record_can_be_read_before_it_is_stored(front: Front) -> None:
+    records = front.source.read(1)
+    assert next(records) is None
+    assert front.source.receive("p", 1, "a") is Receipt.TAKEN
+    assert next(records) == (1000, "a")
+    assert front.source.durable <= 1000
+    assert front.source.acknowledged("p") == 0
+    assert front.commit() == ["p"]
+    assert front.source.durable == 1001
+    assert front.source.acknowledged("p") == 1
+
+
+def test_times_are_those_of_the_clock_but_grow(front: Front, clock: Clock) -> None:
+    for number, now in enumerate((1000, 1000, 1500, 1400), 1):
+        clock.now = now
+        front.source.receive("p", number, number)
+    assert taken(front.source.read(1)) == [(1000, 1), (1001, 2), (1500, 3), (1501, 4)]
+
+
+def test_repeated_records_are_taken_once_and_early_ones_not_at_all(front: Front) -> None:
+    receive = front.source.receive
+    assert receive("p", 2, "b") is Receipt.EARLY
+    assert receive("p", 1, "a") is Receipt.TAKEN
+    assert receive("p", 1, "a") is Receipt.REPEATED, "before it is stored"
+    group = front.source.group()
+    assert group is not None
+    assert receive("p", 1, "a") is Receipt.REPEATED, "while it is being stored"
+    front.log.write(group)
+    front.source.written(group)
+    assert receive("p", 1, "a") is Receipt.REPEATED, "when it is stored"
+    assert receive("q", 1, "other") is Receipt.TAKEN
+    assert [payload for _, payload in taken(front.source.read(1))] == ["a", "other"]
+
+
+def test_a_payload_that_cannot_be_stored_takes_no_number(front: Front) -> None:
+    with pytest.raises(PayloadError):
+        front.source.receive("p", 1, object())
+    assert front.source.receive("p", 1, "a") is Receipt.TAKEN
+
+
+def test_what_comes_while_a_group_is_written_makes_up_the_next_one(front: Front) -> None:
+    front.source.receive("p", 1, "a")
+    first = front.source.group()
+    assert first is not None
+    front.source.receive("p", 2, "b")
+    front.source.receive("q", 1, "c")
+    assert front.source.group() is None, "one at a time"
+    assert front.source.written(first) == ["p"]
+    second = front.source.group()
+    assert second is not None
+    assert [entry.sequence for entry in second.entries] == [2, 1]
+    assert front.source.written(second) == ["p", "q"]
+
+
+def test_an_idle_front_promises_without_writing(front: Front, clock: Clock) -> None:
+    """And keeps the promise when it comes back with a clock that is behind."""
+    front.commit()
+    source = front.source
+    assert source.durable == 1, "a time that the clock has reached, but nobody has asked for"
+    assert source.move_to(5000) == 5000
+    assert source.durable == 5000
+    assert source.group() is None
+    clock.now = 0
+    again = front.restarted(clock)
+    again.source.receive("p", 1, "a")
+    ((time, _),) = taken(again.source.read(5000))
+    assert time >= 5000
+
+
+def test_a_promise_beyond_the_reserved_times_waits_for_the_log(front: Front) -> None:
+    front.commit()
+    far = 10 * RESERVE_US
+    assert front.source.move_to(far) == far
+    assert front.source.durable < far
+    front.commit()
+    assert front.source.durable == far
+
+
+def test_no_promise_is_above_a_record_that_was_not_read(front: Front) -> None:
+    front.source.receive("p", 1, "a")
+    records = front.source.read(1)
+    assert front.source.move_to(9000) == 1000
+    assert next(records) == (1000, "a")
+    assert front.source.move_to(9000) == 9000
+    front.commit()
+    again = front.restarted(Clock())
+    records = again.source.read(1)
+    assert again.source.move_to(9_000_000) <= 1000
+    assert next(records) == (1000, "a")
+    assert again.source.move_to(9_000_000) == 9_000_000
+
+
+def test_a_replay_gives_the_same_times_from_the_log_and_from_memory(front: Front) -> None:
+    count = 2 * READ_AT_ONCE + 10
+    for number in range(1, count + 1):
+        front.source.receive("p", number, [number, "x"])
+    first = front.source.read(1)
+    before = taken(first)
+    front.commit()
+    assert front.source.waiting == front.source.waiting_bytes == 0
+    front.source.receive("p", count + 1, "last")
+    second = front.source.read(1)
+    replayed = taken(second)
+    assert [time for time, _ in replayed[:-1]] == [time for time, _ in before]
+    assert replayed[-1][1] == "last"
+    assert list(first) == [], "a new reading ends the one before"
+    assert taken(front.restarted(Clock()).source.read(1)) == replayed[:-1]
+
+
+def test_what_is_stored_during_a_replay_comes_once(front: Front) -> None:
+    front.source.receive("p", 1, "a")
+    front.commit()
+    again = front.restarted(Clock())
+    records = again.source.read(1)
+    again.source.receive("p", 2, "b")
+    again.commit()
+    assert [payload for _, payload in taken(records)] == ["a", "b"]
+
+
+def test_records_wait_in_memory_until_they_are_read_and_stored(front: Front) -> None:
+    source = front.source
+    for number in range(1, 5):
+        source.receive("p", number, "x" * 9)
+    assert (source.waiting, source.waiting_bytes) == (4, 40)
+    front.commit()
+    assert source.waiting == 4, "nobody has read them"
+    records = source.read(1)
+    next(records), next(records)
+    assert (source.waiting, source.waiting_bytes) == (2, 20)
+    taken(records)
+    assert source.waiting == 0
+    source.receive("p", 5, "x")
+    next(records)
+    assert source.waiting == 1, "it is not stored"
+
+
+def test_a_source_that_is_closed_stays_closed(front: Front) -> None:
+    source = front.source
+    source.receive("p", 1, "a")
+    source.close()
+    assert source.receive("p", 2, "b") is Receipt.CLOSED
+    assert source.receive("p", 1, "a") is Receipt.REPEATED
+    assert list(source.read(1)) == [(1000, "a")]
+    assert source.durable < INFINITY
+    front.commit()
+    assert source.durable == INFINITY
+    again = front.restarted(Clock()).source
+    assert again.ended
+    assert again.group() is None
+    assert again.receive("p", 2, "b") is Receipt.CLOSED
+    assert list(again.read(1)) == [(1000, "a")]
+
+
+def test_a_close_that_was_not_stored_did_not_happen(front: Front) -> None:
+    front.source.close()
+    again = front.restarted(Clock()).source
+    assert again.receive("p", 1, "a") is Receipt.TAKEN
+
+
+def test_trimming_spares_what_is_not_stored_and_is_not_read_again(front: Front) -> None:
+    for number in range(1, 4):
+        front.source.receive("p", number, number)
+    front.source.trim(INFINITY)
+    taken(front.source.read(1))
+    front.commit()
+    assert [entry.sequence for entry in front.log.read(0)] == [1, 2, 3]
+    front.source.trim(1002)
+    front.commit()
+    assert [entry.sequence for entry in front.log.read(0)] == [3]
+    assert taken(front.source.read(1002)) == [(1002, 3)]
+    with pytest.raises(StateMismatch, match="only from record 1002 on"):
+        front.source.read(1001)
+    with pytest.raises(StateMismatch, match="only from record 1002 on"):
+        front.restarted(Clock()).source.read(1)
+
+
+def test_a_log_that_is_trimmed_to_its_end_goes_on(front: Front) -> None:
+    front.source.receive("p", 1, "a")
+    taken(front.source.read(1))
+    front.commit()
+    front.source.trim(1001)
+    front.commit()
+    again = front.restarted(Clock()).source
+    records = again.read(1001)
+    assert next(records) is None
+    assert again.receive("p", 1, "a") is Receipt.REPEATED
+    assert again.receive("p", 2, "b") is Receipt.TAKEN
+    assert taken(records)[0][1] == "b"
+
+
+def test_a_large_record_is_the_same_before_and_after_it_is_stored(front: Front) -> None:
+    record = {"numbers": list(range(LARGE)), "small": {1: 2}}
+    front.source.receive("p", 1, record)
+    travelled = {"numbers": tuple(range(LARGE)), "small": {1: 2}}
+    assert taken(front.source.read(1)) == [(1000, travelled)]
+    assert taken(front.source.read(1)) == [(1000, travelled)], "again, from memory"
+    front.commit()
+    assert taken(front.source.read(1)) == [(1000, travelled)], "again, from the log"
+
+
+def test_a_record_beyond_a_limit_takes_no_number(front: Front) -> None:
+    with pytest.raises(PayloadError, match="at most"):
+        front.source.receive("p", 1, bytes(RECORD_BYTES_MAX))
+    assert front.source.receive("p", 1, "a") is Receipt.TAKEN
+
+
+def test_an_end_of_a_producer_is_durable(front: Front) -> None:
+    for producer in "pq":
+        front.source.receive(producer, 1, producer)
+    front.source.end_of("p")
+    assert front.source.receive("p", 2, "late") is Receipt.CLOSED
+    assert not front.source.over_for_good("p"), "the log does not have it yet"
+    front.commit()
+    assert front.source.over_for_good("p")
+    again = front.restarted(Clock())
+    assert again.source.over_for_good("p")
+    assert again.source.receive("p", 2, "late") is Receipt.CLOSED
+    assert again.source.receive("q", 2, "b") is Receipt.TAKEN
+    assert not again.source.closed
+    again.source.end_of("q")
+    again.commit()
+    assert again.source.ended
+    assert again.restarted(Clock()).source.ended
+
+
+PRODUCERS = ("p", "q")
+
+
+class Twins(RuleBasedStateMachine):
+    """A source with crashes at any moment, beside what producers and outputs rely on."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.stack = ExitStack()
+        self.clock = Clock()
+        self.front = Front(self.stack.enter_context(memory_disk()) / "log", self.clock)
+        self.group: WriteGroup | None = None
+        self.acknowledged = dict.fromkeys(PRODUCERS, 0)
+        self.times: dict[tuple[str, int], int] = {}
+        """The times of what is durable; they never change."""
+        self.ended: set[str] = set()
+        self.promised = 0
+        """The largest `durable` so far: everything below it is final."""
+        self.trimmed = 0
+        self.records = self.front.source.entries(1)
+        self.position = 1
+
+    def teardown(self) -> None:
+        self.front.log.close()
+        self.stack.close()
+
+    @initialize()
+    def first_group(self) -> None:
+        self.front.commit()
+
+    @rule(producer=st.sampled_from(PRODUCERS), ahead=st.integers(-3, 2))
+    def receive(self, producer: str, ahead: int) -> None:
+        source = self.front.source
+        accepted = source.accepted(producer)
+        number = max(1, accepted + ahead)
+        receipt = source.receive(producer, number, [producer, number])
+        if number <= accepted:
+            assert receipt is Receipt.REPEATED
+        elif source.over(producer):
+            assert receipt is Receipt.CLOSED
+        else:
+            assert receipt is (Receipt.TAKEN if number == accepted + 1 else Receipt.EARLY)
+
+    @rule(micros=st.integers(-500, 2_000_000))
+    def let_time_pass(self, micros: int) -> None:
+        self.clock.now = max(0, self.clock.now + micros)
+
+    @rule(ahead=st.integers(-10, 3_000_000))
+    def move(self, ahead: int) -> None:
+        promise = self.front.source.move_to(max(0, self.clock.now + ahead))
+        assert promise >= self.position
+        self.position = max(self.position, promise)
+
+    @rule(count=st.integers(1, 5))
+    def read(self, count: int) -> None:
+        for _ in range(count):
+            record = next(self.records, None)
+            if record is None:
+                return
+            assert not isinstance(record, BadRecord)
+            assert record[0] >= self.position, "times grow, and promises are kept"
+            self.position = record[0] + 1
+
+    @precondition(lambda self: self.group is None)
+    @rule()
+    def begin_group(self) -> None:
+        self.group = self.front.source.group()
+
+    @precondition(lambda self: self.group is not None)
+    @rule(crash=st.booleans())
+    def end_group(self, crash: bool) -> None:
+        """A crash after the write, before anybody is told, is one like any other."""
+        assert self.group is not None
+        self.front.log.write(self.group)
+        if crash:
+            self.restart()
+            return
+        for producer in self.front.source.written(self.group):
+            number = self.front.source.acknowledged(producer)
+            assert number > self.acknowledged[producer]
+            self.acknowledged[producer] = number
+        self.group = None
+
+    @rule()
+    def restart(self) -> None:
+        self.front = self.front.restarted(self.clock)
+        self.group = None
+        self.replay()
+
+    @rule()
+    def replay(self) -> None:
+        """From the last snapshot, which is not above what is durable."""
+        self.position = max(1, self.trimmed)
+        self.records = self.front.source.entries(self.position)
+
+    @rule(share=st.floats(0, 1))
+    def commit_snapshot(self, share: float) -> None:
+        below = min(self.promised, self.position)
+        self.trimmed = max(self.trimmed, int(below * share))
+        self.front.source.trim(self.trimmed)
+
+    @precondition(lambda self: len(self.times) > 8)
+    @rule()
+    def close(self) -> None:
+        self.front.source.close()
+
+    @precondition(lambda self: len(self.times) > 4)
+    @rule(producer=st.sampled_from(PRODUCERS))
+    def end_of_a_producer(self, producer: str) -> None:
+        source = self.front.source
+        if source.accepted(producer):
+            source.end_of(producer)
+            others = [name for name in PRODUCERS if source.accepted(name)]
+            assert source.closed or not all(map(source.over, others))
+
+    @invariant()
+    def an_end_that_the_log_has_is_one_for_ever(self) -> None:
+        source = self.front.source
+        self.ended |= {name for name in PRODUCERS if source.over_for_good(name)}
+        assert all(map(source.over_for_good, self.ended))
+
+    @invariant()
+    def nothing_is_lost_or_doubled_or_moved(self) -> None:
+        source = self.front.source
+        source.validate()
+        stored = self.front.log.read(0)
+        numbers = {(entry.producer, entry.sequence) for entry in stored}
+        assert len(numbers) == len(stored), "nothing is stored twice"
+        for entry in stored:
+            key = entry.producer, entry.sequence
+            assert unpack(entry.data) == key
+            if key not in self.times:
+                assert entry.time >= self.promised, "below what was durable nothing is new"
+            assert self.times.setdefault(key, entry.time) == entry.time, "times never change"
+        for producer, number in self.acknowledged.items():
+            assert source.acknowledged(producer) >= number
+            for key in ((producer, earlier) for earlier in range(1, number + 1)):
+                assert key in numbers or self.times[key] < self.trimmed, "nothing is lost"
+
+    @invariant()
+    def what_is_not_stored_is_not_durable(self) -> None:
+        source = self.front.source
+        stored = {entry.time for entry in self.front.log.read(0)}
+        under_way = self.group.entries if self.group is not None else ()
+        for time in [entry.time for entry in (*under_way, *source._incoming)]:
+            assert time in stored or time >= max(source.durable, self.promised)
+        self.promised = max(self.promised, source.durable)
+
+
+Twins.TestCase.settings = settings(max_examples=60, stateful_step_count=40)
+TestTwins = Twins.TestCase

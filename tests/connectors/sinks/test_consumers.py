@@ -1,0 +1,230 @@
+"""What every consumer must do, whatever it writes to."""
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from driftline.connectors.sinks import NO_BUNDLE, Consumer, Last, MemoryConsumer, commit_record
+from driftline.engine.errors import MalformedMessage, StateMismatch, Unavailable
+from driftline.engine.wire.bundles import to_blob
+from driftline.engine.wire.codec import pack
+from driftline.engine.wire.messages import Bundle
+from tests.connectors.sinks.bundles import (
+    BARRIER,
+    GROUPS,
+    OPEN,
+    in_lmdb,
+    items,
+    json_lines,
+    stream,
+    uninterrupted,
+    written,
+)
+
+ROOT = Path(__file__).parents[3]
+
+
+@pytest.fixture(params=["json-lines", "lmdb"])
+def kind(request: pytest.FixtureRequest) -> str:
+    """A durable connector."""
+    return str(request.param)
+
+
+@pytest.fixture(params=["memory", "json-lines", "lmdb"])
+def consumer(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Consumer]:
+    """Any consumer."""
+    opened = (
+        MemoryConsumer() if request.param == "memory" else OPEN[request.param](tmp_path / "out")
+    )
+    yield opened
+    opened.close()
+
+
+def last_of(bundle: Bundle) -> Last:
+    return Last(bundle.t_last, bundle.checksum, bundle.blobs)
+
+
+def test_a_new_consumer_has_no_bundle(consumer: Consumer) -> None:
+    assert consumer.last(BARRIER, GROUPS) == NO_BUNDLE == Last(-1, 0, ())
+    assert consumer.last(BARRIER, (64, 127)) == NO_BUNDLE, "key groups are not known before"
+
+
+def test_the_last_bundle_is_returned_whole(consumer: Consumer) -> None:
+    for bundle in stream(9):
+        consumer.deliver(bundle)
+        assert consumer.last(BARRIER, GROUPS) == last_of(bundle)
+    consumer.close()
+    consumer.close()
+
+
+def test_a_bundle_that_is_there_changes_nothing(consumer: Consumer) -> None:
+    bundles = stream(6)
+    for bundle in [*bundles, bundles[2], bundles[5]]:
+        consumer.deliver(bundle)
+    assert consumer.last(BARRIER, GROUPS) == last_of(bundles[5])
+    if isinstance(consumer, MemoryConsumer):
+        assert consumer.items == items(bundles) == consumer.by_barrier[BARRIER]
+
+
+def test_other_key_groups_are_refused(consumer: Consumer) -> None:
+    consumer.deliver(stream(1)[0])
+    with pytest.raises(StateMismatch, match="another number of nodes"):
+        consumer.last(BARRIER, (0, 127))
+
+
+@pytest.mark.parametrize(
+    "blob",
+    [
+        b"",
+        pack(("x", 0, 1)),
+        to_blob([(1, 0)], [-2], [1]),
+        to_blob([(-1, 0)], [0], [1]),
+        to_blob([("a", 0)], [0], [1]),  # type: ignore[list-item]
+        to_blob([(True, 0)], [0], [1]),
+        to_blob([7], [0], [1]),  # type: ignore[list-item]
+        to_blob([(1, 0)], ["x"], [1]),  # type: ignore[list-item]
+    ],
+)
+def test_what_is_not_a_bundle_is_refused_whole(consumer: Consumer, blob: bytes) -> None:
+    good, after = stream(3)[1:]
+    with pytest.raises(MalformedMessage):
+        consumer.deliver(Bundle(BARRIER, 1, GROUPS, (*good.blobs, blob), good.t_last, 0))
+    assert consumer.last(BARRIER, GROUPS) == NO_BUNDLE
+    consumer.deliver(after)
+    assert consumer.last(BARRIER, GROUPS) == last_of(after)
+
+
+def test_a_sink_that_the_flow_has_not_is_refused(kind: str, tmp_path: Path) -> None:
+    consumer = OPEN[kind](tmp_path)
+    with pytest.raises(MalformedMessage, match="sink 2, which is not in the flow"):
+        consumer.deliver(Bundle(BARRIER, 1, GROUPS, (to_blob([(1, 0)], [2], [1]),), 1, 0))
+    consumer.close()
+
+
+def test_a_reopened_consumer_goes_on(kind: str, tmp_path: Path) -> None:
+    bundles = stream(12)
+    for bundle in bundles:
+        consumer = OPEN[kind](tmp_path / "out")
+        consumer.deliver(bundle)
+        consumer.close()
+        consumer = OPEN[kind](tmp_path / "out")
+        assert consumer.last(BARRIER, GROUPS) == last_of(bundle)
+        consumer.close()
+    assert written(kind, tmp_path / "out") == uninterrupted(kind, tmp_path / "other", bundles)
+
+
+def test_a_large_bundle_is_kept_without_its_blobs(
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(commit_record, "KEPT_BYTES", 10)
+    bundle = stream(4)[3]
+    consumer = OPEN[kind](tmp_path)
+    consumer.deliver(bundle)
+    assert consumer.last(BARRIER, GROUPS) == Last(bundle.t_last, bundle.checksum, ())
+    consumer.close()
+
+
+@pytest.mark.parametrize("opened", [json_lines, in_lmdb])
+def test_outputs_of_another_flow_are_refused(
+    opened: Callable[..., Consumer], tmp_path: Path
+) -> None:
+    opened(tmp_path, BARRIER, "me").close()
+    with pytest.raises(StateMismatch, match="another flow"):
+        opened(tmp_path, BARRIER, "you")
+    with pytest.raises(StateMismatch, match="another flow"):
+        opened(tmp_path, "barrier-1", "you")
+    opened(tmp_path, BARRIER, "me").close()
+
+
+def test_a_directory_is_of_one_format(tmp_path: Path) -> None:
+    json_lines(tmp_path).close()
+    with pytest.raises(StateMismatch, match="format"):
+        in_lmdb(tmp_path)
+
+
+def test_a_directory_with_other_files_is_refused(kind: str, tmp_path: Path) -> None:
+    (tmp_path / "mine.jsonl").write_text("{}\n")
+    with pytest.raises(StateMismatch, match=r"holds mine\.jsonl, but "):
+        OPEN[kind](tmp_path)
+    assert [file.name for file in tmp_path.iterdir()] == ["mine.jsonl"]
+
+
+def test_a_directory_with_the_history_before_the_run_is_taken(kind: str, tmp_path: Path) -> None:
+    (tmp_path / "counts-spark-00000.jsonl").write_text("{}\n")
+    OPEN[kind](tmp_path).close()
+
+
+def test_two_writers_of_one_barrier_are_refused(kind: str, tmp_path: Path) -> None:
+    first = OPEN[kind](tmp_path)
+    with pytest.raises(Unavailable, match="another process is writing"):
+        OPEN[kind](tmp_path)
+    first.close()
+    OPEN[kind](tmp_path).close()
+
+
+def test_a_directory_that_cannot_be_made_is_told(kind: str, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(Unavailable, match=r"output .*file"):
+        OPEN[kind](tmp_path / "file" / "out")
+
+
+@pytest.mark.parametrize(
+    "name", ["barrier", "../barrier-0", "barrier-0/../../x-1", "barrier-٣", ""]
+)
+def test_a_barriers_name_leads_nowhere_else(kind: str, tmp_path: Path, name: str) -> None:
+    with pytest.raises(MalformedMessage, match="not the name of a barrier"):
+        (json_lines if kind == "json-lines" else in_lmdb)(tmp_path, name)
+
+
+def test_processes_that_open_a_directory_at_once_agree(kind: str, tmp_path: Path) -> None:
+    script = (
+        "import sys; from pathlib import Path; from tests.connectors.sinks import bundles as b;"
+        "open = b.json_lines if sys.argv[1] == 'json-lines' else b.in_lmdb;"
+        "open(Path(sys.argv[2]), sys.argv[3], sys.argv[4]).deliver(b.stream(1)[0])"
+    )
+    for attempt in range(3):
+        path = tmp_path / str(attempt)
+        processes = [
+            subprocess.Popen(
+                [sys.executable, "-c", script, kind, path, f"barrier-{number}", f"{number % 2}"],
+                cwd=ROOT,
+                stderr=subprocess.PIPE,
+            )
+            for number in range(6)
+        ]
+        errors = [process.communicate()[1] for process in processes]
+        refused = [b"StateMismatch" in error for error in errors]
+        assert refused in ([False, True] * 3, [True, False] * 3), errors
+
+
+def test_kill_and_go_on_gives_the_bytes_of_an_uninterrupted_run(kind: str, tmp_path: Path) -> None:
+    count, chance, confirmed, kills = 400, Random(kind), -1, 0
+    path = tmp_path / "out"
+    command = [sys.executable, "-m", "tests.connectors.sinks.deliverer"]
+    arguments = [*command, kind, str(path), str(count)]
+    while True:
+        with subprocess.Popen(arguments, cwd=ROOT, stdout=subprocess.PIPE, text=True) as process:
+            assert process.stdout is not None
+            assert process.stdout.readline() == "ready\n"
+            for _ in range(chance.randint(0, 90)):
+                confirmed = int(process.stdout.readline() or confirmed)
+            os.kill(process.pid, signal.SIGKILL)
+            rest = process.stdout.read().split()
+        kills += process.returncode == -signal.SIGKILL
+        confirmed = int(rest[-1]) if rest else confirmed
+        consumer = OPEN[kind](path)
+        t_last = consumer.last(BARRIER, GROUPS).t_last
+        consumer.close()
+        assert confirmed <= t_last <= confirmed + 10, "what was confirmed is there"
+        confirmed = t_last
+        if t_last == 10 * (count - 1) + 9:
+            break
+    assert kills > 3
+    bundles = stream(count)
+    assert written(kind, path) == uninterrupted(kind, tmp_path / "other", bundles)

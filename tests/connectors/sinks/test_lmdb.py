@@ -1,0 +1,134 @@
+"""LMDB: items and t_last in one transaction, read back in label order."""
+
+from collections.abc import Callable
+from contextlib import suppress
+from itertools import repeat
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from driftline.connectors.sinks import LmdbConsumer, MemoryConsumer, read_items
+from driftline.connectors.sinks import lmdb as module
+from driftline.connectors.sinks.lmdb import _from_key, item_key
+from driftline.engine.errors import PayloadError, Unavailable
+from driftline.engine.wire.bundles import Item, to_blob
+from driftline.engine.wire.messages import Bundle
+from tests.connectors.sinks.bundles import BARRIER, FLOW, GROUPS, in_lmdb, items, stream
+from tests.connectors.sinks.disk import PowerLoss
+
+labels = st.lists(st.integers(0, 300) | st.integers(0, 2**64 - 1), max_size=6).map(tuple)
+
+
+@given(labels, labels, st.integers(-1, 5), st.integers(-1, 5))
+def test_the_order_of_keys_is_the_order_of_labels(
+    a: tuple[int, ...], b: tuple[int, ...], sink_a: int, sink_b: int
+) -> None:
+    key_a, key_b = item_key(a, sink_a), item_key(b, sink_b)
+    assert (key_a < key_b) == ((a, sink_a) < (b, sink_b))
+    assert _from_key(key_a + b"\1") == (a, sink_a)
+
+
+def test_all_barriers_are_read_in_label_order(tmp_path: Path) -> None:
+    for number in range(3):
+        consumer = in_lmdb(tmp_path, f"barrier-{number}")
+        for bundle in stream(12, f"barrier-{number}")[number::3]:
+            consumer.deliver(bundle)
+        consumer.close()
+    assert list(read_items(tmp_path)) == items(stream(12))
+
+
+def test_an_output_that_comes_twice_is_there_twice(tmp_path: Path) -> None:
+    consumer = in_lmdb(tmp_path)
+    blob = to_blob([(1, 0), (1, 0)], [0, 0], ["a", "b"])
+    consumer.deliver(Bundle(BARRIER, 1, GROUPS, (blob, blob), 0, 0))
+    consumer.close()
+    assert [item.value for item in read_items(tmp_path)] == ["a", "b", "a", "b"]
+
+
+def test_nothing_to_read_is_told(tmp_path: Path) -> None:
+    with pytest.raises(Unavailable, match="holds no outputs"):
+        list(read_items(tmp_path))
+    consumer = in_lmdb(tmp_path)
+    with pytest.raises(Unavailable, match="already open"):
+        list(read_items(tmp_path))
+    consumer.close()
+    assert list(read_items(tmp_path)) == []
+
+
+def test_a_label_that_is_too_long_for_a_key_is_told(tmp_path: Path) -> None:
+    consumer = in_lmdb(tmp_path)
+    blob = to_blob([(1, *[9] * 250)], [0], ["a"])
+    with pytest.raises(PayloadError, match="label of 251 numbers"):
+        consumer.deliver(Bundle(BARRIER, 1, GROUPS, (blob,), 0, 0))
+    assert consumer.last(BARRIER, GROUPS).t_last == -1
+    consumer.close()
+
+
+def test_the_address_space_grows(tmp_path: Path) -> None:
+    consumer = LmdbConsumer(tmp_path, BARRIER, FLOW, "me", map_size=1 << 16)
+    for number in range(20):
+        blob = to_blob([(number, 0)], [0], ["x" * 50_000])
+        consumer.deliver(Bundle(BARRIER, 1, GROUPS, (blob,), number, 0))
+    consumer.close()
+    assert [item.label[0] for item in read_items(tmp_path)] == list(range(20))
+
+
+def test_a_crash_inside_the_transaction_loses_the_bundle_and_nothing_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bundles = stream(9)
+    consumer = in_lmdb(tmp_path)
+    for bundle in bundles[:8]:
+        consumer.deliver(bundle)
+    in_keys = sum(len(item.label) + 1 for item in items(bundles[8:]))
+    with monkeypatch.context() as patched:
+        patched.setattr(module, "_number", failing_after(in_keys + 2))
+        with pytest.raises(PowerLoss):
+            consumer.deliver(bundles[8])
+    consumer.close()
+    assert list(read_items(tmp_path)) == items(bundles[:8])
+    consumer = in_lmdb(tmp_path)
+    assert consumer.last(BARRIER, GROUPS).t_last == bundles[7].t_last
+    consumer.deliver(bundles[8])
+    consumer.close()
+    assert list(read_items(tmp_path)) == items(bundles)
+
+
+def failing_after(calls: int) -> Callable[[int], bytes]:
+    """Writes numbers into keys, and then no more: first outside of the transaction, then in it."""
+    number = module._number
+    left = repeat(number, calls)
+
+    def write(value: int) -> bytes:
+        for works in left:
+            return works(value)
+        raise PowerLoss
+
+    return write
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.tuples(st.integers(0, 80), st.booleans()), max_size=8))
+def test_whatever_fails_the_items_are_those_of_the_twin(faults: list[tuple[int, bool]]) -> None:
+    bundles = stream(8)
+    with TemporaryDirectory() as directory:
+        path = Path(directory) / "out"
+        twin, consumer = MemoryConsumer(), in_lmdb(path)
+        while twin.last(BARRIER, GROUPS).t_last < bundles[-1].t_last:
+            calls, reopen = faults.pop() if faults else (10**6, True)
+            assert consumer.last(BARRIER, GROUPS) == twin.last(BARRIER, GROUPS)
+            with pytest.MonkeyPatch.context() as patch, suppress(PowerLoss):
+                patch.setattr(module, "_number", failing_after(calls))
+                for bundle in bundles:
+                    consumer.deliver(bundle)
+                    twin.deliver(bundle)
+            if reopen:
+                consumer.close()
+                found: list[Item] = list(read_items(path))
+                assert found == twin.items
+                consumer = in_lmdb(path)
+        consumer.close()
+        assert list(read_items(path)) == items(bundles)
