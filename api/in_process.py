@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from time import monotonic
 
 from driftline.api.cluster import Cluster, Patience
 from driftline.api.inputs import IteratorSource
-from driftline.api.outputs import (
-    Lmdb,
-    MergingConsumer,
-    RunSummary,
-    consumers_in,
-    count_outputs,
-)
+from driftline.api.outputs import MergingConsumer, OpenConsumers, RunSummary
+from driftline.connectors.sinks import Consumer
 from driftline.connectors.sinks.directory import identity_in
 from driftline.connectors.sinks.lines import DEAD_LETTERS
 from driftline.coordinator.identity import Identity
@@ -85,8 +80,8 @@ class InProcessRun:
             failed += item.sink == FAILURES
         return self._summary(cluster, len(items) - before - failed, failed, LETTERS)
 
-    def write_to(self, output: Path | Lmdb) -> RunSummary:
-        """Run, and write the outputs to a directory, as JSON lines or in LMDB."""
+    def write_to(self, output: str | Path | Consumer) -> RunSummary:
+        """Run, and write the outputs to a directory, an address, or a consumer."""
         identity = Identity(
             outline(self._flow),
             plan(self._flow).identity(),
@@ -94,24 +89,22 @@ class InProcessRun:
             self._nodes,
             tuple(source.identity() for source in self._sources),
         )
-        _check_outputs(output, identity)
-        _, failed_before = count_outputs(output)
+        opened = OpenConsumers(output, self._flow, identity.to_json(), self._dead_letters)
         asides: list[Asides] = []
-        if isinstance(output, Path):
+        if opened.directory is not None:
+            _check_outputs(opened.directory, identity)
             asides = [
-                Asides(output / DEAD_LETTERS / f"input-{i}.jsonl")
+                Asides(opened.directory / DEAD_LETTERS / f"input-{i}.jsonl")
                 for i in range(len(self._sources))
             ]
             for aside in asides:
                 aside.forget(0)  # all input is read again
-        letters = DeadLetters(f"{output}/{DEAD_LETTERS}")
-        told: list[DeadLetters | Asides] = [letters, *asides]
+        told: list[DeadLetters | Asides] = [opened.letters, *asides]
+        on_bad = [aside.add for aside in asides] if asides else self._count_bad()
         cluster = self._new_cluster(
-            consumer=consumers_in(
-                output, self._flow, identity.to_json(), letters, self._dead_letters
-            ),
+            consumer=opened.open,
             delay_s=MESSAGE_TO_FILES_S,
-            on_bad=[aside.add for aside in asides] if self._dead_letters else (),
+            on_bad=on_bad if self._dead_letters else (),
         )
         self._connect(cluster)
         try:
@@ -124,13 +117,12 @@ class InProcessRun:
                 lines.close()
         if asides:
             self._bad = [aside.count for aside in asides]
-        outputs, failed = count_outputs(output)
-        return self._summary(cluster, outputs, failed - failed_before, f"{output}/{DEAD_LETTERS}")
+        return self._summary(cluster, opened.outputs, opened.failures, opened.where)
 
     def _cluster(self, consumer: MergingConsumer) -> Cluster:
-        on_bad = [partial(self._set_aside, front) for front in range(len(self._sources))]
         cluster = self._new_cluster(
-            consumer=lambda barrier: consumer, on_bad=on_bad if self._dead_letters else ()
+            consumer=lambda barrier: consumer,
+            on_bad=self._count_bad() if self._dead_letters else (),
         )
         self._connect(cluster)
         return cluster
@@ -156,6 +148,10 @@ class InProcessRun:
                 source.close()
                 source.delivered = lambda: INFINITY  # `_connect` made it refer to the cluster
 
+    def _count_bad(self) -> list[Callable[[Sequence[BadRecord]], None]]:
+        """Per front, a function that counts its bad records."""
+        return [partial(self._set_aside, front) for front in range(len(self._sources))]
+
     def _set_aside(self, front: int, records: Sequence[BadRecord]) -> None:
         self._bad[front] += len(records)
 
@@ -166,9 +162,8 @@ class InProcessRun:
         return RunSummary(cluster.taken, outputs, failed, sum(self._bad), seconds, processes=False)
 
 
-def _check_outputs(output: Path | Lmdb, identity: Identity) -> None:
+def _check_outputs(path: Path, identity: Identity) -> None:
     """Raises StateMismatch if outputs are those of another run in one process, and says how."""
-    path = output if isinstance(output, Path) else Path(output.path)
     with reported("output", path):
         before = Identity.from_json(identity_in(path))
     if before is not None and (differences := identity.differences(before)):

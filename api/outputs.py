@@ -2,31 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from heapq import heappop, heappush
 from pathlib import Path
 from time import monotonic
 
-from driftline.connectors.sinks import Consumer, JsonLinesConsumer, LmdbConsumer, MemoryConsumer
-from driftline.connectors.sinks.lines import count_failures, count_lines
-from driftline.connectors.sinks.lmdb import read_items
+from driftline.connectors.outputs import RecordingConsumer, open_consumer, place_of
+from driftline.connectors.sinks import Consumer, MemoryConsumer
+from driftline.connectors.sinks.consumer import SinkContext
+from driftline.connectors.sinks.recorded import RecordedSink
 from driftline.deploy.roles.letters import DeadLetters
 from driftline.engine.flow.flow import Flow
-from driftline.engine.operators.steps import FAILURES
 from driftline.engine.wire.bundles import Item
-
-
-@dataclass(frozen=True, slots=True)
-class Lmdb:
-    """A directory for outputs in LMDB. `driftline.connectors.sinks.lmdb.read_items` reads them in
-    label order.
-
-    Args:
-        path: The directory, for the outputs of one run alone.
-    """
-
-    path: str | Path
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +24,8 @@ class RunSummary:
     records: int
     """Records that this call has read."""
     outputs: int
-    """Outputs in the list, directory or LMDB: of this call, and of interrupted earlier ones."""
+    """Outputs in the list or directory, of this call and of interrupted earlier ones; in another
+    sink, if all ran in the caller's process, of this call."""
     dead_letters: int
     """Elements that this call has set aside because a function failed."""
     bad_records: int
@@ -67,32 +56,59 @@ class MergingConsumer(MemoryConsumer):
             yield heappop(self._heap)[2]
 
 
-def consumers_in(
-    output: Path | Lmdb, flow: Flow, identity: str, letters: DeadLetters, dead_letters: bool
-) -> Callable[[str], Consumer]:
-    """A function that opens the consumer of a barrier, by its name: JSON lines or LMDB.
+class OpenConsumers:
+    """The consumers of a run in this process: of a directory, of an address, or the user's own.
 
-    `letters`: tells of the dead letters that are stored; `dead_letters`: whether failures are set
-    aside.
+    Args:
+        output: A path or an address, or a consumer.
+        flow: The flow.
+        identity: Whose outputs they are.
+        dead_letters: Whether failures are set aside.
     """
-    if isinstance(output, Lmdb):
-        path = Path(output.path).absolute()
-        return lambda barrier: LmdbConsumer(path, barrier, flow, identity)
 
-    def told(failures: Sequence[Item]) -> None:
-        letters.failed(monotonic(), failures)
+    def __init__(
+        self, output: str | Path | Consumer, flow: Flow, identity: str, dead_letters: bool
+    ) -> None:
+        self.directory: Path | None = None
+        """The directory of the outputs; None if they go elsewhere."""
+        self.where = type(output).__name__
+        """The place of dead letters, for people."""
+        self._sink, self._address = output, self.where
+        if isinstance(output, str | Path):
+            place = place_of(str(output), Path())
+            self._address, self.where = place.address, place.letters
+            if place.is_directory:
+                self.directory = place.directory.absolute()
+        self.letters = DeadLetters(self.where)
+        """Logs the dead letters that are stored."""
+        self._about = flow, identity, dead_letters
+        self._open: list[RecordingConsumer] = []
+        self._failures_before = 0
 
-    return lambda barrier: JsonLinesConsumer(
-        output, barrier, flow, identity, on_failures=told, dead_letters=dead_letters
-    )
+    def open(self, barrier: str) -> Consumer:
+        """Open the consumer of a barrier."""
+        flow, identity, dead_letters = self._about
+        context = SinkContext(
+            flow, barrier, dead_letters, self.directory, identity, on_failures=self._failed
+        )
+        if isinstance(self._sink, str | Path):
+            opened: RecordingConsumer = open_consumer(self._address, context)
+        else:
+            sink = self._sink
+            opened = RecordedSink(lambda: sink, self._address, context)
+        self._open.append(opened)
+        self._failures_before += opened.failures
+        return opened
 
+    @property
+    def outputs(self) -> int:
+        """Outputs in the directory; elsewhere those that were delivered by this run."""
+        return sum(consumer.outputs for consumer in self._open)
 
-def count_outputs(output: Path | Lmdb) -> tuple[int, int]:
-    """(outputs, dead letters) in a directory. Precondition: no process writes to it."""
-    if isinstance(output, Lmdb):
-        if not any(Path(output.path).glob("barrier-*")):
-            return 0, 0
-        sinks = [item.sink for item in read_items(Path(output.path))]
-        failed = sinks.count(FAILURES)
-        return len(sinks) - failed, failed
-    return count_lines(output), count_failures(output)
+    @property
+    def failures(self) -> int:
+        """Dead letters that this run has delivered."""
+        return sum(consumer.failures for consumer in self._open) - self._failures_before
+
+    def _failed(self, failures: Sequence[Item]) -> None:
+        self.letters.failed(monotonic(), failures)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from signal import SIGINT
 from types import NoneType
@@ -13,9 +14,10 @@ from rich.console import Console
 from driftline.api.importable import as_others_import, search_paths
 from driftline.api.in_process import InProcessRun
 from driftline.api.inputs import Inputs, IteratorSource, polled, sources_of
-from driftline.api.outputs import Lmdb, RunSummary
+from driftline.api.outputs import RunSummary
 from driftline.connectors.live import LiveSource
-from driftline.connectors.sinks.lines import count_lines
+from driftline.connectors.outputs import delivered_to, place_of
+from driftline.connectors.sinks import Consumer
 from driftline.deploy.local.config import RunConfig
 from driftline.deploy.local.run import run_flow
 from driftline.deploy.roles.window import WINDOW
@@ -45,7 +47,7 @@ def run(
 def run(
     flow: Flow | str,
     inputs: Inputs,
-    output: list[Item] | str | Path | Lmdb,
+    output: list[Item] | str | Path | Consumer,
     *,
     nodes: int = 1,
     policy: str = "exactly-once",
@@ -59,7 +61,7 @@ def run(
 def run(
     flow: Flow | str,
     inputs: Inputs,
-    output: list[Item] | str | Path | Lmdb | None = None,
+    output: list[Item] | str | Path | Consumer | None = None,
     *,
     nodes: int = 1,
     policy: str = "exactly-once",
@@ -96,7 +98,9 @@ def run(
             long as outputs of earlier records are missing.
         output: None: the result is an iterator of outputs in label order, each as soon as it is
             final. A list: outputs are appended to it in label order. A path: a directory for JSON
-            lines, as of the command `driftline run`. ``Lmdb(path)``: a directory of LMDB.
+            lines, as of the command `driftline run`. ``"lmdb:DIR"``: a directory of LMDB. The
+            address of a sink, ``"python:shop.py:orders"``: node processes need `state` then, too.
+            A `Consumer`: it stores the outputs, and all runs in this process.
         nodes: Number of nodes.
         policy: Guarantee of the run, see `driftline run --help`. Under a policy without an order,
             outputs come in the order of their delivery.
@@ -127,23 +131,22 @@ def run(
     chosen = policy_named(policy, ordering)
     if nodes < 1 or checkpoint_ms < 1:
         raise FlowError(f"nodes={nodes}, checkpoint_ms={checkpoint_ms}: both are at least 1")
-    if not isinstance(output, (str, Path, Lmdb, list, NoneType)):
+    if not isinstance(output, (str, Path, list, NoneType, Consumer)):
         raise FlowError(
             f"outputs cannot go to a {type(output).__name__}: give a list, the path of a "
-            "directory, Lmdb(path), or nothing for an iterator"
+            "directory, the address of a sink, a consumer, or nothing for an iterator"
         )
-    if output == "":
-        raise FlowError("output is an empty text: give the path of a directory")
     if isinstance(output, (str, Path)):
-        output = Path(output).absolute()
+        place_of(str(output), Path())  # refuses wrong addresses
         spec, imported = (flow, loaded) if isinstance(flow, str) else as_others_import(flow)
         if spec:
-            folder = (
-                Path(state).absolute() if state is not None else output / ".driftline" / "state"
-            )
+            place = place_of(str(output), None if state is None else Path(state))
+            place = replace(place, directory=place.directory.absolute())
+            folder = place.directory / ".driftline" / "state" if state is None else Path(state)
             config = RunConfig(
-                spec, sources, output, nodes, chosen, checkpoint_ms / 1000, folder, dead_letters,
-                WINDOW, paths=search_paths(), accept_changed_code=accept_changed_code, fresh=fresh,
+                spec, sources, place, nodes, chosen, checkpoint_ms / 1000, folder.absolute(),
+                dead_letters, WINDOW, paths=search_paths(), accept_changed_code=accept_changed_code,
+                fresh=fresh,
             )  # fmt: skip
             return _run_in_processes(imported, config)
     if state is not None or fresh or accept_changed_code:
@@ -157,9 +160,9 @@ def run(
         for source in sources
     ]
     in_process = InProcessRun(loaded, read_here, chosen, nodes, checkpoint_ms / 1000, dead_letters)
-    if isinstance(output, (Path, Lmdb)):
-        return in_process.write_to(output)
-    return in_process.items() if output is None else in_process.append_to(output)
+    if isinstance(output, list):
+        return in_process.append_to(output)
+    return in_process.items() if output is None else in_process.write_to(output)
 
 
 def _run_in_processes(flow: Flow, config: RunConfig) -> RunSummary:
@@ -168,7 +171,7 @@ def _run_in_processes(flow: Flow, config: RunConfig) -> RunSummary:
         raise KeyboardInterrupt if report.ended_by is SIGINT else SystemExit(128 + report.ended_by)
     return RunSummary(
         report.records,
-        count_lines(config.output),
+        delivered_to(config.output.directory)[0],
         report.dead_letters,
         report.bad_records,
         report.seconds,

@@ -1,16 +1,38 @@
-"""Connectors: where the records of a flow come from.
+"""Connectors: where the records of a flow come from, and where its outputs go.
 
-A connector is one module behind a URI scheme; the list is in `connectors.registry`. Another package
-adds its own in the entry-point group ``driftline.connectors``:
+A connector is one module behind a URI scheme, with `open_source`, `open_sink` or both; the list is
+in `connectors.registry`. Another package adds its own in the entry-point group
+``driftline.connectors``:
 
     [project.entry-points."driftline.connectors"]
     mqtt = "shop_mqtt"
 
-Then ``driftline run FLOW --input mqtt://broker/orders`` opens its source with
-``shop_mqtt.open_source("mqtt://broker/orders")``.
+Then ``driftline run FLOW --input mqtt://broker/orders --output mqtt://broker/totals --state DIR``
+opens its source by ``shop_mqtt.open_source("mqtt://broker/orders")``, and in each node its sink by
+``shop_mqtt.open_sink("mqtt://broker/totals", context)``.
 """
 
 from driftline.connectors.live import LiveSource, Record
-from driftline.connectors.registry import Connector, open_source
+from driftline.connectors.registry import Connector, open_sink, open_source
+from driftline.connectors.sinks.consumer import (
+    NO_BUNDLE,
+    Consumer,
+    Last,
+    SinkContext,
+    items_of,
+)
+from driftline.engine.wire.messages import Bundle
 
-__all__ = ["Connector", "LiveSource", "Record", "open_source"]
+__all__ = [
+    "NO_BUNDLE",
+    "Bundle",
+    "Connector",
+    "Consumer",
+    "Last",
+    "LiveSource",
+    "Record",
+    "SinkContext",
+    "items_of",
+    "open_sink",
+    "open_source",
+]

@@ -1,12 +1,13 @@
-"""`python:FILE.py:NAME` and `python:MODULE:NAME`: a source of the user's own Python code.
+"""`python:FILE.py:NAME` and `python:MODULE:NAME`: a source or a sink of the user's own Python code.
 
-NAME is a source, or a class or function without arguments that makes one. Each process that reads
-the source loads it for itself.
+NAME is a source or a sink, or a class or function that makes one. A function for a sink may have
+an argument: the `SinkContext`. Each process that uses the source or the sink loads it for itself.
 """
 
 from __future__ import annotations
 
 from driftline.connectors.live import LiveSource
+from driftline.connectors.sinks.consumer import Consumer, SinkContext
 from driftline.engine.errors import FlowError
 from driftline.engine.flow.loading import load_object
 from driftline.engine.sources.source import Source
@@ -14,10 +15,25 @@ from driftline.engine.sources.source import Source
 
 def open_source(address: str) -> Source | LiveSource:
     """Load or make the source. Raises FlowError if it is none, or if its code raises."""
-    made = load_object(address.removeprefix("python:").removeprefix("//"))
+    made = load_object(_name_in(address))
     if not isinstance(made, Source | LiveSource):
         raise FlowError(
             f"{address} is a {type(made).__name__}, not a source: derive it from LiveSource, or "
             "give it the members of Source: name, read, progress, identity"
         )
     return made
+
+
+def open_sink(address: str, context: SinkContext) -> Consumer:
+    """Load or make the sink. Raises FlowError if it is none, or if its code raises."""
+    made = load_object(_name_in(address), context)
+    if not isinstance(made, Consumer):
+        raise FlowError(
+            f"{address} is a {type(made).__name__}, not a sink: give it the methods of Consumer: "
+            "deliver, last, close"
+        )
+    return made
+
+
+def _name_in(address: str) -> str:
+    return address.removeprefix("python:").removeprefix("//")

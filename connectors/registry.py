@@ -13,6 +13,7 @@ from importlib.metadata import EntryPoint, entry_points
 from typing import Protocol, cast
 
 from driftline.connectors.live import LiveSource
+from driftline.connectors.sinks.consumer import Consumer, SinkContext
 from driftline.engine.errors import FlowError
 from driftline.engine.sources.source import Source
 
@@ -20,16 +21,21 @@ GROUP = "driftline.connectors"
 """The entry-point group in which other packages name their connectors."""
 
 BUILT_IN = {
+    "jsonl": "driftline.connectors.sinks.jsonl",
+    "lmdb": "driftline.connectors.sinks.lmdb",
     "python": "driftline.connectors.python",
 }
 """Scheme -> module of a connector."""
 
 
 class Connector(Protocol):
-    """The function of a connector's module."""
+    """The functions of a connector's module; it may have only one of them."""
 
     def open_source(self, address: str) -> Source | LiveSource:
         """Open the source at an address. Raises FlowError or Unavailable."""
+
+    def open_sink(self, address: str, context: SinkContext) -> Consumer:
+        """Open the sink at an address for one barrier. Raises FlowError or Unavailable."""
 
 
 def open_source(address: str) -> Source | LiveSource:
@@ -37,7 +43,15 @@ def open_source(address: str) -> Source | LiveSource:
 
     Raises FlowError if no connector has its scheme, and the errors of the connector.
     """
-    return connector_for(address).open_source(address)
+    return _with(address, "open_source").open_source(address)
+
+
+def open_sink(address: str, context: SinkContext) -> Consumer:
+    """Open the sink at an address with a scheme.
+
+    Raises FlowError if no connector has its scheme, and the errors of the connector.
+    """
+    return _with(address, "open_sink").open_sink(address, context)
 
 
 def scheme_of(address: str) -> str:
@@ -63,6 +77,15 @@ def connector_for(address: str) -> Connector:
         f"{address}: there is no connector for {scheme!r}, only for {known}; install the package "
         "that provides it"
     )
+
+
+def _with(address: str, function: str) -> Connector:
+    """Load the connector of an address. Raises FlowError if it lacks a function."""
+    connector = connector_for(address)
+    if not hasattr(connector, function):
+        what = function.removeprefix("open_")
+        raise FlowError(f"{address}: the connector for {scheme_of(address)!r} has no {what}s")
+    return connector
 
 
 @cache

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     import click
 
     from driftline.api.flowtest import FlowTest
-    from driftline.api.outputs import Lmdb, RunSummary
+    from driftline.api.outputs import RunSummary
     from driftline.api.run import run
     from driftline.api.simulate import SimulationReport, simulate
     from driftline.deploy.producer import Producer
@@ -51,7 +51,6 @@ __all__ = [
     "Item",
     "KeyedStream",
     "ListState",
-    "Lmdb",
     "MapState",
     "Producer",
     "ReducingState",
@@ -68,7 +67,7 @@ __all__ = [
 
 MODULES = {
     "driftline.api.flowtest": ["FlowTest"],
-    "driftline.api.outputs": ["Lmdb", "RunSummary"],
+    "driftline.api.outputs": ["RunSummary"],
     "driftline.api.run": ["run"],
     "driftline.api.simulate": ["SimulationReport", "simulate"],
     "driftline.deploy.producer": ["Producer"],

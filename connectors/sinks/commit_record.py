@@ -10,18 +10,21 @@ It also holds checksums over everything committed so far. By these the start of 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from zlib import crc32
 
 from driftline.connectors.sinks.consumer import NO_BUNDLE, Last
 from driftline.engine.errors import StateMismatch
+from driftline.engine.operators.steps import FAILURES
+from driftline.engine.wire.bundles import Item
 from driftline.engine.wire.codec import pack, unpack
 from driftline.engine.wire.messages import Bundle
 
 KEPT_BYTES = 1 << 26
 """Size of the blobs in a commit record at most."""
 
-_FORMAT = 3
+_FORMAT = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,23 +35,31 @@ class CommitRecord:
     last: Last = NO_BUNDLE
     files: tuple[tuple[str, int, int], ...] = ()
     """(name, bytes committed, checksum) of each file, of a consumer that writes files."""
-    rows: tuple[int, int] = (0, 0)
-    """(number of outputs, sum of their checksums); JSON lines have their checksums in `files`."""
+    outputs: int = 0
+    """Number of outputs, without dead letters."""
     failures: int = 0
-    """Number of dead letters; LMDB has them among its outputs."""
+    """Number of dead letters."""
+    checksum: int = 0
+    """Sum of the checksums of all rows, of a consumer that writes rows."""
 
-    @staticmethod
-    def of(
+    def after(
+        self,
         bundle: Bundle,
+        items: Sequence[Item],
         files: tuple[tuple[str, int, int], ...] = (),
-        rows: tuple[int, int] = (0, 0),
-        failures: int = 0,
+        checksum: int = 0,
     ) -> CommitRecord:
-        """The record to store with a bundle; `files`, `rows` and `failures` include the bundle."""
+        """The record that replaces this one once a bundle is stored.
+
+        `items`: the items of the bundle, as they are stored; `files`, `checksum`: as in the fields,
+        with the bundle.
+        """
         size = sum(map(len, bundle.blobs))
         blobs = bundle.blobs if size <= KEPT_BYTES else ()
         last = Last(bundle.t_last, bundle.checksum, blobs)
-        return CommitRecord(bundle.groups, last, files, rows, failures)
+        failed = sum(item.sink == FAILURES for item in items)
+        outputs = self.outputs + len(items) - failed
+        return CommitRecord(bundle.groups, last, files, outputs, self.failures + failed, checksum)
 
     def of_groups(self, groups: tuple[int, int], where: str) -> Last:
         """The last bundle, for a barrier with these key groups; `where`: the consumer, for errors.
@@ -74,8 +85,9 @@ class CommitRecord:
                 self.last.checksum,
                 self.last.blobs,
                 self.files,
-                self.rows,
+                self.outputs,
                 self.failures,
+                self.checksum,
             )
         )
         return crc32(data).to_bytes(4, "big") + data
@@ -95,5 +107,5 @@ class CommitRecord:
                 f"{where} was written by another version of Driftline: "
                 "go on with that one, or give another --output"
             )
-        _, groups, t_last, checksum, blobs, files, rows, failures = parts
-        return CommitRecord(groups, Last(t_last, checksum, blobs), files, rows, failures)
+        _, groups, t_last, checksum, blobs, *counts = parts
+        return CommitRecord(groups, Last(t_last, checksum, blobs), *counts)

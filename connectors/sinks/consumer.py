@@ -1,4 +1,4 @@
-"""The consumer: stores bundles. Two calls, `deliver` and `last`.
+"""The contract of sinks: a consumer stores bundles. Two calls, `deliver` and `last`.
 
 Takes: bundles of a barrier. Gives: the last bundle that it has stored.
 Invariants: per barrier t_last grows; after a crash at any moment `last` gives either the bundle
@@ -10,13 +10,16 @@ To store items and t_last in one atomic step is all that exactly-once output nee
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import chain
-from typing import Protocol
+from pathlib import Path
+from typing import Protocol, runtime_checkable
 
 from driftline.engine.errors import MalformedMessage
+from driftline.engine.flow.flow import Flow
 from driftline.engine.operators.steps import FAILURES
+from driftline.engine.storage.manifest import NOBODY, Mark
 from driftline.engine.wire.bundles import Item, from_blob
 from driftline.engine.wire.messages import Bundle
 
@@ -38,6 +41,7 @@ NO_BUNDLE = Last(-1, 0, ())
 """What a consumer without any bundle of a barrier says."""
 
 
+@runtime_checkable
 class Consumer(Protocol):
     """Stores the outputs of one barrier, or of several."""
 
@@ -69,6 +73,28 @@ class Consumer(Protocol):
 
     def close(self) -> None:
         """Release files and locks; may be called again. Stored bundles stay."""
+
+
+@dataclass(frozen=True, slots=True)
+class SinkContext:
+    """What a connector is given to open a sink: for whom it stores outputs."""
+
+    flow: Flow
+    """The flow. `Item.sink` counts its `sinks`; -1 stands for a dead letter."""
+    barrier: str
+    """The barrier whose outputs the sink stores, `barrier-0`, `barrier-1`, ...: each node has one,
+    and opens a sink for it in its own process."""
+    dead_letters: bool = False
+    """Whether elements that fail are set aside: then an output that the target cannot hold may
+    become a dead letter."""
+    directory: Path | None = None
+    """The directory of the run's own records about its outputs; None: the run keeps none."""
+    identity: str = ""
+    """Flow, inputs and policy of the run, as a text: a directory belongs to one."""
+    mark: Mark = NOBODY
+    """The run, and its session."""
+    on_failures: Callable[[Sequence[Item]], None] | None = None
+    """Is given the dead letters of each bundle once they are stored."""
 
 
 def items_of(bundle: Bundle, sinks: int | None = None) -> list[Item]:

@@ -28,7 +28,7 @@ from pathlib import Path
 from zlib import crc32
 
 from driftline.connectors.sinks.commit_record import CommitRecord
-from driftline.connectors.sinks.consumer import Last, items_of
+from driftline.connectors.sinks.consumer import Last, SinkContext, items_of
 from driftline.connectors.sinks.directory import OutputDirectory
 from driftline.connectors.sinks.lines import DEAD_LETTERS, Lines
 from driftline.engine.durable import (
@@ -117,26 +117,24 @@ class JsonLinesConsumer:
             if bundle.t_last <= before.last.t_last:
                 return
             written = list(map(self._lines.written, items_of(bundle, self._sinks)))
-            failures = [item for item, _ in written if item.sink == FAILURES]
+            items = [item for item, _ in written]
             texts = _texts(written)
             self.discard()
             # If a step fails from here on, the record has to be read again.
             self._record = None
             files = {name: (length, checksum) for name, length, checksum in before.files}
-            rows = before.rows[0]
-            for sink, (text, lines) in texts.items():
-                rows += lines if sink != FAILURES else 0
+            for sink, text in texts.items():
                 name = self._name(sink)
                 length, checksum = files.get(name, (0, 0))
                 self._append(sink, length, text)
                 files[name] = length + len(text), crc32(text, checksum)
             committed = tuple((name, *file) for name, file in files.items())
-            failed = before.failures + len(failures)
-            after = CommitRecord.of(bundle, committed, (rows, 0), failed)
+            after = before.after(bundle, items, committed)
             replace_file(self._record_path, after.encode())
-            self._record, self.outputs, self.failures = after, rows, failed
+            self._record = after
+            self.outputs, self.failures = after.outputs, after.failures
         if self._on_failures is not None:
-            self._on_failures(failures)
+            self._on_failures([item for item in items if item.sink == FAILURES])
 
     def last(self, barrier: str, groups: tuple[int, int]) -> Last:
         """The last committed bundle."""
@@ -189,8 +187,8 @@ class JsonLinesConsumer:
             for sink in self.paths:
                 if sink != FAILURES:  # the file for dead letters is made with the first one
                     self._file(sink)
-            self._record, self.outputs = record, record.rows[0]
-            self.failures = record.failures
+            self._record = record
+            self.outputs, self.failures = record.outputs, record.failures
             if self._writes:  # a delivery has failed
                 self._cut(record)
         return self._record
@@ -228,12 +226,25 @@ class JsonLinesConsumer:
         return CommitRecord()
 
 
-def _texts(written: Sequence[tuple[Item, str]]) -> dict[int, tuple[bytes, int]]:
-    """Per sink: the text to append, and its number of lines."""
+def open_sink(address: str, context: SinkContext) -> JsonLinesConsumer:
+    """Open the files of a barrier in the directory of ``jsonl:DIR``."""
+    return JsonLinesConsumer(
+        context.directory or Path(address.partition(":")[2]),
+        context.barrier,
+        context.flow,
+        context.identity,
+        context.mark,
+        context.on_failures,
+        context.dead_letters,
+    )
+
+
+def _texts(written: Sequence[tuple[Item, str]]) -> dict[int, bytes]:
+    """Per sink: the text to append."""
     lines: dict[int, list[bytes]] = {}
     for item, line in written:
         lines.setdefault(item.sink, []).append(f"{line}\n".encode())
-    return {sink: (b"".join(parts), len(parts)) for sink, parts in lines.items()}
+    return {sink: b"".join(parts) for sink, parts in lines.items()}
 
 
 def damage_in(directory: Path, number: int) -> list[str]:
@@ -264,28 +275,6 @@ def damage_in(directory: Path, number: int) -> list[str]:
                 f"{path} is not what was delivered: it was changed, or damaged. {_ADVICE}"
             )
     return problems
-
-
-def delivered_to(directory: Path) -> tuple[int, int]:
-    """(outputs, dead letters) delivered to a directory. Precondition: nobody writes there.
-
-    Raises StateMismatch if a commit record is damaged, OSError.
-    """
-    records = _records_in(directory)
-    return sum(r.rows[0] for r in records), sum(r.failures for r in records)
-
-
-def last_time_in(directory: Path) -> int:
-    """Up to which time, or unit of the policy, a directory has outputs; 0 if it has none.
-
-    Precondition and errors: see `delivered_to`.
-    """
-    return max((record.last.t_last for record in _records_in(directory)), default=0)
-
-
-def _records_in(directory: Path) -> list[CommitRecord]:
-    paths = sorted((directory / ".driftline").glob("barrier-*.progress"))
-    return [CommitRecord.decode(path.read_bytes(), str(path)) for path in paths]
 
 
 def bytes_after(directory: Path, number: int, record: CommitRecord) -> int:

@@ -131,16 +131,6 @@ def _check(value: object, levels: int = LEVELS_MAX) -> None:
             _check(each, levels - 1)
 
 
-def count_lines(directory: Path) -> int:
-    """The number of outputs in a directory of JSON lines."""
-    return sum(map(_line_ends, directory.glob("*.jsonl")))
-
-
-def count_failures(directory: Path) -> int:
-    """The number of elements that barriers have set aside there because a function failed."""
-    return sum(map(_line_ends, (directory / DEAD_LETTERS).glob("[0-9]*.jsonl")))
-
-
 def count_bad_records(directory: Path) -> int:
     """The number of bad records that are set aside there."""
     return sum(map(_line_ends, (directory / DEAD_LETTERS).glob("input-*.jsonl")))

@@ -13,7 +13,7 @@ Cost: one transaction (two fsyncs) for a bundle; some 2 microseconds for an item
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from heapq import merge
 from operator import itemgetter
@@ -23,11 +23,12 @@ from zlib import crc32
 import lmdb
 
 from driftline.connectors.sinks.commit_record import CommitRecord
-from driftline.connectors.sinks.consumer import Last, items_of
+from driftline.connectors.sinks.consumer import Last, SinkContext, items_of
 from driftline.connectors.sinks.directory import OutputDirectory
 from driftline.engine.errors import MalformedMessage, PayloadError, StateMismatch, Unavailable
 from driftline.engine.flow.flow import Flow
 from driftline.engine.labels import Label
+from driftline.engine.operators.steps import FAILURES
 from driftline.engine.storage.lmdbs import open_environment, reported
 from driftline.engine.storage.manifest import NOBODY, Mark
 from driftline.engine.wire.bundles import Item
@@ -53,6 +54,7 @@ class LmdbConsumer:
         flow: The flow whose outputs they are.
         identity: Whose outputs they are: of which flow, on which input.
         mark: Which run's they are, and how new.
+        on_failures: Is given the dead letters of each bundle, often none, once it is stored.
         map_size: Bytes of address space to begin with.
 
     Raises:
@@ -67,31 +69,43 @@ class LmdbConsumer:
         flow: Flow,
         identity: str,
         mark: Mark = NOBODY,
+        on_failures: Callable[[Sequence[Item]], None] | None = None,
         *,
         map_size: int = MAP_SIZE,
     ) -> None:
         self._sinks = len(flow.sinks)
-        self._claim = OutputDirectory(path, barrier, f"LMDB\n{identity}", "*", mark)
+        self._on_failures = on_failures
+        self._claim = OutputDirectory(path, barrier, f"LMDB\n{identity}", "barrier-*", mark)
         self.path = path / f"barrier-{self._claim.number}"
         self._record: CommitRecord | None = None
         """The commit record in the environment; None if it has to be read first."""
+        self.outputs = 0
+        """Outputs delivered so far, without dead letters, in all runs that wrote here."""
+        self.failures = 0
+        """Dead letters delivered so far, in the same runs."""
         try:
             with _reported(self.path):
                 self._env = open_environment(self.path, map_size)
+            self._committed()
         except BaseException:
             self._claim.close()
             raise
 
     def deliver(self, bundle: Bundle) -> None:
         """Write the bundle in one transaction."""
-        if bundle.t_last <= self._committed().last.t_last:
+        before = self._committed()
+        if bundle.t_last <= before.last.t_last:
             return
-        rows = [(_fitting_key(item), pack(item.value)) for item in items_of(bundle, self._sinks)]
-        before, self._record = self._committed(), None
+        items = items_of(bundle, self._sinks)
+        rows = [(_fitting_key(item), pack(item.value)) for item in items]
+        self._record = None
         with _reported(self.path):
-            while (after := self._write(rows, bundle, before.rows)) is None:
+            while (after := self._write(rows, bundle, items, before)) is None:
                 self._env.set_mapsize(2 * self._env.info()["map_size"])
         self._record = after
+        self.outputs, self.failures = after.outputs, after.failures
+        if self._on_failures is not None:
+            self._on_failures([item for item in items if item.sink == FAILURES])
 
     def last(self, barrier: str, groups: tuple[int, int]) -> Last:
         """The last committed bundle."""
@@ -103,18 +117,22 @@ class LmdbConsumer:
         self._claim.close()
 
     def _write(
-        self, rows: list[tuple[bytes, bytes]], bundle: Bundle, before: tuple[int, int]
+        self,
+        rows: list[tuple[bytes, bytes]],
+        bundle: Bundle,
+        items: Sequence[Item],
+        before: CommitRecord,
     ) -> CommitRecord | None:
         """Write rows and commit record, or nothing. Returns None if the address space is full."""
-        total = before
+        checksum = before.checksum
         try:
             with self._env.begin(write=True) as txn:
                 for key, value in rows:
                     copy = 0
                     while not txn.put(key + _number(copy), value, overwrite=False):
                         copy += 1
-                    total = _with_row(total, key + _number(copy), value)
-                record = CommitRecord.of(bundle, rows=total)
+                    checksum = _with_row(checksum, key + _number(copy), value)
+                record = before.after(bundle, items, checksum=checksum)
                 txn.put(_RECORD, record.encode())
         except lmdb.MapFullError:
             return None
@@ -124,10 +142,22 @@ class LmdbConsumer:
         if self._record is None:
             with _reported(self.path), self._env.begin() as txn:
                 data = txn.get(_RECORD)
-            self._record = (
-                CommitRecord() if data is None else CommitRecord.decode(data, str(self.path))
-            )
+            record = CommitRecord() if data is None else CommitRecord.decode(data, str(self.path))
+            self._record = record
+            self.outputs, self.failures = record.outputs, record.failures
         return self._record
+
+
+def open_sink(address: str, context: SinkContext) -> LmdbConsumer:
+    """Open the environment of a barrier in the directory of ``lmdb:DIR``."""
+    return LmdbConsumer(
+        context.directory or Path(address.partition(":")[2]),
+        context.barrier,
+        context.flow,
+        context.identity,
+        context.mark,
+        context.on_failures,
+    )
 
 
 def read_items(path: Path) -> Iterator[Item]:
@@ -197,22 +227,24 @@ def damage_in(path: Path) -> list[str]:
 
     Raises as `read_items` does.
     """
-    total = (0, 0)
+    count = checksum = 0
     with _rows(path) as rows:
         for key, value in rows:
-            total = _with_row(total, key, value)
-    if committed_in(path).rows == total:
+            count += 1
+            checksum = _with_row(checksum, key, value)
+    record = committed_in(path)
+    if (record.outputs + record.failures, record.checksum) == (count, checksum):
         return []
     return [f"output {path} is not what was delivered: it was changed, or damaged. Restore it"]
 
 
-def _with_row(total: tuple[int, int], key: bytes, value: bytes) -> tuple[int, int]:
-    """The (number of rows, sum of checksums) with one row more.
+def _with_row(checksum: int, key: bytes, value: bytes) -> int:
+    """The sum of the checksums of rows, with one row more.
 
     A sum, because it must not depend on the order of rows: they are written in the order of
     bundles, and read in the order of labels.
     """
-    return total[0] + 1, (total[1] + crc32(value, crc32(key))) & (1 << 63) - 1
+    return (checksum + crc32(value, crc32(key))) & (1 << 63) - 1
 
 
 def item_key(label: Label, sink: int) -> bytes:

@@ -20,10 +20,12 @@ class MemoryConsumer:
 
     def deliver(self, bundle: Bundle) -> None:
         """Keep the items and the bundle."""
-        if bundle.t_last <= self._of(bundle.barrier).last.t_last:
+        before = self._of(bundle.barrier)
+        if bundle.t_last <= before.last.t_last:
             return
-        self._add(bundle.barrier, items_of(bundle))
-        self._records[bundle.barrier] = CommitRecord.of(bundle)
+        items = items_of(bundle)
+        self._add(bundle.barrier, items)
+        self._records[bundle.barrier] = before.after(bundle, items)
 
     def last(self, barrier: str, groups: tuple[int, int]) -> Last:
         """The last bundle of a barrier."""

@@ -13,6 +13,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from driftline.connectors.inputs import open_one_input
+from driftline.connectors.outputs import OutputPlace
 from driftline.connectors.sinks.lines import DEAD_LETTERS
 from driftline.coordinator.registry import ClusterState
 from driftline.coordinator.zookeeper import ZooKeeperRegistry, close, connect
@@ -53,7 +54,7 @@ def run_front(config: ProcessConfig, flow_plan: Plan, chosen: Policy) -> int:
     run_config = RunConfig(
         config.flow,
         (given,),
-        Path(config.output),
+        OutputPlace(config.sink, Path(config.output)),
         config.nodes,
         chosen,
         config.checkpoint_s,
@@ -67,7 +68,7 @@ def run_front(config: ProcessConfig, flow_plan: Plan, chosen: Policy) -> int:
     with ExitStack() as stack:
         runtime = Runtime(transport=config.transport())
         stack.callback(runtime.close)
-        aside = Asides(run_config.output / DEAD_LETTERS / f"input-{number}.jsonl")
+        aside = Asides(run_config.output.directory / DEAD_LETTERS / f"input-{number}.jsonl")
         stack.callback(aside.close)
         asked: list[Front] = []
         source = open_input(

@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from time import monotonic
 
+from driftline.connectors.outputs import place_of
 from driftline.deploy.cluster.records import Submission
 from driftline.deploy.cluster.tree import FLOWS, Tree
 from driftline.deploy.cluster.wheels import fetch
@@ -57,8 +58,13 @@ def process_config(
     network = host.network
     if given.wheel:
         paths = (str(fetch(tree, given.name, given.wheel, host.state / "wheels")),)
+    state = host.state / FLOWS / given.name
+    output = sink = ""
     if given.consumer:
         network = replace(network, known=(*network.known, (CONSUMER, given.consumer)))
+    else:
+        place = place_of(given.output, state)
+        output, sink = str(place.directory), place.address
     return ProcessConfig(
         flow=given.flow,
         nodes=given.count,
@@ -66,7 +72,7 @@ def process_config(
         policy=given.policy,
         ordering=given.ordering,
         checkpoint_s=given.checkpoint_s,
-        state=str(host.state / FLOWS / given.name),
+        state=str(state),
         sockets=str(sockets),
         identity=given.identity,
         code=given.code,
@@ -74,7 +80,8 @@ def process_config(
         dead_letters=given.dead_letters,
         lineage=given.lineage,
         session=given.session,
-        output=given.output,
+        output=output,
+        sink=sink,
         journal=bool(given.consumer),
         limits=given.limits,
         paths=paths,

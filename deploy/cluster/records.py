@@ -77,7 +77,7 @@ class Submission:
     """A flow that is submitted.
 
     `identity`, `code`, `lineage`, `session`, `run`: see `ProcessConfig`; `output`: a directory on
-    each host of a node, or "" if there is a `consumer`.
+    each host of a node, or the address of a sink; "" if there is a `consumer`.
     """
 
     name: str
@@ -111,7 +111,7 @@ class Submission:
     wanted_from: int = 0
     """The number of the first one of the nodes that were asked for last."""
     consumer: str = ""
-    """The address of the one consumer of all outputs; "": JSON lines in `output`."""
+    """The address of the one consumer of all outputs; "": each node opens `output`."""
 
     def __post_init__(self) -> None:
         if self.policy not in POLICIES:

@@ -17,6 +17,7 @@ from pathlib import Path
 
 from driftline.connectors.files.files import GENERATED
 from driftline.connectors.inputs import PRODUCERS, inputs_by_source
+from driftline.connectors.outputs import place_of
 from driftline.connectors.registry import scheme_of
 from driftline.coordinator.identity import Identity
 from driftline.coordinator.registry import (
@@ -100,8 +101,8 @@ class Order:
     flow: str
     """As nodes import it."""
     reading: Reading
-    output: Path
-    """A directory on each host of a node."""
+    output: str
+    """A directory on each host of a node, or the address of a sink."""
     nodes: int
     policy: Policy
     checkpoint_s: float
@@ -116,8 +117,8 @@ class Order:
 
     @property
     def outputs(self) -> str:
-        """The directory of the outputs; "" if a service takes them."""
-        return "" if self.service is not None else str(self.output)
+        """The place of the outputs; "" if a service takes them."""
+        return "" if self.service is not None else self.output
 
 
 def submit(tree: Tree, flow: Flow, order: Order) -> Submission:
@@ -136,8 +137,9 @@ def submit(tree: Tree, flow: Flow, order: Order) -> Submission:
     for text in (text for texts in inputs for text in texts):
         if text.startswith(PRODUCERS):
             check_form(text)
+    is_shared = not order.outputs or not place_of(order.outputs, Path()).is_directory
     for other in submissions(tree):
-        if other.name != order.name and order.outputs and _same(other.output, order.outputs):
+        if other.name != order.name and not is_shared and _same(other.output, order.outputs):
             raise StateMismatch(
                 f"flow {other.name!r} has its outputs in {other.output}: give another --output"
             )

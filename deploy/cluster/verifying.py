@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from driftline.connectors.outputs import RECORDS, place_of
 from driftline.connectors.registry import scheme_of
 from driftline.coordinator.registry import ClusterState
 from driftline.deploy.cluster.records import AgentRecord, Submission
@@ -68,7 +69,7 @@ def verify_flow(tree: Tree, name: str) -> Verdict:
     anew = f"begin anew: `driftline remove {name}` says what to remove; then submit it again"
     wrong = problems(policy, where, run, found, anew)
     note = f"Not checked, as it is not on this host:{''.join(away)}" if away else ""
-    ending = ending_of(run, found, Path(submission.output), wrong)
+    ending = ending_of(run, found, _directory_of(submission), wrong)
     return Verdict(found, [problem.text for problem in wrong], ending, note)
 
 
@@ -111,22 +112,32 @@ def _found(
 ) -> Iterator[DirectoryReport]:
     """A report on each directory that this host has, or should have. Raises InUse, Unavailable."""
     live = [number for number, text in enumerate(_inputs(run)) if scheme_of(text)]
-    output = Path(submission.output)
-    reports = () if submission.consumer else look(None, output)
+    output = _directory_of(submission)
+    reports = () if output is None else look(None, output)
     outputs = {report.role: report for report in reports}
     for part in here:
         folder = Path(alive[part.agent].state) / FLOWS / submission.name
         wait_for_others(folder)
-        stored = {report.role: report for report in look(folder, None)}
+        records = folder / RECORDS if output is None and not submission.consumer else None
+        stored = {report.role: report for report in look(folder, records)}
         for role in part.roles:
             kind, _, number = role.partition("-")
             if kind == OUTPUT:
-                yield outputs.pop(role, DirectoryReport(role, str(output)))
+                found = outputs if records is None else stored
+                yield found.pop(role, DirectoryReport(role, str(records or output)))
             elif kind == STORE or int(number) in live:
                 yield stored.get(role, DirectoryReport(role, str(folder / role)))
             elif (used := f"{USED}-{number}") in stored:
                 yield stored[used]
     yield from outputs.values()  # of other hosts, in a directory that they share; or of before
+
+
+def _directory_of(submission: Submission) -> Path | None:
+    """The directory of a flow's outputs; None if they go to a service, or to another address."""
+    if submission.consumer:
+        return None
+    place = place_of(submission.output, Path())
+    return place.directory if place.is_directory else None
 
 
 def _inputs(run: ClusterState) -> tuple[str, ...]:

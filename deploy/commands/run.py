@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from signal import Signals
 
@@ -11,6 +11,8 @@ import click
 from rich.console import Console
 
 from driftline.connectors.inputs import open_given_files, open_inputs
+from driftline.connectors.outputs import JSON_LINES, place_of
+from driftline.connectors.registry import scheme_of
 from driftline.connectors.sinks.lines import DEAD_LETTERS
 from driftline.coordinator.coordinator import MISSING_AFTER_S
 from driftline.deploy.commands.options import LOGGED, flow_options, logged, metrics_option
@@ -26,6 +28,7 @@ from driftline.deploy.runtime.children.deaths import DEATHS_MAX
 from driftline.deploy.runtime.config import Limits
 from driftline.deploy.runtime.logs import insist
 from driftline.deploy.runtime.loop.heartbeat import SLOW_AFTER_S
+from driftline.engine.errors import FlowError
 from driftline.engine.events import about, log
 from driftline.engine.flow.loading import load_flow
 from driftline.engine.policy import policy
@@ -55,12 +58,13 @@ OF_REFERENCE = (
 @flow_argument
 @inputs_option("An input, see above. Any number of times.")
 @click.option(
-    "--output", required=True, type=click.Path(path_type=Path, resolve_path=True), metavar="DIR",
-    help="Directory for the outputs, one JSON object a line.",
+    "--output", required=True, metavar="OUTPUT",
+    help="Directory for the outputs, one JSON object a line; lmdb:DIR; or the address of a sink.",
 )  # fmt: skip
 @flow_options
 @click.option("--state", type=click.Path(path_type=Path, resolve_path=True), metavar="DIR",
-              help="Directory of snapshots and registry.  [default: OUTPUT/.driftline/state]",
+              help="Directory of snapshots and registry; needed if OUTPUT is no directory.  "
+              "[default: OUTPUT/.driftline/state]",
               )  # fmt: skip
 @click.option("--fresh", is_flag=True,
               help="Begin anew: remove the state and the outputs of the earlier run first.",
@@ -109,7 +113,7 @@ def run(
     console: Console,
     flow: str,
     inputs: tuple[str, ...],
-    output: Path,
+    output: str,
     nodes: int,
     policy_name: str,
     ordering: str,
@@ -156,9 +160,15 @@ def run(
     in the state directory before they are used. After an interruption, give the same command the
     same stream again, from its beginning: stored records are compared and skipped, so none is lost
     and none counts twice.
+
+    An OUTPUT is a directory, lmdb:DIR, or the address of a sink: python:FILE.py:NAME for a sink of
+    your own, or a scheme of a connector that is installed.
     """
     loaded = load_flow(flow)
     insist()
+    place = place_of(output, state)
+    directory = place.directory.resolve()
+    place = replace(place, directory=directory)
     ended_by: Signals | None = None
     then = ""
     waiting: Mapping[str, int] = {}
@@ -168,10 +178,12 @@ def run(
             "with --reference: it is one process without nodes, policy or state, which writes "
             "the outputs that a run must have",
         )
+        if scheme_of(place.address) != JSON_LINES:
+            raise FlowError(f"{output}: --reference writes a directory of JSON lines")
         files = open_given_files(loaded, inputs, shape, "--reference")
-        made = run_reference_to(loaded, files, output, dead_letters)
+        made = run_reference_to(loaded, files, directory, dead_letters)
         report = made.as_json()
-        tell_if_all_set_aside(**asdict(made), where=output / DEAD_LETTERS)
+        tell_if_all_set_aside(**asdict(made), where=place.letters)
     else:
         if keys is not None:
             refuse_options(["--let-anyone-send"], "with --keys: only who has a key can send")
@@ -180,11 +192,11 @@ def run(
         config = RunConfig(
             flow,
             open_inputs(loaded, inputs, shape),
-            output,
+            place,
             nodes,
             policy(policy_name, ordering),
             checkpoint_ms / 1000,
-            state or output / ".driftline" / "state",
+            state or directory / ".driftline" / "state",
             dead_letters,
             window,
             kill_every,
@@ -213,9 +225,9 @@ def run(
             extra=about("no-records"),
         )
     if report.get("bad_records") or report.get("dead_letters"):
-        where = output / DEAD_LETTERS
-        told = about("set-aside", directory=str(where))
-        log.warning("bad records and failed elements are in %s", where, extra=told)
+        told = about("set-aside", directory=str(directory / DEAD_LETTERS))
+        places = dict.fromkeys((str(directory / DEAD_LETTERS), place.letters))
+        log.warning("bad records and failed elements are in %s", " and ".join(places), extra=told)
     for name, records in waiting.items():
         log.info(
             "%s of %s %s in the input log: the next call goes on with %s",

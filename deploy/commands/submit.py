@@ -6,6 +6,7 @@ from pathlib import Path
 
 import click
 
+from driftline.connectors.outputs import place_of
 from driftline.deploy.cluster.submissions import agents, registry_of
 from driftline.deploy.cluster.submitting import Order, name_for, submit
 from driftline.deploy.cluster.wheels import imported
@@ -34,8 +35,9 @@ from driftline.engine.ui.results import write_json
 @click.option("--name", default="", metavar="NAME",
               help="Name of the flow in the cluster.  [default: that of the flow]",
               )  # fmt: skip
-@click.option("--output", required=True, metavar="DIR", type=click.Path(path_type=Path),
-              help="Absolute path of a directory, on each host of a node, for its outputs.",
+@click.option("--output", required=True, metavar="OUTPUT",
+              help="Absolute path of a directory, on each host of a node, for its outputs; or the "
+              "address of a sink.",
               )  # fmt: skip
 @flow_options
 @click.option("--spares", default=0, show_default=True, type=click.IntRange(0, 8),
@@ -54,7 +56,7 @@ def submit_flow(
     flow: str,
     inputs: tuple[str, ...],
     name: str,
-    output: Path,
+    output: str,
     nodes: int,
     policy_name: str,
     ordering: str,
@@ -80,7 +82,8 @@ def submit_flow(
     Every host of a node reads the savepoint of --from-snapshot by the same path. The flow may have
     other operators than the one that made it, and any number of flows may begin from it.
     """
-    if not output.is_absolute():
+    outputs = place_of(output, Path())
+    if outputs.is_directory and not outputs.directory.is_absolute():
         raise click.BadParameter(
             f"{output} is no absolute path: it has to be right on every host of a node",
             param_hint="--output",

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from driftline.connectors.inputs import Input
+from driftline.connectors.outputs import OutputPlace
 from driftline.deploy.local.inputs.reach import HERE, Reach
 from driftline.deploy.runtime.config import LIMITS, Limits
 from driftline.engine.policy import Policy
@@ -31,7 +32,7 @@ class RunConfig:
     """The name of the flow, as the user gave it: node processes load the flow themselves."""
     inputs: Sequence[Input | RetainedSource]
     """One for each source of the flow, in their order."""
-    output: Path
+    output: OutputPlace
     nodes: int
     policy: Policy
     checkpoint_s: float

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from math import inf
 from pathlib import Path
 
-from driftline.connectors.sinks.jsonl import delivered_to
+from driftline.connectors.outputs import delivered_to
 from driftline.deploy.local.inputs.asides import Asides
 from driftline.deploy.local.inputs.tallies import InputFigures, Tally
 from driftline.deploy.roles.watch import Watch

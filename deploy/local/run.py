@@ -19,7 +19,7 @@ from rich.console import Console
 from driftline.connectors.files import FileSource
 from driftline.connectors.files.files import SeveralFiles
 from driftline.connectors.inputs import is_logged
-from driftline.connectors.sinks.jsonl import last_time_in
+from driftline.connectors.outputs import last_time_in
 from driftline.connectors.sinks.lines import DEAD_LETTERS
 from driftline.coordinator.draining import IN_GOOD_ORDER
 from driftline.coordinator.identity import Identity
@@ -77,9 +77,12 @@ def run_flow(flow: Flow, config: RunConfig, console: Console) -> RunReport:
         signals = stack.enter_context(Signals())
         stack.callback(claim(config.state / "run.lock").release)
         wait_for_others(config.state)
-        clear_drafts(config.state, config.output, config.output / ".driftline")
+        outputs = config.output.directory
+        clear_drafts(config.state, outputs, outputs / ".driftline")
         if config.fresh:
-            begin_anew(flow, config.state, config.output)
+            begin_anew(flow, config.state, outputs)
+            if not config.output.is_directory:
+                log.warning("--fresh removes no outputs from %s", config.output.address)
         sockets = stack.enter_context(socket_folder(config.state))
         return _run(flow, config, sockets, signals, console)
 
@@ -94,7 +97,7 @@ def _run(
         sign = last_sign(config.state)
         process = _open(flow, flow_plan, config, sockets)
         asides = [
-            Asides(config.output / DEAD_LETTERS / f"input-{i}.jsonl")
+            Asides(config.output.directory / DEAD_LETTERS / f"input-{i}.jsonl")
             for i in range(len(config.inputs))
         ]
         for aside in asides:
@@ -108,7 +111,7 @@ def _run(
         ]
         # Beside others a file may have ended long before the last output.
         by_time = config.policy.output is Output.FRONTIER and len(config.inputs) == 1
-        delivered = last_time_in(config.output) if by_time else 0
+        delivered = last_time_in(config.output.directory) if by_time else 0
         before = FileRegistry(config.state / "registry").read()
         assert before is not None, "the run is open"
         resuming = Resuming(before, config.policy, sign)
@@ -127,7 +130,7 @@ def _run(
             resuming.read(i, source, None if used is None else used.used.last)
         resuming.tell(time())
         fronts = [tally.front for tally in tallies]
-        progress = RunProgress(tallies, asides, config.output)
+        progress = RunProgress(tallies, asides, config.output.directory)
         started = monotonic()
         heartbeat = Heartbeat(runtime, fronts, config.limits.slow_after_s)
         noted = error_noted(config.state, process.lineage, process.run)
@@ -157,7 +160,7 @@ def _run(
         )
         tell_if_all_set_aside(
             *(report.records, outputs, failures, report.bad_records),
-            config.output / DEAD_LETTERS,
+            config.output.letters,
         )
         return report
 
@@ -176,7 +179,7 @@ def _open(flow: Flow, flow_plan: Plan, config: RunConfig, sockets: Path) -> Proc
     code = code_of(flow)
     state = open_run(
         config.state,
-        config.output,
+        config.output.directory,
         identity,
         code,
         config.policy,
@@ -202,7 +205,8 @@ def _open(flow: Flow, flow_plan: Plan, config: RunConfig, sockets: Path) -> Proc
         dead_letters=config.dead_letters,
         lineage=state.lineage,
         session=state.opened + 1,
-        output=str(config.output),
+        output=str(config.output.directory),
+        sink=config.output.address,
         limits=config.limits,
         paths=config.paths,
         log_level=log.getEffectiveLevel(),
@@ -233,5 +237,5 @@ def _error_of(stop: Stop, config: RunConfig) -> DriftlineError:
     if stop.error == InputError.__name__:
         text += f"\n  {OF_RECORDS}"
     if stop.error in ("StateMismatch", "SnapshotDamaged"):
-        text += f" (state directory: {config.state}; outputs: {config.output})"
+        text += f" (state directory: {config.state}; outputs: {config.output.address})"
     return error_of(stop.error, text)

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from driftline.connectors.outputs import RECORDS
 from driftline.connectors.sinks.directory import what_lacks
 from driftline.connectors.sinks.jsonl import FOREIGN
 from driftline.coordinator.registry import ClusterState, FileRegistry
@@ -73,6 +74,8 @@ def verify_run(directory: Path, state: Path | None, look_beside: LookBeside) -> 
         state = directory / ".driftline" / "state"
         if (directory / "registry").exists() or not (directory / ".driftline").is_dir():
             output, state = None, directory
+            if (directory / RECORDS / ".driftline").is_dir():  # the outputs are at an address
+                output = directory / RECORDS
     if state.is_dir():
         try:
             if (command := state / "run.lock").exists():

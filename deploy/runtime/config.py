@@ -88,7 +88,10 @@ class ProcessConfig:
     cores: tuple[int, ...] = ()
     """The cores of a service, of which each process has its half; (): they are not told apart."""
     output: str = ""
-    """Directory of the JSON-lines consumer; if empty, the consumer is a process of its own."""
+    """Directory of the run's records about its outputs; if empty, the consumer is a process of its
+    own."""
+    sink: str = "jsonl:"
+    """Address of the sink that each node opens; JSON lines and LMDB are in `output`."""
     journal: bool = False
     """Whether that process merges the outputs of all nodes in label order."""
     role: str = ""

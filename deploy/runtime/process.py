@@ -19,8 +19,8 @@ from io import TextIOWrapper
 from pathlib import Path
 from time import monotonic
 
-from driftline.connectors.sinks.jsonl import JsonLinesConsumer
-from driftline.connectors.sinks.lines import DEAD_LETTERS
+from driftline.connectors.outputs import OutputPlace, open_consumer
+from driftline.connectors.sinks.consumer import SinkContext
 from driftline.deploy.node.node import Node
 from driftline.deploy.node.pace import CARELESS, Pace
 from driftline.deploy.roles.consumer import ConsumerServer
@@ -60,7 +60,10 @@ def new_id() -> int:
 
 
 def run_node(config: ProcessConfig, flow_plan: Plan, chosen: Policy) -> int:
-    """Run a node with its store and, if it writes files, its consumer. Returns the exit status."""
+    """Run a node with its store and, if no other process is the consumer, its consumer.
+
+    Returns the exit status.
+    """
     process = config.process or secrets.token_hex(8)
     claim(Path(config.state) / f"node-{config.index}.lock")
     flow = flow_plan.flow
@@ -89,17 +92,20 @@ def run_node(config: ProcessConfig, flow_plan: Plan, chosen: Policy) -> int:
     runtime = Runtime(store.carry_out, config.transport(sinks), cores)
     node.address = runtime.add(node, config.inbox(f"node-{config.index}-{process}"))
     node.addresses["master"] = config.master_at
-    letters = DeadLetters(f"{config.output}/{DEAD_LETTERS}")
+    letters = DeadLetters(OutputPlace(config.sink, Path(config.output)).letters)
     if config.output:
-        barrier, mark = f"barrier-{config.index}", config.mark("output")
-        told = Path(config.output), barrier, flow, config.identity, mark
-        consumer = opened(
-            config,
-            lambda: JsonLinesConsumer(
-                *told, lambda found: letters.failed(monotonic(), found), config.dead_letters
-            ),
+        context = SinkContext(
+            flow,
+            f"barrier-{config.index}",
+            config.dead_letters,
+            Path(config.output),
+            config.identity,
+            config.mark("output"),
+            lambda found: letters.failed(monotonic(), found),
         )
-        runtime.host(ConsumerServer(lambda barrier: consumer, letters), node)
+        consumer = opened(config, lambda: open_consumer(config.sink, context))
+        server = ConsumerServer(lambda barrier: consumer, letters)
+        runtime.host(server, node, server.close)
         node.more_figures = lambda: {
             "outputs": consumer.outputs,
             "dead_letters": consumer.failures,

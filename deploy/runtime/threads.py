@@ -155,8 +155,11 @@ class Calls:
 class LocalParty:
     """A party in a thread of its own, which talks to one partner."""
 
-    def __init__(self, party: Party, partner: Party, ring: zmq.Socket[bytes]) -> None:
-        """`ring`: wakes the loop of the partner."""
+    def __init__(
+        self, party: Party, partner: Party, ring: zmq.Socket[bytes], at_end: Callable[[], None]
+    ) -> None:
+        """`ring`: wakes the loop of the partner; `at_end`: is called by the thread as it ends."""
+        self._at_end = at_end
         self._party = party
         self._partner = partner
         self._ring = ring
@@ -204,6 +207,7 @@ class LocalParty:
                 if party.outbox:
                     party.outbox.clear()
                     self._ring.send(b"")
+            self._at_end()
         except BaseException as error:
             self._died = ThreadDied.of(error, party.name)
             self._ring.send(b"")

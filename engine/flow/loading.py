@@ -8,12 +8,12 @@ import importlib
 import importlib.util
 import inspect
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import FunctionType, ModuleType
 from typing import get_type_hints
 
-from driftline.engine.errors import FlowError
+from driftline.engine.errors import FlowError, Unavailable
 from driftline.engine.flow.flow import Flow
 from driftline.engine.operators.users import as_line, line_of
 from driftline.engine.texts import let_through
@@ -74,10 +74,11 @@ def load_flow(spec: str) -> Flow:
     return _as_flow(value, name, where).validate()
 
 
-def load_object(spec: str) -> object:
+def load_object(spec: str, *arguments: object) -> object:
     """The object that ``module:name`` names; what it makes, if it is a class or a function.
 
-    Raises FlowError if there is none, or if it cannot be made without arguments.
+    `arguments`: are given to a class or function that requires some. Raises FlowError if there is
+    no such object, or if it cannot be made with these arguments; Unavailable if making it does.
     """
     where, _, name = spec.partition(":")
     if not name:
@@ -87,7 +88,7 @@ def load_object(spec: str) -> object:
         raise FlowError(f"{where} has no {name!r}")
     value: object = getattr(module, name)
     if inspect.isclass(value) or isinstance(value, FunctionType):
-        return _called(value, name, where)
+        return _called(value, name, where, arguments)
     return value
 
 
@@ -107,17 +108,23 @@ def _as_flow(value: object, name: str, where: str) -> Flow:
     return made
 
 
-def _called(function: Callable[..., object], name: str, where: str) -> object:
-    """What a function without arguments makes. Raises FlowError."""
-    if needed := _required(function):
+def _called(
+    function: Callable[..., object], name: str, where: str, arguments: Sequence[object] = ()
+) -> object:
+    """What a function makes that requires none of the arguments, or all. Raises FlowError."""
+    needed = _required(function)
+    if len(needed) not in (0, len(arguments)):
+        takes = f"{len(arguments)} at most" if arguments else "no arguments"
         raise FlowError(
-            f"{where}:{name} cannot be called: a function that is named here takes no arguments, "
+            f"{where}:{name} cannot be called: a function that is named here takes {takes}, "
             f"but this one needs {', '.join(needed)}"
         )
     try:
-        return function()
+        return function(*arguments) if needed else function()
     except FlowError as error:
         raise _with_line(error) from None
+    except Unavailable:
+        raise
     except BaseException as error:
         let_through(error)
         raise FlowError(f"{where}:{name} fails: {_said(error)}{_line(error)}") from error

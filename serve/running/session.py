@@ -174,7 +174,7 @@ class Beginning:
             self.name,
             serving.flow,
             Reading((service.input,)),
-            Path(),
+            "",
             serving.nodes or now,
             policy(POLICY, "speculative"),
             serving.checkpoint_s,

@@ -18,7 +18,6 @@ from driftline import (
     FlowError,
     FunctionFailed,
     Item,
-    Lmdb,
     RunSummary,
     run,
     run_reference,
@@ -80,7 +79,7 @@ def test_a_directory_holds_the_lines_that_the_command_writes(as_text: bool, tmp_
 
 
 def test_lmdb_holds_the_items(tmp_path: Path) -> None:
-    summary = run(running_totals(), [ORDERS], Lmdb(tmp_path / "out"), nodes=2)
+    summary = run(running_totals(), [ORDERS], f"lmdb:{tmp_path}/out", nodes=2)
     assert list(read_items(tmp_path / "out")) == list(run_reference(running_totals(), [ORDERS]))
     assert summary == RunSummary(40, 40, 0, 0, summary.seconds, processes=False)
 
@@ -111,7 +110,7 @@ def test_the_same_call_goes_on_after_an_interruption(lmdb: bool, tmp_path: Path)
         return made
 
     records = ORDERS * 40
-    output = Lmdb(tmp_path) if lmdb else tmp_path
+    output = f"lmdb:{tmp_path}" if lmdb else tmp_path
 
     def held() -> list[str]:
         return as_lines(flow(), list(read_items(tmp_path))) if lmdb else lines_in(tmp_path)
@@ -132,7 +131,7 @@ def test_the_same_call_goes_on_after_an_interruption(lmdb: bool, tmp_path: Path)
 def test_a_directory_of_another_run_is_refused_with_the_differences(
     lmdb: bool, tmp_path: Path
 ) -> None:
-    output = Lmdb(tmp_path) if lmdb else tmp_path
+    output = f"lmdb:{tmp_path}" if lmdb else tmp_path
     run(running_totals(), [ORDERS], output)
     with pytest.raises(StateMismatch, match=r"another run:\n  the input of source 'orders' is "):
         run(running_totals(), [ORDERS[:-1]], output)

@@ -18,6 +18,7 @@ from contextlib import ExitStack, suppress
 from pathlib import Path
 
 from driftline.connectors.logs.inputlog import check_log, is_log
+from driftline.connectors.outputs import RECORDS
 from driftline.connectors.sinks.commit_record import CommitRecord
 from driftline.connectors.sinks.directory import IDENTITY, is_of_spark
 from driftline.connectors.sinks.jsonl import ABOUT, file_name
@@ -32,8 +33,9 @@ from driftline.engine.errors import StateMismatch, Unavailable
 from driftline.engine.flow.flow import Flow
 from driftline.engine.flow.outline import outline
 
-_LOCK = r".+\.lock|sockets|\..+\.[0-9]+"
-"""Files that stay: locks, the note on sockets and drafts (see `leftovers`)."""
+_LOCK = rf".+\.lock|sockets|\..+\.[0-9]+|{RECORDS}"
+"""Files that stay: locks, the note on sockets and drafts (see `leftovers`), and the folder with the
+records about outputs, which is emptied."""
 _OF_STATE = r"registry|at-node-[0-9]+|input-[0-9]+\.used"
 _FOLDER = r"(node|input)-[0-9]+"
 _IN_FOLDER = r"data\.mdb|lock\.mdb|claim|mark|segment-[0-9]{8}"
@@ -78,6 +80,8 @@ def _begin_anew(flow: Flow, state: Path, output: Path) -> None:
     of_state = _contents(state, _OF_STATE, _FOLDER)
     for folder in filter(Path.is_dir, of_state):
         _contents(folder, _IN_FOLDER)
+    if hidden.is_dir() and output != state / RECORDS:
+        _check_form(output)
     of_outputs = _outputs(flow, run, output) if hidden.is_dir() else []
     _check_one_run(run, state, output)
     _check_logs(run, state)
@@ -121,14 +125,18 @@ def _foreign(path: Path) -> StateMismatch:
     )
 
 
+def _check_form(output: Path) -> None:
+    """Raises StateMismatch for a directory of outputs that are no JSON lines, such as LMDB."""
+    identity = output / ".driftline" / IDENTITY
+    if identity.exists() and ABOUT not in identity.read_text().split("\n"):
+        raise StateMismatch(f"{output} holds no JSON lines of `driftline run`: remove it by hand")
+
+
 def _outputs(flow: Flow, run: ClusterState | None, output: Path) -> list[Path]:
     """The files with outputs, and those that tell of them. Raises StateMismatch for others."""
     hidden = output / ".driftline"
-    about = (hidden / IDENTITY).read_text().split("\n") if (hidden / IDENTITY).exists() else []
-    if about and ABOUT not in about:
-        raise StateMismatch(f"{output} holds no JSON lines of `driftline run`: remove it by hand")
     telling = _contents(hidden, _HIDDEN, "state")
-    names = set(_names(flow, run, telling)) if about else set()
+    names = set(_names(flow, run, telling)) if (hidden / IDENTITY).exists() else set()
     files = []
     for path in sorted(output.glob("*.jsonl")):
         if path.name in names:

@@ -155,7 +155,7 @@ def _output(report: DirectoryReport) -> DirectoryReport:
         else:
             damage = jsonl.damage_in(directory, report.index)
     size = sum(length for _, length, _ in progress.files)
-    holds = counted(progress.rows[0], "output") if progress.rows[0] else counted(size, "byte")
+    holds = counted(progress.outputs, "output") if progress.outputs else counted(size, "byte")
     if after := jsonl.bytes_after(directory, report.index, progress):
         holds += (
             f", and {counted(after, 'byte')} not yet delivered, which a run that goes on cuts off"

@@ -163,9 +163,12 @@ class Runtime:
         self._poller.register(file, zmq.POLLIN)
         self._drains[file] = drain
 
-    def host(self, other: Party, partner: Party) -> None:
-        """Run a party in a thread of its own, for its one partner: an embedded consumer."""
-        self._local[other.name] = LocalParty(other, partner, self._ring(partner))
+    def host(self, other: Party, partner: Party, at_end: Callable[[], None] = lambda: None) -> None:
+        """Run a party in a thread of its own, for its one partner: an embedded consumer.
+
+        `at_end`: is called by that thread when the runtime is closed.
+        """
+        self._local[other.name] = LocalParty(other, partner, self._ring(partner), at_end)
 
     def run(self, until: Callable[[], bool]) -> None:
         """Loop until the condition holds."""

@@ -11,9 +11,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from driftline.connectors.outputs import delivered_to
 from driftline.connectors.sinks import JsonLinesConsumer, Lines, MemoryConsumer
 from driftline.connectors.sinks import jsonl as module
-from driftline.connectors.sinks.jsonl import delivered_to, file_name
+from driftline.connectors.sinks.jsonl import file_name
 from driftline.engine.errors import PayloadError, StateMismatch, Unavailable
 from driftline.engine.flow.flow import Flow
 from driftline.engine.operators.steps import FAILURES

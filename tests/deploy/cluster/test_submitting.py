@@ -58,7 +58,7 @@ def flow(function: Callable[[int, ReducingState[int]], int] = sums) -> Flow:
 
 def order(name: str = "sums", **changes: object) -> Order:
     """An order that fits, with changes."""
-    made = Order(name, "a.py", Reading(("in.jsonl",)), Path("/out") / name, 1,
+    made = Order(name, "a.py", Reading(("in.jsonl",)), f"/out/{name}", 1,
                  policy("exactly-once"), 1.0, dead_letters=False)  # fmt: skip
     return replace(made, **changes)  # type: ignore[arg-type]
 

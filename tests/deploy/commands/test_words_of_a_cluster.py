@@ -45,7 +45,7 @@ def tree(empty_tree: Tree, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> T
     flow = Flow("counts")
     flow.source("lines").sink("out")
     reading = Reading((str(tmp_path / "in.jsonl"),))
-    order = Order("counts", str(tmp_path / "flow.py"), reading, tmp_path / "out", 1,
+    order = Order("counts", str(tmp_path / "flow.py"), reading, str(tmp_path / "out"), 1,
                   policy("exactly-once"), 1.0, dead_letters=False)  # fmt: skip
     submit(tree, flow, order)
     tree.let_go("agents/a-node")

@@ -136,7 +136,7 @@ def test_a_state_directory_is_of_a_cluster_or_of_one_machine(tree: Tree, tmp_pat
 def test_the_name_of_another_flow_is_refused(tree: Tree, tmp_path: Path) -> None:
     show(tree, "f", Role.FRONT, slots=1)
     show(tree, "web", Role.FRONT, slots=0)
-    reading, output = Reading(("in.jsonl",)), tmp_path / "out"
+    reading, output = Reading(("in.jsonl",)), str(tmp_path / "out")
     order = Order("web", "a.py", reading, output, 1, policy("exactly-once"), 1.0, False)
     made = submit(tree, flow(), order)
     assert made.fronts == ("f",), "a service takes no fronts of others"

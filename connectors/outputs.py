@@ -1,0 +1,115 @@
+"""Where the outputs of a run go: a directory, or the address of a sink.
+
+    >>> place_of("out", None)
+    OutputPlace(address='jsonl:out', directory=PosixPath('out'))
+    >>> place_of("python:shop.py:orders", Path("state"))
+    OutputPlace(address='python:shop.py:orders', directory=PosixPath('state/outputs'))
+
+JSON lines and LMDB are directories, and hold the run's own records about its outputs. Of other
+sinks these records are in a folder of the state directory (`sinks.recorded`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from driftline.connectors.registry import open_sink, scheme_of
+from driftline.connectors.sinks import jsonl, lmdb
+from driftline.connectors.sinks.commit_record import CommitRecord
+from driftline.connectors.sinks.consumer import SinkContext
+from driftline.connectors.sinks.jsonl import JsonLinesConsumer
+from driftline.connectors.sinks.lines import DEAD_LETTERS
+from driftline.connectors.sinks.lmdb import LmdbConsumer
+from driftline.connectors.sinks.recorded import RecordedSink
+from driftline.engine.errors import FlowError
+
+JSON_LINES, LMDB = "jsonl", "lmdb"
+"""The schemes of directories."""
+
+RECORDS = "outputs"
+"""The folder of a state directory with the records about outputs that are not in a directory."""
+
+
+RecordingConsumer = JsonLinesConsumer | LmdbConsumer | RecordedSink
+"""A consumer that keeps the records of its run, and counts its `outputs` and `failures`."""
+
+
+@dataclass(frozen=True, slots=True)
+class OutputPlace:
+    """The place of a run's outputs."""
+
+    address: str
+    """The address of the sink."""
+    directory: Path
+    """The directory with the run's records about its outputs, and with the bad records that it
+    sets aside."""
+
+    @property
+    def is_directory(self) -> bool:
+        """Whether the outputs are in the directory, too."""
+        return scheme_of(self.address) in (JSON_LINES, LMDB)
+
+    @property
+    def letters(self) -> str:
+        """The place of the elements that were set aside, for people."""
+        if scheme_of(self.address) == JSON_LINES:
+            return f"{self.directory}/{DEAD_LETTERS}"
+        return f"{self.address}, as items of sink -1"
+
+
+def place_of(output: str, state: Path | None) -> OutputPlace:
+    """Return the place that a user names: a path of a directory for JSON lines, or an address.
+
+    `state`: the state directory, if the user has named one. Raises FlowError if the outputs need
+    it, and for an address without a connector.
+    """
+    scheme = scheme_of(output)
+    path = output.removeprefix(f"{scheme}:").removeprefix("//")
+    if not path:
+        raise FlowError("the output is an empty text: give a directory, or the address of a sink")
+    if scheme in ("", JSON_LINES, LMDB):
+        return OutputPlace(f"{scheme or JSON_LINES}:{path}", Path(path))
+    if state is None:
+        raise FlowError(
+            f"{output} is no directory, so the run needs another place for its state: give --state "
+            "DIR (in Python state=)"
+        )
+    return OutputPlace(output, state / RECORDS)
+
+
+def open_consumer(address: str, context: SinkContext) -> RecordingConsumer:
+    """Open the consumer of a barrier.
+
+    Raises the errors of its directory. Other sinks are opened at their first call (`RecordedSink`),
+    which raises the errors of their connector.
+    """
+    if (scheme := scheme_of(address)) == JSON_LINES:
+        return jsonl.open_sink(address, context)
+    if scheme == LMDB:
+        return lmdb.open_sink(address, context)
+    return RecordedSink(lambda: open_sink(address, context), address, context)
+
+
+def delivered_to(directory: Path) -> tuple[int, int]:
+    """Return (outputs, dead letters) that were delivered, as the records in a directory say.
+
+    Precondition: nobody writes there. Raises StateMismatch if a record is damaged, OSError.
+    """
+    records = _records_in(directory)
+    return sum(record.outputs for record in records), sum(record.failures for record in records)
+
+
+def last_time_in(directory: Path) -> int:
+    """Return up to which time, or unit of the policy, outputs were delivered; 0 if there are none.
+
+    Precondition and errors: see `delivered_to`.
+    """
+    return max((record.last.t_last for record in _records_in(directory)), default=0)
+
+
+def _records_in(directory: Path) -> list[CommitRecord]:
+    paths = sorted((directory / ".driftline").glob("barrier-*.progress"))
+    records = [CommitRecord.decode(path.read_bytes(), str(path)) for path in paths]
+    environments = sorted(path.parent for path in directory.glob("barrier-*/data.mdb"))
+    return records + list(map(lmdb.committed_in, environments))

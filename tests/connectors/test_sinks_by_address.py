@@ -1,0 +1,210 @@
+"""Sinks by address: the documented one, from the command and from Python, with kills."""
+
+from __future__ import annotations
+
+import json
+import re
+import signal
+import sqlite3
+import subprocess
+import sys
+from collections.abc import Callable
+from os import environ
+from pathlib import Path
+from time import monotonic, sleep
+
+import pytest
+
+from driftline import Flow, FlowError, run, run_reference
+from driftline.connectors import NO_BUNDLE, Bundle, Consumer, Last, SinkContext, open_sink
+from driftline.connectors.outputs import place_of
+
+DOCUMENTED = Path(__file__).resolve().parents[2] / "docs" / "reference" / "sinks.md"
+
+SINK = next(
+    block
+    for block in re.findall(r"```python\n(.*?)```", DOCUMENTED.read_text(), re.DOTALL)
+    if "class SqliteConsumer" in block
+)
+"""The module that the documentation shows."""
+
+FLOW = """
+import time
+
+from driftline import Flow, ValueState
+
+
+def number(order, seen):
+    time.sleep(0.002)
+    seen.set(seen.get(0) + 1)
+    return order["user"], seen.get(), order["item"]
+
+
+flow = Flow("shop")
+flow.source("orders").key_by("user").scan(number, ValueState("seen")).sink("numbered")
+"""
+
+ORDERS = [{"user": f"user-{i % 7}", "item": i} for i in range(400)]
+
+
+class Shop:
+    """A flow whose outputs go to the documented sink, and its command."""
+
+    def __init__(self, folder: Path, output: str) -> None:
+        self.folder = folder
+        (folder / "shop.py").write_text(FLOW)
+        (folder / "shop_sink.py").write_text(SINK)
+        (folder / "orders.jsonl").write_text("".join(f"{json.dumps(o)}\n" for o in ORDERS))
+        self.words = ["run", "shop.py", "--input", "orders.jsonl", "--output", output]
+        self.words += ["--state", "state", "--nodes", "2", "--checkpoint-ms", "50"]
+
+    def begin(self, *more: str) -> subprocess.Popen[bytes]:
+        return subprocess.Popen(
+            [sys.executable, "-m", "driftline", *self.words, *more],
+            cwd=self.folder,
+            env={**environ, "PYTHONPATH": str(self.folder / "installed")},
+            stderr=(self.folder / "log").open("ab"),
+        )
+
+    def finish(self, *more: str) -> str:
+        status = self.begin(*more).wait(timeout=90)
+        log = (self.folder / "log").read_text()
+        assert status == 0, log
+        return log
+
+    def outputs(self) -> list[tuple[object, ...]]:
+        """The rows of the database, in label order; none before it is there."""
+        database = self.folder / "outputs.db"
+        if not database.exists():
+            return []
+        with sqlite3.connect(database, timeout=60) as connection:
+            try:
+                rows = connection.execute("SELECT label, sink, value FROM outputs").fetchall()
+            except sqlite3.OperationalError:  # the table is not there yet
+                return []
+        found = [(tuple(json.loads(a)), b, json.loads(c)) for a, b, c in rows]
+        return sorted(found)
+
+    def until(self, is_true: Callable[[], bool]) -> None:
+        end = monotonic() + 60
+        while not is_true():
+            assert monotonic() < end, (self.folder / "log").read_text()
+            sleep(0.02)
+
+
+def expected() -> list[tuple[object, ...]]:
+    space: dict[str, object] = {}
+    exec(FLOW, space)
+    flow = space["flow"]
+    assert isinstance(flow, Flow)
+    items = run_reference(flow, [ORDERS])
+    return [(item.label, item.sink, list(item.value)) for item in items]  # type: ignore[call-overload]
+
+
+def install_package(folder: Path) -> None:
+    """Install a connector for the scheme `shop` as another package does."""
+    about = folder / "installed" / "shop_connector-1.0.dist-info"
+    about.mkdir(parents=True)
+    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: shop-connector\nVersion: 1.0\n")
+    (about / "entry_points.txt").write_text("[driftline.connectors]\nshop = shop_connector\n")
+    opening = "\n\ndef open_sink(address, context):\n    return SqliteConsumer('outputs.db')\n"
+    (folder / "installed" / "shop_connector.py").write_text(SINK + opening)
+
+
+@pytest.mark.parametrize("output", ["python:shop_sink.py:outputs", "shop://main/outputs"])
+def test_killed_run_delivers_each_output_once(tmp_path: Path, output: str) -> None:
+    install_package(tmp_path)
+    shop = Shop(tmp_path, output)
+    for count in (40, 120):
+        command = shop.begin("--kill-every", "0.7")
+        shop.until(lambda: len(shop.outputs()) >= count)  # noqa: B023
+        command.send_signal(signal.SIGKILL)
+        command.wait()
+    log = shop.finish()
+    assert shop.outputs() == expected(), log
+    verified = subprocess.run(
+        [sys.executable, "-m", "driftline", "verify", "state"],
+        cwd=tmp_path, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert verified.returncode == 0, verified
+    assert "complete" in verified.stdout
+
+
+def test_fresh_run_appends_its_outputs_and_a_sink_that_lost_some_is_refused(tmp_path: Path) -> None:
+    shop = Shop(tmp_path, "python:shop_sink.py:outputs")
+    shop.finish()
+    once = shop.outputs()
+    assert once == expected()
+    assert "--fresh removes no outputs from python:shop_sink.py:outputs" in shop.finish("--fresh")
+    assert shop.outputs() == sorted(once + once)
+    (tmp_path / "outputs.db").unlink()
+    with (tmp_path / "orders.jsonl").open("a") as file:
+        file.write('{"user": "user-1", "item": 400}\n')
+    assert shop.begin().wait(timeout=60) == 1
+    log = (tmp_path / "log").read_text()
+    assert "python:shop_sink.py:outputs has lost outputs of barrier-" in log
+    assert "Traceback" not in log
+
+
+def test_runs_in_python_take_an_address_or_a_consumer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shop = Shop(tmp_path, "")
+    monkeypatch.chdir(tmp_path)
+    wanted = expected()
+    sink = "python:shop_sink.py:outputs"
+    for _ in range(2):  # the second call finds that all is there
+        summary = run("shop.py", ["orders.jsonl"], sink, nodes=2, state="state")
+        assert (summary.outputs, summary.processes) == (len(ORDERS), True)
+        assert shop.outputs() == wanted
+    with pytest.raises(FlowError, match="give --state DIR"):
+        run("shop.py", ["orders.jsonl"], sink)
+    (tmp_path / "outputs.db").unlink()
+    flow = Flow("here")
+    flow.source("orders").map(lambda order: [order["user"], order["item"]]).sink()
+    consumer = open_sink(sink, SinkContext(flow, "barrier-0"))
+    assert isinstance(consumer, Consumer)
+    summary = run(flow, [ORDERS], consumer)
+    assert (summary.outputs, summary.processes) == (len(ORDERS), False)
+    assert [value for _, _, value in shop.outputs()] == [[o["user"], o["item"]] for o in ORDERS]
+
+
+class Broken:
+    """A sink with a fault of its own."""
+
+    def deliver(self, bundle: Bundle) -> None:
+        raise KeyError("no such table")
+
+    def last(self, barrier: str, groups: tuple[int, int]) -> Last:
+        return NO_BUNDLE
+
+    def close(self) -> None:
+        """Nothing to do."""
+
+
+def test_error_of_a_sink_ends_the_run_with_its_name() -> None:
+    flow = Flow("broken")
+    flow.source("numbers").sink()
+    with pytest.raises(FlowError, match="the sink Broken raised KeyError: 'no such table'"):
+        run(flow, [[1, 2]], Broken())
+
+
+@pytest.mark.parametrize(
+    ("address", "problem"),
+    [
+        ("mqtt://broker/orders", "there is no connector for 'mqtt', only for jsonl, lmdb, python"),
+        ("python:json:JSONEncoder", "JSONEncoder, not a sink: give it the methods of Consumer"),
+        ("python:json:dump", "takes 1 at most, but this one needs obj, fp"),
+    ],
+)
+def test_wrong_address_is_refused(address: str, problem: str) -> None:
+    flow = Flow("f")
+    flow.source("a").sink()
+    with pytest.raises(FlowError, match=problem):
+        open_sink(address, SinkContext(flow, "barrier-0"))
+
+
+def test_empty_output_is_refused() -> None:
+    for output in ("", "lmdb:", "jsonl:"):
+        with pytest.raises(FlowError, match="the output is an empty text"):
+            place_of(output, None)
