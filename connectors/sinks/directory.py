@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+from driftline.connectors.sinks.lines import DEAD_LETTERS
 from driftline.engine.durable import make_directory, replace_file, reported
 from driftline.engine.errors import MalformedMessage, StateMismatch
 from driftline.engine.locks import Lock
@@ -98,8 +99,9 @@ def what_lacks(path: Path, foreign: str) -> str:
     OSError.
     """
     hidden = path / ".driftline"
+    beside = hidden, path / DEAD_LETTERS  # bad records are set aside before there are outputs
     others = sorted(
-        other for other in path.glob(foreign) if other != hidden and not is_of_spark(other.name)
+        other for other in path.glob(foreign) if other not in beside and not is_of_spark(other.name)
     )
     if not others or (hidden / IDENTITY).exists():
         return ""

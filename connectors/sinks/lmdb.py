@@ -75,7 +75,7 @@ class LmdbConsumer:
     ) -> None:
         self._sinks = len(flow.sinks)
         self._on_failures = on_failures
-        self._claim = OutputDirectory(path, barrier, f"LMDB\n{identity}", "barrier-*", mark)
+        self._claim = OutputDirectory(path, barrier, f"LMDB\n{identity}", "*", mark)
         self.path = path / f"barrier-{self._claim.number}"
         self._record: CommitRecord | None = None
         """The commit record in the environment; None if it has to be read first."""
