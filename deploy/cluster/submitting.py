@@ -118,7 +118,7 @@ class Order:
     @property
     def outputs(self) -> str:
         """The place of the outputs; "" if a service takes them."""
-        return "" if self.service is not None else self.output
+        return "" if self.service is not None else _absolute(self.output)
 
 
 def submit(tree: Tree, flow: Flow, order: Order) -> Submission:
@@ -319,7 +319,9 @@ def _is_file(text: str) -> bool:
 
 
 def _absolute(text: str) -> str:
-    """An input by an absolute path, if it is a file: agents have other working directories."""
+    """An input or output with an absolute path: agents have other working directories."""
+    if scheme_of(text) == "python":
+        return f"python:{_absolute_flow(text.removeprefix('python:').removeprefix('//'))}"
     return os.path.abspath(text) if _is_file(text) else text
 
 
