@@ -188,7 +188,7 @@ def _fix_hash_seed() -> None:
 def _hide_working_directory() -> None:
     """Remove the working directory from `sys.path`: its files must hide no module of Python or of
     Driftline."""
-    from driftline.deploy.runtime.children.child import hide_checkout
+    from driftline.deploy.runtime.supervision.child import hide_checkout
 
     sys.path[:] = [path for path in sys.path if path not in ("", os.getcwd())]
     hide_checkout()

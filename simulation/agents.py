@@ -14,7 +14,7 @@ from math import inf
 
 from driftline.coordinator.coordinator import DECIDED, MISSING_AFTER_S
 from driftline.deploy.roles.master import Master
-from driftline.deploy.runtime.children.hangs import HangDetector, Running
+from driftline.deploy.runtime.supervision.restarts import HangDetector, Running
 from driftline.engine.wire.kinds import AGENT, MASTER, NODE
 from driftline.engine.wire.messages import Resize, encode
 from driftline.simulation.masters import Masters, master_of

@@ -15,7 +15,7 @@ from driftline.coordinator.registry import ClusterState
 from driftline.deploy.roles.candidate import Candidate
 from driftline.deploy.roles.master import Master
 from driftline.deploy.roles.member import Member
-from driftline.deploy.runtime.children.deaths import Deaths
+from driftline.deploy.runtime.supervision.restarts import RestartPolicy
 from driftline.engine.wire.kinds import AGENT, MASTER
 from driftline.engine.wire.messages import MasterAt, encode
 from driftline.engine.wire.party import Party
@@ -43,7 +43,7 @@ class Masters:
         self.standby = standby
         self.hosts: list[Host] = []
         self._counted: set[str] = set()
-        self._deaths = Deaths()
+        self._deaths = RestartPolicy()
 
     def begin(self, before_start: Callable[[], None]) -> None:
         """Start the masters; `before_start`: called before each start of a process."""

@@ -191,7 +191,6 @@ class KilledEngine(Engine):
         """When outputs have arrived, in the order of their arrival."""
         self._kill, self._kill_with = kill, kill_with
         self._killed_at: float | None = None
-        self._supervise_at = 0.0
         self.cluster.wake(self.runtime)
 
     def killed_at(self) -> float:
@@ -247,8 +246,7 @@ class KilledEngine(Engine):
 
     def _supervise(self) -> None:
         now = monotonic()
-        if self.cluster.has_lost_one or now >= self._supervise_at:
-            self._supervise_at = now + SUPERVISE_EVERY_S
+        if self.cluster.is_due(now):
             self.cluster.supervise(self.front.settled, self.front.furthest)
 
 

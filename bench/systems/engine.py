@@ -40,10 +40,10 @@ from driftline.deploy.roles.front import Front
 from driftline.deploy.roles.receiver import Receiver
 from driftline.deploy.roles.watch import Watch
 from driftline.deploy.roles.window import WINDOW
-from driftline.deploy.runtime.children.supervisor import LocalCluster
 from driftline.deploy.runtime.config import ProcessConfig
 from driftline.deploy.runtime.loop.runtime import Runtime
 from driftline.deploy.runtime.process import new_id
+from driftline.deploy.runtime.supervision.cluster import LocalCluster
 from driftline.engine.errors import MalformedMessage, Unavailable
 from driftline.engine.flow.loading import load_flow
 from driftline.engine.flow.plan import plan

@@ -31,7 +31,7 @@ from driftline.bench.measuring.load import LIMIT, Arriving, Load, Observed, Quer
 from driftline.bench.measuring.loops import undisturbed
 from driftline.bench.measuring.meter import percentiles
 from driftline.bench.systems.service import MIB
-from driftline.deploy.runtime.children import child
+from driftline.deploy.runtime.supervision import child
 
 BULK = 1000
 """Documents of a commit while those of before are put in."""

@@ -18,7 +18,7 @@ from typing import Self, cast
 import msgpack
 import zmq
 
-from driftline.deploy.runtime.children import child
+from driftline.deploy.runtime.supervision import child
 
 ORPHAN_CHECK_MS = 1000
 """How long a process waits for a message before it checks that its parent is still there."""

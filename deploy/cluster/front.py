@@ -27,7 +27,6 @@ from driftline.deploy.local.metrics import OfInputs
 from driftline.deploy.local.report import Resuming
 from driftline.deploy.local.savepoints import check_restored, used_of
 from driftline.deploy.roles.front import Front
-from driftline.deploy.runtime.children.statuses import STOPPED
 from driftline.deploy.runtime.claims import claim, opened
 from driftline.deploy.runtime.config import ProcessConfig
 from driftline.deploy.runtime.leading import REGISTRY
@@ -35,6 +34,7 @@ from driftline.deploy.runtime.loop.heartbeat import Heartbeat
 from driftline.deploy.runtime.loop.runtime import Runtime
 from driftline.deploy.runtime.metrics.roles import serve_front
 from driftline.deploy.runtime.process import main
+from driftline.deploy.runtime.supervision.restarts import STOPPED
 from driftline.engine.errors import Unavailable
 from driftline.engine.flow.plan import Plan
 from driftline.engine.policy import Policy

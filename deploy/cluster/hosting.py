@@ -21,10 +21,11 @@ from driftline.deploy.cluster.tree import FLOWS, Tree
 from driftline.deploy.cluster.wheels import fetch
 from driftline.deploy.roles.guide import FindLeader, Guide
 from driftline.deploy.roles.watch import Watch
-from driftline.deploy.runtime.children.supervisor import CannotStart, LocalCluster
 from driftline.deploy.runtime.config import SESSION_S, ProcessConfig
 from driftline.deploy.runtime.loop.runtime import Runtime
 from driftline.deploy.runtime.sockets.transport import LOCAL, Network
+from driftline.deploy.runtime.supervision.cluster import LocalCluster
+from driftline.deploy.runtime.supervision.supervisor import LOOK_EVERY_S, CannotStart
 from driftline.engine.errors import DriftlineError, Unavailable
 from driftline.engine.events import about, log
 from driftline.engine.keygroups import Layout
@@ -114,8 +115,6 @@ class Guiding:
 
 
 FRONT_MODULE = "driftline.deploy.cluster.front"
-
-SUPERVISE_EVERY_S = 0.05
 
 FLOW_THREAD = "flow "
 """With what the names of the threads of flows begin."""
@@ -229,17 +228,15 @@ class Hosting(threading.Thread):
     def _supervise(
         self, runtime: Runtime, cluster: LocalCluster, guiding: Guiding, watch: Watch
     ) -> None:
-        supervise_at, guide = 0.0, guiding.guide
-        wanted = 0, 0
+        guide, wanted = guiding.guide, (0, 0)
         give_up_at: float | None = None
         more = False
         while not self.leaving.is_set():
-            more = runtime.step(more, wait_s=SUPERVISE_EVERY_S)
+            more = runtime.step(more, wait_s=LOOK_EVERY_S)
             now = monotonic()
             guide.draining = self.draining
-            if now < supervise_at and not cluster.has_lost_one:
+            if not cluster.is_due(now):
                 continue
-            supervise_at = now + SUPERVISE_EVERY_S
             if (wish := (self.submission.wanted, self.submission.wanted_from)) != wanted:
                 wanted = wish
                 cluster.resize(*wanted)

@@ -24,10 +24,10 @@ from driftline.deploy.local.reference import run_reference_to
 from driftline.deploy.local.report import tell_if_all_set_aside
 from driftline.deploy.local.run import run_flow
 from driftline.deploy.roles.master import STALLED_AFTER_S
-from driftline.deploy.runtime.children.deaths import DEATHS_MAX
 from driftline.deploy.runtime.config import Limits
 from driftline.deploy.runtime.logs import insist
 from driftline.deploy.runtime.loop.heartbeat import SLOW_AFTER_S
+from driftline.deploy.runtime.supervision.restarts import DEATHS_MAX
 from driftline.engine.errors import FlowError
 from driftline.engine.events import about, log
 from driftline.engine.flow.loading import load_flow

@@ -18,9 +18,9 @@ from driftline.deploy.local.ending import asked_to_end
 from driftline.deploy.local.progress import RunProgress
 from driftline.deploy.roles.front import Front
 from driftline.deploy.roles.watch import Watch
-from driftline.deploy.runtime.children.supervisor import LocalCluster
 from driftline.deploy.runtime.loop.runtime import Runtime
 from driftline.deploy.runtime.signals import Signals
+from driftline.deploy.runtime.supervision.cluster import LocalCluster
 from driftline.engine.errors import Unavailable
 from driftline.engine.events import about, log
 from driftline.engine.ui.consoles import ProgressView
@@ -46,7 +46,6 @@ def drive(
     """
     chance = random.Random(config.seed)
     kill_at = monotonic() + config.kill_every_s if config.kill_every_s else float("inf")
-    supervise_at = 0.0
     master_ended_at: float | None = None
     cluster.wake(runtime)
     view = ProgressView(console, [front.source.name for front in fronts])
@@ -70,9 +69,8 @@ def drive(
             if now >= kill_at and signals.asked is None:  # kills may be too quick for a good end
                 cluster.kill_one(chance)
                 kill_at = now + (config.kill_every_s or 0.0)
-            if now < supervise_at and not cluster.has_lost_one:
+            if not cluster.is_due(now):
                 continue
-            supervise_at = now + 0.05
             cluster.supervise(
                 max(front.settled for front in fronts),
                 max(front.furthest for front in fronts),

@@ -13,13 +13,13 @@ from time import monotonic
 from driftline.deploy.local.inputs.asides import Asides
 from driftline.deploy.local.inputs.tallies import InputFigures, Tally
 from driftline.deploy.local.progress import RunProgress
-from driftline.deploy.runtime.children.supervisor import LocalCluster
 from driftline.deploy.runtime.config import ProcessConfig
 from driftline.deploy.runtime.loop.heartbeat import Heartbeat
 from driftline.deploy.runtime.loop.runtime import Runtime
 from driftline.deploy.runtime.metrics.endpoint import check_all
 from driftline.deploy.runtime.metrics.roles import NODE_CHILD, Context, fronts_ready, serve_command
 from driftline.deploy.runtime.metrics.samples import Sample
+from driftline.deploy.runtime.supervision.cluster import LocalCluster
 from driftline.engine.flow.flow import Flow
 
 LOOK_EVERY_S = 1.0

@@ -39,12 +39,12 @@ from driftline.deploy.local.progress import RunProgress
 from driftline.deploy.local.report import Resuming, RunReport, last_sign, tell_if_all_set_aside
 from driftline.deploy.local.savepoints import restore_run
 from driftline.deploy.roles.watch import Watch
-from driftline.deploy.runtime.children.supervisor import LocalCluster
 from driftline.deploy.runtime.claims import claim, wait_for_others
 from driftline.deploy.runtime.config import ProcessConfig
 from driftline.deploy.runtime.loop.heartbeat import Heartbeat
 from driftline.deploy.runtime.loop.runtime import Runtime
 from driftline.deploy.runtime.signals import Signals
+from driftline.deploy.runtime.supervision.cluster import LocalCluster
 from driftline.engine.errors import (
     OF_RECORDS,
     DriftlineError,

@@ -13,9 +13,9 @@ from driftline.coordinator.coordinator import MISSING_AFTER_S
 from driftline.deploy.node.pace import CARELESS
 from driftline.deploy.roles.master import STALLED_AFTER_S
 from driftline.deploy.roles.window import WINDOW
-from driftline.deploy.runtime.children.deaths import DEATHS_MAX
 from driftline.deploy.runtime.loop.heartbeat import SLOW_AFTER_S
 from driftline.deploy.runtime.sockets.transport import LOCAL, Network, Transport
+from driftline.deploy.runtime.supervision.restarts import DEATHS_MAX
 from driftline.engine.snapshots.fitting import NOTHING, Beginning
 from driftline.engine.sources.record import Shape
 from driftline.engine.storage.manifest import Mark

@@ -17,8 +17,8 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 
-from driftline.deploy.runtime.children.deaths import how
-from driftline.deploy.runtime.children.lifeline import Lifeline, tied
+from driftline.deploy.runtime.supervision.lifeline import Lifeline, tied
+from driftline.deploy.runtime.supervision.restarts import how
 from driftline.engine.errors import Unavailable
 from driftline.pipeline.session import FRUGAL, find_java
 

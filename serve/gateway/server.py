@@ -130,10 +130,6 @@ class HttpServer:
         self._server.should_exit = True
         self._service.end()
 
-    def silent_s(self, name: str, started: float) -> float:
-        """For how long nothing was heard of a process that was started at a time."""
-        return self._service.liveness.silent_s(name, started)
-
     @property
     def ended(self) -> bool:
         """Whether nothing is served any more."""

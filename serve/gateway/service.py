@@ -21,10 +21,9 @@ from driftline.engine.errors import DriftlineError
 from driftline.engine.events import Trouble, about, log
 from driftline.engine.wire.bundles import Item, item_time
 from driftline.serve.errors import Refused
-from driftline.serve.gateway import monitors
 from driftline.serve.gateway.backend import WITHIN_S
 from driftline.serve.gateway.intake import Outcome
-from driftline.serve.gateway.monitors import LatencyWindow, LivenessMonitor, StallDetector
+from driftline.serve.gateway.monitors import LatencyWindow, StallDetector
 from driftline.serve.gateway.subscriptions import FairScheduler, subscribe
 from driftline.serve.hosting.config import JOURNAL, ServiceConfig, name_of
 from driftline.serve.hosting.feeds import STREAM_BYTES
@@ -65,7 +64,6 @@ class Service:
         figures: Callable[[], Mapping[str, float]],
         taken: int = 0,
     ) -> None:
-        self.liveness = LivenessMonitor()
         self._time = 0
         self._taken = taken
         self.started = False
@@ -75,7 +73,7 @@ class Service:
         self._loop = asyncio.get_running_loop()
         self._clients = {
             view.name: [
-                ViewClient(name, config.line(name), self._heard)
+                ViewClient(name, config.line(name))
                 for name in (name_of(view.name, shard) for shard in range(view.shards))
             ]
             for view in config.views
@@ -106,12 +104,11 @@ class Service:
 
     async def start(self) -> None:
         """Wait until all views have what there was when the session before ended."""
-        self._tasks = [asyncio.create_task(self._listen())]
         now = max([0, *await self._views_at()])
         self._time, self._recent = now, RecentOutputs(now)
         looking = (self._look(client) for clients in self._clients.values() for client in clients)
         doing = self._follow(), self._tell_letters(), *looking
-        self._tasks += [asyncio.create_task(each) for each in doing]
+        self._tasks = [asyncio.create_task(each) for each in doing]
         await self._following.wait()
         try:
             async with asyncio.timeout(CATCHES_UP_S):
@@ -212,10 +209,8 @@ class Service:
         while True:
             try:
                 async for span in subscribe(self._config.feeds, self._time):
-                    self._heard(JOURNAL)
                     self._take(span)
             except DriftlineError as error:
-                self._heard(JOURNAL)
                 now = monotonic()
                 self._trouble.failed(now, f"the gateway cannot follow the journal: {error}")
                 await asyncio.sleep(1.0)
@@ -293,14 +288,6 @@ class Service:
         while True:
             self._letters.tell(monotonic())
             await asyncio.sleep(LOOK_EVERY_S)
-
-    async def _listen(self) -> None:
-        while True:
-            self.liveness.look(monotonic())
-            await asyncio.sleep(monitors.LOOK_EVERY_S)
-
-    def _heard(self, name: str) -> None:
-        self.liveness.heard(name, monotonic())
 
 
 class RecentOutputs:

@@ -79,6 +79,8 @@ class ServiceConfig:
     role: str = ""
     shard: int = 0
     lifeline: int = -1
+    keep_alive: int = -1
+    """The file descriptors of the pipes to the parent (`deploy.runtime.supervision.lifeline`)."""
 
     def to_json(self) -> str:
         """The argument of a process."""

@@ -22,7 +22,7 @@ from driftline.engine.wire.messages import Bundle, BundleStored, Delayed
 from driftline.serve.hosting.config import JOURNAL, ServiceConfig
 from driftline.serve.hosting.feeds import Feeds
 from driftline.serve.hosting.ipc import IpcParty
-from driftline.serve.hosting.processes import run_process
+from driftline.serve.hosting.processes import alive, run_process
 from driftline.serve.journal import Journal, Span
 
 DROP_EVERY_S = 60.0
@@ -160,7 +160,8 @@ def run_journal(config: ServiceConfig) -> None:
     runtime.add(server, config.network.inbox(CONSUMER, process.sockets))
     feeds = FeedLines(server, config)
     runtime.watch(feeds, feeds.ipc.fileno(), feeds.drain)
-    runtime.run(lambda: False)
+    with alive(config, runtime):
+        runtime.run(lambda: False)
 
 
 if __name__ == "__main__":

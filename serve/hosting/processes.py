@@ -7,12 +7,22 @@ import os
 import sys
 from collections.abc import Callable
 
-from driftline.deploy.runtime.children.lifeline import hold_on
-from driftline.deploy.runtime.children.statuses import CANNOT_START, DIED, STOPPED
 from driftline.deploy.runtime.logs import log_to_parent
+from driftline.deploy.runtime.loop.heartbeat import Heartbeat
+from driftline.deploy.runtime.loop.runtime import Runtime
+from driftline.deploy.runtime.supervision.lifeline import hold_on
+from driftline.deploy.runtime.supervision.restarts import CANNOT_START, DIED, STOPPED
 from driftline.engine.errors import DriftlineError
 from driftline.engine.events import about, log
 from driftline.serve.hosting.config import ServiceConfig
+
+HUNG_AFTER_S = 60.0
+"""A process hangs whose loop takes longer for one turn; it is silent from then on."""
+
+
+def alive(config: ServiceConfig, runtime: Runtime) -> Heartbeat:
+    """Show the parent, within this context, that a process lives."""
+    return Heartbeat(runtime, [], keep_alive_fd=config.keep_alive, hung_after_s=HUNG_AFTER_S)
 
 
 def run_process(argument: str, run: Callable[[ServiceConfig], None]) -> None:

@@ -8,7 +8,6 @@ process of a view is started again, the client sends again what is not answered.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 from itertools import count
 from typing import NamedTuple
 
@@ -78,10 +77,8 @@ def decode_answer(data: bytes) -> tuple[int, Answer | Refused]:
 class ViewClient:
     """Asks the shard of a view at a path, whatever process it is that listens there."""
 
-    def __init__(self, name: str, path: str, heard: Callable[[str], None]) -> None:
-        """`heard`: is told the name whenever something has come."""
+    def __init__(self, name: str, path: str) -> None:
         self.name = name
-        self._heard = heard
         self._numbers = count(1)
         self._waiting: dict[int, tuple[asyncio.Future[Answer], bytes]] = {}
         """Number of a question -> who waits for the answer, and the message."""
@@ -113,7 +110,6 @@ class ViewClient:
         self._client.close()
 
     def _hear(self, data: bytes) -> None:
-        self._heard(self.name)
         number, answer = decode_answer(data)
         waiting, _ = self._waiting.get(number, (None, b""))
         if waiting is None or waiting.done():

@@ -16,9 +16,9 @@ from time import perf_counter, time
 from types import FrameType
 from typing import NamedTuple
 
-from driftline.deploy.runtime.children.exits import Exits
-from driftline.deploy.runtime.children.lifeline import Lifeline, hold_on
 from driftline.deploy.runtime.loop.runtime import Runtime
+from driftline.deploy.runtime.supervision.child_process import ChildExitWatcher
+from driftline.deploy.runtime.supervision.lifeline import Lifeline, hold_on
 from driftline.deploy.runtime.upkeep.cores import Cores
 from driftline.engine.durable import reported
 from driftline.engine.errors import DriftlineError, Unavailable
@@ -30,7 +30,7 @@ from driftline.serve.hosting.config import Place, ServiceConfig
 from driftline.serve.hosting.feeds import ROOM_BYTES, Subscription
 from driftline.serve.hosting.host import APPLY_S, Pace, ViewHost
 from driftline.serve.hosting.ipc import IpcParty, IpcServer, Route
-from driftline.serve.hosting.processes import run_process
+from driftline.serve.hosting.processes import alive, run_process
 from driftline.serve.views.checkpoint import Retained, noted, restored, writing
 from driftline.serve.views.hosted import HostedView
 
@@ -109,7 +109,7 @@ class Copies(Party):
     """
 
     def __init__(
-        self, host: ViewHost, exits: Exits, servers: Sequence[IpcServer], cores: Cores
+        self, host: ViewHost, exits: ChildExitWatcher, servers: Sequence[IpcServer], cores: Cores
     ) -> None:
         super().__init__("copies")
         self._host = host
@@ -208,7 +208,7 @@ def run_view(config: ServiceConfig) -> None:
     journal, asks = JournalLine(host, config.feeds), AskLines(host, config.line(config.name))
     for each in (journal, asks):
         runtime.watch(each, each.ipc.fileno(), each.drain)
-    exits = Exits()
+    exits = ChildExitWatcher()
     runtime.add(Copies(host, exits, (journal.ipc, asks.ipc), cores), "inproc://copies")
     if (file := exits.fileno()) is not None:
         runtime.listen(file, exits.take)
@@ -217,7 +217,10 @@ def run_view(config: ServiceConfig) -> None:
         host.ending = True
 
     signal.signal(signal.SIGTERM, end)
-    runtime.run(lambda: host.lost is not None or bool(view.damaged) or (host.ending and host.rests))
+    with alive(config, runtime):
+        runtime.run(
+            lambda: host.lost is not None or bool(view.damaged) or (host.ending and host.rests)
+        )
     if host.ending:
         return
     if host.lost is None:

@@ -16,10 +16,10 @@ from driftline.coordinator.registry import RunOutcome
 from driftline.deploy.local.inputs.reach import HERE, Reach
 from driftline.deploy.roles.front import Front
 from driftline.deploy.roles.watch import Watch
-from driftline.deploy.runtime.children.supervisor import LocalCluster
 from driftline.deploy.runtime.config import ProcessConfig
 from driftline.deploy.runtime.loop.runtime import Runtime
 from driftline.deploy.runtime.sockets.transport import LOCAL, Network
+from driftline.deploy.runtime.supervision.cluster import LocalCluster
 from driftline.deploy.runtime.upkeep.cores import cores_here
 from driftline.engine.errors import StateMismatch
 from driftline.engine.events import log
@@ -84,11 +84,7 @@ class Deployment(Protocol):
     def waits(self) -> str:
         """What keeps the flow from running, in words; "": nothing that is known."""
 
-    @property
-    def has_lost_one(self) -> bool:
-        """Whether something is to be done at once, in `supervise`."""
-
-    def supervise(self) -> None:
+    def supervise(self, now: float) -> None:
         """Do what is due. Raises DriftlineError if the service cannot go on."""
 
     def finish(self) -> None:
@@ -159,12 +155,9 @@ class _OnThisMachine:
         self._cluster = stack.enter_context(LocalCluster(self.process))
         self._cluster.wake(runtime)
 
-    @property
-    def has_lost_one(self) -> bool:
-        return self._cluster.has_lost_one
-
-    def supervise(self) -> None:
-        self._cluster.supervise(self._front.settled, self._front.furthest, self._watch)
+    def supervise(self, now: float) -> None:
+        if self._cluster.is_due(now):
+            self._cluster.supervise(self._front.settled, self._front.furthest, self._watch)
 
     def finish(self) -> None:
         until = monotonic() + ENDS_WITHIN_S

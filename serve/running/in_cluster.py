@@ -109,8 +109,6 @@ class InCluster:
 class _Deployed:
     """A flow whose master and nodes agents run."""
 
-    has_lost_one = False
-
     def __init__(
         self,
         process: ProcessConfig,
@@ -150,7 +148,7 @@ class _Deployed:
         self._ended_at = self._ended_at or monotonic()
         return outcome if monotonic() > self._ended_at + ENDS_WITHIN_S else None
 
-    def supervise(self) -> None:
+    def supervise(self, now: float) -> None:
         if self._beside.error is not None:
             raise self._beside.error
 

@@ -19,12 +19,6 @@ from driftline.serve.gateway.server import HttpServer
 from driftline.serve.hosting.children import Children
 from driftline.serve.running.deployment import ENDS_WITHIN_S, Deployment
 
-SUPERVISE_EVERY_S, SUPERVISE_SOON_S = 0.25, 0.05
-"""How often processes are looked at; and while some are started again, as each has its time."""
-
-SOON_FOR_S = 10.0
-"""After the end of a process others may end, too, and it may end again."""
-
 TELL_EVERY_S = 10.0
 """How often it is told why the end takes long."""
 
@@ -46,7 +40,6 @@ class Lookout:
         self._children = children
         self._http = http
         self._end_at = self._tell_at = inf
-        self._supervise_at = self._soon_until = 0.0
 
     def look(self) -> Stop | RunOutcome | None:
         """Do what is due. Returns how the session has ended, once it has.
@@ -62,7 +55,9 @@ class Lookout:
             self._end(asked, now)
         elif self._http.ended:
             raise Unavailable(f"the HTTP server has ended: {self._http.error}")
-        self._supervise(now)
+        if self._children.is_due(now):
+            self._children.supervise()
+        self._deployment.supervise(now)
         return self._front.outcome or self._deployment.outcome
 
     def _end(self, asked: str, now: float) -> None:
@@ -80,12 +75,3 @@ class Lookout:
             reason = self._deployment.waits or "what was taken is worked off, and saved"
             text = "it has not ended yet: %s. A kill -9 loses nothing"
             log.warning(text, reason, extra=about("ending", reason=reason))
-
-    def _supervise(self, now: float) -> None:
-        if self._deployment.has_lost_one or self._children.has_lost_one:
-            self._supervise_at, self._soon_until = now, now + SOON_FOR_S
-        if now >= self._supervise_at:
-            is_soon = now < self._soon_until
-            self._supervise_at = now + (SUPERVISE_SOON_S if is_soon else SUPERVISE_EVERY_S)
-            self._children.supervise(self._http.silent_s)
-            self._deployment.supervise()

@@ -16,7 +16,7 @@ from driftline.deploy.node.node import Node
 from driftline.deploy.node.pace import Brake
 from driftline.deploy.roles.front import Front
 from driftline.deploy.roles.master import STALLED_AFTER_S
-from driftline.deploy.runtime.children.hangs import HangDetector
+from driftline.deploy.runtime.supervision.restarts import HangDetector
 from driftline.engine.labels import INFINITY
 from driftline.engine.operators.speculative import Speculative
 from driftline.engine.policy import POLICIES

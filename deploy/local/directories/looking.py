@@ -25,8 +25,8 @@ from driftline.connectors.sinks.directory import mark_of
 from driftline.coordinator.registry import ClusterState
 from driftline.deploy.local.directories.survey import LOG, OUTPUT, STORE, USED, DirectoryReport
 from driftline.deploy.local.inputs.used_files import read_used
-from driftline.deploy.runtime.children import child
-from driftline.deploy.runtime.children.deaths import MAY_BE_DAMAGE
+from driftline.deploy.runtime.supervision import child
+from driftline.deploy.runtime.supervision.restarts import MAY_BE_DAMAGE
 from driftline.engine.durable import reported
 from driftline.engine.errors import (
     DriftlineError,

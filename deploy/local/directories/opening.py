@@ -28,7 +28,7 @@ from driftline.deploy.local.directories.survey import (
     problems,
     refuse,
 )
-from driftline.deploy.runtime.children.outdated import stores_in
+from driftline.deploy.runtime.supervision.cluster import stores_in
 from driftline.engine.durable import reported
 from driftline.engine.errors import StateMismatch
 from driftline.engine.events import log

@@ -14,6 +14,7 @@ import os
 import threading
 from collections.abc import Sequence
 from contextlib import suppress
+from math import inf
 from time import monotonic
 from types import TracebackType
 from typing import Self
@@ -21,8 +22,8 @@ from typing import Self
 import zmq
 
 from driftline.deploy.roles.member import HELLO_EVERY_S, Member
-from driftline.deploy.runtime.children.lifeline import keep_alive
 from driftline.deploy.runtime.loop.runtime import Runtime
+from driftline.deploy.runtime.supervision.lifeline import keep_alive
 from driftline.engine.errors import MalformedMessage, NotPermitted
 from driftline.engine.events import about, log
 
@@ -39,8 +40,11 @@ class Heartbeat:
         members: Sequence[Member],
         slow_after_s: float = SLOW_AFTER_S,
         keep_alive_fd: int = -1,
+        hung_after_s: float = inf,
     ) -> None:
-        """`keep_alive_fd`: the child's end of a `KeepAlive`; -1: no parent wants to hear."""
+        """`keep_alive_fd`: the child's end of a `KeepAlive`; -1: no parent wants to hear.
+        `hung_after_s`: a loop hangs that is in one turn for longer; inf: user code may be slow."""
+        self._hung_after_s = hung_after_s
         self._keep_alive_fd = keep_alive_fd
         if keep_alive_fd >= 0:
             os.set_blocking(keep_alive_fd, False)
@@ -73,8 +77,10 @@ class Heartbeat:
 
     def _loop(self) -> None:
         while not self._over.wait(HELLO_EVERY_S):
-            self._keep_alive()
-            self.beat(monotonic())
+            now = monotonic()
+            self.beat(now)
+            if now - self._since <= self._hung_after_s:
+                self._keep_alive()
         for _, way in self._ways.values():
             way.close()
 

@@ -20,9 +20,9 @@ import driftline.deploy.runtime.process
 from driftline import main
 from driftline.coordinator.registry import ClusterState, FileRegistry
 from driftline.deploy.roles.master import Master
-from driftline.deploy.runtime.children.child import command
-from driftline.deploy.runtime.children.supervisor import MODULE
 from driftline.deploy.runtime.loop.runtime import Runtime
+from driftline.deploy.runtime.supervision.child import command
+from driftline.deploy.runtime.supervision.cluster import MODULE
 from driftline.engine.wire.messages import Message, decode
 from driftline.engine.wire.party import Party
 
@@ -117,5 +117,5 @@ if __name__ == "__main__":
         sys.exit(run_process(sys.argv[1]))
     os.environ["PYTHONHASHSEED"] = "0"  # otherwise the command would begin again
     os.environ[POINT], os.environ[FILE], *sys.argv[1:] = sys.argv[1:]
-    with patch("driftline.deploy.runtime.children.child.command", _dying):
+    with patch("driftline.deploy.runtime.supervision.child.command", _dying):
         main()

@@ -22,9 +22,9 @@ from driftline.coordinator.registry import ClusterState
 from driftline.coordinator.zookeeper import Succession, ZooKeeperRegistry
 from driftline.deploy.roles.candidate import Candidate
 from driftline.deploy.roles.master import Master
-from driftline.deploy.runtime.children.child import command
-from driftline.deploy.runtime.children.supervisor import MODULE
 from driftline.deploy.runtime.loop.runtime import Runtime
+from driftline.deploy.runtime.supervision.child import command
+from driftline.deploy.runtime.supervision.cluster import MODULE
 from driftline.engine.wire.messages import Message, decode
 from driftline.engine.wire.party import Job, Party
 
@@ -41,7 +41,7 @@ def failpoints(folder: Path) -> Iterator[None]:
             return chosen
         return [sys.executable, "-m", "tests.deploy.runtime.failpoints", *map(str, arguments)]
 
-    with patch("driftline.deploy.runtime.children.child.command", ours), patch.dict(os.environ):
+    with patch("driftline.deploy.runtime.supervision.child.command", ours), patch.dict(os.environ):
         os.environ[FOLDER] = str(folder)
         yield
 

@@ -18,10 +18,10 @@ from driftline.connectors.sinks import Last
 from driftline.connectors.sinks.consumer import NO_BUNDLE, items_of
 from driftline.deploy.roles.consumer import ConsumerServer
 from driftline.deploy.roles.front import Front
-from driftline.deploy.runtime.children.supervisor import LocalCluster
 from driftline.deploy.runtime.config import Limits, ProcessConfig
 from driftline.deploy.runtime.loop.runtime import Runtime
 from driftline.deploy.runtime.process import new_id
+from driftline.deploy.runtime.supervision.cluster import LocalCluster
 from driftline.engine.flow.loading import load_flow
 from driftline.engine.flow.plan import plan
 from driftline.engine.policy import policy

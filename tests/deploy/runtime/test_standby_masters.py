@@ -20,12 +20,12 @@ from driftline.deploy.roles.consumer import ConsumerServer
 from driftline.deploy.roles.front import Front
 from driftline.deploy.roles.guide import Guide
 from driftline.deploy.roles.watch import Watch
-from driftline.deploy.runtime.children.supervisor import LocalCluster
 from driftline.deploy.runtime.config import ProcessConfig
 from driftline.deploy.runtime.leading import MASTERS
 from driftline.deploy.runtime.loop.runtime import Runtime
 from driftline.deploy.runtime.metrics.endpoint import noted_port, port_note
 from driftline.deploy.runtime.process import new_id
+from driftline.deploy.runtime.supervision.cluster import LocalCluster
 from driftline.deploy.zookeeper.ensemble import Ensemble
 from driftline.engine.flow.loading import load_flow
 from driftline.engine.flow.plan import plan

@@ -12,7 +12,7 @@ import os, time
 from functools import partial
 from types import SimpleNamespace
 from driftline.deploy.runtime.upkeep.cores import Cores
-from driftline.deploy.runtime.children.exits import Exits
+from driftline.deploy.runtime.supervision.child_process import ChildExitWatcher
 from driftline.serve.hosting.view_process import Copies
 from driftline.serve.views.hosted import Work
 
@@ -22,7 +22,7 @@ def work():
         time.sleep(60)
 
 host = SimpleNamespace(name="documents-0", work=Work("work", work, lambda: None))
-Copies(host, Exits(), (), Cores()).turn()
+Copies(host, ChildExitWatcher(), (), Cores()).turn()
 time.sleep(60)
 """
 

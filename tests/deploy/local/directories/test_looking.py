@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from driftline.deploy.local.directories.looking import look
-from driftline.deploy.runtime.children import child
+from driftline.deploy.runtime.supervision import child
 from driftline.engine.errors import Unavailable
 
 KILLED = """

@@ -14,24 +14,20 @@ from pathlib import Path
 
 import pytest
 
-from driftline.deploy.runtime.children.deaths import DEATHS_MAX
-from driftline.deploy.runtime.children.launched import Launched
-from driftline.deploy.runtime.children.spares import CALM_S, SPARE, Spares
-from driftline.deploy.runtime.config import ProcessConfig
+from driftline.deploy.runtime.supervision.child_process import ChildProcess, Pipes
+from driftline.deploy.runtime.supervision.restarts import DEATHS_MAX
+from driftline.deploy.runtime.supervision.spares import CALM_S, SPARE, Spares
 
 ROOT = Path(__file__).resolve().parents[4]
 
 WAITS = """
 import sys
-from driftline.deploy.runtime.children.spare import await_role
+from driftline.deploy.runtime.supervision.spares import await_role
 text = await_role(int(sys.argv[1]))
 print(f"it has become {text.strip()}" if text else "it is not needed", file=sys.stderr)
 """
 
-CONFIG = ProcessConfig(
-    flow="", nodes=1, policy="", ordering="", checkpoint_s=1.0, state="", sockets="", identity="",
-    run="", dead_letters=False, role="node",
-)  # fmt: skip
+CONFIG = '{"role": "node"}'
 
 
 class Scripted:
@@ -39,17 +35,20 @@ class Scripted:
 
     def __init__(self, script: str) -> None:
         self.script = script
-        self.launched: list[Launched] = []
+        self.launched: list[ChildProcess] = []
         self.spares = Spares(1, self.launch)
 
-    def launch(self, link: int) -> Launched:
-        def popen(lifeline: int, stdout: int, stderr: int) -> subprocess.Popen[bytes]:
-            command = [sys.executable, "-c", self.script, str(link)]
+    def launch(self, link: int) -> ChildProcess:
+        def popen(pipes: Pipes) -> subprocess.Popen[bytes]:
             return subprocess.Popen(
-                command, cwd=ROOT, stdout=stdout, stderr=stderr, pass_fds=[lifeline, link]
+                [sys.executable, "-c", self.script, str(link)],
+                cwd=ROOT,
+                stdout=pipes.stdout,
+                stderr=pipes.stderr,
+                pass_fds=[pipes.lifeline, link],
             )
 
-        self.launched.append(Launched(SPARE, popen))
+        self.launched.append(ChildProcess(SPARE, popen))
         return self.launched[-1]
 
     def until_ready(self) -> None:
@@ -73,9 +72,9 @@ def test_a_spare_becomes_what_it_is_told_and_speaks_as_that(
     taken = waiting.spares.take("node-7", CONFIG)
     assert taken is waiting.launched[0]
     assert taken.process.wait(60) == 0
-    taken.hear_out()
+    taken.flush()
     taken.cut()
-    said = f"it has become {CONFIG.to_json()}"
+    said = f"it has become {CONFIG}"
     assert [(r.processName, r.getMessage()) for r in caplog.records] == [("node-7", said)]
     assert waiting.spares.take("node-8", CONFIG) is None, "it was one only"
 
@@ -92,7 +91,7 @@ def test_no_spare_is_started_before_the_run_is_calm(waiting: Scripted) -> None:
 def test_a_spare_that_does_not_answer_gets_no_role_and_is_replaced(
     waiting: Scripted, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("driftline.deploy.runtime.children.spare.TAKES_WITHIN_S", 0.1)
+    monkeypatch.setattr("driftline.deploy.runtime.supervision.spares.TAKES_WITHIN_S", 0.1)
     waiting.until_ready()
     [stopped] = waiting.launched
     os.kill(stopped.pid, signal.SIGSTOP)
@@ -111,7 +110,7 @@ def test_a_spare_that_is_not_needed_ends_by_itself(
     [spare] = waiting.spares._spares
     spare.close()
     assert spare.child.process.wait(60) == 0
-    spare.child.hear_out()
+    spare.child.flush()
     assert caplog.messages == ["it is not needed"]
 
 

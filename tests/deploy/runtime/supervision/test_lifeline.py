@@ -7,7 +7,7 @@ import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from driftline.deploy.runtime.children.lifeline import ORPHANED, Lifeline, tied
+from driftline.deploy.runtime.supervision.lifeline import ORPHANED, Lifeline, tied
 
 END_S = 30.0
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from driftline.deploy.runtime.children.outdated import remove_outdated
+from driftline.deploy.runtime.supervision.cluster import remove_outdated
 
 
 def test_only_stores_of_nodes_before_the_layout_that_do_not_run_are_removed(

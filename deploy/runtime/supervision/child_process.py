@@ -1,0 +1,274 @@
+"""Child processes: their pipes, their output as log lines, and a file that shows their exits."""
+
+from __future__ import annotations
+
+import fcntl
+import logging
+import os
+import select
+import signal
+import subprocess
+import threading
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from time import monotonic
+from typing import NamedTuple
+
+from driftline.deploy.runtime.logs import BEGIN, from_child, tell_again
+from driftline.deploy.runtime.supervision import child
+from driftline.deploy.runtime.supervision.child import FOR_THE_COMMAND
+from driftline.deploy.runtime.supervision.lifeline import KeepAlive, Lifeline
+from driftline.engine.events import FIELDS, log
+
+LINES_MAX = 500
+"""Lines of output of one process that are logged in a second at most; the others are counted."""
+
+KEPT_MAX = 20
+"""The last lines, which are kept for the error that ends the run."""
+
+LINE_BYTES = 1 << 18
+"""A longer line is cut into several."""
+
+SHOWN_BYTES = 2000
+"""Bytes of a line of text that are logged."""
+
+READ_BYTES = 1 << 16
+
+PIPE_BYTES = 1 << 20
+"""Output that waits while this process has no time to read it, where the kernel allows it."""
+
+FLUSH_S = 0.5
+"""How long to wait for the last output of a dead process, if a child of its own goes on."""
+
+
+class ChildOutput:
+    """Standard error or standard output of a child: a pipe, and a thread that logs what comes.
+
+    The thread reads at once, so the child never waits for long. Log lines (`logs`) come to standard
+    error, and are logged as they are. Other text is logged with the event ``print``: as a warning
+    if it comes from standard error, such as a traceback, as information if user code prints it to
+    standard output. Memory is bounded, and no file is written, so a full disk silences no process.
+    """
+
+    def __init__(self, process: str, *, printed: bool = False) -> None:
+        """`printed`: standard output, where nothing is a log line."""
+        self.process = process
+        """The name of the process; a spare gets another one."""
+        self._printed = printed
+        self._kept: deque[bytes | str] = deque(maxlen=KEPT_MAX)
+        self._from, self.fd = os.pipe()
+        if hasattr(fcntl, "F_SETPIPE_SZ"):
+            with suppress(OSError):
+                fcntl.fcntl(self.fd, fcntl.F_SETPIPE_SZ, PIPE_BYTES)
+        self._thread = threading.Thread(target=self._read, daemon=True)
+        self._second_ends = 0.0
+        self._logged = self._left_out = 0
+        """Lines of the current second."""
+
+    def started(self) -> None:
+        """Close the child's end, which it has inherited, and begin to read."""
+        os.close(self.fd)
+        self._thread.start()
+
+    def wait(self, timeout_s: float) -> None:
+        """Wait until everything is read. A process that the child has started may go on."""
+        self._thread.join(timeout_s)
+
+    @property
+    def last(self) -> list[str]:
+        """The last lines, log lines below a warning left out."""
+        return [_text(line) if isinstance(line, bytes) else line for line in self._kept]
+
+    def _read(self) -> None:
+        poller = select.poll()
+        poller.register(self._from, select.POLLIN)
+        partial = b""
+        while True:
+            if self._left_out and not poller.poll(1000):
+                self._end_second()
+            data = os.read(self._from, READ_BYTES)
+            if monotonic() >= self._second_ends:
+                self._end_second()
+            *lines, partial = (partial + data).split(b"\n")
+            if partial and (not data or len(partial) > LINE_BYTES):
+                lines, partial = [*lines, partial], b""
+            for line in lines:
+                self._take(line)
+            if not data:
+                break
+        self._end_second()
+        with suppress(OSError):
+            os.close(self._from)
+
+    def _take(self, line: bytes) -> None:
+        text, *log_lines = [line] if self._printed else line.split(BEGIN)
+        self._take_text(text)
+        for log_line in log_lines:
+            record = from_child(log_line, self.process)
+            if record is None:
+                self._take_text(log_line)
+                continue
+            if record.levelno >= logging.WARNING:
+                self._kept += record.getMessage().splitlines()
+            if self._has_room():
+                tell_again(record)
+
+    def _take_text(self, text: bytes) -> None:
+        if text and not text.isspace():
+            self._kept.append(text)
+            if self._has_room():
+                self._print(_text(text))
+
+    def _has_room(self) -> bool:
+        """Count a line. Return whether it is logged in this second."""
+        if self._logged < LINES_MAX:
+            self._logged += 1
+            return True
+        self._left_out += 1
+        return False
+
+    def _end_second(self) -> None:
+        if self._left_out:
+            self._print(f"... ({self._left_out} lines left out)", left_out=self._left_out)
+        self._logged = self._left_out = 0
+        self._second_ends = monotonic() + 1.0
+
+    def _print(self, text: str, **fields: int) -> None:
+        level = logging.INFO if self._printed else logging.WARNING
+        record = log.makeRecord(
+            log.name, level, __file__, 0, text, (), None,
+            extra={FIELDS: {"event": "print", **fields}},
+        )  # fmt: skip
+        record.processName = self.process
+        tell_again(record)
+
+
+def _text(line: bytes) -> str:
+    return line[:SHOWN_BYTES].decode(errors="replace")
+
+
+class Pipes(NamedTuple):
+    """The child's ends of its pipes."""
+
+    lifeline: int
+    keep_alive: int
+    stdout: int
+    stderr: int
+
+
+Popen = Callable[[Pipes], "subprocess.Popen[bytes]"]
+"""Starts a process with its pipes."""
+
+
+class ChildProcess:
+    """A child with its lifeline, its signs of life and its output.
+
+    `stderr`: keeps the last lines; `keep_alive`: is heard if the child shows that it lives.
+    """
+
+    def __init__(self, name: str, popen: Popen, flow: str = "") -> None:
+        """`name`: of the process in log lines; `flow`: that of its flow, if there are others."""
+        self._lifeline = Lifeline()
+        self.keep_alive = KeepAlive()
+        self._flow = f"{flow}/" if flow else ""
+        self.stderr = ChildOutput(self._flow + name)
+        self._stdout = ChildOutput(self._flow + name, printed=True)
+        pipes = self._lifeline, self.keep_alive, self._stdout, self.stderr
+        self.process = popen(Pipes(*(pipe.fd for pipe in pipes)))
+        for pipe in pipes:
+            pipe.started()
+
+    @property
+    def pid(self) -> int:
+        return self.process.pid
+
+    def rename(self, name: str) -> None:
+        """Name the process in its further lines."""
+        self.stderr.process = self._stdout.process = self._flow + name
+
+    def flush(self) -> None:
+        """Wait until its output before its end is logged."""
+        self._stdout.wait(FLUSH_S)
+        self.stderr.wait(FLUSH_S)
+
+    def end(self) -> None:
+        """Kill it, wait for its end, and log its last output."""
+        self.process.kill()
+        self.process.wait()
+        self.flush()
+        self.cut()
+
+    def cut(self) -> None:
+        """Cut its lifeline: it ends, if it has not yet."""
+        self._lifeline.cut()
+        self.keep_alive.close()
+
+
+class ChildExitWatcher:
+    """One file for all children, readable as soon as one has ended, so that a loop wakes at once.
+
+    The parent still has to wait for a child that has ended. Where the kernel has no such files,
+    nothing is ever reported: children are then looked at now and then.
+    """
+
+    def __init__(self) -> None:
+        self.news = False
+        """Whether a child has ended; the supervisor clears it."""
+        self._poll = select.epoll() if hasattr(os, "pidfd_open") else None
+        self._files: set[int] = set()
+
+    def fileno(self) -> int | None:
+        """Return the file to poll for reading; None: there is none."""
+        return None if self._poll is None else self._poll.fileno()
+
+    def watch(self, pid: int) -> None:
+        """Watch a child. Precondition: nobody has waited for it yet."""
+        if self._poll is None:
+            return
+        with suppress(OSError):  # an old kernel, or too many files: it is looked at now and then
+            file = os.pidfd_open(pid)
+            self._files.add(file)
+            self._poll.register(file, select.EPOLLIN)
+
+    def take(self) -> None:
+        """Note exits: the file is readable. Afterwards it is not, until the next exit."""
+        if self._poll is None:
+            return
+        for file, _ in self._poll.poll(0):
+            self.news = True
+            self._files.remove(file)
+            self._poll.unregister(file)
+            os.close(file)
+
+    def close(self) -> None:
+        """Watch no child any more. May be called again."""
+        if self._poll is not None:
+            self._poll.close()
+        for file in self._files:
+            os.close(file)
+        self._files.clear()
+
+
+def start_module(module: str, argument: str, pipes: Pipes, *others: int) -> subprocess.Popen[bytes]:
+    """Start a process that runs a module of ours; it inherits `others`, too."""
+    with deaf_to_interrupts():
+        return subprocess.Popen(
+            child.command(module, argument),
+            env=child.environment(),
+            stdin=subprocess.DEVNULL,
+            stdout=pipes.stdout,
+            stderr=pipes.stderr,
+            pass_fds=[pipes.lifeline, pipes.keep_alive, *others],
+        )
+
+
+@contextmanager
+def deaf_to_interrupts() -> Iterator[None]:
+    """Start children that never end by a signal for the whole process group: it is held back until
+    they ignore it, and the command ends them."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, FOR_THE_COMMAND)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)

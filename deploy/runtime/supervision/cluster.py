@@ -1,0 +1,289 @@
+"""The local cluster: the node, front and master processes of a run on this machine.
+
+A spare takes the place of a process that dies (`spares`), or it starts again; the coordinator then
+recovers the run. The error that ends a crash loop has the record that the process was working on.
+"""
+
+from __future__ import annotations
+
+import random
+import shutil
+import subprocess
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from time import monotonic
+
+from driftline.coordinator.coordinator import Phase
+from driftline.deploy.roles.watch import Watch
+from driftline.deploy.runtime.config import ProcessConfig
+from driftline.deploy.runtime.process import where_it_was
+from driftline.deploy.runtime.supervision.child_process import (
+    ChildProcess,
+    Pipes,
+    start_module,
+)
+from driftline.deploy.runtime.supervision.restarts import (
+    BROKEN,
+    MADE_WAY,
+    MAY_BE_DAMAGE,
+    STOPPED,
+    RestartPolicy,
+)
+from driftline.deploy.runtime.supervision.spares import SPARE, Spares
+from driftline.deploy.runtime.supervision.supervisor import Supervisor
+from driftline.engine.errors import Unavailable
+from driftline.engine.events import about, log
+from driftline.engine.keygroups import Layout, names_of
+from driftline.engine.texts import counted, visible
+from driftline.engine.wire.messages import Report
+
+MODULE = "driftline.deploy.runtime.process"
+"""The module that a process runs."""
+
+OVER = tuple(phase.value for phase in (Phase.STOPPING, Phase.STOPPED, Phase.ENDED))
+"""States of a master whose nodes end because the run does."""
+
+SAID_BEFORE_S = 0.5
+"""A report of the master that arrives this soon after an exit may predate it."""
+
+REPLACE_AFTER_S = 0.2
+"""The pause before the start of a master in place of one that has left the queue."""
+
+
+class LocalCluster(Supervisor):
+    """Node, front and master processes."""
+
+    def __init__(
+        self,
+        config: ProcessConfig,
+        spares: int = 0,
+        masters: int = 1,
+        names: Sequence[str] | None = None,
+        front_module: str = "",
+        takes: Callable[[str], bool] = lambda name: True,
+        died: Callable[[str], None] = lambda process: None,
+    ) -> None:
+        """`spares`: processes that are kept ready for the next deaths. `masters`: how many queue up
+        in ZooKeeper, if the configuration names one. `names`: the processes to run here; by default
+        the masters and all nodes. `front_module`: what a front runs, if there are any.
+        `takes`: whether a node of a later layout runs here. `died`: is called with the token of
+        each process that has died."""
+        numbered = [f"master-{i}" for i in range(masters)] if config.zookeeper else ["master"]
+        self._layout = names_of(config.layout or range(config.nodes))
+        """The nodes that run the flow, as far as is known."""
+        names = [*numbered, *self._layout] if names is None else names
+        super().__init__(names, RestartPolicy(config.limits.deaths), config.limits.missing_after_s)
+        self.config = config
+        self._takes = takes
+        self._told_of_death = died
+        self._masters = [name for name in self._names if name.startswith("master")]
+        self._modules = {"front": front_module}
+        if any(name.startswith("front-") for name in self._names):
+            self._modules[SPARE] = front_module
+        self.spares = Spares(spares, self._launch_spare)
+        self.kills = 0
+        self._killed: set[str] = set()
+        """Processes that `kill_one` has killed."""
+        self._asked_again = False
+        self._ended_at: dict[str, float] = {}
+        """Process that has ended in good order -> when that was seen."""
+        self._nodes = self._first = 0
+
+    def supervise(self, settled: int = 0, sent: int = 0, watch: Watch | None = None) -> None:
+        """Restart processes that have died, and kill those that hang.
+
+        `settled`, `sent`: how far the run is (see `RestartPolicy`). `watch`: has the reports of the
+        master. Raises Unavailable if a process cannot start, or has died too often.
+        """
+        self.deaths.moved(settled, sent)
+        now = monotonic()
+        if watch is not None:
+            self._look_after_nodes(now, watch)
+        super().supervise()
+        if all(process.poll() is None for process in self._processes.values()):
+            self.spares.look(now)
+
+    def stop(self, wait_s: float = 5.0) -> None:
+        """Wait until all processes have ended, and kill those that have not after `wait_s`."""
+        self.spares.stop()
+        super().stop(wait_s)
+
+    @property
+    def wanted(self) -> int:
+        """How many nodes there are to be; another number than was asked for if one of the next
+        nodes does not start; 0: as many as there are."""
+        return self._nodes
+
+    def resize(self, nodes: int, first: int = 0) -> None:
+        """Let the run have so many nodes, without an end; `supervise` has to be given a watch.
+
+        `first`: the number of the first next one; 0: whatever is next.
+        """
+        self._nodes, self._first = nodes, first
+
+    def kill_one(self, chance: random.Random) -> str:
+        """Kill -9 a random process. Return its name. That does not count as a death."""
+        name = chance.choice(sorted(set(self._processes) - set(self._start_at)))
+        pid = self.pids[name]
+        log.warning("kill -9 %s (pid %d)", name, pid, extra=about("kill", name=name, pid=pid))
+        self._processes[name].kill()
+        self._processes[name].wait()
+        self.kills += 1
+        self._killed.add(name)
+        return name
+
+    @property
+    def master_ended(self) -> bool:
+        """Whether the master has ended in good order."""
+        return any(self._processes[name].poll() == STOPPED for name in self._masters)
+
+    @property
+    def nodes_ended(self) -> bool:
+        """Whether all nodes have ended in good order."""
+        nodes = [each for name, each in self._processes.items() if name not in self._masters]
+        return all(node.poll() == STOPPED for node in nodes)
+
+    def ask_again(self) -> None:
+        """Start another master, which finds in the registry how the run ended.
+
+        Precondition: the master has ended, and its last messages were lost. Raises Unavailable if
+        this has been tried before.
+        """
+        if self._asked_again:
+            raise Unavailable("the master exited without recording an outcome")
+        self._asked_again = True
+        self._start(self._masters[0])
+
+    def _look_after_nodes(self, now: float, watch: Watch) -> None:
+        """Start the nodes that the master wants, and forget those that have ended for good."""
+        watch.nodes, watch.first = self._nodes, self._first
+        report = watch.reports.get("master")
+        if report is None or report.state in OVER or not report.wanted:
+            return
+        heard_at = watch.heard_at("master")
+        if (layout := names_of(report.layout)) != self._layout:
+            self._layout = layout
+            remove_outdated(Path(self.config.state), report.layout, self._children)
+        wanted = self._layout if self._nodes == len(self._layout) else report.wanted
+        nodes = {name for name in (*self._children, *wanted) if name.startswith("node-")}
+        for name in filter(self._takes, nodes):
+            each = self._children.get(name)
+            if each is None:
+                self._start(name)
+            elif each.process.poll() != STOPPED:
+                self._ended_at.pop(name, None)
+            elif heard_at > self._ended_at.setdefault(name, now) + SAID_BEFORE_S:
+                self._ended_well(name, report)
+
+    def _ended_well(self, name: str, report: Report) -> None:
+        """A node has ended in good order, though the run goes on; the master knows of that."""
+        del self._ended_at[name]
+        if name in report.wanted:
+            self._start(name)
+            return
+        each = self._children.pop(name)
+        each.flush()
+        each.cut()
+        remove_outdated(Path(self.config.state), report.layout, self._children)
+
+    def _keep_nodes(self, name: str, error: Unavailable) -> None:
+        """Keep the nodes of now, as a node of the next layout does not start."""
+        self._nodes = len(self._layout)
+        log.error(
+            "%s The run keeps its %s",
+            *(error, counted(self._nodes, "node")),
+            extra=about("resizing-given-up", reason=str(error)),
+        )
+        self._children.pop(name).cut()
+
+    def _exited(self, name: str, status: int, now: float) -> float | None:
+        self._told_of_death(self._tokens[name])
+        if name in self._killed:
+            self._killed.discard(name)
+            return now
+        if status in (BROKEN, MADE_WAY) and self.config.zookeeper:
+            return self._replaced(name, status, now)
+        try:
+            return self._died(name, status, now)
+        except Unavailable as error:
+            if name in self._layout or not name.startswith("node-"):
+                raise
+            self._keep_nodes(name, error)
+            return None
+
+    def _replaced(self, name: str, status: int, now: float) -> float:
+        """Return when to start a master in place of one that has left the queue. That is no sign
+        that anything is wrong with it, and it may happen any number of times."""
+        dead = self._children[name]
+        dead.flush()
+        if status == MADE_WAY:
+            self.deaths.made_way(name)
+        log.info(
+            "%s (pid %d) has %s; it queues up again",
+            *(name, dead.pid),
+            "made way for the next master" if status == MADE_WAY else "lost its place as a master",
+            extra=about("master-replaced", name=name, pid=dead.pid, made_way=status == MADE_WAY),
+        )
+        return now + REPLACE_AFTER_S
+
+    def _details(self, name: str, status: int) -> Iterable[str]:
+        if was := visible(where_it_was(self.config, name)):
+            yield f"  It was at: {was}"
+        if status in MAY_BE_DAMAGE:
+            files = Path(self.config.state) / ("registry" if name == "master" else name)
+            yield f"  Its files are in {files}."
+
+    def _launch(self, name: str, token: str) -> tuple[ChildProcess, bool]:
+        role, _, index = name.partition("-")
+        config = replace(
+            self.config,
+            role=role,
+            index=int(index or 0),
+            careful=self.deaths.careful(name),
+            process=token,
+            again=name in self._children,
+            in_vain=self.deaths.in_vain(name),
+        )
+        spare = self.spares.take(name, config.to_json())
+        self.spares.disturbed(monotonic())
+        return (spare, True) if spare is not None else (self._launched(name, config), False)
+
+    def _launch_spare(self, link: int) -> ChildProcess:
+        made = self._launched(SPARE, replace(self.config, role=SPARE, spare=link))
+        self._exits.watch(made.pid)
+        return made
+
+    def _launched(self, name: str, config: ProcessConfig) -> ChildProcess:
+        return ChildProcess(name, partial(self._popen, config), config.submitted_as)
+
+    def _popen(self, config: ProcessConfig, pipes: Pipes) -> subprocess.Popen[bytes]:
+        config = replace(config, lifeline=pipes.lifeline, keep_alive=pipes.keep_alive)
+        links = [config.spare] if config.spare >= 0 else []
+        module = self._modules.get(config.role, MODULE)
+        return start_module(module, config.to_json(), pipes, *links)
+
+
+PREFIX = "node-"
+
+
+def stores_in(state: Path) -> Iterator[tuple[int, Path]]:
+    """(number of a node, its store) for all nodes that have one in a state directory."""
+    for store in state.glob(f"{PREFIX}*/"):
+        number = store.name.removeprefix(PREFIX)
+        if number.isdecimal():
+            yield int(number), store
+
+
+def remove_outdated(state: Path, layout: Layout, running: Container[str]) -> None:
+    """Remove stores in `state` of nodes before a layout that was written, but of `running` ones.
+
+    Layouts only follow each other, and each has larger numbers than the one before. So this holds
+    under any leader: a node with a smaller number than all of a layout never runs again. One with a
+    larger number may be of a try that was given up, or of the next layout already: its store stays
+    until a later layout is there.
+    """
+    for number, store in stores_in(state):
+        if number < min(layout) and store.name not in running:
+            shutil.rmtree(store, ignore_errors=True)

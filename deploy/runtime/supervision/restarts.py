@@ -1,0 +1,220 @@
+"""Decisions about the children of a supervisor: restart or give up, and which children hang.
+
+Nothing here starts a process, reads a pipe or a clock. `RestartPolicy` takes exits and the progress
+of the run, and gives the time of the next start. `HangDetector` takes signs of life, and gives the
+children to kill.
+"""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from driftline.engine.events import about, log
+
+STOPPED = 80
+"""Exit status of a process that was told to stop."""
+
+CANNOT_START = 2
+"""Exit status of a process that has logged why it cannot start."""
+
+BROKEN = 3
+"""Exit status of a master that a new one has to replace."""
+
+MADE_WAY = 4
+"""Exit status of a master that leaves the lead to the next one, as it did not reach all members."""
+
+DIED = 1
+"""Exit status of a process after an unexpected exception, which it logs."""
+
+DEATHS_MAX = 5
+"""How often a process may die without progress of the run, by default."""
+
+FIRST_PAUSE_S, PAUSE_S_MAX = 0.1, 5.0
+"""The pause before the second restart in a row, which doubles each time; and the longest."""
+
+LONG_LIFE_S = 600.0
+"""A process that has lived for longer is in no crash loop, even if an idle run made no progress."""
+
+
+class RestartPolicy:
+    """Restarts of the processes of one run: the first at once, the next after growing pauses.
+
+    A record that kills a process is under way at that moment. So the run is past that record once
+    everything that was under way at the first death is settled; each death before that counts. The
+    restarted process is careful with the records that were under way then: it processes them one by
+    one, and notes each before it begins.
+    """
+
+    def __init__(self, limit: float = DEATHS_MAX, long_life_s: float = LONG_LIFE_S) -> None:
+        """`limit`: deaths without progress before giving up; inf: never give up."""
+        self.limit = limit
+        self._long_life_s = long_life_s
+        self._settled = self._sent = 0
+        self._counts: dict[str, int] = {}
+        self._under_way: dict[str, int] = {}
+        """Process -> the last time that was under way at its first death that counts."""
+        self._started: dict[str, float] = {}
+        self._ways: dict[str, tuple[int, int]] = {}
+        """Master -> how often it has made way in vain, and how far the run was the last time."""
+
+    def started(self, name: str, now: float) -> None:
+        """Note that a process has been started."""
+        self._started[name] = now
+
+    def moved(self, settled: int, sent: int) -> None:
+        """Note progress: all times below `settled` are done, `sent` is the last one sent.
+
+        Both are smaller again during a replay; the largest values so far count.
+        """
+        self._settled = max(self._settled, settled)
+        self._sent = max(self._sent, sent)
+        for name in [name for name, last in self._under_way.items() if last < self._settled]:
+            del self._under_way[name], self._counts[name]
+
+    def in_a_row(self, name: str) -> int:
+        """Return how often a process has died since the run got any further."""
+        return self._counts.get(name, 0)
+
+    def made_way(self, name: str) -> None:
+        """Note that a master has left the lead, as it did not reach all members."""
+        in_vain, settled = self._ways.get(name, (0, -1))
+        self._ways[name] = (in_vain + 1 if settled == self._settled else 0), self._settled
+
+    def in_vain(self, name: str) -> int:
+        """Return how often in a row a master has made way without progress until the next time."""
+        return self._ways.get(name, (0, -1))[0]
+
+    def died(self, name: str, now: float) -> float | None:
+        """Return when to restart a process that has died; None: it has died too often."""
+        if now - self._started.get(name, now) > self._long_life_s:
+            self._counts.pop(name, None)
+            self._under_way.pop(name, None)
+        count = self._counts[name] = self._counts.get(name, 0) + 1
+        self._under_way.setdefault(name, self._sent)
+        if count >= self.limit:
+            return None
+        doubled = min(count - 2, 10)  # 10: beyond the longest pause
+        return now + (min(PAUSE_S_MAX, FIRST_PAUSE_S * 2**doubled) if count > 1 else 0.0)
+
+    def careful(self, name: str) -> tuple[int, int]:
+        """Return the first and last time that a process has to be careful with; (-1, -1): none."""
+        last = self._under_way.get(name)
+        return (-1, -1) if last is None else (self._settled, last)
+
+
+_HINTS = {
+    signal.SIGKILL: " (is there enough memory? The log of the kernel tells)",
+    signal.SIGSEGV: " (code in C that a function calls, or a damaged file)",
+    signal.SIGBUS: " (a file that has been truncated, or a full disk)",
+    signal.SIGABRT: " (code in C called abort: a damaged file, for example)",
+}
+
+MAY_BE_DAMAGE = (-signal.SIGSEGV, -signal.SIGBUS, -signal.SIGABRT)
+"""Exit statuses of a process that a damaged file may have ended; SIGKILL is sent by others."""
+
+KILLED_SILENT = "ended by SIGKILL, as it was silent"
+"""How a process ended that its supervisor has killed."""
+
+
+def how(status: int) -> str:
+    """Return how a process ended, by its exit status, for people."""
+    if status < 0:
+        try:
+            number = signal.Signals(-status)
+        except ValueError:
+            return f"ended by signal {-status}"
+        return f"ended by {number.name}{_HINTS.get(number, '')}"
+    if status == 0:
+        return "ended by itself with status 0 (something in it called exit)"
+    return f"ended by itself with status {status}"
+
+
+PATIENCE_S = 10.0
+"""The shortest time from the moment in which a silence is noticed to the end of the process."""
+
+GAP_S = 1.0
+"""A longer time between two looks means that this process, or the machine, stood still."""
+
+
+@dataclass(frozen=True, slots=True)
+class Running:
+    """A process that runs; `process`: its token, new with each start."""
+
+    process: str
+    pid: int
+
+
+class HangDetector:
+    """Detector of silent children of one supervisor.
+
+    A child that lives writes to a pipe of its own all the time, from a thread, whatever its loop
+    does (`lifeline.KeepAlive`, `deploy.runtime.loop.heartbeat`). So no network, no other process
+    and no slow function is mistaken for a hang: a child is silent only if it was stopped, has no
+    processor time, or is in a function in C that keeps the interpreter's lock.
+
+    Invariants: a child is killed only after it was heard, as starting may take as long as it likes;
+    and only after a silence of `missing_after_s` and of its patience beyond. Time in which the
+    supervisor itself stood still does not count: the whole machine may have been suspended. The
+    patience doubles with each death without progress, so that work that keeps the lock gets to its
+    end, or ends the run as a crash loop does, with its record.
+    """
+
+    def __init__(self, missing_after_s: float) -> None:
+        self._missing_after_s = missing_after_s
+        self._heard: dict[str, tuple[str, float]] = {}
+        """Child -> its process, and when that was heard last."""
+        self._missed: set[str] = set()
+        self._looked_at = 0.0
+
+    def heard(self, name: str, process: str, now: float) -> None:
+        """Note a sign of life of a child."""
+        self._heard[name] = process, now
+
+    def has_heard(self, name: str, process: str) -> bool:
+        """Return whether this process was ever heard."""
+        return self._heard.get(name, ("", 0.0))[0] == process
+
+    def look(
+        self, now: float, running: Mapping[str, Running], deaths: Callable[[str], int]
+    ) -> list[str]:
+        """Return the children to kill now; `deaths`: of a child, without progress."""
+        away_s, self._looked_at = now - self._looked_at, now
+        if away_s > GAP_S:
+            self._heard = {n: (p, min(now, at + away_s)) for n, (p, at) in self._heard.items()}
+        due = []
+        for name, each in running.items():
+            silent_s = now - self._heard.get(name, ("", now))[1]
+            if not self.has_heard(name, each.process) or silent_s <= self._missing_after_s:
+                self._missed.discard(name)
+                continue
+            patience_s = self.patience_s(deaths(name))
+            if name not in self._missed:
+                self._missed.add(name)
+                _log_missed(name, each, silent_s, patience_s)
+            elif silent_s > self._missing_after_s + patience_s:
+                self._missed.discard(name)
+                del self._heard[name]
+                due.append(name)
+                log.warning(
+                    "%s (pid %d) was silent for %.0f s: it is killed, and started again",
+                    *(name, each.pid, silent_s),
+                    extra=about("process-hung", name=name, pid=each.pid, seconds=silent_s),
+                )
+        return due
+
+    def patience_s(self, deaths: int) -> float:
+        """Return how long a silence may go on after it was noticed."""
+        return float(max(PATIENCE_S, self._missing_after_s) * 2 ** min(deaths, 10))
+
+
+def _log_missed(name: str, each: Running, silent_s: float, patience_s: float) -> None:
+    fields = about("process-silent", name=name, pid=each.pid, seconds=silent_s, patience=patience_s)
+    log.warning(
+        "%s (pid %d) is silent, for %.0f s now. Unless it is heard, it is killed in %.0f s and "
+        "started again. It may have been stopped (kill -CONT %d lets it go on), be short of memory "
+        "or of processor time, or be in a function in C that keeps the interpreter's lock",
+        *(name, each.pid, silent_s, patience_s, each.pid),
+        extra=fields,
+    )

@@ -1,0 +1,229 @@
+"""The supervisor: starts children, restarts those that die, and kills those that hang.
+
+`RestartPolicy` and `HangDetector` decide, this class starts and kills. A child that dies is noticed
+at once (`ChildExitWatcher`). A child that logs why it cannot start, or dies again and again without
+progress, ends the supervisor with an error that has the child's last lines. A child that is silent
+for too long is killed. Its successor starts once the kernel has ended it, like that of any other.
+"""
+
+from __future__ import annotations
+
+import secrets
+import subprocess
+from abc import abstractmethod
+from collections import Counter
+from collections.abc import Iterable
+from time import monotonic
+from types import TracebackType
+from typing import Self
+
+from driftline.deploy.runtime.loop.runtime import Runtime
+from driftline.deploy.runtime.supervision.child_process import ChildExitWatcher, ChildProcess
+from driftline.deploy.runtime.supervision.restarts import (
+    CANNOT_START,
+    KILLED_SILENT,
+    STOPPED,
+    HangDetector,
+    RestartPolicy,
+    Running,
+    how,
+)
+from driftline.engine.errors import ONCE_MENDED, Unavailable
+from driftline.engine.events import about, log
+
+LOOK_EVERY_S = 0.05
+"""The longest time between two looks at children."""
+
+
+class CannotStart(Unavailable):
+    """A process has logged why it cannot start."""
+
+
+class Supervisor:
+    """Children of this process, by their names. A context manager: on leaving it they are ended.
+
+    A subclass launches them, and may decide otherwise about an exit.
+    """
+
+    def __init__(self, names: Iterable[str], policy: RestartPolicy, missing_after_s: float) -> None:
+        """`missing_after_s`: silence after which a child is missed."""
+        self.deaths = policy
+        self.restarts_of: Counter[str] = Counter()
+        """Child -> how often it was restarted."""
+        self._names = list(names)
+        self._children: dict[str, ChildProcess] = {}
+        self._tokens: dict[str, str] = {}
+        """Child -> the token of its process, new with each start."""
+        self._start_at: dict[str, float] = {}
+        """Child that has died -> when it is restarted."""
+        self._hung: set[str] = set()
+        """Children that were killed for their silence."""
+        self._exits = ChildExitWatcher()
+        self._hangs = HangDetector(missing_after_s)
+        self._look_at = 0.0
+
+    def __enter__(self) -> Self:
+        for name in self._names:
+            self._start(name)
+        names = ", ".join(f"{name} (pid {pid})" for name, pid in self.pids.items())
+        log.info("started %s", names, extra=about("processes-started", **self.pids))
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.stop(wait_s=0.0 if error is not None else 1.0)
+
+    def wake(self, runtime: Runtime) -> None:
+        """Let the loop of a runtime wake up as soon as a child has ended."""
+        if (file := self._exits.fileno()) is not None:
+            runtime.listen(file, self._exits.take)
+
+    def is_due(self, now: float) -> bool:
+        """Return whether to call `supervise`: it was not called lately, or a child has ended."""
+        return now >= self._look_at or self._exits.news
+
+    def supervise(self) -> None:
+        """Restart children that have died, and kill those that hang.
+
+        Raises Unavailable if a child cannot start, or has died too often.
+        """
+        now = monotonic()
+        self._look_at = now + LOOK_EVERY_S
+        self._exits.news = False
+        self._kill_hung(now)
+        for name, process in self._processes.items():
+            if name not in self._start_at:
+                status = process.poll()
+                if status is None or self._may_end(status):
+                    continue
+                at = self._exited(name, status, now)
+                if at is None:
+                    continue
+                self._start_at[name] = at
+                self.restarts_of[name] += 1
+            if now >= self._start_at[name]:
+                del self._start_at[name]
+                spare = self._start(name)
+                pid = self.pids[name]
+                log.info(
+                    "%s is started again (pid %d%s)",
+                    *(name, pid, ", a spare" if spare else ""),
+                    extra=about("process-started", name=name, pid=pid, spare=spare),
+                )
+
+    def stop(self, wait_s: float = 5.0) -> None:
+        """Wait until all children have ended, and kill those that have not after `wait_s`."""
+        deadline = monotonic() + wait_s
+        for each in self._children.values():
+            try:
+                each.process.wait(max(0.0, deadline - monotonic()))
+            except subprocess.TimeoutExpired:
+                each.process.kill()
+                each.process.wait()
+            each.flush()
+        for each in self._children.values():
+            each.cut()
+        self._exits.close()
+
+    @property
+    def restarts(self) -> int:
+        """How often a child was restarted."""
+        return self.restarts_of.total()
+
+    @property
+    def pids(self) -> dict[str, int]:
+        """Process ids by name. Any thread may ask."""
+        return {name: each.pid for name, each in list(self._children.items())}
+
+    @property
+    def running(self) -> list[str]:
+        """The children that run, as of the last look. Any thread may ask."""
+        children = list(self._children.items())
+        return [name for name, each in children if each.process.returncode is None]
+
+    @property
+    def ended(self) -> bool:
+        """Whether all children have ended in good order."""
+        return all(process.poll() == STOPPED for process in self._processes.values())
+
+    # Decisions of a subclass.
+
+    @abstractmethod
+    def _launch(self, name: str, token: str) -> tuple[ChildProcess, bool]:
+        """Return a new process of this name, or a spare that has taken it, and whether it is one.
+
+        `token`: the name of the process among all that have this role.
+        """
+
+    def _may_end(self, status: int) -> bool:
+        """Return whether a child that has ended like this stays so."""
+        return status == STOPPED
+
+    def _exited(self, name: str, status: int, now: float) -> float | None:
+        """Return when to restart a child; None: it is restarted no more. Raises Unavailable."""
+        return self._died(name, status, now)
+
+    def _details(self, name: str, status: int) -> Iterable[str]:
+        """Return lines for the error that a child has died too often."""
+        return ()
+
+    # What subclasses use.
+
+    @property
+    def _processes(self) -> dict[str, subprocess.Popen[bytes]]:
+        return {name: each.process for name, each in self._children.items()}
+
+    def _start(self, name: str) -> bool:
+        """Start a process of this name. Return whether it was a spare."""
+        self._hung.discard(name)
+        self._tokens[name] = token = secrets.token_hex(8)
+        if name in self._children:
+            self._children[name].cut()
+        self._children[name], spare = self._launch(name, token)
+        if not spare:
+            self._exits.watch(self.pids[name])
+        self.deaths.started(name, monotonic())
+        return spare
+
+    def _died(self, name: str, status: int, now: float) -> float:
+        """Return when to restart a child that has died. Raises Unavailable."""
+        dead = self._children[name]
+        ended = KILLED_SILENT if name in self._hung else how(status)
+        dead.flush()
+        last = "\n".join(dead.stderr.last)
+        if status == CANNOT_START:
+            raise CannotStart(f"{name} cannot start: {last or 'it said nothing'}")
+        at = self.deaths.died(name, now)
+        if at is None:
+            lines = [
+                f"{name} has died {self.deaths.limit} times in a row without the run getting any "
+                f"further, this time {ended}.",
+                *self._details(name, status),
+                "  It said: " + last.replace("\n", "\n    ") if last else "  It said nothing.",
+                f"  {ONCE_MENDED}.",
+            ]
+            raise Unavailable("\n".join(lines))
+        pause, pid = at - now, dead.pid
+        log.warning(
+            "%s (pid %d) %s; it is started again%s",
+            *(name, pid, ended, f" in {pause:.1f} s" if pause else ""),
+            extra=about("process-died", name=name, pid=pid, status=status, pause=pause),
+        )
+        return at
+
+    def _kill_hung(self, now: float) -> None:
+        """Kill the children that are silent for too long."""
+        running = {}
+        for name, each in self._children.items():
+            if name in self._start_at or name in self._hung or each.process.poll() is not None:
+                continue
+            running[name] = Running(self._tokens[name], each.pid)
+            if each.keep_alive.heard():
+                self._hangs.heard(name, self._tokens[name], now)
+        for name in self._hangs.look(now, running, self.deaths.in_a_row):
+            self._processes[name].kill()
+            self._hung.add(name)
