@@ -38,8 +38,8 @@ from typing import Self
 import zmq
 
 from driftline.connectors.logs.inputlog import PRODUCER_BYTES_MAX
-from driftline.deploy.keys.key import own_key
 from driftline.deploy.roles.intake import MAGIC, Answer, Kind, decode_answer
+from driftline.deploy.runtime.sockets.keys import own_key
 from driftline.deploy.runtime.sockets.monitor import Refusals, unresolved
 from driftline.deploy.runtime.sockets.transport import become_client
 from driftline.engine.errors import (

@@ -6,8 +6,7 @@ from pathlib import Path
 
 import click
 
-from driftline.deploy.keys.key import AUTHORISED, SUFFIX
-from driftline.deploy.keys.keyset import add_keys
+from driftline.deploy.runtime.sockets.keys import AUTHORISED, SUFFIX, add_keys
 from driftline.engine.texts import counted
 from driftline.engine.ui.options import json_option
 from driftline.engine.ui.results import write_json

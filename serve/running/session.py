@@ -25,8 +25,8 @@ from driftline.deploy.cluster.submissions import (
 )
 from driftline.deploy.cluster.submitting import Order, Service, submit
 from driftline.deploy.cluster.tree import FLOWS, Tree
-from driftline.deploy.keys.key import own_key
 from driftline.deploy.runtime.config import Reading
+from driftline.deploy.runtime.sockets.keys import own_key
 from driftline.deploy.runtime.sockets.transport import Network
 from driftline.engine.durable import make_directory, replace_file, reported
 from driftline.engine.errors import NotPermitted, StateMismatch, Unavailable

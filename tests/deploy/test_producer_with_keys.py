@@ -14,10 +14,9 @@ from socket import create_server
 import pytest
 import zmq
 
-from driftline.deploy.keys.key import read_key
-from driftline.deploy.keys.keyset import Authorised, add_keys
 from driftline.deploy.producer import Producer
 from driftline.deploy.runtime.sockets.intake_socket import Keys
+from driftline.deploy.runtime.sockets.keys import Authorised, add_keys, read_key
 from driftline.deploy.runtime.sockets.monitor import Refusals
 from driftline.deploy.runtime.sockets.zap import KeyVoice
 from driftline.engine.errors import NotPermitted, Unavailable

@@ -22,8 +22,8 @@ from time import monotonic
 import pytest
 
 from driftline import run_reference
-from driftline.deploy.keys.key import read_key
 from driftline.deploy.runtime.loop.runtime import UNUSED_S
+from driftline.deploy.runtime.sockets.keys import read_key
 from tests.deploy.cluster.lab import Lab
 from tests.soak.cluster.faults import Faults
 from tests.soak.cluster.flow import alone

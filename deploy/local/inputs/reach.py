@@ -6,9 +6,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from driftline.deploy.keys.key import own_key
-from driftline.deploy.keys.keyset import Authorised
 from driftline.deploy.runtime.sockets.intake_socket import Keys
+from driftline.deploy.runtime.sockets.keys import Authorised, own_key
 from driftline.deploy.runtime.sockets.listening import fault_of, is_local
 from driftline.engine.errors import FlowError
 

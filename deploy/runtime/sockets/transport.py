@@ -23,8 +23,7 @@ from typing import Literal
 
 import zmq
 
-from driftline.deploy.keys.key import CONSUMER, HOST, Key, own_key
-from driftline.deploy.keys.keyset import Authorised
+from driftline.deploy.runtime.sockets.keys import CONSUMER, HOST, Authorised, Key, own_key
 from driftline.deploy.runtime.sockets.listening import is_local
 from driftline.deploy.runtime.sockets.zap import MEMBERS
 from driftline.engine.errors import NotPermitted, Unavailable

@@ -17,8 +17,7 @@ from time import monotonic
 import zmq
 from zmq.utils import z85
 
-from driftline.deploy.keys.key import Rights
-from driftline.deploy.keys.keyset import Authorised
+from driftline.deploy.runtime.sockets.keys import Authorised, Rights
 from driftline.deploy.runtime.threads import ThreadDied
 from driftline.engine.events import RateLimitedLog
 

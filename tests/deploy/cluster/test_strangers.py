@@ -13,8 +13,8 @@ import psutil
 import pytest
 import zmq
 
-from driftline.deploy.keys.key import read_key
 from driftline.deploy.producer import Producer
+from driftline.deploy.runtime.sockets.keys import read_key
 from driftline.engine.errors import NotPermitted, Unavailable
 from driftline.engine.wire.messages import Alive, encode
 from tests.deploy.cluster.lab import Host, Lab

@@ -18,10 +18,9 @@ from driftline.deploy.cluster.records import AgentRecord, Role
 from driftline.deploy.cluster.submissions import CANCELLED, fail, submission_of
 from driftline.deploy.cluster.submitting import Order, submit
 from driftline.deploy.cluster.tree import Tree
-from driftline.deploy.keys.key import read_key
-from driftline.deploy.keys.keyset import add_keys
 from driftline.deploy.runtime.config import Reading
 from driftline.deploy.runtime.signals import Signals
+from driftline.deploy.runtime.sockets.keys import add_keys, read_key
 from driftline.deploy.runtime.sockets.transport import Network
 from driftline.engine.policy import policy
 from tests.zookeepers import show

@@ -11,9 +11,8 @@ from typing import Self
 
 import zmq
 
-from driftline.deploy.keys.key import Rights, read_key
-from driftline.deploy.keys.keyset import Authorised, make_keys
 from driftline.deploy.runtime.loop.runtime import Runtime
+from driftline.deploy.runtime.sockets.keys import Authorised, Rights, make_keys, read_key
 from driftline.deploy.runtime.sockets.transport import Transport
 from driftline.engine.wire.addresses import parse
 from driftline.engine.wire.messages import Message, encode

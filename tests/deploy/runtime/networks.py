@@ -8,8 +8,13 @@ from __future__ import annotations
 import socket
 from pathlib import Path
 
-from driftline.deploy.keys.key import CONSUMER, HOST_NAMES, Rights, host_rights
-from driftline.deploy.keys.keyset import make_keys
+from driftline.deploy.runtime.sockets.keys import (
+    CONSUMER,
+    HOST_NAMES,
+    Rights,
+    host_rights,
+    make_keys,
+)
 from driftline.deploy.runtime.sockets.transport import Network
 from driftline.engine.wire.addresses import Address
 

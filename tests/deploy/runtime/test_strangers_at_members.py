@@ -18,9 +18,9 @@ from time import monotonic
 import pytest
 import zmq
 
-from driftline.deploy.keys.key import read_key
 from driftline.deploy.runtime.sockets import inbox, transport
 from driftline.deploy.runtime.sockets.inbox import GuardedInbox
+from driftline.deploy.runtime.sockets.keys import read_key
 from driftline.deploy.runtime.sockets.transport import PART_BYTES
 from driftline.engine.wire.addresses import parse
 from driftline.engine.wire.messages import Alive, Bundle, encode

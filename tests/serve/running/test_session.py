@@ -18,8 +18,8 @@ from driftline.deploy.cluster.records import Role, Submission
 from driftline.deploy.cluster.submissions import find, remove
 from driftline.deploy.cluster.submitting import Order, submit
 from driftline.deploy.cluster.tree import Tree
-from driftline.deploy.keys.keyset import add_keys
 from driftline.deploy.runtime.config import Reading
+from driftline.deploy.runtime.sockets.keys import add_keys
 from driftline.deploy.runtime.sockets.transport import LOCAL, Network
 from driftline.engine.errors import DriftlineError, StateMismatch
 from driftline.engine.flow.plan import plan

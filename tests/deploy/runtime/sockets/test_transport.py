@@ -9,10 +9,9 @@ from unittest.mock import patch
 
 import pytest
 
-from driftline.deploy.keys.key import Rights, read_key
-from driftline.deploy.keys.keyset import Authorised, add_keys, make_keys
 from driftline.deploy.runtime.loop import runtime as module
 from driftline.deploy.runtime.loop.runtime import Runtime
+from driftline.deploy.runtime.sockets.keys import Authorised, Rights, add_keys, make_keys, read_key
 from driftline.deploy.runtime.sockets.transport import Network, Transport
 from driftline.deploy.runtime.sockets.zap import KeyVoice
 from driftline.engine.errors import NotPermitted, PayloadError, Unavailable

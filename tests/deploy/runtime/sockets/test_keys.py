@@ -11,8 +11,15 @@ import pytest
 from click.testing import CliRunner
 
 from driftline.deploy.commands.keys import keys as command
-from driftline.deploy.keys.key import HOST_NAMES, Key, Rights, own_key, read_key
-from driftline.deploy.keys.keyset import Authorised, add_keys
+from driftline.deploy.runtime.sockets.keys import (
+    HOST_NAMES,
+    Authorised,
+    Key,
+    Rights,
+    add_keys,
+    own_key,
+    read_key,
+)
 from driftline.engine.errors import DriftlineError, NotPermitted, Unavailable
 
 
@@ -69,7 +76,7 @@ DAMAGED: list[Callable[[Path], str]] = [
     lambda path: path.read_text()[:-40],
     lambda path: path.read_text().replace('"node-*"', '"*-node"'),
     lambda path: path.read_text().replace("[", "[1, "),
-    lambda path: path.read_text() + "\n[servers]\na = 1\n",
+    lambda path: path.read_text().replace("{}", '{"a": "1"}'),
     _halves_of_two,
 ]
 
@@ -101,7 +108,7 @@ def test_a_client_that_is_added_or_removed_is_noticed_by_who_has_the_file_open(m
     add_keys(made, producers={"till": ["orders"]})
     till = read_key(made / "till.key")
     assert authorised.who(till.public) == ("till", till.rights)
-    (made / "authorised").write_text("[keys.a]\npublic = 1")  # somebody's mistake
+    (made / "authorised").write_text('{"a": {"public": 1}}')  # somebody's mistake
     assert authorised.who(till.public) == ("till", till.rights)
     (made / "authorised").write_bytes(before)
     assert authorised.who(till.public) is None

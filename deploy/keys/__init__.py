@@ -1,1 +1,0 @@
-"""Keys of CURVE, and what each of them is for."""

@@ -1,0 +1,361 @@
+"""Keys: pairs of CURVE with names and rights, and sets of them in a directory.
+
+NAME.key is a key, in JSON, which only its owner can read. `authorised` has the public halves of all
+keys, with their names and rights, and no secret. A host gets `authorised` and its own file, a
+client its own file. Existing files are never overwritten. What counts is the public half in
+`authorised`: the rights in a key file tell its holder what it is for.
+
+    {"name": "shop", "public": "rq:rM...", "secret": "...",
+     "rights": {"names": ["shop", "shop-*"], "sources": ["orders"]},
+     "servers": {"a": "..."}}
+
+`servers` are the public keys of the hosts that a producer may meet.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import socket
+import stat
+import threading
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Self, TypeVar
+
+import msgspec
+import zmq
+
+from driftline.engine.durable import make_directory, replace_file, sync_directory
+from driftline.engine.errors import MalformedMessage, NotPermitted, Unavailable
+from driftline.engine.locks import Lock
+from driftline.engine.wire.addresses import Address, host_of, is_public, parse
+
+SUFFIX = ".key"
+
+AUTHORISED = "authorised"
+"""The file of the public halves."""
+
+BYTES_MAX = 1 << 24
+
+KEY_MODE, DIRECTORY_MODE = 0o600, 0o700
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
+
+HOST_NAMES = ("master", "node-*", "front-*", "watch", "watch-*", "agent")
+"""What a host may run."""
+
+HOST, PRODUCER, CONSUMER = "host", "producer", "consumer"
+"""Whose a key may be; the last one is the party that takes outputs, too."""
+
+NAME_CHARS_MAX = 200
+
+_Decoded = TypeVar("_Decoded")
+
+
+@dataclass(frozen=True, slots=True)
+class Rights:
+    """The names that a key speaks for, the sources that it sends to, the sinks that it takes.
+
+    Each is given exactly, or by its beginning and a `*`:
+
+        >>> Rights(names=("master", "node-*")).speaks_for("node-3")
+        True
+        >>> Rights(names=("shop", "shop-*"), sources=("orders",)).may_send_to("payments")
+        False
+
+    Hosts have names only, those of the parties that may run there. A producer has sources, and the
+    ids of producers that it may use as its names; a consumer has sinks, and the name of a party.
+    Raises NotPermitted if a pattern cannot be one.
+    """
+
+    names: tuple[str, ...] = ()
+    sources: tuple[str, ...] = ()
+    sinks: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        for pattern in (*self.names, *self.sources, *self.sinks):
+            if "*" in pattern[:-1] or not 0 < len(pattern) <= NAME_CHARS_MAX:
+                raise NotPermitted(f"{pattern!r} is neither a name nor the beginning of one with *")
+            if not pattern.isprintable():
+                raise NotPermitted(f"{pattern!r} has characters that no name has")
+
+    @property
+    def is_member(self) -> bool:
+        """Whether it may speak to members at all: producers speak to the intake only."""
+        return not self.sources
+
+    @property
+    def whose(self) -> str:
+        """The kind of the key's holder: a host, a producer or a consumer."""
+        return PRODUCER if self.sources else CONSUMER if self.sinks else HOST
+
+    def speaks_for(self, name: str) -> bool:
+        """Return whether it may speak in this name."""
+        return _fits(name, self.names)
+
+    def may_send_to(self, source: str) -> bool:
+        """Return whether it may send records to this source."""
+        return _fits(source, self.sources)
+
+    def may_take(self, sinks: Iterable[str]) -> bool:
+        """Return whether it may have the outputs of all these sinks."""
+        return all(_fits(sink, self.sinks) for sink in sinks)
+
+
+def host_rights() -> Rights:
+    """Return the rights of a host of a cluster."""
+    return Rights(HOST_NAMES)
+
+
+def _fits(name: str, patterns: tuple[str, ...]) -> bool:
+    return any(
+        name.startswith(pattern[:-1]) if pattern.endswith("*") else name == pattern
+        for pattern in patterns
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    """A pair of CURVE, its name and its rights."""
+
+    name: str
+    public: str
+    secret: str = field(repr=False)
+    rights: Rights
+    servers: Mapping[str, str] = field(default_factory=dict)
+    """Host -> its public key."""
+
+    @classmethod
+    def new(cls, name: str, rights: Rights, servers: Mapping[str, str] | None = None) -> Self:
+        """Return a new pair. Raises NotPermitted for a name that a file cannot have."""
+        if _NAME.fullmatch(name) is None:
+            raise NotPermitted(
+                f"{name!r} cannot be the name of a key: it has letters, digits, `-`, `_` and `.`, "
+                "at most 64, and begins with a letter or digit"
+            )
+        public, secret = zmq.curve_keypair()
+        return cls(name, public.decode(), secret.decode(), rights, dict(servers or {}))
+
+    def server_at(self, address: str) -> Address:
+        """Return the address of an intake with the public key of its host: the one in the address,
+        that of the host of this name, or that of the only host. Raises NotPermitted."""
+        try:
+            where = parse(address)
+        except MalformedMessage as error:
+            raise NotPermitted(str(error)) from None
+        if where.public or where.endpoint.startswith("ipc://"):
+            return where
+        known = dict(self.servers)
+        public = known.get(host_of(where.endpoint))
+        if public is None and len(known) == 1:
+            [public] = known.values()
+        if public is None:
+            raise NotPermitted(
+                f"which host is {address}? The key {self.name} knows {', '.join(known) or 'none'}: "
+                f"give one of these names, or {where.endpoint}#PUBLIC, with the public key of the "
+                f"host as in the file {AUTHORISED!r}"
+            )
+        return where._replace(public=public)
+
+
+def read_key(path: Path) -> Key:
+    """Read a key. Raises NotPermitted if others could read it too or it is none, Unavailable."""
+    try:
+        file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        with os.fdopen(file, "rb") as opened:
+            mode = stat.S_IMODE(os.fstat(file).st_mode)
+            if mode & 0o077:
+                raise NotPermitted(
+                    f"others can read the key {path} (mode {mode:o}): chmod 600 {path}; make a new "
+                    "one if anybody has"
+                )
+            data = opened.read()
+    except OSError as error:
+        raise Unavailable(f"cannot read the key {path}: {error.strerror}") from None
+    key = _decoded(path, data, Key)
+    if not all(map(is_public, (key.public, key.secret, *key.servers.values()))):
+        raise NotPermitted(f"{path} is damaged: it has no pair of keys")
+    if zmq.curve_public(key.secret.encode()).decode() != key.public:
+        raise NotPermitted(f"{path} is damaged: its halves do not belong together")
+    return key
+
+
+def _decoded(path: Path, data: bytes, kind: type[_Decoded]) -> _Decoded:
+    """Decode a file of JSON. Raises NotPermitted."""
+    try:
+        return msgspec.json.decode(data, type=kind)
+    except (msgspec.MsgspecError, NotPermitted, ValueError, RecursionError) as error:
+        raise NotPermitted(f"{path} is damaged: {error}") from None
+
+
+def _encoded(value: object) -> bytes:
+    return msgspec.json.format(msgspec.json.encode(value), indent=1) + b"\n"
+
+
+def own_key(where: Path, *, producer: bool = False) -> Key:
+    """Return the key of this process: a file, or the one of its kind in a directory.
+
+    Of several hosts it is the one with the name of this machine. Raises NotPermitted, Unavailable.
+    """
+    if not where.is_dir():
+        _check_directory(where.parent)
+        return read_key(where)
+    _check_directory(where)
+    found = [read_key(path) for path in sorted(where.glob(f"*{SUFFIX}"))]
+    kind = PRODUCER if producer else HOST
+    fitting = [key for key in found if key.rights.whose == kind]
+    if len(fitting) > 1 and not producer:
+        here = socket.gethostname()
+        named = [key for key in fitting if key.name in (here, here.partition(".")[0])]
+        fitting = named or fitting
+    if len(fitting) != 1:
+        names = ", ".join(key.name for key in fitting)
+        raise NotPermitted(
+            f"{where} has the keys {names}, each of a {kind}: give the file of one, such as "
+            f"{where / (fitting[0].name + SUFFIX)}"
+            if fitting
+            else f"{where} has no key of a {kind}: `driftline keys {where} --help` says how to make"
+            " one"
+        )
+    return fitting[0]
+
+
+def _check_directory(path: Path) -> None:
+    """Others must not read a set of keys, nor replace a single one. Raises NotPermitted."""
+    try:
+        mode = stat.S_IMODE(path.stat().st_mode)
+    except OSError as error:
+        raise Unavailable(f"cannot read the keys in {path}: {error.strerror}") from None
+    forbidden = 0o077 if (path / AUTHORISED).exists() else 0o022
+    if mode & forbidden and not mode & stat.S_ISVTX:
+        raise NotPermitted(
+            f"others can get at the keys in {path} (mode {mode:o}): chmod 700 {path}"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _Entry:
+    """A key in `authorised`."""
+
+    public: str
+    rights: Rights
+
+
+class Authorised:
+    """The public halves of the keys in a directory. Any thread may ask.
+
+    The file is read again when it has changed: so a client that is added can connect at once, and
+    one that is removed cannot any more, though its connections stay. A file that cannot be read, or
+    is damaged, changes nothing. Raises NotPermitted, Unavailable.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        self.path = directory / AUTHORISED
+        self._lock = threading.Lock()
+        self._by_public: dict[str, tuple[str, Rights]] = {}
+        self._seen: tuple[int, ...] = ()
+        """What tells that the file has changed."""
+        self._read()
+
+    def who(self, public: str) -> tuple[str, Rights] | None:
+        """Return the name and the rights of a key; None: it is not authorised."""
+        with self._lock:
+            with suppress(NotPermitted, Unavailable):  # then what was read before holds
+                self._read()
+            return self._by_public.get(public)
+
+    def __iter__(self) -> Iterator[tuple[str, str, Rights]]:
+        for public, (name, rights) in self._by_public.items():
+            yield name, public, rights
+
+    def _read(self) -> None:
+        try:
+            at = self.path.stat()
+            seen = at.st_mtime_ns, at.st_ino, at.st_size
+            if seen == self._seen:
+                return
+            if at.st_size > BYTES_MAX:
+                raise NotPermitted(f"{self.path} is too large")
+            data = self.path.read_bytes()
+        except OSError as error:
+            raise Unavailable(f"cannot read {self.path}: {error.strerror}") from None
+        found: dict[str, tuple[str, Rights]] = {}
+        for name, entry in _decoded(self.path, data, dict[str, _Entry]).items():
+            if not is_public(entry.public) or entry.public in found:
+                raise NotPermitted(f"{self.path} is damaged: {name} has no key of its own")
+            found[entry.public] = name, entry.rights
+        self._by_public, self._seen = found, seen
+
+
+def add_keys(
+    directory: Path,
+    hosts: Sequence[str] = (),
+    producers: Mapping[str, Sequence[str]] | None = None,
+    consumers: Mapping[str, Sequence[str]] | None = None,
+) -> list[Key]:
+    """Make keys, and the set if there is none. Return the new keys.
+
+    `producers`: name -> sources; `consumers`: name -> sinks. Raises NotPermitted if a name is taken
+    or the set has no host, Unavailable.
+    """
+    wanted = [(name, host_rights()) for name in hosts]
+    for name, sources in (producers or {}).items():
+        wanted.append((name, Rights((name, f"{name}-*"), sources=tuple(sources))))
+    for name, sinks in (consumers or {}).items():
+        wanted.append((name, Rights((CONSUMER,), sinks=tuple(sinks))))
+    return make_keys(directory, wanted)
+
+
+def make_keys(directory: Path, wanted: Sequence[tuple[str, Rights]]) -> list[Key]:
+    """Do the same for (name, rights)."""
+    try:
+        if not directory.exists():
+            make_directory(directory.parent)
+            directory.mkdir(DIRECTORY_MODE)
+            directory.chmod(DIRECTORY_MODE)  # whatever the umask takes away
+        lock = Lock(directory / ".lock", f"{directory} is being changed", wait_s=5.0)
+        try:
+            return _make(directory, wanted)
+        finally:
+            lock.release()
+    except OSError as error:
+        raise Unavailable(f"cannot make keys in {directory}: {error.strerror}") from None
+
+
+def _make(directory: Path, wanted: Sequence[tuple[str, Rights]]) -> list[Key]:
+    path = directory / AUTHORISED
+    before = Authorised(directory) if path.exists() else ()
+    entries = {name: _Entry(public, rights) for name, public, rights in before}
+    for name, _ in wanted:
+        if name in entries or (directory / f"{name}{SUFFIX}").exists():
+            raise NotPermitted(
+                f"{directory} has a key {name} already, which is not overwritten: give another "
+                f"name, or remove {name}{SUFFIX} and its entry in {AUTHORISED}"
+            )
+    servers = {name: each.public for name, each in entries.items() if each.rights.whose == HOST}
+    made = []
+    for name, rights in wanted:
+        key = Key.new(name, rights, servers if rights.sources else None)
+        if rights.whose == HOST:
+            servers[name] = key.public
+        made.append(key)
+    if not servers:
+        raise NotPermitted(f"{directory} has no host: give --hosts, so that clients can know it")
+    for key in made:  # before `authorised`: an authorised name has a key
+        _write_secret(directory / f"{key.name}{SUFFIX}", _encoded(key))
+        entries[key.name] = _Entry(key.public, key.rights)
+    sync_directory(directory)
+    replace_file(path, _encoded(entries))
+    return made
+
+
+def _write_secret(path: Path, data: bytes) -> None:
+    file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, KEY_MODE)
+    with os.fdopen(file, "wb") as opened:
+        os.fchmod(file, KEY_MODE)
+        opened.write(data)
+        opened.flush()
+        os.fsync(file)
