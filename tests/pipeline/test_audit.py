@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
-from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING
 
 import pytest
+from click.testing import CliRunner
 
 from driftline.connectors.files import open_source
 from driftline.connectors.files import splits as splits_module
@@ -21,6 +20,7 @@ from driftline.connectors.sinks.lines import Lines
 from driftline.engine.errors import InputError, StateMismatch, Unavailable
 from driftline.engine.flow.flow import Flow
 from driftline.engine.flow.loading import load_flow
+from driftline.engine.labels import Label
 from driftline.engine.operators.steps import FAILURES
 from driftline.engine.reference import run_reference
 from driftline.engine.snapshots.savepoint import open_savepoint
@@ -29,6 +29,8 @@ from driftline.engine.texts import time_in_words
 from driftline.engine.wire.bundles import to_blob
 from driftline.engine.wire.messages import Bundle
 from driftline.pipeline.audit import Report, audit
+from driftline.pipeline.commands import Sessions
+from driftline.pipeline.commands import spark as command
 from driftline.pipeline.found import _label, same_line
 from driftline.pipeline.runner import run
 from driftline.simulation.scenarios.flows import records
@@ -37,7 +39,6 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 FOUND = records(Random(5), 60, 0)
-Corrupt = Callable[[list[str]], None]
 
 
 def bundles(flow: Flow, count: int = 3) -> list[Bundle]:
@@ -80,62 +81,43 @@ def test_what_nodes_deliver_is_clean(spark: SparkSession, tmp_path: Path, spec: 
     assert report.items == len(list(run_reference(flow, [FOUND], dead_letters=True)))
 
 
-def _remove(lines: list[str]) -> None:
-    del lines[7]
-
-
-def _repeat(lines: list[str]) -> None:
-    lines.insert(7, lines[7])
-
-
-def _swap(lines: list[str]) -> None:
-    lines[7], lines[8] = lines[8], lines[7]
-
-
-def _alter(lines: list[str]) -> None:
-    lines[7] = lines[7].replace('"a"', '"x"').replace('"b"', '"x"').replace('"c"', '"x"')
-
-
-def _tear(lines: list[str]) -> None:
-    lines[-1] = lines[-1][:9]
-
-
-def _reformat(lines: list[str]) -> None:
-    lines[7] = json.dumps(json.loads(lines[7]), separators=(",", ":")) + "\n"
+def damaged(lines: list[str]) -> tuple[list[str], set[tuple[str, Label]]]:
+    """The lines with one damage of each kind, and the findings: (kind, label)."""
+    labels = [tuple(json.loads(line)["t"]) for line in lines]
+    found = list(lines)
+    found[20], found[21] = lines[21], lines[20]
+    found[30] = lines[30].replace('"a"', '"x"').replace('"b"', '"x"').replace('"c"', '"x"')
+    found[40] = json.dumps(json.loads(lines[40]), separators=(",", ":")) + "\n"  # as before
+    found[-1] = lines[-1][:9]
+    found.insert(12, lines[12])
+    del found[7]
+    return found, {
+        ("missing", labels[7]),
+        ("extra", labels[12]),
+        ("out_of_order", labels[20]),
+        ("different", labels[30]),
+        ("missing", labels[-1]),
+        ("extra", ()),
+    }
 
 
 @pytest.mark.parametrize("split_bytes", [64, 2**20])  # of one piece, and of many
-@pytest.mark.parametrize(
-    ("corrupt", "expected"),
-    [
-        (_remove, {"missing": 1}),
-        (_repeat, {"extra": 1}),
-        (_swap, {"out_of_order": 1}),
-        (_alter, {"different": 1}),
-        (_tear, {"missing": 1, "extra": 1}),
-        (_reformat, {}),
-    ],
-)
 def test_each_kind_of_damage_is_named(
-    spark: SparkSession,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    corrupt: Corrupt,
-    expected: dict[str, int],
-    split_bytes: int,
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, split_bytes: int
 ) -> None:
     monkeypatch.setattr(splits_module, "SPLIT_BYTES_MIN", split_bytes)
     flow = load_flow("driftline.simulation.scenarios.flows:concatenation")
     path = lines_of(flow, tmp_path)
-    lines = path.read_text().splitlines(keepends=True)
-    eighth = json.loads(lines[7])["t"]
-    corrupt(lines)
+    lines, expected = damaged(path.read_text().splitlines(keepends=True))
     path.write_text("".join(lines))
     report = of(spark, flow, tmp_path)
-    assert {kind: count for kind, count in report.counts.items() if count} == expected
-    assert {finding.kind for finding in report.examples} == set(expected)
-    if corrupt in (_remove, _repeat, _alter, _swap):
-        assert [list(finding.label) for finding in report.examples] == [eighth]
+    assert {(finding.kind, finding.label) for finding in report.examples} == expected
+    assert {kind: count for kind, count in report.counts.items() if count} == {
+        "missing": 2,
+        "extra": 2,
+        "out_of_order": 1,
+        "different": 1,
+    }
 
 
 def test_outputs_in_lmdb_and_parquet(spark: SparkSession, tmp_path: Path) -> None:
@@ -231,37 +213,25 @@ def test_what_is_no_output_of_the_flow(spark: SparkSession, tmp_path: Path) -> N
         of(spark, flow, tmp_path)
 
 
-def test_the_exit_status_is_for_machines(spark: SparkSession, tmp_path: Path) -> None:
-    path = tmp_path / "in.jsonl"
+def test_the_exit_status_is_for_machines(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Sessions, "start", lambda self, what, **_: nullcontext(spark))
+    path, output, report = (tmp_path / name for name in ("in.jsonl", "out", "report.json"))
     path.write_text('{"text": "to be"}\n')
 
-    def spark_command(*arguments: str) -> subprocess.CompletedProcess[str]:
-        command = [sys.executable, "-m", "driftline", "spark", *arguments, "--master", "local[1]"]
-        return subprocess.run(command, capture_output=True, text=True, timeout=300)
+    def exit_status() -> int:
+        options = "--input", str(path), "--output", str(output), "--json", str(report)
+        return CliRunner().invoke(command, ["audit", "driftline.index", *options]).exit_code
 
-    output, report = str(tmp_path / "out"), tmp_path / "report.json"
-    told = [
-        "audit",
-        "driftline.index",
-        "--input",
-        str(path),
-        "--output",
-        output,
-        "--json",
-        str(report),
-    ]
-    assert spark_command(*told).returncode == 2
-    run(load_flow("driftline.index"), spark, [open_source(path)], tmp_path / "out")
-    assert spark_command(*told).returncode == 0
-    [changes] = [p for p in (tmp_path / "out").glob("*.jsonl") if "be" in p.read_text()]
+    assert exit_status() == 2
+    run(load_flow("driftline.index"), spark, [open_source(path)], output)
+    assert exit_status() == 0
+    [changes] = [p for p in output.glob("*.jsonl") if "be" in p.read_text()]
     changes.write_text(changes.read_text() + '{"t": [9, 0, 0], "value": null}\n')
-    assert spark_command(*told).returncode == 1
+    assert exit_status() == 1
     found = json.loads(report.read_text())
-    assert {name: found[name] for name in ("items", "missing", "extra")} == {
-        "items": 2,
-        "missing": 0,
-        "extra": 1,
-    }
+    assert (found["items"], found["missing"], found["extra"]) == (2, 0, 1)
     assert found["examples"][0]["t"] == [9, 0, 0]
 
 
