@@ -6,12 +6,14 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.index.client.serving import Proxy, Serving, served
+from tests.index.client.serving import Proxy, Serving
+from tests.index.truth.service import served
 
 
 @pytest.fixture(scope="package")
 def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Serving]:
-    with served(tmp_path_factory.mktemp("service")) as found:
+    found = Serving(tmp_path_factory.mktemp("service"))
+    with served(found):
         yield found
 
 

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import signal
 import socket
-import subprocess
-import sys
 import threading
 from collections import deque
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
 
 from driftline.serve.http.access import new_token
+from tests.index.truth.service import Service
 
 SCHEMA = """
 [collections.documents.fields.title]
@@ -33,56 +30,17 @@ kind = "text"
 """
 
 
-class Serving:
-    """`driftline serve` in a folder, which may be killed and started again at the same address."""
+class Serving(Service):
+    """A service in a folder, with a schema, tokens, and an address for producers."""
 
     def __init__(self, folder: Path) -> None:
-        self.log = folder / "log"
         self.zmq = f"ipc://{folder}/producers"
-        self.url = ""
         self.token, line = new_token("write", "tests")
         self.reader, another = new_token("read", "reader")
         (folder / "tokens").write_text(f"{line}\n{another}\n")
         (folder / "schema.toml").write_text(SCHEMA)
-        self._options = [
-            *("--zmq", self.zmq, "--state", str(folder / "state")),
-            *("--schema", str(folder / "schema.toml"), "--tokens", str(folder / "tokens")),
-        ]
-
-    def start(self) -> None:
-        """Start it, and wait until it is ready."""
-        address = self.url.removeprefix("http://") or "127.0.0.1:0"
-        command = [sys.executable, "-m", "driftline", "serve", "--http", address, *self._options]
-        with self.log.open("ab") as log:
-            self._process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True)
-        assert self._process.stdout is not None
-        ready = self._process.stdout.readline()
-        assert ready.startswith("ready: "), self.log.read_text()
-        self.url = ready.removeprefix("ready: ").strip()
-
-    def kill(self) -> None:
-        """Kill it: it does nothing more."""
-        self._process.kill()
-        self._process.communicate()
-
-    def end(self) -> None:
-        """End it; that has to be in good order."""
-        self._process.send_signal(signal.SIGTERM)
-        with suppress(subprocess.TimeoutExpired):
-            self._process.communicate(timeout=30)
-        self.kill()
-        assert self._process.returncode == 0, self.log.read_text()
-
-
-@contextmanager
-def served(folder: Path) -> Iterator[Serving]:
-    """A service, until the end of the block."""
-    serving = Serving(folder)
-    serving.start()
-    try:
-        yield serving
-    finally:
-        serving.end()
+        files = "--schema", str(folder / "schema.toml"), "--tokens", str(folder / "tokens")
+        super().__init__(folder / "state", "--zmq", self.zmq, *files)
 
 
 @dataclass(frozen=True)

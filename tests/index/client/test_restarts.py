@@ -7,13 +7,15 @@ from threading import Thread
 
 from driftline import IndexClient, IndexProducer
 from driftline.index.client import Line, Written
-from tests.index.client.serving import Serving, served
+from tests.index.client.serving import Serving
+from tests.index.truth.service import served
 
 
 def test_a_killed_service_has_each_write_once_when_it_is_back(tmp_path: Path) -> None:
     bulk: list[Line] = [{"id": f"b{n}", "year": n} for n in range(2500)]
+    serving = Serving(tmp_path)
     with (
-        served(tmp_path) as serving,
+        served(serving),
         IndexClient(serving.url, token=serving.token) as client,
         IndexClient(serving.url, token=serving.token) as reader,
     ):

@@ -9,7 +9,7 @@ from tempfile import TemporaryDirectory
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from driftline.index.documents.values import Kind
@@ -35,6 +35,7 @@ def _sizes(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(segments, "UNPACKED", {1: 0, 1 << 14: 1}[request.param])
 
 
+@settings(max_examples=30)
 @given(rows, st.data())
 def test_merged_in_any_way_all_give_the_same(some: list[Row], data: st.DataObject) -> None:
     cuts = sorted(data.draw(st.sets(st.integers(0, len(some)), max_size=4)))
@@ -55,6 +56,7 @@ def test_merged_in_any_way_all_give_the_same(some: list[Row], data: st.DataObjec
         check(parts[0], 3, some)
 
 
+@settings(max_examples=30)
 @given(rows, st.data())
 def test_versions_are_left_out_as_if_they_had_never_been(
     some: list[Row], data: st.DataObject
@@ -71,13 +73,13 @@ def test_versions_are_left_out_as_if_they_had_never_been(
 
 
 def test_segments_with_many_versions(tmp_path: Path) -> None:
-    some = many_rows(300, seed=4)
+    some = many_rows(120, seed=4)
     sealed: list[Part] = [
         write([tail_of(begin, some[begin:end])], tmp_path / f"{begin}")
-        for begin, end in ((0, 120), (120, 121), (121, 290))
+        for begin, end in ((0, 50), (50, 51), (51, 110))
     ]
-    check(sealed[0], 0, some[:120])
-    sealed.append(tail_of(290, some[290:]))
+    check(sealed[0], 0, some[:50])
+    sealed.append(tail_of(110, some[110:]))
     check(write(sealed, tmp_path / "all"), 0, some)
     check(Segment(tmp_path / "all"), 0, some)
 
@@ -106,7 +108,7 @@ def test_only_the_commonest_words_are_paired(
 
 def test_a_merged_segment_is_the_same_file_as_a_sealed_one(tmp_path: Path) -> None:
     """Whatever the order of merges was, so replicas can be compared. Stored blocks may differ."""
-    some = many_rows(90, seed=5)
+    some = many_rows(60, seed=5)
     some = [Row(row.time, row.version._replace(stored=b"")) for row in some]
     write([tail_of(0, some)], tmp_path / "at once")
     first = write([tail_of(0, some[:30])], tmp_path / "first")

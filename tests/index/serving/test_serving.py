@@ -20,7 +20,9 @@ from driftline.deploy.cluster.tree import FLOWS, NAMES, Tree
 from driftline.engine.errors import DriftlineError, InUse
 from driftline.index.client import IndexClient
 from driftline.index.commands.serve import serve
+from driftline.index.http.page.routes import FILES
 from driftline.index.serving.definition import define, schema_in
+from driftline.serve.http.metrics import figures_in
 from tests.index.truth.service import ROOT, Service
 from tests.test_docs import SERVED_TOO, blocks
 from tests.zookeepers import show
@@ -92,18 +94,31 @@ def test_all_figures_of_a_service_are_on_the_page_about_metrics(tmp_path: Path) 
     page = (ROOT / "docs/reference/metrics.md").read_text()
     rows = re.findall(r"^\| `(driftline_service_\w+)` \| .* \| (.*) \|$", page, re.MULTILINE)
     found: dict[str, str] = {}
-    for number, flow in enumerate(((), ("examples/wordcount.py",))):
-        service = Service(tmp_path / f"state-{number}", *flow)
+    for number, options in enumerate((("--searchers", "2"), ("examples/wordcount.py",))):
+        service = Service(tmp_path / f"state-{number}", *options)
         try:
             service.start()
             with httpx.Client(base_url=service.url, timeout=30.0) as http:
-                if flow:
+                if number:
                     label = http.post("/records", json={"text": "the cat"}).json()["label"]
                     http.get("/views/counts/the", params={"after": label})
                 else:
-                    http.put("/documents/1", json={"title": "tea"}, params={"wait": "visible"})
-                http.get("/search", params={"q": "tea"})
-                families = list(text_string_to_metric_families(http.get("/metrics").text))
+                    assert http.get("/").content == (FILES / "index.html").read_bytes()
+                    for id in range(8):  # on both shards
+                        http.put(f"/documents/{id}?wait=visible", json={"title": "tea"})
+                searched = http.get("/search", params={"q": "tea"})
+                assert float(searched.headers["server-timing"].removeprefix("app;dur=")) > 0
+                metrics = http.get("/metrics").text
+                families = list(text_string_to_metric_families(metrics))
+            if not number:
+                gateway = figures_in(metrics)["gateway"]
+                assert gateway["outputs"] >= 8
+                for name in "delay_p50_s", "delay_p99_s", "answer_p50_s", "answer_p99_s":
+                    assert 0 < gateway[name] < 10
+                assert service.end() == 0
+                service.start()  # what was written before is not taken for late
+                again = figures_in(httpx.get(f"{service.url}/metrics").text)
+                assert "delay_p50_s" not in again["gateway"]
         finally:
             service.close()
         assert len({family.name for family in families}) == len(families), "none comes twice"

@@ -10,16 +10,22 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner, Result
 
 from driftline.engine.durable import replace_file
 from driftline.engine.storage.frames import HEAD_BYTES, framed
 from driftline.engine.storage.segment_log import header_of
 from driftline.index.client import IndexClient
+from driftline.index.commands.verify import verify
 from driftline.serve.journal.entries import Header
-from tests.deploy.local.run_copies import run
 from tests.index.truth.service import Service
 
 Change = Callable[[Path], object]
+
+
+def run(directory: Path) -> Result:
+    """Run the command on a directory."""
+    return CliRunner().invoke(verify, [str(directory)])
 
 
 @pytest.fixture(scope="module")
@@ -32,8 +38,8 @@ def ended(tmp_path_factory: pytest.TempPathFactory) -> Path:
         with IndexClient(service.url) as index:
             for i in range(100):
                 index.put(str(i), {"title": f"Tea {i}"})
-            running = run("verify", str(state))
-            assert running.returncode == 3, running.stdout
+            running = run(state)
+            assert running.exit_code == 3, running.output
         assert service.end() == 0
     finally:
         service.close()
@@ -70,8 +76,8 @@ def read(state: Path) -> dict[str, bytes]:
 
 def test_all_parts_of_a_service_are_checked_and_nothing_is_changed(ended: Path) -> None:
     before = read(ended)
-    done = run("verify", str(ended))
-    assert (done.returncode, done.stderr) == (0, "")
+    done = run(ended)
+    assert (done.exit_code, done.stderr) == (0, "")
     *parts, _ = done.stdout.splitlines()
     words = [part.split() for part in parts]
     assert [(result, Path(path).name) for result, path, *_ in words] == [
@@ -82,9 +88,9 @@ def test_all_parts_of_a_service_are_checked_and_nothing_is_changed(ended: Path) 
 
 
 def test_a_part_of_a_service_is_not_taken_for_the_outputs_of_a_run(ended: Path) -> None:
-    done = run("verify", str(ended / "journal"))
-    assert (done.returncode, done.stdout) == (1, "")
-    assert f"is a part of a state directory: verify {ended}\n" in done.stderr
+    done = run(ended / "journal")
+    assert done.exit_code == 1
+    assert f"is a part of a state directory: verify {ended}" in f"{done.exception}"
 
 
 @pytest.mark.parametrize(
@@ -106,8 +112,8 @@ def test_what_is_damaged_is_named_with_what_follows(
     state = tmp_path / "copy"
     shutil.copytree(ended, state)
     change(state)
-    done = run("verify", str(state))
-    assert done.returncode == 1, done.stdout
+    done = run(state)
+    assert done.exit_code == 1, done.stdout
     *_, problem, ending = done.stdout.splitlines()
     assert said in problem
     assert f"The same command {end}" in ending
@@ -126,10 +132,10 @@ def test_what_cannot_be_made_anew_is_not_said_to_be(ended: Path, tmp_path: Path,
     later = framed(Header(time=7).encode(), 0, 0, 0)
     assert len(later) == HEAD_BYTES + len(header), "7 takes as many bytes as 0"
     replace_file(first, later + first.read_bytes()[len(later) :])
-    assert run("verify", str(state)).returncode == 0
+    assert run(state).exit_code == 0
     removed(f"documents-0/{name}")(state)
-    done = run("verify", str(state))
-    assert done.returncode == 1
+    done = run(state)
+    assert done.exit_code == 1
     *_, problem, ending = done.stdout.splitlines()
     assert f"{name} is missing; it cannot be made anew" in problem
     assert "The same command is refused" in ending
@@ -140,8 +146,8 @@ def test_what_says_what_is_served_is_checked(ended: Path, tmp_path: Path) -> Non
         state = tmp_path / name
         shutil.copytree(ended, state)
         (state / name).write_bytes(data)
-        done = run("verify", str(state))
-        assert done.returncode == 1
+        done = run(state)
+        assert done.exit_code == 1
         assert str(state / name) in done.stdout
         assert "The same command is refused" in done.stdout
 
@@ -164,8 +170,8 @@ def test_a_service_without_its_registry_is_not_right(ended: Path, tmp_path: Path
     state = tmp_path / "copy"
     shutil.copytree(ended, state)
     (state / "registry").unlink()
-    done = run("verify", str(state))
-    assert done.returncode == 1
+    done = run(state)
+    assert done.exit_code == 1
     assert "registry is not there: it was removed" in done.stdout
     assert "restore the whole state directory" in done.stdout
     assert "--fresh" not in done.stdout

@@ -6,7 +6,8 @@ import json
 import signal
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from random import Random
 from threading import Event
@@ -78,6 +79,17 @@ class Service:
         """The processes there are, by name."""
         assert self._process is not None
         return parts_of(self._process.pid)
+
+
+@contextmanager
+def served(service: Service) -> Iterator[Service]:
+    """Start a service; at the end of the block it has to end in good order."""
+    service.start()
+    try:
+        yield service
+        assert service.end() == 0, service.log.read_text()
+    finally:
+        service.close()
 
 
 def parts_of(pid: int) -> dict[str, psutil.Process]:

@@ -8,7 +8,7 @@ from random import Random
 from tempfile import TemporaryDirectory
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from driftline.connectors.sinks import NO_BUNDLE, Last
@@ -70,7 +70,6 @@ def check_stored(
     assert [item for span in journal.read(0) for item in span.items] == run.below(below)
 
 
-@settings(max_examples=100)
 @given(chances, st.integers(60, 2000))
 def test_a_file_that_ends_anywhere(chance: Random, segment_bytes: int) -> None:
     """Bytes that were synced are there; of the others any may be."""
@@ -108,7 +107,6 @@ def test_a_file_that_ends_anywhere(chance: Random, segment_bytes: int) -> None:
         journal.close()
 
 
-@settings(max_examples=100)
 @given(st.integers(0, 2**32), st.integers(0, 60), st.booleans())
 def test_any_call_to_the_system_fails_or_is_the_last(seed: int, call: int, is_full: bool) -> None:
     """A disk that is full for a moment, or a power cut, at any write, sync or rename."""

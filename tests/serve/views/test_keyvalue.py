@@ -220,10 +220,10 @@ class Replica:
             self.steps = None
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40)
 @given(chances)
 def test_replicas_that_crash_answer_the_same(chance: Random) -> None:
-    run: Run = run_of(chance, times=20)
+    run: Run = run_of(chance, times=14)
     keys = sorted({item.value[0] for item in run.items if item.sink == 0})  # type: ignore[index]
     with TemporaryDirectory() as directory, pytest.MonkeyPatch.context() as patch:
         patch.setattr(keyvalue, "_ROWS", 1)
