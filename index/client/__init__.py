@@ -27,13 +27,13 @@ from driftline.index.client.errors import (
     Unavailable,
 )
 from driftline.index.client.events import BEGINNING
-from driftline.index.client.results import (
+from driftline.index.client.results import Failed
+from driftline.index.documents.answers import (
     Change,
     Count,
     Document,
     Explained,
     FacetValue,
-    Failed,
     Found,
     Hit,
     Watch,

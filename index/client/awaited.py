@@ -35,18 +35,16 @@ from driftline.index.client.connection import (
 )
 from driftline.index.client.errors import Invalid, ServiceError, Unavailable
 from driftline.index.client.events import Followed
-from driftline.index.client.results import (
+from driftline.index.client.results import Failed, Now, decoded
+from driftline.index.documents.answers import (
     Change,
     Count,
     Document,
     Explained,
-    Failed,
     Found,
-    Now,
     Watch,
     WatchEvent,
     Written,
-    decoded,
 )
 
 T = TypeVar("T")
@@ -285,20 +283,6 @@ class AsyncIndexClient:
         """Return why a document has its score."""
         params = _given(q=q, id=id)
         return await self._read(f"{self._prefix}/explain", Explained, params, at, after)
-
-    async def like(
-        self,
-        id: str,
-        *,
-        limit: int = 10,
-        at: str | None = None,
-        after: str | None = None,
-        fields: Sequence[str] = (),
-        snippets: bool = True,
-    ) -> Found:
-        """Search documents that are like this one."""
-        params = _page(limit, fields, snippets)
-        return await self._read(f"{self._document(id)}/like", Found, params, at, after)
 
     # Streams and watches.
 

@@ -19,7 +19,8 @@ from datetime import date
 from uuid import uuid4
 
 from driftline.index.client.errors import Busy, Invalid, ServiceError, Unavailable, error_in
-from driftline.index.client.results import Failed, Written, converted, loads
+from driftline.index.client.results import Failed, converted, loads
+from driftline.index.documents.answers import Written
 
 LINES_MAX, BYTES_MAX = 1000, 4 << 20
 """Of one request; a larger line is alone."""

@@ -11,12 +11,12 @@ from typing import Generic, Self, TypeVar
 from driftline.index.client.awaited import AsyncEvents, AsyncIndexClient, Session, Wait
 from driftline.index.client.batches import Line
 from driftline.index.client.connection import URL, BlockingConnection, Reach, run
-from driftline.index.client.results import (
+from driftline.index.client.results import Failed
+from driftline.index.documents.answers import (
     Change,
     Count,
     Document,
     Explained,
-    Failed,
     Found,
     Watch,
     WatchEvent,
@@ -216,23 +216,6 @@ class IndexClient:
     ) -> Explained:
         """Why a document has its score."""
         return run(self._awaited.explain(q, id, at=at, after=after))
-
-    def like(
-        self,
-        id: str,
-        *,
-        limit: int = 10,
-        at: str | None = None,
-        after: str | None = None,
-        fields: Sequence[str] = (),
-        snippets: bool = True,
-    ) -> Found:
-        """Documents that are like this one."""
-        return run(
-            self._awaited.like(
-                id, limit=limit, at=at, after=after, fields=fields, snippets=snippets
-            )
-        )
 
     # Streams and watches.
 

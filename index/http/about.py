@@ -6,16 +6,17 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 import msgspec
+from starlette.responses import Response
 
 from driftline.engine.errors import MalformedMessage
 from driftline.engine.texts import did_you_mean
 from driftline.index.documents.schema import ID_BYTES_MAX, Collection, Schema
+from driftline.index.searcher.messages import Count, IndexQuestion, Total, to_message
 from driftline.serve.errors import Refused
 from driftline.serve.gateway.backend import Backend
-from driftline.serve.http.content import Json
+from driftline.serve.http.content import Json, json_answer
 from driftline.serve.http.operations import Call, Settings
 from driftline.serve.http.parameters import Parameter, within
-from driftline.serve.views.hosted import Question
 
 T = TypeVar("T")
 
@@ -39,12 +40,6 @@ ID = Parameter(
     True,
     "path",
 )
-
-
-class Total(msgspec.Struct, frozen=True):
-    """How many documents a shard has found."""
-
-    total: int
 
 
 @dataclass(frozen=True)
@@ -75,15 +70,20 @@ class Index:
             )
         return found
 
-    async def ask(self, question: Question, after: int, within_s: float, kind: type[T]) -> list[T]:
+    async def ask(
+        self, question: IndexQuestion, after: int, within_s: float, kind: type[T]
+    ) -> list[T]:
         """The answers of all shards that have one, which are of a kind. Raises Refused."""
-        answers = await self.backend.ask(VIEW, question, after=after, within_s=within_s)
+        asked = to_message(question)
+        answers = await self.backend.ask(VIEW, asked, after=after, within_s=within_s)
         try:
             return [msgspec.convert(answer, kind) for answer in answers]
         except msgspec.ValidationError as error:
             raise MalformedMessage(f"a searcher has answered something else: {error}") from None
 
-    async def ask_one(self, question: Question, after: int, within_s: float, kind: type[T]) -> T:
+    async def ask_one(
+        self, question: IndexQuestion, after: int, within_s: float, kind: type[T]
+    ) -> T:
         """The answer of the shard that has the document. Raises Refused: "absent"."""
         for answer in await self.ask(question, after, within_s, kind):
             return answer
@@ -91,9 +91,14 @@ class Index:
 
     async def visible(self, collection: Collection, time: int, within_s: float) -> None:
         """Wait until all shards answer as of a T."""
-        question = {"what": "count", "collection": collection.name, "q": NOTHING, "at": time}
+        question = Count(collection=collection.name, q=NOTHING, at=time)
         await self.ask(question, time, within_s, Total)
 
 
 NOTHING = "-*"
 """A query that finds nothing and costs nothing."""
+
+
+def json_of(answer: msgspec.Struct) -> Response:
+    """The answer of JSON that a value is (`index.documents.answers`)."""
+    return json_answer(msgspec.json.encode(answer))

@@ -8,15 +8,16 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute
 from starlette.types import ASGIApp
 
+from driftline.index.documents import answers
+from driftline.index.documents.answers import CollectionShown, FieldShown
 from driftline.index.documents.schema import Collection, Schema, StoredField, TextField
-from driftline.index.http.about import COLLECTION, Index
+from driftline.index.http.about import COLLECTION, Index, json_of
 from driftline.index.http.events import change_operation, watch_operations
 from driftline.index.http.reading import read_operations
 from driftline.index.http.shapes import COLLECTIONS
 from driftline.index.http.writing import bulk_operation, write_operations
 from driftline.serve.gateway.backend import Backend
 from driftline.serve.http.application import build
-from driftline.serve.http.content import Json, dumps, json_answer
 from driftline.serve.http.operations import Call, Operation, Settings
 from driftline.serve.http.reads import now
 
@@ -77,24 +78,24 @@ def operations(index: Index) -> list[Operation]:
 
 
 def _collections(schema: Schema) -> Operation:
-    told = dumps({"collections": [_told(each) for each in schema.collections.values()]})
+    told = answers.Collections(list(map(_shown, schema.collections.values())))
 
     async def does(call: Call) -> Response:
-        return json_answer(told)
+        return json_of(told)
 
     text = "The collections and their fields."
     return Operation("GET", "/collections", does, "collections", text, answer=COLLECTIONS)
 
 
-def _told(collection: Collection) -> Json:
-    fields: list[Json] = []
+def _shown(collection: Collection) -> CollectionShown:
+    fields = []
     for field in collection.fields:
         match field:
             case TextField():
-                of_text: dict[str, Json] = {"analyser": field.analyser.name, "weight": field.weight}
-                fields.append({"name": field.name, "kind": "text", **of_text})
+                analyser = field.analyser.name
+                fields.append(FieldShown(field.name, "text", analyser, field.weight))
             case StoredField():
-                fields.append({"name": field.name, "kind": "stored"})
+                fields.append(FieldShown(field.name, "stored"))
             case _:
-                fields.append({"name": field.name, "kind": str(field.kind)})
-    return {"name": collection.name, "others": collection.others, "fields": fields}
+                fields.append(FieldShown(field.name, str(field.kind)))
+    return CollectionShown(collection.name, collection.others, fields)

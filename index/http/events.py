@@ -13,29 +13,36 @@ from heapq import merge
 from operator import attrgetter
 from time import monotonic
 
-import msgspec
 from starlette.responses import Response
 
 from driftline.engine.errors import DriftlineError
 from driftline.engine.wire.bundles import Item
+from driftline.index.documents import answers
 from driftline.index.documents.schema import Collection
 from driftline.index.documents.values import shown
 from driftline.index.documents.versions import Told
 from driftline.index.documents.writes import WatchWrite
 from driftline.index.http import shapes
-from driftline.index.http.about import ID_SCHEMA, Index
+from driftline.index.http.about import ID_SCHEMA, Index, json_of
 from driftline.index.http.writing import WAIT, checked, outcome
 from driftline.index.query.parsing import LENGTH_MAX as QUERY_LENGTH_MAX
 from driftline.index.query.parsing import QueryError, parse
-from driftline.index.watches.costs import WatchTooCostly, check
+from driftline.index.searcher.messages import (
+    WATCHES_MAX,
+    Events,
+    FoundEvents,
+    FoundWatches,
+    StoredWatch,
+    Watch,
+    Watches,
+    WatchEvent,
+)
 from driftline.serve.errors import Refused
 from driftline.serve.http.content import (
     EventStream,
     Json,
     described,
-    dumps,
     event,
-    json_answer,
     loads,
     refusal_of,
 )
@@ -57,10 +64,10 @@ AT_ONCE = 1_000
 ID = Parameter[str]("id", within(512, "bytes"), "", "The id of the watch.", ID_SCHEMA, True, "path")
 LIMIT = Parameter[int](
     "limit",
-    whole(1, 10_000),
+    whole(1, WATCHES_MAX),
     100,
     "How many watches.",
-    {"type": "integer", "minimum": 1, "maximum": 10_000, "default": 100},
+    {"type": "integer", "minimum": 1, "maximum": WATCHES_MAX, "default": 100},
 )
 BEHIND = Parameter[str](
     "behind",
@@ -79,36 +86,6 @@ _BODY = Body(
     },
     example={"q": "tea -black"},
 )
-
-
-class Event(msgspec.Struct, frozen=True):
-    """A version of a document that "begins" or "ceases" to match; `time`: its label time."""
-
-    time: int
-    id: str
-    event: str
-
-
-class Events(msgspec.Struct, frozen=True):
-    """The events of a shard up to a T."""
-
-    events: list[Event]
-    upto: int
-
-
-class Watch(msgspec.Struct, frozen=True):
-    """A stored query; `time`: its label time."""
-
-    id: str
-    query: str
-    time: int
-
-
-class Watches(msgspec.Struct, frozen=True):
-    """Some of all stored queries."""
-
-    total: int
-    watches: list[Watch]
 
 
 def change_operation(index: Index) -> Operation:
@@ -164,12 +141,12 @@ def watch_operations(index: Index) -> list[Operation]:
         ),
         Operation(
             "PUT", path, watching.put, "put_watch", "Store a query, in place of what is there.",
-            (ID, WAIT), "write", _BODY, shapes.WATCHED, (404, 408, 413, 422, 503, 507),
+            (ID, WAIT), "write", _BODY, shapes.WRITTEN, (404, 408, 413, 503, 507),
             tag="watches",
         ),
         Operation(
             "DELETE", path, watching.delete, "delete_watch", "Remove a stored query.",
-            (ID, WAIT), "write", None, shapes.WATCHED, (404, 503, 507), tag="watches",
+            (ID, WAIT), "write", None, shapes.WRITTEN, (404, 503, 507), tag="watches",
         ),
         Operation(
             "GET", path, watching.get, "get_watch", "A stored query, as of now.",
@@ -209,28 +186,25 @@ class _Watching:
         time = await self._index.backend.write(write.record()) + 1
         if call[WAIT] == "visible":
             await self._index.visible(collection, time, call.settings.within_s)
-        return json_answer(dumps({"id": call[ID], "label": token_of(time)}))
+        return json_of(answers.Written(call[ID], token_of(time)))
 
     async def get(self, call: Call) -> Response:
         collection = self._index.collection(call)
         after = max(call[AFTER], self._index.backend.time)
-        return json_answer(dumps(await self._watch(call, collection, after)))
+        return json_of(await self._watch(call, collection, after))
 
     async def some(self, call: Call) -> Response:
         collection = self._index.collection(call)
-        question = {"what": "watches", "collection": collection.name, "limit": call[LIMIT]}
-        if call[BEHIND]:
-            question["behind"] = call[BEHIND]
+        question = Watches(collection=collection.name, limit=call[LIMIT], behind=call[BEHIND])
         after = max(call[AFTER], self._index.backend.time)
         # Of any shard: all have all watches.
-        found = await self._index.ask_one(question, after, call.settings.within_s, Watches)
-        watches = list(map(_shown, found.watches))
-        return json_answer(dumps({"total": found.total, "watches": watches}))
+        found = await self._index.ask_one(question, after, call.settings.within_s, FoundWatches)
+        return json_of(answers.Watches(found.total, list(map(_shown, found.watches))))
 
-    async def _watch(self, call: Call, collection: Collection, after: int) -> Json:
-        question = {"what": "watch", "collection": collection.name, "watch": call[ID]}
+    async def _watch(self, call: Call, collection: Collection, after: int) -> answers.Watch:
+        question = Watch(collection=collection.name, watch=call[ID])
         within_s = call.settings.within_s
-        return _shown(await self._index.ask_one(question, after, within_s, Watch))
+        return _shown(await self._index.ask_one(question, after, within_s, StoredWatch))
 
     async def events(self, call: Call) -> EventStream:
         collection, since = self._index.collection(call), since_of(call, self._index.backend)
@@ -239,7 +213,7 @@ class _Watching:
         return EventStream(self._events(call, collection, *first))
 
     async def _events(
-        self, call: Call, collection: Collection, events: Sequence[Event], reached: int
+        self, call: Call, collection: Collection, events: Sequence[WatchEvent], reached: int
     ) -> AsyncGenerator[bytes, None]:
         watch, told_at = call[ID], monotonic()
         try:
@@ -263,37 +237,29 @@ class _Watching:
 
     async def _found(
         self, call: Call, collection: Collection, since: int, after: int
-    ) -> tuple[list[Event], int]:
+    ) -> tuple[list[WatchEvent], int]:
         """Events from a T on, and up to which T they are all, of all shards.
 
         It may be that there are more; `after`: the shards have applied all outputs below it.
         """
-        question = {
-            "what": "events",
-            "collection": collection.name,
-            "watch": call[ID],
-            "since": since,
-            "limit": AT_ONCE,
-        }
-        found = await self._index.ask(question, after, call.settings.within_s, Events)
+        question = Events(collection=collection.name, watch=call[ID], since=since, limit=AT_ONCE)
+        found = await self._index.ask(question, after, call.settings.within_s, FoundEvents)
         reached = min(each.upto for each in found)
         events = merge(*(each.events for each in found), key=attrgetter("time"))
         return [each for each in events if each.time < reached], reached
 
 
 def _check_query(query: str, collection: Collection) -> None:
-    """Raises Refused for a query that cannot be read, or that costs too much for a watch."""
+    """Raises Refused for a query that cannot be read."""
     try:
-        check(parse(query, collection).root)
-    except WatchTooCostly as error:
-        raise Refused("costly", str(error), {"leaf": error.leaf}) from None
+        parse(query, collection)
     except QueryError as error:
         text = str(error).partition("\n")[0]
         details = {"position": error.position, "picture": error.picture}
         raise Refused("query", text, details) from None
 
 
-def _as_events(watch: str, events: Sequence[Event]) -> bytes:
+def _as_events(watch: str, events: Sequence[WatchEvent]) -> bytes:
     parts = []
     for each in events:
         label = token_of(each.time + 1)
@@ -302,5 +268,5 @@ def _as_events(watch: str, events: Sequence[Event]) -> bytes:
     return b"".join(parts)
 
 
-def _shown(watch: Watch) -> dict[str, Json]:
-    return {"id": watch.id, "q": watch.query, "label": token_of(watch.time + 1)}
+def _shown(watch: StoredWatch) -> answers.Watch:
+    return answers.Watch(watch.id, watch.query, token_of(watch.time + 1))

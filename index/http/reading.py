@@ -1,4 +1,4 @@
-"""Reads of an index: search, count, explain, more like this, and documents, each as of a T.
+"""Reads of an index: search, count, explain, and documents, each as of a T.
 
 The hits of several shards are merged into one list, which goes on by a cursor, as of the same T.
 
@@ -10,7 +10,6 @@ True
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from html import escape
@@ -23,13 +22,30 @@ from starlette.responses import Response
 from driftline.engine.labels import INFINITY
 from driftline.engine.texts import did_you_mean
 from driftline.engine.wire.codec import pack
+from driftline.index.documents import answers
+from driftline.index.documents.answers import FacetValue
 from driftline.index.documents.schema import Collection
 from driftline.index.http import shapes
-from driftline.index.http.about import ID, Index, Total
+from driftline.index.http.about import ID, Index, json_of
 from driftline.index.query.parsing import LENGTH_MAX as QUERY_LENGTH_MAX
-from driftline.index.search.places import Place, Sort, order
+from driftline.index.search.places import Sort, order
+from driftline.index.searcher.messages import (
+    LIMIT_MAX,
+    Count,
+    Explain,
+    Explanation,
+    Found,
+    Get,
+    Hit,
+    IndexQuestion,
+    Piece,
+    Search,
+    SortBy,
+    StoredDocument,
+    Total,
+)
 from driftline.serve.errors import Refused
-from driftline.serve.http.content import Json, dumps, json_answer, plain
+from driftline.serve.http.content import dumps, json_answer
 from driftline.serve.http.operations import Call, Operation
 from driftline.serve.http.parameters import (
     AFTER,
@@ -45,8 +61,8 @@ from driftline.serve.views.tokens import token_of
 
 T = TypeVar("T")
 
-LIMIT_MAX, SNIPPETS_MAX = 1000, 100
-"""Hits of one answer; and of one with snippets."""
+SNIPPETS_MAX = 100
+"""Hits of one answer with snippets."""
 FACET_VALUES_MAX = 100
 """Values of a facet that are shown: those that are most frequent."""
 
@@ -109,11 +125,6 @@ def read_operations(index: Index) -> list[Operation]:
             answer=shapes.SEARCH, refusals=queried, tag="search",
         ),
         Operation(
-            "GET", "/documents/{id:path}/like", reads.like, "like", "Documents like this one.",
-            (ID, LIMIT, FIELD, SNIPPETS, *times),
-            answer=shapes.LIKE, refusals=queried, tag="search",
-        ),
-        Operation(
             "GET", "/documents/{id:path}", reads.get, "get_document", "A document.",
             (ID, *times), answer=shapes.GOT, refusals=refused, tag="documents",
         ),
@@ -148,67 +159,49 @@ class _Reads:
             raise Refused("invalid", "at is not the T of the cursor: leave it out")
         else:
             time = cursor.time
-        question = {
-            **_page(call),
-            "what": "search",
-            "collection": collection.name,
-            "q": call[Q],
-            "at": time,
-            "facets": tuple(dict.fromkeys(call[FACET])),
-        }
-        if sort is not None:
-            question["sort"] = {"field": field, "descending": sort.descending}
-        if cursor is not None:
-            question["behind"] = (cursor.score, cursor.label_time, cursor.value)
+        if call[SNIPPETS] and call[LIMIT] > SNIPPETS_MAX:
+            raise Refused(
+                "invalid",
+                f"the most hits with snippets are {SNIPPETS_MAX}: give snippets=0, or a smaller "
+                "limit",
+                {"parameter": "limit"},
+            )
+        question = Search(
+            collection=collection.name,
+            at=time,
+            q=call[Q],
+            limit=call[LIMIT],
+            behind=None if cursor is None else (cursor.score, cursor.label_time, cursor.value),
+            sort=None if sort is None else SortBy(field, sort.descending),
+            facets=tuple(dict.fromkeys(call[FACET])),
+            snippets=call[SNIPPETS],
+            bare=not (call[SNIPPETS] or call[FIELD]),
+        )
         found = together(await self._ask(call, question, Found), call[LIMIT], sort)
-        answer = _found(found, call, time)
-        seen = (0 if cursor is None else cursor.seen) + len(found.hits)
-        answer["cursor"] = None
+        seen, rest = (0 if cursor is None else cursor.seen) + len(found.hits), None
         if found.hits and seen < found.total:
             place = found.hits[-1].place
             after = Cursor(time, seen, place.score, place.time, place.value)
-            answer["cursor"] = encode(after, _query(call, collection))
-        return json_answer(dumps(answer))
+            rest = encode(after, _query(call, collection))
+        hits = tuple(shown(hit, call[FIELD], call[SNIPPETS]) for hit in found.hits)
+        facets = {
+            name: tuple(FacetValue(*each) for each in values.items())
+            for name, values in found.facets.items()
+        }
+        return json_of(answers.Found(token_of(time), found.total, hits, rest, facets))
 
     async def count(self, call: Call) -> Response:
         collection, time = self._index.collection(call), as_of(self._index.backend, call)
-        question = {"what": "count", "collection": collection.name, "q": call[Q], "at": time}
+        question = Count(collection=collection.name, q=call[Q], at=time)
         found = sum(each.total for each in await self._ask(call, question, Total))
-        return json_answer(dumps({"at": token_of(time), "total": found}))
+        return json_of(answers.Count(token_of(time), found))
 
     async def explain(self, call: Call) -> Response:
         collection, time = self._index.collection(call), as_of(self._index.backend, call)
         id = call[EXPLAINED]
-        question = {
-            "what": "explain",
-            "collection": collection.name,
-            "q": call[Q],
-            "id": id,
-            "at": time,
-        }
+        question = Explain(collection=collection.name, q=call[Q], id=id, at=time)
         answer = await self._ask_one(call, question, Explanation)
-        told = {
-            "at": token_of(time),
-            "id": id,
-            "score": plain(answer.score),
-            "tree": plain(answer.tree),
-        }
-        return json_answer(dumps(told))
-
-    async def like(self, call: Call) -> Response:
-        collection, time = self._index.collection(call), as_of(self._index.backend, call)
-        _check_fields(call, collection)
-        found = await self._document(call, collection, time)
-        question = {
-            **_page(call),
-            "what": "like",
-            "collection": collection.name,
-            "id": call[ID],
-            "document": json.loads(found.stored),
-            "at": time,
-        }
-        hits = together(await self._ask(call, question, Found), call[LIMIT])
-        return json_answer(dumps(_found(hits, call, time)))
+        return json_of(answers.Explained(token_of(time), id, answer.score, answer.tree))
 
     async def get(self, call: Call) -> Response:
         collection, time = self._index.collection(call), as_of(self._index.backend, call)
@@ -221,31 +214,19 @@ class _Reads:
 
     async def _document(self, call: Call, collection: Collection, time: int) -> StoredDocument:
         """Return a document. Raises Refused."""
-        question = {"what": "get", "collection": collection.name, "id": call[ID], "at": time}
+        question = Get(collection=collection.name, id=call[ID], at=time)
         return await self._ask_one(call, question, StoredDocument)
 
-    async def _ask(self, call: Call, question: dict[str, object], kind: type[T]) -> list[T]:
+    async def _ask(self, call: Call, question: IndexQuestion, kind: type[T]) -> list[T]:
         return await self._index.ask(question, call[AFTER], call.settings.within_s, kind)
 
-    async def _ask_one(self, call: Call, question: dict[str, object], kind: type[T]) -> T:
+    async def _ask_one(self, call: Call, question: IndexQuestion, kind: type[T]) -> T:
         return await self._index.ask_one(question, call[AFTER], call.settings.within_s, kind)
 
 
 def _query(call: Call, collection: Collection) -> bytes:
     """What a cursor belongs to."""
     return pack((collection.name, collection.fingerprint(), call[Q], call[SORT]))
-
-
-def _page(call: Call) -> dict[str, object]:
-    """What is asked of the hits. Raises Refused."""
-    if call[SNIPPETS] and call[LIMIT] > SNIPPETS_MAX:
-        raise Refused(
-            "invalid",
-            f"the most hits with snippets are {SNIPPETS_MAX}: give snippets=0, or a smaller limit",
-            {"parameter": "limit"},
-        )
-    bare = not (call[SNIPPETS] or call[FIELD])
-    return {"limit": call[LIMIT], "snippets": call[SNIPPETS], "bare": bare}
 
 
 def _check_fields(call: Call, collection: Collection) -> None:
@@ -261,73 +242,12 @@ def _check_fields(call: Call, collection: Collection) -> None:
             )
 
 
-def _found(found: Found, call: Call, time: int) -> dict[str, Json]:
-    answer: dict[str, Json] = {
-        "at": token_of(time),
-        "total": found.total,
-        "hits": [shown(hit, call[FIELD], call[SNIPPETS]) for hit in found.hits],
-    }
-    if found.facets:
-        answer["facets"] = {
-            name: [{"value": value, "count": count} for value, count in values.items()]
-            for name, values in found.facets.items()
-        }
-    return answer
-
-
 def _sort(text: str) -> tuple[Sort | None, str]:
     """How hits are sorted, and by which field."""
     if not text:
         return None, ""
     descending = text.startswith("-")
     return Sort(0, descending), text[descending:]
-
-
-class Piece(msgspec.Struct, frozen=True):
-    """A piece of a text, as `index.search.results.Snippet`."""
-
-    text: str
-    start: int
-    more: bool
-    marks: tuple[tuple[int, int], ...]
-
-
-class Hit(msgspec.Struct, frozen=True):
-    """A document that a shard has found; `time`: its label time."""
-
-    id: str
-    score: float
-    time: int
-    value: str | int | float | None
-    stored: bytes
-    snippets: dict[str, Piece]
-
-    @property
-    def place(self) -> Place:
-        """Where it is in the order of results."""
-        return Place(self.score, self.time, self.value)
-
-
-class Found(msgspec.Struct, frozen=True):
-    """What a shard has found, or all of them; `facets`: how often each value is there."""
-
-    total: int
-    hits: list[Hit]
-    facets: dict[str, dict[str, int]]
-
-
-class Explanation(msgspec.Struct, frozen=True):
-    """Why a document has its score."""
-
-    score: float
-    tree: dict[str, object]
-
-
-class StoredDocument(msgspec.Struct, frozen=True):
-    """A document as it is stored; `time`: its label time."""
-
-    time: int
-    stored: bytes
 
 
 def together(answers: Iterable[Found], limit: int, sort: Sort | None = None) -> Found:
@@ -344,19 +264,14 @@ def together(answers: Iterable[Found], limit: int, sort: Sort | None = None) -> 
     return Found(total, hits[:limit], {name: _most(found) for name, found in counts.items()})
 
 
-def shown(hit: Hit, fields: Sequence[str], with_snippet: bool) -> dict[str, Json]:
-    """A hit as JSON."""
-    found: dict[str, Json] = {
-        "id": hit.id,
-        "score": hit.score,
-        "label": token_of(hit.time + 1),
-    }
-    if with_snippet:
-        found["snippet"] = marked(hit.snippets)
+def shown(hit: Hit, fields: Sequence[str], with_snippet: bool) -> answers.Hit:
+    """A hit as clients see it."""
+    snippet = marked(hit.snippets) if with_snippet else ""
+    wanted: dict[str, msgspec.Raw] = {}
     if fields:
-        document = json.loads(hit.stored)
-        found["fields"] = {name: document[name] for name in fields if name in document}
-    return found
+        document = msgspec.json.decode(hit.stored, type=dict[str, msgspec.Raw])
+        wanted = {name: document[name] for name in fields if name in document}
+    return answers.Hit(hit.id, hit.score, token_of(hit.time + 1), snippet, wanted)
 
 
 def marked(pieces: Mapping[str, Piece]) -> str:

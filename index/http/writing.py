@@ -17,9 +17,11 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Mapping
 from contextlib import suppress
 
+import msgspec
 from starlette.responses import Response
 from starlette.types import Message, Receive, Scope, Send
 
+from driftline.index.documents.answers import Written
 from driftline.index.documents.schema import Collection, DocumentRefused, DocumentTooLarge
 from driftline.index.documents.versions import Told, told
 from driftline.index.documents.writes import (
@@ -30,7 +32,7 @@ from driftline.index.documents.writes import (
     Write,
     outcome_of,
 )
-from driftline.index.http.about import ID, Index
+from driftline.index.http.about import ID, Index, json_of
 from driftline.index.http.shapes import (
     BULK,
     BULK_ANSWER,
@@ -40,7 +42,7 @@ from driftline.index.http.shapes import (
     document_schema,
 )
 from driftline.serve.errors import Refused
-from driftline.serve.http.content import Json, described, dumps, json_answer, loads, received
+from driftline.serve.http.content import Json, described, dumps, loads, received
 from driftline.serve.http.operations import Body, Call, Operation
 from driftline.serve.http.parameters import TOKEN, Parameter, choice, within
 from driftline.serve.views.tokens import time_of, token_of
@@ -111,10 +113,10 @@ def checked(collection: Collection, id: str, document: object) -> Mapping[str, o
     return document
 
 
-async def written(index: Index, write: Write) -> dict[str, Json]:
+async def written(index: Index, write: Write) -> Written:
     """Write, and give the answer. Raises Refused."""
     time = await index.backend.write(write.record())
-    answer: dict[str, Json] = {"id": write.id, "label": token_of(time + 1)}
+    answer = Written(write.id, token_of(time + 1))
     if write.expected is None and not write.key:
         return answer
     for item in await index.backend.passed(time, index.settings.within_s):
@@ -124,12 +126,11 @@ async def written(index: Index, write: Write) -> dict[str, Json]:
                 text = f"its label is {label}" if label else "there is no such document"
                 raise Refused("changed", f"the condition does not hold: {text}", {"label": label})
             case NotWritten(reason="repeated", time=earlier):
-                return {**answer, "label": token_of(earlier + 1), "repeated": True}
+                return Written(write.id, token_of(earlier + 1), repeated=True)
             case NotWritten(reason="absent", time=0):
-                return {**answer, "absent": True}
+                return Written(write.id, answer.label, absent=True)
             case NotWritten(reason="absent", time=earlier):
-                label = token_of(earlier + 1)
-                return {**answer, "label": label, "absent": True, "repeated": True}
+                return Written(write.id, token_of(earlier + 1), repeated=True, absent=True)
     return answer
 
 
@@ -158,10 +159,8 @@ def write_operations(index: Index) -> list[Operation]:
         write = Write(collection.name, call[ID], content, call[IF_LABEL], call[KEY])
         answer = await written(index, write)
         if call[WAIT] == "visible":
-            label = answer["label"]
-            assert isinstance(label, str)
-            await index.visible(collection, time_of(label), index.settings.within_s)
-        return json_answer(dumps(answer))
+            await index.visible(collection, time_of(answer.label), index.settings.within_s)
+        return json_of(answer)
 
     default = index.schema.collections.get(index.default)
     document = DOCUMENT if default is None else document_schema(default)
@@ -297,10 +296,8 @@ class Bulk:
                 await asyncio.sleep(pause)  # the flow is held back, and so is the client
                 pause = min(2 * pause, _PAUSE_MAX_S)
             else:
-                label = answer["label"]
-                assert isinstance(label, str)
-                self._last = max(self._last, time_of(label))
-                return dumps(answer) + b"\n"
+                self._last = max(self._last, time_of(answer.label))
+                return msgspec.json.encode(answer) + b"\n"
 
     async def _collect(self) -> None:
         """Put the answers together, in the order of lines."""

@@ -4,7 +4,7 @@
     cat OR dog            one of them; weaker than AND
     -cat  NOT cat         not this
     (cat OR dog) bird     parentheses
-    "big cat"  "a b"~2    words one after the other; with 2 others between them, or exchanged
+    "big cat"             words one after the other
     cat*                  words that begin so
     cat~                  words with at most one letter more, less or other; also `cat~1`
     title:cat  title:(cat OR dog)       in a field
@@ -73,9 +73,6 @@ DEPTH_MAX = 64
 
 LEAVES_MAX = 128
 """Leaves of a tree."""
-
-SLOP_MAX = 100
-"""Other words within a phrase."""
 
 _WORD = re.compile(r"(?!(?:AND|OR|NOT)\Z)\w+")
 
@@ -248,11 +245,10 @@ class _Binder:
         number, name, analyser = field.number, field.name, field.analyser
         match leaf.data:
             case "words" | "phrase":
-                text, slop = self._phrase(leaf)
-                words = analyser.words(text)
+                words = analyser.words(self._phrase(leaf))
                 if len(words) < 2:
                     return Term(number, name, words[0]) if words else None
-                return Phrase(number, name, tuple(words), slop)
+                return Phrase(number, name, tuple(words))
             case "prefix":
                 start = self._one(leaf, "*", analyser.unstemmed(self._prefix(leaf)))
                 return Prefix(number, name, start) if start else None
@@ -272,9 +268,7 @@ class _Binder:
     def _in_keywords(self, leaf: Tree[Token], field: ValueField) -> Node:
         match leaf.data:
             case "words" | "phrase":
-                text, slop = self._phrase(leaf)
-                if not slop:
-                    return Keyword(field.number, field.name, text)
+                return Keyword(field.number, field.name, self._phrase(leaf))
             case "prefix":
                 return KeywordPrefix(field.number, field.name, self._prefix(leaf))
             case "everything":
@@ -285,16 +279,15 @@ class _Binder:
 
     def _in_values(self, leaf: Tree[Token], field: ValueField) -> Node:
         within = _Within(None, None)
-        slop = 0
         match leaf.data:
             case "words" | "phrase":
-                text, slop = self._phrase(leaf)
+                text = self._phrase(leaf)
                 within = _Within(text, text)
             case "between" | "compared":
                 within = _within(leaf)
-        if slop or leaf.data in ("prefix", "fuzzy"):
-            what = f"{field.name!r} is a {field.kind}"
-            raise self._wrong(leaf, f"{what}: look for one, or for a range, as [1990 TO *]")
+            case "prefix" | "fuzzy":
+                what = f"{field.name!r} is a {field.kind}"
+                raise self._wrong(leaf, f"{what}: look for one, or for a range, as [1990 TO *]")
         try:
             low, high = _numbers(within) if field.kind is Kind.NUMBER else _dates(within)
         except ValueError as error:
@@ -303,17 +296,14 @@ class _Binder:
 
     # Texts of leaves.
 
-    def _phrase(self, leaf: Tree[Token]) -> tuple[str, int]:
-        """The text of words or a phrase, and its slop."""
+    def _phrase(self, leaf: Tree[Token]) -> str:
+        """The text of words or a phrase."""
         token = _tokens(leaf)[0]
-        if leaf.data == "words":
-            if problem := _of_others(token):
-                raise self._wrong(leaf, problem)
-            return _unescaped(token), 0
-        text, _, slop = token.rpartition('"')
-        if len(slop) > len(str(SLOP_MAX)) + 1 or int(slop[1:] or 0) > SLOP_MAX:
-            raise self._wrong(leaf, f"a phrase can have ~{SLOP_MAX} at most")
-        return _unescaped(text[1:]), int(slop[1:] or 0)
+        if leaf.data == "phrase":
+            return _unescaped(token[1:-1])
+        if problem := _of_others(token):
+            raise self._wrong(leaf, problem)
+        return _unescaped(token)
 
     def _prefix(self, leaf: Tree[Token]) -> str:
         return _unescaped(_tokens(leaf)[0][:-1])
@@ -423,8 +413,7 @@ def _of_others(token: str) -> str:
 _CHARACTERS = {
     '"': 'this " has no other one; write \\" for the character itself',
     "*": "* can only be at the end of a word, or by itself; write \\* for the character itself",
-    "~": 'a ~ can only be at the end of a word, as cat~1, or of a phrase, as "a cat"~2; '
-    "write \\~ for the character itself",
+    "~": "a ~ can only be at the end of a word, as cat~1; write \\~ for the character itself",
     "\\": "after \\ a character is missing; write \\\\ for the character itself",
 }
 

@@ -5,8 +5,7 @@
     -t:cat                Not
     *                     MatchAll
     t:cat                 Term
-    t:"big cat"  t:"a b"~2
-                          Phrase: one after the other; with 2 others between them, or exchanged
+    t:"big cat"           Phrase: one after the other
     t:cat*  t:cat~  t:*   Prefix, Fuzzy, Exists
     k:"tea"  k:te*        Keyword, KeywordPrefix
     n:[1 TO *]            Range, of numbers or dates
@@ -20,11 +19,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from math import isinf
-from typing import Any
 
-from driftline.engine.errors import MalformedMessage
 from driftline.index.documents.values import DATE_MAX, DATE_MIN, date_in_words
 
 
@@ -56,15 +53,12 @@ class Term(_OfField):
 
 @dataclass(frozen=True, slots=True)
 class Phrase(_OfField):
-    """These words, two or more, one after the other in a text field; no word is further than `slop`
-    from its place among the others (`index.search.phrases`).
-    """
+    """These words, two or more, one after the other in a text field."""
 
     words: tuple[str, ...]
-    slop: int
 
     def __str__(self) -> str:
-        return f"{self.name}:{quoted(' '.join(self.words))}" + f"~{self.slop}" * bool(self.slop)
+        return f"{self.name}:{quoted(' '.join(self.words))}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,22 +159,6 @@ Scoring = Expanded | Phrase
 Leaf = MatchAll | Scoring | Exists | Keyword | KeywordPrefix | Range
 Node = Leaf | Not | And | Or
 
-_CLASSES: tuple[type[Any], ...] = (
-    MatchAll,
-    Term,
-    Phrase,
-    Prefix,
-    Fuzzy,
-    Exists,
-    Keyword,
-    KeywordPrefix,
-    Range,
-    Not,
-    And,
-    Or,
-)
-"""By their numbers in `encode`."""
-
 
 @dataclass(frozen=True, slots=True)
 class Query:
@@ -226,35 +204,6 @@ def joined(kind: type[And] | type[Or], parts: Iterable[Node | None]) -> Node | N
     if kind is And and len(found) > 1:
         found.pop(MatchAll(), None)
     return kind(tuple(found)) if len(found) > 1 else next(iter(found), None)
-
-
-def encode(value: object) -> object:
-    """A tree as tuples that can be packed."""
-    if isinstance(value, _CLASSES):
-        parts = (encode(getattr(value, field.name)) for field in fields(value))
-        return _CLASSES.index(type(value)), *parts
-    return tuple(map(encode, value)) if isinstance(value, tuple) else value
-
-
-def decode(found: object) -> Node:
-    """Decode `encode`. Raises MalformedMessage for what cannot be a tree."""
-    match found:
-        case (int(number), *parts) if 0 <= number < len(_CLASSES):
-            try:
-                node: Node = _CLASSES[number](*map(_decode_part, parts))
-                return node
-            except TypeError:
-                pass
-    raise MalformedMessage("not the tree of a query")
-
-
-def _decode_part(found: object) -> object:
-    match found:
-        case (int(), *_):
-            return decode(found)
-        case tuple():
-            return tuple(map(_decode_part, found))
-    return found
 
 
 _SPECIAL = re.compile(r'[\s()"*~\\]|(?<=\w)(?:[\^?]|\|\||&&)(?=\w)')

@@ -130,7 +130,7 @@ class Matching:
     def phrase(self, leaf: Phrase) -> list[Numbered] | None:
         """What makes up a phrase here; None if something of it is missing."""
         if leaf not in self._phrases:
-            found = phrase_in(self.part, leaf.field, leaf.words, leaf.slop)
+            found = phrase_in(self.part, leaf.field, leaf.words)
             self._phrases[leaf] = found
         return self._phrases[leaf]
 
@@ -201,7 +201,7 @@ class Matching:
                 return self._hits(postings) if postings else NO_HITS
             case Phrase():
                 phrase = self.phrase(leaf)
-                return Hits(*find_phrase(phrase, leaf.slop, self.count)) if phrase else NO_HITS
+                return Hits(*find_phrase(phrase, self.count)) if phrase else NO_HITS
             case Prefix() | Fuzzy():
                 often = self.often(leaf)
                 ordinals = np.flatnonzero(often).astype(np.uint32)
@@ -296,11 +296,9 @@ def _check(costs: Mapping[Scoring, int], budget: Budget) -> None:
     total = sum(costs.values())
     if total > budget.postings:
         leaf = max(costs, key=costs.__getitem__)
-        sloppy = isinstance(leaf, Phrase) and leaf.slop
-        do = "write it without ~" if sloppy else "look for something rarer"
         raise TooCostly(
             f"the query would read {total:,} postings, {costs[leaf]:,} of them for {leaf}, and the "
-            f"most is {budget.postings:,}: leave {leaf} out, or {do}",
+            f"most is {budget.postings:,}: leave {leaf} out, or look for something rarer",
             str(leaf),
         )
 
@@ -329,4 +327,4 @@ def _steps(leaf: Scoring, matchings: Sequence[Matching]) -> int:
     if not isinstance(leaf, Phrase):
         return 0
     phrases = [matching.phrase(leaf) for matching in matchings]
-    return sum(steps(phrase, leaf.slop) // STEPS for phrase in phrases if phrase)
+    return sum(steps(phrase) // STEPS for phrase in phrases if phrase)

@@ -1,4 +1,4 @@
-"""What is told of the versions that a query finds: snippets, shares of scores, facets, more of it.
+"""What is told of the versions that a query finds: snippets, shares of scores, facets.
 
 *Snippets*: of each text of a document the piece that shows best why a query finds it. The best
 piece has most of the different words that match; of several such it is the first. A phrase matches
@@ -15,9 +15,6 @@ last bit.
 
 *Facets*: how many of the versions found have each keyword. Each shard counts all keywords, not only
 its own most frequent ones: so the sums are exact.
-
-*More like this*: a query for what has the words that are typical of a document: those that are
-often in the document and in few others, by tf * idf, as of T.
 """
 
 from __future__ import annotations
@@ -25,9 +22,8 @@ from __future__ import annotations
 import json
 from bisect import bisect_left, bisect_right
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from heapq import nsmallest
 from operator import itemgetter
 from typing import NamedTuple, assert_never
 
@@ -35,24 +31,20 @@ import numpy as np
 
 from driftline.index.documents.analysis import Analyser, Place
 from driftline.index.documents.schema import Collection
-from driftline.index.documents.writes import version_of
 from driftline.index.postings.parts import Keywords
 from driftline.index.query.tree import (
     Fuzzy,
     Node,
-    Or,
     Phrase,
     Prefix,
     Query,
     Scoring,
     Term,
-    query_of,
 )
 from driftline.index.search.edits import is_near
 from driftline.index.search.matching import Mask, Matching
-from driftline.index.search.phrases import in_text
-from driftline.index.search.scoring import Scorer, bm25, rarity
-from driftline.index.search.statistics import Statistics
+from driftline.index.search.phrases import starts_in_text
+from driftline.index.search.scoring import Scorer, bm25
 
 LENGTH = 160
 """Characters of a snippet."""
@@ -115,7 +107,8 @@ def _matching(words: Sequence[str], leaves: Iterable[Scoring]) -> set[int]:
     found: set[int] = set()
     for leaf, some in wanted:
         if isinstance(leaf, Phrase):
-            found.update(in_text(leaf.words, leaf.slop, positions))
+            for start in starts_in_text(leaf.words, positions).tolist():
+                found.update(range(start, start + len(leaf.words)))
         else:
             found.update(*(positions[word] for word in some))
     return found
@@ -252,35 +245,3 @@ def count_by(field: int, matching: Matching, found: Mask) -> Counter[str]:
     counts = np.bincount(numbers)
     there = np.flatnonzero(counts).tolist()
     return Counter({column.words[number]: int(counts[number]) for number in there})
-
-
-WORDS_MAX = 25
-"""Words of such a query."""
-
-
-def like(
-    document: Mapping[str, object], collection: Collection, statistics: Statistics, time: int
-) -> Query | None:
-    """A query for documents like this one, which finds this one, too (see `Shard.search`).
-
-    Each word is looked for in the text field in which it is. A word that is in no other document
-    would find nothing, and is left out. None: there is no word left.
-    """
-    typical = nsmallest(WORDS_MAX, _rated(document, collection, statistics, time))
-    words = tuple(Term(field, collection.texts[field].name, word) for _, field, word in typical)
-    if not words:
-        return None
-    return query_of(Or(words) if len(words) > 1 else words[0])
-
-
-def _rated(
-    document: Mapping[str, object], collection: Collection, statistics: Statistics, time: int
-) -> Iterator[tuple[float, int, str]]:
-    """(-tf * idf, field, word) of each word."""
-    statistics.settle()  # it is asked for many words
-    for field, text in enumerate(version_of(collection, "", document).fields):
-        documents = statistics.field(field, time).documents
-        for word, positions in text.words if text else ():
-            having = statistics.documents_with(field, word, time)
-            if having > 1:
-                yield -len(positions) * rarity(documents, having), field, word

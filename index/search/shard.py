@@ -117,13 +117,11 @@ class Shard:
         *,
         sort: Sort | None = None,
         facets: Sequence[int] = (),
-        without: str | None = None,
     ) -> Answer:
         """How many versions a query finds as of a time, and the first `limit` behind a place.
 
-        By score, or by `sort`; `facets`: fields whose keywords are counted; `without`: the id of a
-        document that is left out. `together` makes one list of those of several shards. Raises
-        TooCostly.
+        By score, or by `sort`; `facets`: fields whose keywords are counted. `together` makes one
+        list of those of several shards. Raises TooCostly.
         """
         scoring = query.scoring if sort is None else ()
         scorer = Scorer(scoring, self._weights, self.statistics, time)
@@ -131,7 +129,7 @@ class Shard:
         total = 0
         ranked: list[Ranked] = []
         counts: tuple[Counter[str], ...] = tuple(Counter() for _ in facets)
-        for matching, mask in self._found(query, time, scoring, without):
+        for matching, mask in self._found(query, time, scoring):
             total += int(np.count_nonzero(mask))
             if limit:
                 here = _best(scorer, matching, mask, floor, after, sort)
@@ -140,9 +138,9 @@ class Shard:
                 counted.update(count_by(field, matching, mask))
         return Answer(total, ranked, counts)
 
-    def count(self, query: Query, time: int, without: str | None = None) -> int:
+    def count(self, query: Query, time: int) -> int:
         """How many versions a query finds as of a time. Raises TooCostly."""
-        found = self._found(query, time, (), without)
+        found = self._found(query, time, ())
         return sum(int(np.count_nonzero(mask)) for _, mask in found)
 
     def explain(self, query: Query, id: str, time: int) -> Explanation | None:
@@ -161,10 +159,9 @@ class Shard:
         return explain(query.root, scorer, matching, row)
 
     def _found(
-        self, query: Query, time: int, scoring: Collection[Scoring], without: str | None
+        self, query: Query, time: int, scoring: Collection[Scoring]
     ) -> Iterator[tuple[Matching, Mask]]:
         """What a query finds in each part; `scoring`: the leaves whose frequencies are wanted."""
-        left_out = None if without is None else self.find(without, time)
         matchings = [Matching(part, count, scoring) for part, count in self._parts_at(time)]
         check(query.root, matchings, self._budget)
         for matching in matchings:
@@ -172,10 +169,7 @@ class Shard:
                 continue  # most words are in few parts
             part, count = matching.part, matching.count
             alive = self._alive(part.first, part.first + count, time)
-            mask = matching.mask(query.root) & alive
-            if left_out is not None and 0 <= left_out - part.first < count:
-                mask[left_out - part.first] = False
-            yield matching, mask
+            yield matching, matching.mask(query.root) & alive
 
     def find(self, id: str, time: int) -> int | None:
         """The ordinal of a document's version as of a time; None if there is none."""

@@ -4,7 +4,3 @@ searcher = Searcher(schema, directory)
 searcher.apply(time, items)  # of `index.documents.writes.document_flow(schema)`
 searcher.ask({"what": "search", "collection": "documents", "q": "cat", "limit": 10})
 """
-
-from driftline.index.searcher.searcher import Searcher, shard_of
-
-__all__ = ["Searcher", "shard_of"]

@@ -1,4 +1,4 @@
-"""Answers about one collection as of a T, in the shapes that travel.
+"""Answers about one collection as of a T.
 
 Answers of several shards fit together: hits by `index.search.ranking.order`, totals and facets by
 their sums.
@@ -6,164 +6,159 @@ their sums.
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import islice
-from typing import NamedTuple
+from math import isfinite
+from typing import NamedTuple, assert_never
 
-from driftline.index.documents.schema import Collection
-from driftline.index.documents.values import shown
+from msgspec import Struct
+
+from driftline.engine.texts import did_you_mean
+from driftline.index.documents.answers import Share, Tree
+from driftline.index.documents.schema import Collection, ValueField
+from driftline.index.documents.values import DATE_MAX, DATE_MIN, Kind, shown
+from driftline.index.query.parsing import QueryError, parse
 from driftline.index.query.tree import Query
 from driftline.index.search.matching import TooCostly
+from driftline.index.search.places import Place, Sort
 from driftline.index.search.ranking import Ranked
-from driftline.index.search.results import READ_MAX, Explanation, Snippet, like, snippets
+from driftline.index.search.results import READ_MAX, Snippet, snippets
 from driftline.index.search.shard import Shard
-from driftline.index.searcher.questions import (
-    BYTES_MAX,
-    KEYWORDS_MAX,
-    SNIPPETS_MAX,
-    Page,
-    document_of,
-    limit_of,
-    page_of,
-    query_of,
-    text_of,
-    time_of,
+from driftline.index.searcher import messages
+from driftline.index.searcher.messages import (
+    AnyQuestion,
+    Count,
+    Events,
+    Explain,
+    Explanation,
+    Found,
+    FoundEvents,
+    FoundWatches,
+    Get,
+    Hit,
+    Piece,
+    Search,
+    StoredDocument,
+    StoredWatch,
+    Total,
+    WatchEvent,
 )
 from driftline.index.watches.watches import Watch, Watches
 from driftline.serve.errors import Refused
-from driftline.serve.views.hosted import Answer, Question
 
-EVENTS_MAX = 10_000
-"""Events of one answer."""
+BYTES_MAX = 8 << 20
+"""Bytes of the documents of one answer: others wait while it is made."""
 
-WATCHES_MAX = 1000
-"""Watches of one answer."""
+SNIPPETS_MAX = 2_000_000
+"""Characters in which snippets of one answer are looked for: some tenths of a second. Hits behind
+them have none."""
+
+KEYWORDS_MAX = 10_000
+"""Different keywords of a facet: all of them are sent to whoever adds up shards."""
 
 
 class Asked(NamedTuple):
     """A question about a collection, as of a time that is retained."""
 
-    question: Question
+    question: AnyQuestion
     collection: Collection
     shard: Shard
     watches: Watches
     time: int
 
 
-def answer_to(asked: Asked) -> Answer:
+def answer_to(asked: Asked) -> Struct:
     """The answer. Raises Refused, DamagedSegment."""
-    what = text_of(asked.question, "what")
-    answer = _ANSWERS.get(what)
-    if answer is None:
-        there = ", ".join(_ANSWERS)
-        raise Refused("invalid", f"an index is not asked for {shown(what)}; there are {there}")
     try:
-        return {"at": asked.time, **answer(asked)}
+        return _answer_to(asked)
     except TooCostly as error:
         raise Refused("costly", str(error), {"leaf": error.leaf}) from None
 
 
-def _search(asked: Asked) -> Answer:
-    page = page_of(asked.question, asked.collection)
-    return _found(asked, query_of(asked.question, asked.collection), page)
+def _answer_to(asked: Asked) -> Struct:
+    question, collection, shard, watches, time = asked
+    match question:
+        case Search():
+            return _search(asked, question)
+        case Count(q=q):
+            return Total(shard.count(_query(q, collection), time))
+        case Get(id=id):
+            ordinal = shard.find(id, time)
+            if ordinal is None:
+                raise _absent(collection, id)
+            return StoredDocument(shard.time_of(ordinal), shard.stored(ordinal))
+        case Explain(q=q, id=id):
+            return _explain(asked, q, id)
+        case Events(watch=id, since=since, limit=limit):
+            found = watches.events(id, since, limit)
+            events = [WatchEvent(*event) for event in found if event.time < time]
+            upto = time if len(events) < limit else found[-1].time + 1
+            return FoundEvents(events, upto)
+        case messages.Watches(behind=behind, limit=limit):
+            there = watches.watches()
+            some = (watch for watch in there if watch.id > behind)
+            return FoundWatches(len(there), list(map(_stored, islice(some, limit))))
+        case messages.Watch(watch=id):
+            watch = watches.find(id)
+            if watch is None:
+                raise Refused(
+                    "absent", f"the collection {collection.name!r} has no watch {shown(id)}"
+                )
+            return _stored(watch)
+    assert_never(question)
 
 
-def _like(asked: Asked) -> Answer:
-    question, collection, shard, _, time = asked
-    id, page = text_of(question, "id"), page_of(question, collection)
-    document = document_of(question, collection)
-    if document is None:
-        document = json.loads(shard.stored(_ordinal(asked, id)))
-        assert isinstance(document, dict)
-    query = like(document, collection, shard.statistics, time)
-    if query is None:
-        return {"total": 0, "hits": (), "facets": {name: {} for name in page.facets}}
-    return _found(asked, query, page._replace(without=id))
+def _stored(watch: Watch) -> StoredWatch:
+    return StoredWatch(watch.id, watch.query or "", watch.time)
 
 
-def _count(asked: Asked) -> Answer:
-    query = query_of(asked.question, asked.collection)
-    return {"total": asked.shard.count(query, asked.time)}
+def _query(text: str, collection: Collection) -> Query:
+    """The query that is asked for, as the collection understands it. Raises Refused."""
+    try:
+        return parse(text, collection)
+    except QueryError as error:
+        problem = str(error).partition("\n")[0]
+        details = {"position": error.position, "picture": error.picture}
+        raise Refused("query", problem, details) from None
 
 
-def _get(asked: Asked) -> Answer:
-    shard = asked.shard
-    ordinal = _ordinal(asked, text_of(asked.question, "id"))
-    return {"time": shard.time_of(ordinal), "stored": shard.stored(ordinal)}
+def _absent(collection: Collection, id: str) -> Refused:
+    return Refused("absent", f"the collection {collection.name!r} has no document {shown(id)}")
 
 
-def _explain(asked: Asked) -> Answer:
-    query = query_of(asked.question, asked.collection)
-    id = text_of(asked.question, "id")
-    explanation = asked.shard.explain(query, id, asked.time)
-    if explanation is None:
+def _explain(asked: Asked, q: str, id: str) -> Explanation:
+    """Why a document has its score: the shares of leaves, which add up to it in their order."""
+    query = _query(q, asked.collection)
+    found = asked.shard.explain(query, id, asked.time)
+    if found is None:
         raise _absent(asked.collection, id)
-    return {"score": explanation.score, "tree": _tree(query, explanation)}
+    shares = [Share(**{**share._asdict(), "leaf": str(share.leaf)}) for share in found.shares]
+    return Explanation(found.score, Tree(str(query), found.matches, found.score, shares))
 
 
-def _events(asked: Asked) -> Answer:
-    """Events of a watch from `since` on; `upto`: all below it are there, so one goes on from it."""
-    question, time = asked.question, asked.time
-    limit = limit_of(question, EVENTS_MAX)
-    found = asked.watches.events(text_of(question, "watch"), time_of(question, "since", 0), limit)
-    events = [
-        {"time": event.time, "id": event.id, "event": event.change}
-        for event in found
-        if event.time < time
+# Searches.
+
+
+def _search(asked: Asked, question: Search) -> Found:
+    collection = asked.collection
+    if question.snippets and question.bare:
+        raise Refused("invalid", "snippets are of what is stored, so they cannot be had bare")
+    query = _query(question.q, collection)
+    by: ValueField | None = None
+    sort: Sort | None = None
+    if question.sort is not None:
+        name, fields = question.sort.field, collection.values
+        by = _field(name, collection, fields, "to sort by", "sort")
+        sort = Sort(by.number, question.sort.descending)
+    keywords = [each for each in collection.values if each.kind is Kind.KEYWORD]
+    numbers = [
+        _field(name, collection, keywords, "with keywords to count", "facet").number
+        for name in question.facets
     ]
-    return {"events": events, "upto": time if len(events) < limit else found[-1].time + 1}
-
-
-def _watches(asked: Asked) -> Answer:
-    """The watches as of now, by their ids; `behind`: the last one that is known."""
-    limit, behind = limit_of(asked.question, WATCHES_MAX), ""
-    if asked.question.get("behind") is not None:
-        behind = text_of(asked.question, "behind")
-    watches = asked.watches.watches()
-    some = (watch for watch in watches if watch.id > behind)
-    return {"total": len(watches), "watches": [_shown(watch) for watch in islice(some, limit)]}
-
-
-def _watch(asked: Asked) -> Answer:
-    """A watch as of now."""
-    id = text_of(asked.question, "watch")
-    watch = asked.watches.find(id)
-    if watch is None:
-        name = asked.collection.name
-        raise Refused("absent", f"the collection {name!r} has no watch {shown(id)}")
-    return _shown(watch)
-
-
-def _shown(watch: Watch) -> Answer:
-    return {"id": watch.id, "query": watch.query, "time": watch.time}
-
-
-_ANSWERS: Mapping[str, Callable[[Asked], Answer]] = {
-    "search": _search,
-    "count": _count,
-    "get": _get,
-    "explain": _explain,
-    "like": _like,
-    "events": _events,
-    "watches": _watches,
-    "watch": _watch,
-}
-
-
-def _found(asked: Asked, query: Query, page: Page) -> Answer:
-    """The hits of a query."""
-    found = asked.shard.search(
-        query,
-        asked.time,
-        page.limit,
-        page.behind,
-        sort=page.sort,
-        facets=tuple(page.facets.values()),
-        without=page.without,
-    )
+    behind = _behind(question, by)
+    found = asked.shard.search(query, asked.time, question.limit, behind, sort=sort, facets=numbers)
     facets = {}
-    for name, counts in zip(page.facets, found.facets, strict=True):
+    for name, counts in zip(question.facets, found.facets, strict=True):
         if len(counts) > KEYWORDS_MAX:
             raise Refused(
                 "costly",
@@ -171,19 +166,15 @@ def _found(asked: Asked, query: Query, page: Page) -> Answer:
                 f"the most that are counted is {KEYWORDS_MAX:,}: look for something rarer",
             )
         facets[name] = dict(counts)
-    return {
-        "total": found.total,
-        "hits": tuple(_hits(asked, found.ranked, page, query)),
-        "facets": facets,
-    }
+    return Found(found.total, list(_hits(asked, found.ranked, question, query)), facets)
 
 
-def _hits(asked: Asked, found: Iterable[Ranked], page: Page, query: Query) -> Iterator[Answer]:
+def _hits(asked: Asked, found: Iterable[Ranked], question: Search, query: Query) -> Iterator[Hit]:
     """Hits, perhaps with snippets for the query. Raises Refused if they are too large together."""
     size = read = 0
     for number, ranked in enumerate(found):
         place, ordinal = ranked.place, ranked.ordinal
-        stored = b"" if page.bare else asked.shard.stored(ordinal)
+        stored = b"" if question.bare else asked.shard.stored(ordinal)
         size += len(stored)
         if size > BYTES_MAX:
             raise Refused(
@@ -192,38 +183,55 @@ def _hits(asked: Asked, found: Iterable[Ranked], page: Page, query: Query) -> It
                 {"limit": number},
             )
         pieces: Mapping[str, Snippet] = {}
-        if page.snippets and read < SNIPPETS_MAX:
+        if question.snippets and read < SNIPPETS_MAX:
             pieces = snippets(stored, asked.collection, query)
             read += min(len(stored), READ_MAX)
-        yield {
-            "id": asked.shard.id(ordinal),
-            "score": place.score,
-            "time": place.time,
-            "value": place.value,
-            "stored": stored,
-            "snippets": {name: piece._asdict() for name, piece in pieces.items()},
-        }
+        yield Hit(
+            asked.shard.id(ordinal),
+            place.score,
+            place.time,
+            place.value,
+            stored,
+            {name: Piece(*piece) for name, piece in pieces.items()},
+        )
 
 
-def _tree(query: Query, explanation: Explanation) -> Answer:
-    """Why a document has its score: the shares of leaves, which add up to it in their order."""
-    return {
-        "query": str(query),
-        "matches": explanation.matches,
-        "score": explanation.score,
-        "shares": tuple(
-            {**share._asdict(), "leaf": str(share.leaf)} for share in explanation.shares
-        ),
-    }
+def _field(
+    name: str, collection: Collection, fields: Iterable[ValueField], what: str, parameter: str
+) -> ValueField:
+    """The one of some fields with a name; `what`: it is wanted for, by which parameter."""
+    by_name = {each.name: each for each in fields}
+    found = by_name.get(name)
+    if found is None:
+        there = f"there are {', '.join(by_name)}" if by_name else "there is none in the collection"
+        raise Refused(
+            "invalid",
+            f"{shown(name)} is no field of {collection.name!r} {what}"
+            f"{did_you_mean(name[:64], by_name)}; {there}",
+            {"parameter": parameter},
+        )
+    return found
 
 
-def _ordinal(asked: Asked, id: str) -> int:
-    """The version of a document as of T. Raises Refused."""
-    ordinal = asked.shard.find(id, asked.time)
-    if ordinal is None:
-        raise _absent(asked.collection, id)
-    return ordinal
+def _behind(question: Search, by: ValueField | None) -> Place | None:
+    """The place behind which hits are wanted; `by`: the field by which they are sorted."""
+    if question.behind is None:
+        return None
+    score, time, value = question.behind
+    if not (isfinite(score) and _is_value(by, value)):
+        raise Refused("invalid", "behind is not the score, the time and the value of a hit")
+    return Place(score, time, value)
 
 
-def _absent(collection: Collection, id: str) -> Refused:
-    return Refused("absent", f"the collection {collection.name!r} has no document {shown(id)}")
+def _is_value(by: ValueField | None, value: object) -> bool:
+    """Whether a version can have this value in a field by which hits are sorted."""
+    if by is None or value is None:
+        return value is None
+    match by.kind:
+        case Kind.KEYWORD:
+            return isinstance(value, str)
+        case Kind.NUMBER:
+            return isinstance(value, float) and isfinite(value)
+        case Kind.DATE:
+            return type(value) is int and DATE_MIN <= value <= DATE_MAX
+    assert_never(by.kind)

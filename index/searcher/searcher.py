@@ -38,11 +38,11 @@ from driftline.index.search.matching import BUDGET, Budget
 from driftline.index.search.saving import Saved
 from driftline.index.searcher.answers import Asked, answer_to
 from driftline.index.searcher.collection import CollectionIndex, SegmentFiles, set_aside
-from driftline.index.searcher.questions import text_of, time_of
+from driftline.index.searcher.messages import Events, read_question, to_message
 from driftline.serve.errors import NoLongerRetained, Refused
 from driftline.serve.views.hosted import Answer, Question, Work
 
-_FORMAT = "searcher 4"
+_FORMAT = "searcher 5"
 
 _SINK = 0
 """The number of the flow's only sink."""
@@ -124,8 +124,10 @@ class Searcher:
 
     def ask(self, question: Question) -> Answer:
         """Answer as of `question["at"]`, by default as of now. Raises Refused."""
-        name, time = text_of(question, "collection"), time_of(question, "at", self.time)
-        if min(time, time_of(question, "since", time)) < self.since:
+        asked = read_question(question)
+        name, time = asked.collection, self.time if asked.at is None else asked.at
+        since = asked.since if isinstance(asked, Events) else time
+        if min(time, since) < self.since:
             refused = NoLongerRetained.by("the index", self.since)
             raise Refused("retained", str(refused), {"oldest": self.since})
         if time > self.time:
@@ -138,11 +140,11 @@ class Searcher:
         if holding is None:
             there = ", ".join(self._holdings)
             raise Refused("absent", f"there is no collection {shown(name)}; there are {there}")
-        if self.damaged and question.get("what") == "events":
+        if self.damaged and isinstance(asked, Events):
             raise Refused("unavailable", f"{self.damaged}: ask again when it is")
         about = holding.collection, holding.shard, holding.watches
         try:
-            return _answer_to(Asked(question, *about, time), holding.segments)
+            return _answer_to(Asked(asked, *about, time), holding.segments)
         except DamagedSegment as error:
             self._found_damage(str(error))
             set_aside(error.path)
@@ -279,7 +281,7 @@ class Searcher:
 def _answer_to(asked: Asked, segments: Iterable[Segment]) -> Answer:
     """The answer. Raises Refused, DamagedSegment."""
     try:
-        return answer_to(asked)
+        return to_message(answer_to(asked))
     except DriftlineError:
         raise
     except Exception:  # what was checked once may come from the disk once more, and be damaged

@@ -1,15 +1,23 @@
-"""Whether a query finds one version: the same answer as that of a shard which has this one only.
+"""Whether a stored query matches a version, and for which versions it has to be evaluated at all.
 
-Here a version is what the flow puts out: no posting lists are made of it (`index.search.matching`).
+A version is evaluated as the flow emits it, without posting lists: the answer is that of a shard
+which has this version only (`index.search.matching`).
+
+A query matches only versions that contain one of its *anchors*: words or keywords, as few and rare
+ones as possible. An `And` takes those of one part, an `Or` those of all parts. A query without
+anchors, as `-tea` or `te*`, is evaluated for every version. Anchors decide what a version costs,
+never which queries match it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import assert_never
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from functools import cached_property
+from typing import NamedTuple, assert_never
 
 import numpy as np
 
+from driftline.index.documents.values import Value
 from driftline.index.documents.versions import Version
 from driftline.index.query.tree import (
     And,
@@ -27,60 +35,69 @@ from driftline.index.query.tree import (
     Term,
 )
 from driftline.index.search.edits import is_near
-from driftline.index.search.phrases import Places, is_in_text
+from driftline.index.search.phrases import Places, starts_in_text
+
+Frequency = Callable[[int, str], int]
+"""(number of a text field, word) -> the number of documents that contain the word."""
+
+
+class Anchor(NamedTuple):
+    """A word of a text field, or a keyword of a value field."""
+
+    is_keyword: bool
+    field: int
+    text: str
 
 
 class Contents:
-    """What queries look at of a version that is no deletion."""
+    """What queries look at of a version.
 
-    __slots__ = ("_at", "_places", "values", "words")
+    `words`: the distinct words of each text field; `version`: returns the version itself, which may
+    have to be read from disk: it is called if a query needs positions or values.
+    """
 
-    def __init__(self, version: Version) -> None:
-        self.words = tuple({} if field is None else dict(field.words) for field in version.fields)
-        """Per text field: each word with its positions."""
-        self.values = version.values
-        self._at: dict[int, dict[int, str]] = {}
+    def __init__(
+        self, words: Sequence[Collection[str]], version: Callable[[], Version | None]
+    ) -> None:
+        self.words = words
+        self._read = version
         self._places: dict[tuple[int, str], Places] = {}
 
-    def keywords(self, field: int) -> tuple[str, ...]:
-        """The keywords that a field has."""
-        value = self.values[field]
-        return value if isinstance(value, tuple) else ()
+    @classmethod
+    def of(cls, version: Version) -> Contents:
+        """The contents of a version that is no deletion."""
+        words = [{} if field is None else dict(field.words) for field in version.fields]
+        return cls(words, lambda: version)
 
-    def at(self, field: int) -> Mapping[int, str]:
-        """The words of a text by their positions."""
-        words = self._at.get(field)
-        if words is None:
-            words = {at: word for word, found in self.words[field].items() for at in found}
-            self._at[field] = words
-        return words
+    @cached_property
+    def _version(self) -> Version:
+        version = self._read()
+        assert version is not None, "its words are known"
+        return version
+
+    @cached_property
+    def _positions(self) -> list[Mapping[str, Sequence[int]]]:
+        return [{} if field is None else dict(field.words) for field in self._version.fields]
 
     def places(self, field: int, words: Iterable[str]) -> Mapping[str, Places]:
-        """The positions of some words in a text, of those that it has, as arrays."""
-        there, known = self.words[field], self._places
-        found = {}
+        """The positions of some words of a text as arrays. Precondition: the text has them."""
         for word in words:
-            if word in there:
-                places = known.get((field, word))
-                if places is None:
-                    places = known[field, word] = np.array(there[word], np.int64)
-                found[word] = places
-        return found
+            if (field, word) not in self._places:
+                self._places[field, word] = np.array(self._positions[field][word], np.int64)
+        return {word: self._places[field, word] for word in words}
 
-    def pairs(self, field: int) -> Iterable[str]:
-        """Each word of a text with the next one, each pair once."""
-        words = self.at(field)
-        both = (pair(word, words[at + 1]) for at, word in words.items() if at + 1 in words)
-        return dict.fromkeys(both)
+    def value(self, field: int) -> Value | None:
+        """The number, the date or the keywords of a field."""
+        return self._version.values[field]
 
-
-def pair(word: str, after: str) -> str:
-    """Two words, one after the other: no word has a space."""
-    return f"{word} {after}"
+    def keywords(self, field: int) -> tuple[str, ...]:
+        """The keywords of a field."""
+        value = self.value(field)
+        return value if isinstance(value, tuple) else ()
 
 
 def matches(part: Node, contents: Contents) -> bool:
-    """Whether a query, or a part of one, finds a version."""
+    """Whether a query, or a part of one, matches a version."""
     match part:
         case Term():
             return part.word in contents.words[part.field]
@@ -89,11 +106,13 @@ def matches(part: Node, contents: Contents) -> bool:
         case Or():
             return any(matches(each, contents) for each in part.parts)
         case Phrase():
-            return is_in_text(part.words, part.slop, contents.places(part.field, part.words))
+            if not all(word in contents.words[part.field] for word in part.words):
+                return False
+            return len(starts_in_text(part.words, contents.places(part.field, part.words))) > 0
         case Not():
             return not matches(part.part, contents)
         case Prefix():
-            return _begins(contents.words[part.field], part.prefix)
+            return any(word.startswith(part.prefix) for word in contents.words[part.field])
         case Fuzzy():
             return any(is_near(part.word, word) for word in contents.words[part.field])
         case Exists():
@@ -101,14 +120,41 @@ def matches(part: Node, contents: Contents) -> bool:
         case Keyword():
             return part.keyword in contents.keywords(part.field)
         case KeywordPrefix():
-            return _begins(contents.keywords(part.field), part.prefix)
+            return any(word.startswith(part.prefix) for word in contents.keywords(part.field))
         case Range():
-            value = contents.values[part.field]
+            value = contents.value(part.field)
             return isinstance(value, float | int) and part.low <= value <= part.high
         case MatchAll():
             return True
     assert_never(part)
 
 
-def _begins(texts: Iterable[str], prefix: str) -> bool:
-    return any(text.startswith(prefix) for text in texts)
+def anchors_of(part: Node, frequency: Frequency) -> tuple[Anchor, ...] | None:
+    """The anchors of a query; None: it has none. `frequency`: decides which words are rare."""
+
+    def rank(anchors: tuple[Anchor, ...]) -> tuple[bool, int]:
+        words = [each for each in anchors if not each.is_keyword]
+        # Keywords come last: those of a replaced version have to be read from disk.
+        return len(words) < len(anchors), sum(frequency(each.field, each.text) for each in words)
+
+    match part:
+        case Term():
+            return (Anchor(False, part.field, part.word),)
+        case Phrase():
+            return min(((Anchor(False, part.field, word),) for word in part.words), key=rank)
+        case Keyword():
+            return (Anchor(True, part.field, part.keyword),)
+        case And():
+            found = [anchors_of(each, frequency) for each in part.parts]
+            there = [anchors for anchors in found if anchors is not None]
+            return min(there, key=rank, default=None)
+        case Or():
+            merged: dict[Anchor, None] = {}
+            for each in part.parts:
+                anchors = anchors_of(each, frequency)
+                if anchors is None:
+                    return None
+                merged |= dict.fromkeys(anchors)
+            return tuple(merged)
+        case _:
+            return None

@@ -13,10 +13,8 @@ cannot be read, which a gateway refuses, matches nothing.
 
 Invariant: the events are a function of what was taken, however it was saved and loaded meanwhile.
 
-A watch is seldom looked at, and there are many: so a watch has its anchors and its tree as bytes,
-of which trees are made when they are needed. Reading the text of the query again would take much
-longer. An event takes 8 bytes: the versions with events are numbered, one after the other; an event
-is twice such a number, and one more if the version began to match.
+An event takes 8 bytes: the versions with events are numbered, one after the other; an event is
+twice such a number, and one more if the version began to match.
 """
 
 from __future__ import annotations
@@ -25,19 +23,14 @@ from array import array
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from functools import cache, lru_cache
 from typing import Literal, NamedTuple
 
-from driftline.engine.errors import MalformedMessage
-from driftline.engine.wire.codec import pack, unpack
 from driftline.index.documents.schema import Collection
 from driftline.index.documents.versions import Version
 from driftline.index.query.parsing import QueryError, parse
-from driftline.index.query.tree import Node, Or, decode, encode
+from driftline.index.query.tree import Node, Or
 from driftline.index.search.saving import Saved, of_numbers, of_texts
-from driftline.index.watches.anchors import Anchor, Anchors, Cover, Found, Frequency, Kind, cover
-from driftline.index.watches.costs import WatchTooCostly, check
-from driftline.index.watches.evaluating import Contents, matches
+from driftline.index.watches.evaluating import Anchor, Contents, Frequency, anchors_of, matches
 
 Change = Literal["begins", "ceases"]
 CHANGES: tuple[Change, Change] = "ceases", "begins"
@@ -96,14 +89,11 @@ class Changes:
         ]
 
 
-CACHED = 1 << 15
-"""Trees of watches that are looked at often: some 400 bytes each."""
-
 NOTHING = Or(())
-"""What a query that cannot be read, or costs too much, finds."""
+"""The tree of a query that cannot be read: it matches nothing."""
 
-ROWS = 4096
-"""Watches in a part that is saved."""
+REMOVED = -1
+"""In a checkpoint, in place of the time of a watch that was removed."""
 
 SWEPT_FROM = 10_000
 """Forgotten events that may be in the way before they are swept away."""
@@ -112,15 +102,14 @@ SWEPT_FROM = 10_000
 class Watch:
     """`time`: when it was put; `query`: as it was given; None: it was removed, and has events."""
 
-    __slots__ = ("events", "id", "packed", "query", "time", "tree")
+    __slots__ = ("anchors", "events", "id", "query", "time", "tree")
 
     def __init__(self, id: str) -> None:
         self.id = id
-        self.time = 0
+        self.time = REMOVED
         self.query: str | None = None
-        self.packed = b""
-        self.tree: Node | None = None
-        """Of a query that is looked at for every version: no cache would keep it."""
+        self.tree: Node = NOTHING
+        self.anchors: tuple[Anchor, ...] | None = ()
         self.events: array[int] | None = None
         """None: it has had none lately."""
 
@@ -131,8 +120,8 @@ class Watch:
         self.events.append(event)
 
 
-NONE: Found[Watch] = Found({}, {})
-"""For no version."""
+Candidates = dict[Watch, None]
+"""Watches that may match a version."""
 
 
 class Watches:
@@ -145,7 +134,10 @@ class Watches:
         self._frequency = frequency
         self._watches: dict[str, Watch] = {}
         """Also those that were removed and have events."""
-        self._anchors: Anchors[Watch] = Anchors()
+        self._anchored: dict[tuple[bool, int], dict[str, Candidates]] = {}
+        """(whether keywords are meant, field) -> the watches of each word or keyword."""
+        self._unanchored: Candidates = {}
+        """Watches that are evaluated for every version."""
         self._changes = Changes()
         self._count = 0
         """Of the watches that there are."""
@@ -162,10 +154,7 @@ class Watches:
         if watch is None:
             watch = self._watches[id] = Watch(id)
         self._forget(watch)
-        root = self._read(query)
-        found = cover(root, self._frequency)
-        watch.time, watch.query, watch.packed = time, query, pack((found, encode(root)))
-        self._add(watch, found)
+        self._begin(watch, time, query)
 
     def remove(self, time: int, id: str) -> None:
         """There is no such watch any more; perhaps there was none before."""
@@ -183,31 +172,31 @@ class Watches:
         if not self._count:
             return
 
-        @cache
-        def now() -> Contents:
-            return Contents(version)
-
-        @cache
-        def earlier() -> Contents:
-            found = before()
-            assert found is not None
-            return Contents(found)
-
-        find, new, old = self._anchors.find, NONE, NONE
+        now = earlier = Contents((), lambda: None)
+        new: Candidates = {}
+        old: Candidates = {}
         if not version.deleted:
-            new = find(now().words, now)
+            now = Contents.of(version)
+            new = self._candidates(now)
         if version.before is not None:
-            words = [() if field is None else field.words for field in version.before]
-            old = find(words, earlier)
-        begins = [watch for watch in new.certain if watch not in old.certain]
-        ceases = [watch for watch in old.certain if watch not in new.certain]
-        for watch in new.possible | old.possible:
-            tree = watch.tree or tree_in(watch.packed)
-            does = watch in new.possible and matches(tree, now())
-            did = watch in old.possible and matches(tree, earlier())
+            words = [() if field is None else frozenset(field.words) for field in version.before]
+            earlier = Contents(words, before)
+            old = self._candidates(earlier)
+        begins, ceases = list[Watch](), list[Watch]()
+        for watch in new | old:
+            does = watch in new and matches(watch.tree, now)
+            did = watch in old and matches(watch.tree, earlier)
             if does != did:
                 (begins if does else ceases).append(watch)
         self._append(time, version.id, begins, ceases)
+
+    def _candidates(self, contents: Contents) -> Candidates:
+        found = dict(self._unanchored)
+        for (is_keyword, field), watches_of in self._anchored.items():
+            texts = contents.keywords(field) if is_keyword else contents.words[field]
+            for watches in filter(None, map(watches_of.get, texts)):
+                found.update(watches)
+        return found
 
     def _append(self, time: int, id: str, begins: list[Watch], ceases: list[Watch]) -> None:
         count = len(begins) + len(ceases)
@@ -261,7 +250,7 @@ class Watches:
         """Figures for people and metrics, by name."""
         return {
             "watches": self._count,
-            "watches_always_looked_at": len(self._anchors.without),
+            "watches_always_looked_at": len(self._unanchored),
             "watch_events": self._events,
         }
 
@@ -275,8 +264,6 @@ class Watches:
         yield from of_texts(watch.id for watch in watches)
         yield from of_texts(watch.query or "" for watch in watches)
         yield from of_numbers(array("q", [watch.time for watch in watches]))
-        for at in range(0, len(watches), ROWS):
-            yield pack([watch.packed for watch in watches[at : at + ROWS]])
         counts, events, first = array("q"), array("q"), 2 * self._changes.first
         for watch in watches:
             retained = self._changes.retained(watch.events)
@@ -289,11 +276,8 @@ class Watches:
         """Become what was saved. Precondition: nothing has been taken. Raises SnapshotDamaged."""
         times, versions = saved.numbers(), saved.texts()
         ids, queries, put_at = saved.texts(), saved.texts(), saved.numbers()
-        data: list[bytes] = []
-        while len(data) < len(ids):
-            data += _all_bytes(saved.row())
         counts, events = saved.numbers(), saved.numbers()
-        if len({len(ids), len(queries), len(put_at), len(data), len(counts)}) > 1:
+        if len({len(ids), len(queries), len(put_at), len(counts)}) > 1:
             raise saved.damaged()
         if len(times) != len(versions) or len(events) != sum(counts):
             raise saved.damaged()
@@ -302,76 +286,38 @@ class Watches:
         self._changes = Changes(times, versions, events)
         self._events = len(events)
         at = 0
-        for watch, query, time, about, count in zip(
-            map(Watch, ids), queries, put_at, data, counts, strict=True
-        ):
+        for watch, query, time, count in zip(map(Watch, ids), queries, put_at, counts, strict=True):
             watch.events, at = events[at : at + count] or None, at + count
             self._watches[watch.id] = watch
-            if about:
-                watch.time, watch.query, watch.packed = time, query, about
-                try:
-                    self._add(watch, _cover_in(about))
-                except MalformedMessage:
-                    raise saved.damaged() from None
+            if time != REMOVED:
+                self._begin(watch, time, query)
 
-    def _add(self, watch: Watch, found: Cover | None) -> None:
-        self._anchors.add(found, watch)
-        self._count += 1
-        if found is None:
-            watch.tree = tree_in(watch.packed)
-
-    def _read(self, query: str) -> Node:
+    def _begin(self, watch: Watch, time: int, query: str) -> None:
+        watch.time, watch.query = time, query
         try:
-            root = parse(query, self._collection).root
-            check(root)
-        except (QueryError, WatchTooCostly):
-            return NOTHING
-        return root
+            watch.tree = parse(query, self._collection).root
+        except QueryError:
+            watch.tree = NOTHING
+        watch.anchors = anchors_of(watch.tree, self._frequency)
+        self._count += 1
+        if watch.anchors is None:
+            self._unanchored[watch] = None
+            return
+        for is_keyword, field, text in watch.anchors:
+            of_field = self._anchored.setdefault((is_keyword, field), {})
+            of_field.setdefault(text, {})[watch] = None
 
     def _forget(self, watch: Watch) -> None:
-        """A watch has no query any more, if it has had one."""
-        if watch.query is not None:
-            self._anchors.remove(_cover_in(watch.packed), watch)
-            watch.time, watch.query, watch.packed, watch.tree = 0, None, b"", None
-            self._count -= 1
-
-
-def _all_bytes(row: object) -> list[bytes]:
-    """Raises SnapshotDamaged."""
-    if not isinstance(row, tuple) or not row:
-        raise Saved.damaged()
-    found = [each for each in row if isinstance(each, bytes)]
-    if len(found) < len(row):
-        raise Saved.damaged()
-    return found
-
-
-@lru_cache(CACHED)
-def tree_in(data: bytes) -> Node:
-    """The tree of a watch. Raises MalformedMessage."""
-    return decode(_unpacked(data)[1])
-
-
-def _cover_in(data: bytes) -> Cover | None:
-    """The anchors of a watch. Raises MalformedMessage."""
-    match _unpacked(data)[0]:
-        case None:
-            return None
-        case ((*anchors,), bool(exact)):
-            return Cover(tuple(map(_anchor, anchors)), exact)
-    raise MalformedMessage("not the anchors of a watch")
-
-
-def _anchor(found: object) -> Anchor:
-    match found:
-        case (int(kind), int(field), str(text)) if kind in tuple(Kind):
-            return Anchor(Kind(kind), field, text)
-    raise MalformedMessage("not the anchor of a watch")
-
-
-def _unpacked(data: bytes) -> tuple[object, object]:
-    """The anchors and the tree of a watch."""
-    match unpack(data):
-        case (anchors, tree):
-            return anchors, tree
-    raise MalformedMessage("not the query of a watch")
+        """Forget the query of a watch, if it has one."""
+        if watch.query is None:
+            return
+        self._unanchored.pop(watch, None)
+        for is_keyword, field, text in watch.anchors or ():
+            of_field = self._anchored[is_keyword, field]
+            del of_field[text][watch]
+            if not of_field[text]:
+                del of_field[text]
+            if not of_field:
+                del self._anchored[is_keyword, field]
+        watch.time, watch.query, watch.tree, watch.anchors = REMOVED, None, NOTHING, ()
+        self._count -= 1

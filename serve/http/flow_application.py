@@ -302,7 +302,7 @@ def journal_operation(backend: Backend, sinks: Sequence[str]) -> Operation:
         "changes",
         "The outputs of the flow, as server-sent events.",
         (FROM, LAST_EVENT_ID),
-        answer=event_stream("OutputsEvent", _OUTPUTS),
+        answer=event_stream("OutputsEvent", Body(_OUTPUTS)),
         refusals=(410,),
         streams=True,
         tag="changes",

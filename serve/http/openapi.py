@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from http import HTTPStatus
+from inspect import cleandoc
+
+import msgspec
 
 from driftline.serve.http.content import STATUS, Json
 from driftline.serve.http.operations import Body, Item, Operation
@@ -79,8 +82,10 @@ def description(title: str, text: str, version: str, operations: Sequence[Operat
         path = operation.path.replace(":path}", "}")
         paths.setdefault(path, {})[operation.method.lower()] = _operation(operation)
         for body in (operation.body, operation.answer):
-            if body is not None and body.item is not None:
-                schemas[body.item.name] = body.item.schema
+            if body is not None:
+                schemas |= body.components
+                if body.item is not None:
+                    schemas[body.item.name] = body.item.schema
     return {
         "openapi": "3.1.0",
         "info": {"title": title, "description": text + _TEXT, "version": version},
@@ -148,7 +153,19 @@ def _parameter(parameter: Parameter[object]) -> Json:
     return found
 
 
-def event_stream(name: str, data: Mapping[str, Json]) -> Body:
+def body_of(kind: type) -> Body:
+    """The body of JSON that a type describes: its docstrings are in the description."""
+    (schema,), components = msgspec.json.schema_components(
+        [kind],
+        ref_template="#/components/schemas/{name}",
+        schema_hook=lambda _: {"description": "Any value."},
+    )
+    for component in components.values():
+        component["description"] = cleandoc(component["description"])
+    return Body(schema, components=components)
+
+
+def event_stream(name: str, data: Body) -> Body:
     """Server-sent events; `name`: of the schema of one; `data`: what those without a name say."""
     time = _event({"type": "object", "required": ["at"], "properties": {"at": TOKEN}}, "time")
     error = _event(_PROBLEM, "error")
@@ -157,12 +174,12 @@ def event_stream(name: str, data: Mapping[str, Json]) -> Body:
         "or as `Last-Event-ID`, its `id` makes a stream go on behind it. An event `time` says how "
         "far a stream without events is, an event `error` why it ends: that one has no `id`."
     )
-    item = Item(name, {"description": text, "oneOf": [_event(data), time, error]})
+    item = Item(name, {"description": text, "oneOf": [_event(data.schema), time, error]})
     schema: dict[str, Json] = {
         "type": "string",
         "description": f"Server-sent events, each a {name} (#/components/schemas/{name}).",
     }
-    return Body(schema, "text/event-stream", item=item)
+    return Body(schema, "text/event-stream", item=item, components=data.components)
 
 
 def _event(data: Mapping[str, Json], name: str = "") -> dict[str, Json]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 from urllib.parse import unquote
 
@@ -113,12 +113,16 @@ class Item(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Body:
-    """The body of a request or an answer, for the description; `item`: of a stream."""
+    """The body of a request or an answer, for the description.
+
+    `item`: of a stream; `components`: the schemas by name that its own refers to.
+    """
 
     schema: Mapping[str, Json]
     media_type: str = "application/json"
     example: Json = None
     item: Item | None = None
+    components: Mapping[str, Json] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

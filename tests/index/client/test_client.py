@@ -61,7 +61,6 @@ def test_what_is_put_is_found_read_counted_and_explained_as_of_any_time(
     assert client.explain(rare, id, at=first.label).score == hit.score
     assert client.get(id, at=first.label).document["year"] == 1900
     assert client.get(id, after=second.label).label == second.label
-    assert client.like(id, after=second.label).at >= second.label
     gone = client.delete(id, wait="visible")
     assert client.delete(id).absent
     with pytest.raises(NotFound):

@@ -77,7 +77,6 @@ ANSWERS = (
     ("search_of", "GET", "/search?q=tea&sort=-year&limit=3&snippets=0", ""),
     ("count_of", "GET", "/count?q=tea", ""),
     ("explain_of", "GET", "/explain?q=tea+leaves+te*&id=t3", ""),
-    ("like_of", "GET", "/documents/t3/like?field=title", ""),
     ("get_document_of", "GET", "/documents/t3", ""),
     ("put_document_of", "PUT", "/documents/t3?key=a", '{"title": "tea"}'),
     ("put_document_of", "PUT", "/documents/t3?key=a", '{"title": "tea"}'),
@@ -94,7 +93,7 @@ PROBLEMS: tuple[tuple[str, str, str, str, set[str]], ...] = (
     ("put_document_of", "PUT", "/documents/t3", '{"title": 7}', {"field"}),
     ("put_document_of", "PUT", "/documents/t3?if_label=none", "{}", {"label"}),
     ("put_document_of", "PUT", f"/documents/new?if_label={BEGINNING[:-3]}pqs", "{}", {"label"}),
-    ("put_watch_of", "PUT", "/watches/w", json.dumps({"q": f'"{"a " * 600}"'}), {"leaf"}),
+    ("put_watch_of", "PUT", "/watches/w", '{"q": "(tea"}', {"position", "picture"}),
     ("count_of", "GET", f"/count?q=tea&at={BEGINNING}", "", {"oldest"}),
     ("get_document_of", "GET", "/documents/none", "", set()),
 )

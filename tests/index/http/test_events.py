@@ -238,22 +238,6 @@ def test_watches_are_put_shown_and_removed(tmp_path: Path) -> None:
     asyncio.run(drive())
 
 
-def test_a_watch_that_could_hold_up_the_index_is_refused(tmp_path: Path) -> None:
-    phrases = [f'"{"tea " * 20}"~{slop}' for slop in range(60, 99)]
-
-    async def drive() -> None:
-        service = Service(tmp_path)
-        async with client_of(service) as client:
-            answer = await client.put("/watches/1", json={"q": " OR ".join(phrases)})
-            error = answer.json()["error"]
-            assert (answer.status_code, error["code"]) == (422, "costly")
-            assert error["leaf"].startswith('title:"tea tea')
-            assert service.time == 1
-            assert (await client.put("/watches/1", json={"q": '"green tea"~2'})).is_success
-
-    asyncio.run(drive())
-
-
 @pytest.mark.parametrize(
     ("path", "body", "code", "says"),
     [

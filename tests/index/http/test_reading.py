@@ -11,7 +11,8 @@ import httpx
 import pytest
 
 from driftline.index.documents.schema import Schema, load_schema
-from driftline.index.http.reading import Piece, marked
+from driftline.index.http.reading import marked
+from driftline.index.searcher.messages import Piece
 from tests.index.http.service import Service, client_of
 
 SCHEMA = """
@@ -122,7 +123,7 @@ def test_counts_facets_fields_and_snippets(tmp_path: Path) -> None:
     asyncio.run(drive())
 
 
-def test_a_score_is_explained_and_documents_like_one_are_found(tmp_path: Path) -> None:
+def test_a_score_is_explained(tmp_path: Path) -> None:
     async def drive() -> None:
         service = Service(tmp_path, schema_of(tmp_path), 3)
         async with client_of(service) as client:
@@ -136,10 +137,6 @@ def test_a_score_is_explained_and_documents_like_one_are_found(tmp_path: Path) -
                 assert sum(share["score"] for share in told["tree"]["shares"]) == hit["score"]
             absent = await client.get(f"{base}/explain", params={"q": "tea", "id": "x"})
             assert absent.status_code == 404
-            like = (await client.get(f"{base}/documents/t4/like", params={"limit": 3})).json()
-            assert len(like["hits"]) == 3
-            assert "t4" not in [hit["id"] for hit in like["hits"]]
-            assert (await client.get(f"{base}/documents/x/like")).status_code == 404
 
     asyncio.run(drive())
 

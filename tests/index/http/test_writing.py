@@ -193,7 +193,6 @@ BAD_REQUESTS = (
     ("DELETE", "/documents/1?key=", 400, "leave `key` out"),
     ("POST", "/documents:bulk?key=", 400, "leave `key` out"),
     ("POST", "/documents/1", 405, "GET, PUT, DELETE"),
-    ("PUT", "/documents/1/like", 405, "GET"),
     ("GET", "/documents/", 404, "no document"),
     ("GET", "/nothing", 404, "openapi"),
     ("GET", "/collections/documens/count?q=a", 404, "did you mean 'documents'"),

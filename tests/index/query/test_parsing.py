@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import date, datetime
-from itertools import permutations
 
 import pytest
 from hypothesis import given, settings
@@ -26,8 +25,6 @@ from driftline.index.query.tree import (
     Prefix,
     Query,
     Term,
-    decode,
-    encode,
     leaves,
 )
 from tests.index.search import model
@@ -119,9 +116,8 @@ def in_texts(text: str, fits: Callable[[list[str], list[str]], bool]) -> Said:
     return Said(text, meant)
 
 
-def phrase(text: str, slop: int) -> Said:
-    inner = in_texts(text, lambda words, asked: has_phrase(words, asked, slop))
-    return Said(f'"{text}"~{slop}', inner.meant)
+def phrase(text: str) -> Said:
+    return Said(f'"{text}"', in_texts(text, has_phrase).meant)
 
 
 def prefix(text: str) -> Said:
@@ -138,14 +134,9 @@ def fuzzy(text: str) -> Said:
     return Said(f"{text}~", in_texts(text, fits).meant)
 
 
-def has_phrase(words: list[str], asked: Sequence[str], slop: int = 0) -> bool:
-    """Whether no word is further than the slop from its place in the phrase, as it lies best."""
-    for places in permutations(range(len(words)), len(asked)):
-        if [words[place] for place in places] == list(asked):
-            moved = [place - number for number, place in enumerate(places)]
-            if max(moved) - min(moved) <= slop:
-                return True
-    return False
+def has_phrase(words: list[str], asked: list[str]) -> bool:
+    """Whether the words follow each other."""
+    return any(words[i : i + len(asked)] == asked for i in range(len(words)))
 
 
 def is_near(word: str, other: str) -> bool:
@@ -219,7 +210,7 @@ words = st.lists(st.sampled_from([*WORDS, "-", "..."]), max_size=3).map(" ".join
 text_leaves = (
     word.map(lambda text: in_texts(text, has_phrase))
     | st.just(in_texts("the-cat", has_phrase))
-    | st.builds(phrase, words, st.integers(0, 2))
+    | words.map(phrase)
     | (word | st.sampled_from(["c", "ca", "d."])).map(prefix)
     | word.map(fuzzy)
     | st.just(Said("*", has_any))
@@ -286,7 +277,6 @@ def test_a_tree_is_canonical_and_comes_back(said: Said) -> None:
             case Term() | Phrase() | Prefix() | Fuzzy() if scores:
                 scored[part] = None
     assert query.scoring == tuple(scored)
-    assert decode(encode(query.root)) == query.root
     if len(str(query)) <= LENGTH_MAX and len(list(leaves(query.root))) <= LEAVES_MAX:
         assert parse(str(query), PLAIN) == query
 
@@ -322,7 +312,7 @@ def test_what_scores() -> None:
         ("a-b a+b", 't:"a b"'),
         ("a - b -> --c", "t:a t:b t:c"),
         ("NOT = -x= NOT -", "-t:x"),
-        ('"a b"~2 c', 't:"a b"~2 t:c'),
+        ('"a b" c', 't:"a b" t:c'),
         (r'tags:"a \" \\"', r'tags:"a \" \\"'),
         ("a* b~ c~1", "t:a* t:b~ t:c~"),
         ("t: a", "t:a"),
@@ -355,7 +345,7 @@ def test_what_a_text_means(text: str, form: str | None) -> None:
     [
         ("Cats", "title:cat OR text:cats"),
         ("running* Running~", "(title:running* OR text:running*) (title:run~ OR text:running~)"),
-        ('"big cats"~2', 'title:"big cat"~2 OR text:"big cats"~2'),
+        ('"big cats"', 'title:"big cat" OR text:"big cats"'),
         ("東京都", 'title:東京都 OR text:"東京 京都"'),
         ("title:(a OR text:b)", "title:a OR text:b"),
         ("* title:a", "title:a"),
@@ -457,11 +447,9 @@ def test_any_text_is_a_query_or_an_error_with_a_place(text: str) -> None:
         ("*a", "* can only be at the end of a word"),
         ("a~b", "a ~ can only be at the end"),
         ('"a"~b', "a ~ can only be at the end"),
-        ('"a"~2b', "a ~ can only be at the end"),
+        ('"a b"~2', "a ~ can only be at the end"),
         ("~", "a ~ can only be at the end"),
         ("a~2", "words can differ by one letter only: cat~1, at character 1\n  a~2\n  ^^^"),
-        ('"a b"~101', "a phrase can have ~100 at most"),
-        (f'"a b"~{"9" * 4000}', "a phrase can have ~100 at most"),
         ("a\\", "after \\ a character is missing"),
         ("y:[1 2]", "a range is written [1990 TO 2000]"),
         ("y:[1 TO 2", "a range is written [1990 TO 2000]"),
@@ -533,14 +521,12 @@ def test_the_limits_themselves_are_kept() -> None:
         ("title:[a TO b]", "'title' is a text, and has no ranges, at character 7"),
         ("a wi-fi*", "* is for one word, and this is several: wi fi, at character 3"),
         ("wi-fi~", "~ is for one word"),
-        ('tags:"a b"~1', "'tags' has keywords"),
         ("tags:a~", "'tags' has keywords"),
         ("tags:>a", "'tags' has keywords"),
         ("year:a", "'a' is no number, at character 6\n  year:a\n       ^"),
         ("year:[1 TO b]", "'b' is no number"),
         ("year:1~", "'year' is a number"),
         ("year:1*", "'year' is a number"),
-        ('year:"1"~2', "'year' is a number"),
         ("day:2020-02-30", "'2020-02-30' is no date"),
         ("day:>=yesterday", "'yesterday' is no date"),
         ("day:2020*", "'day' is a date"),

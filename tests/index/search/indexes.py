@@ -57,13 +57,7 @@ FIELD = st.integers(0, 1)
 LEAF: st.SearchStrategy[Node] = st.one_of(
     st.just(MatchAll()),
     st.builds(Term, FIELD, st.just("f"), WORD),
-    st.builds(
-        Phrase,
-        FIELD,
-        st.just("f"),
-        st.lists(WORD, min_size=2, max_size=3).map(tuple),
-        st.integers(0, 3),
-    ),
+    st.builds(Phrase, FIELD, st.just("f"), st.lists(WORD, min_size=2, max_size=3).map(tuple)),
     st.builds(Prefix, FIELD, st.just("f"), st.sampled_from(("a", "ab", "c"))),
     st.builds(Fuzzy, FIELD, st.just("f"), WORD),
     st.builds(Exists, FIELD, st.just("f")),

@@ -7,7 +7,6 @@ each document, by the words alone. It shares the tree of a query with the index,
 from __future__ import annotations
 
 from dataclasses import dataclass
-from itertools import product
 from math import log1p
 
 from driftline.index.query.tree import (
@@ -148,22 +147,16 @@ def frequency(leaf: Scoring, text: tuple[str, ...]) -> int:
         case Term():
             return text.count(leaf.word)
         case Phrase():
-            return phrase_frequency(text, leaf.words, leaf.slop)
+            return len(phrase_starts(text, leaf.words))
         case Prefix():
             return sum(word.startswith(leaf.prefix) for word in text)
         case Fuzzy():
             return sum(distance(leaf.word, word) <= 1 for word in text)
 
 
-def phrase_frequency(text: tuple[str, ...], words: tuple[str, ...], slop: int) -> int:
-    """In how many places a phrase begins, by trying all choices of positions."""
-    places = [[i for i, word in enumerate(text) if word == wanted] for wanted in words]
-    begins = set()
-    for chosen in product(*places):
-        moved = [place - number for number, place in enumerate(chosen)]
-        if len(set(chosen)) == len(chosen) and max(moved) - min(moved) <= slop:
-            begins.add(min(moved))
-    return len(begins)
+def phrase_starts(text: tuple[str, ...], words: tuple[str, ...]) -> list[int]:
+    """The positions at which a phrase begins."""
+    return [i for i in range(len(text)) if text[i : i + len(words)] == words]
 
 
 def distance(word: str, other: str) -> int:

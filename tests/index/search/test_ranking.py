@@ -170,7 +170,6 @@ def test_sorted_pages_are_those_of_the_model(
     histories(),
     QUERY,
     st.lists(st.integers(1, 25), max_size=4),
-    st.none() | st.sampled_from("pqx"),
     st.data(),
 )
 def test_counts_and_facets_are_those_of_the_model(
@@ -178,18 +177,15 @@ def test_counts_and_facets_are_those_of_the_model(
     history: tuple[Model, int],
     query: Query,
     sealed_at: list[int],
-    without: str | None,
     data: st.DataObject,
 ) -> None:
     model, time = history
     at = data.draw(st.integers(0, time + 1))
-    found = [document for id, _, document in model.found(query, at) if id != without]
+    found = [document for _, _, document in model.found(query, at)]
     keywords = Counter(word for each in found for word in set(each.keywords))
     for index in indexes(tmp_path, model, sealed_at):
-        answers = [
-            shard.search(query, at, 3, facets=[0], without=without) for shard in index.shards
-        ]
+        answers = [shard.search(query, at, 3, facets=[0]) for shard in index.shards]
         assert sum(answer.total for answer in answers) == len(found)
-        assert sum(shard.count(query, at, without) for shard in index.shards) == len(found)
+        assert sum(shard.count(query, at) for shard in index.shards) == len(found)
         counts = [answer.facets[0] for answer in answers]
         assert sum(counts, Counter()) == keywords

@@ -1,10 +1,8 @@
-"""Snippets, explanations and more like this, against trying everything in the plainest way."""
+"""Snippets and explanations, against trying everything in the plainest way."""
 
 from __future__ import annotations
 
 import json
-from itertools import product
-from math import log1p
 from pathlib import Path
 from random import Random
 
@@ -15,14 +13,13 @@ from driftline.index.documents.analysis import analyser
 from driftline.index.documents.schema import DEFAULT
 from driftline.index.documents.versions import Version
 from driftline.index.documents.versions import words_of as fields_of
-from driftline.index.documents.writes import version_of
 from driftline.index.postings.tail import Tail
 from driftline.index.query.parsing import parse
 from driftline.index.query.tree import Fuzzy, Or, Phrase, Prefix, Query, Scoring, Term
-from driftline.index.search.results import LENGTH, READ_MAX, WORDS_MAX, like, snippet, snippets
+from driftline.index.search.results import LENGTH, READ_MAX, snippet, snippets
 from driftline.index.search.shard import Shard
 from tests.index.search.indexes import QUERY, WEIGHTS, histories, indexes
-from tests.index.search.model import Model, frequency, words_of
+from tests.index.search.model import Model, frequency, phrase_starts, words_of
 
 TEXT = st.lists(
     st.sampled_from(("a", "b", "ab", "É", "Ab", "東京都", "京", "bbbbb", ".", ", ", "\n", "İ")),
@@ -33,13 +30,7 @@ LEAF: st.SearchStrategy[Scoring] = st.one_of(
     st.builds(Term, st.just(0), st.just("f"), WORD),
     st.builds(Prefix, st.just(0), st.just("f"), WORD),
     st.builds(Fuzzy, st.just(0), st.just("f"), WORD),
-    st.builds(
-        Phrase,
-        st.just(0),
-        st.just("f"),
-        st.lists(WORD, min_size=2, max_size=3).map(tuple),
-        st.integers(0, 2),
-    ),
+    st.builds(Phrase, st.just(0), st.just("f"), st.lists(WORD, min_size=2, max_size=3).map(tuple)),
 )
 
 
@@ -47,13 +38,8 @@ def of_leaf(leaf: Scoring, words: tuple[str, ...]) -> set[int]:
     """The positions that can be part of a match."""
     if not isinstance(leaf, Phrase):
         return {i for i, word in enumerate(words) if frequency(leaf, (word,))}
-    places = [[i for i, word in enumerate(words) if word == wanted] for wanted in leaf.words]
-    found: set[int] = set()
-    for chosen in product(*places):
-        moved = [place - number for number, place in enumerate(chosen)]
-        if len(set(chosen)) == len(chosen) and max(moved) - min(moved) <= leaf.slop:
-            found |= set(chosen)
-    return found
+    starts = phrase_starts(words, leaf.words)
+    return {start + number for start in starts for number in range(len(leaf.words))}
 
 
 @given(
@@ -203,57 +189,3 @@ def test_many_shares_add_up_in_their_order() -> None:
         for share in explanation.shares:
             score += share.score
         assert score == ranked.place.score
-
-
-COLLECTION = DEFAULT.collections["documents"]
-NAMES = ("title", "text")
-
-WORDS = st.lists(st.sampled_from([f"{a}{b}" for a in "abcdefg" for b in "abcdefg"]), max_size=60)
-DOCUMENTS = st.lists(st.tuples(WORDS, WORDS), min_size=1, max_size=8)
-
-
-def shard_of(documents: list[tuple[list[str], list[str]]]) -> Shard:
-    shard = Shard(Tail(0, 2, ()), [2.0, 1.0])
-    for number, texts in enumerate(documents):
-        shard.apply(number, version_of(COLLECTION, str(number), as_json(texts)))
-    return shard
-
-
-def as_json(texts: tuple[list[str], list[str]]) -> dict[str, object]:
-    return dict(zip(NAMES, map(" ".join, texts), strict=True))
-
-
-@given(DOCUMENTS, st.integers(1, 8))
-def test_the_most_typical_words_are_looked_for(
-    documents: list[tuple[list[str], list[str]]], time: int
-) -> None:
-    shard = shard_of(documents)
-    before = documents[:time]
-    rated = []
-    for field in range(2):
-        texts = [texts[field] for texts in before if texts[field]]
-        for word in set(documents[0][field]):
-            having = sum(word in text for text in texts)
-            idf = log1p((len(texts) - having + 0.5) / (having + 0.5))
-            if having > 1:
-                rated.append((-documents[0][field].count(word) * idf, field, word))
-    words = tuple(Term(field, NAMES[field], word) for _, field, word in sorted(rated)[:WORDS_MAX])
-    found = like(as_json(documents[0]), COLLECTION, shard.statistics, time)
-    if found is None:
-        assert not words
-    else:
-        assert found == Query(Or(words) if len(words) > 1 else words[0], words)
-
-
-def test_what_is_like_a_document_is_found_without_it() -> None:
-    texts = ("red fox", "red fox den"), ("blue fox", "den"), ("grey", "whale")
-    shard = shard_of([(title.split(), text.split()) for title, text in texts])
-    query = like({"title": "red fox", "text": "red fox den"}, COLLECTION, shard.statistics, 3)
-    assert str(query) == "title:fox OR text:den"
-    assert query is not None
-    shard.replace(shard.parts, Tail(3, 2, ()))
-    shard.apply(3, version_of(COLLECTION, "3", {"title": "a fox", "text": ""}))
-    assert [each.ordinal for each in shard.search(query, 4, 10).ranked] == [1, 0, 3]
-    assert [each.ordinal for each in shard.search(query, 4, 10, without="2").ranked] == [1, 0, 3]
-    assert [each.ordinal for each in shard.search(query, 4, 10, without="0").ranked] == [1, 3]
-    assert [each.ordinal for each in shard.search(query, 4, 10, without="1").ranked] == [0, 3]

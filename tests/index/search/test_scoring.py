@@ -43,7 +43,7 @@ def drawn(chance: Random) -> Query:
     """A union of words, perhaps without another, or with a phrase."""
     leaves: list[Scoring] = [_word(chance) for _ in range(chance.randint(1, 6))]
     if chance.random() < 0.2:
-        leaves.append(Phrase(0, "text", (_word(chance).word, "w0"), 0))
+        leaves.append(Phrase(0, "text", (_word(chance).word, "w0")))
     leaves = list(dict.fromkeys(leaves))
     parts = [*leaves, Not(_word(chance))] if chance.random() < 0.2 else leaves
     root = Or(tuple(parts)) if len(parts) > 1 else parts[0]

@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 from driftline.index.documents.versions import Version, Words
 from driftline.index.postings.tail import Tail
 from driftline.index.search.matching import BUDGET
-from driftline.index.searcher import Searcher
 from driftline.index.searcher.collection import (
     FREED,
     LARGER,
@@ -24,6 +23,7 @@ from driftline.index.searcher.collection import (
     SegmentFiles,
     merged_from,
 )
+from driftline.index.searcher.searcher import Searcher
 from tests.index.search.model import Document, Model, Write
 from tests.index.searcher.world import COLLECTION, SCHEMA, check, items_of
 

@@ -15,7 +15,7 @@ from driftline.engine.wire.codec import pack
 from driftline.index.documents.schema import Schema
 from driftline.index.postings.sections import DamagedSegment, Sections
 from driftline.index.postings.segment import Segment
-from driftline.index.searcher import Searcher
+from driftline.index.searcher.searcher import Searcher
 from driftline.serve.errors import Refused
 from tests.index.search.model import Document, Model, Write
 from tests.index.searcher.world import COLLECTION, SCHEMA, check, items_of

@@ -14,8 +14,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from driftline.index.searcher import Searcher
 from driftline.index.searcher import collection as holding
+from driftline.index.searcher.searcher import Searcher
 from driftline.serve.views.checkpoint import restored, writing
 from driftline.serve.views.hosted import HostedView
 from tests.index.search.indexes import WEIGHTS, histories
@@ -75,7 +75,7 @@ def test_a_copy_of_the_process_saves_while_this_one_goes_on(tmp_path: Path) -> N
     model, checkpoint = Model(WEIGHTS), tmp_path / "checkpoint"
     random = Random(3)
     searcher: HostedView = Searcher(SCHEMA, tmp_path / "segments")
-    queries = ["title:a -text:b", 'text:"a b"~2 OR title:ab~', "tags:x*"]
+    queries = ["title:a -text:b", 'text:"a b" OR title:ab~', "tags:x*"]
     for round_ in range(10):
         write_some(model, random, 40)
         follow(searcher, model)

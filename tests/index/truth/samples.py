@@ -89,7 +89,7 @@ def _part(chance: Random) -> str:
         case 3:
             return f"title:{word}"
         case 4:
-            return f'"{word} {_word(chance)}"~{chance.randint(1, 6)}'
+            return f'"{word} {_word(chance)}"'
         case 5:
             return f'text:"{word} {_word(chance)}"'
         case 6:

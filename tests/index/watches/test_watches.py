@@ -35,7 +35,7 @@ COLLECTION = Collection(
     "stored",
 )
 
-IN_TEXTS = ("a", "abc", "title:ab", '"a b"', 'title:"b a a"~2', "ab*", "title:c*", "ab~", "-a")
+IN_TEXTS = ("a", "abc", "title:ab", '"a b"', 'title:"b a a"', "ab*", "title:c*", "ab~", "-a")
 IN_VALUES = ("tags:x", "tags:x*", "year:>=0", "day:[* TO 1970-01-01]", "-tags:z")
 LEAVES = (*IN_TEXTS, *IN_VALUES, "*", "", "((", "none:a")
 
@@ -96,15 +96,11 @@ def before_of(last: Version | None) -> Callable[[], Version | None]:
 
 
 @settings(max_examples=300)
-@given(steps=STEPS, rows=st.integers(1, 3), swept_from=st.integers(0, 3), limit=st.integers(1, 4))
+@given(steps=STEPS, swept_from=st.integers(0, 3), limit=st.integers(1, 4))
 def test_events_are_those_of_trying_everything(
-    steps: list[tuple[tuple[str, str, object], int]],
-    rows: int,
-    swept_from: int,
-    limit: int,
+    steps: list[tuple[tuple[str, str, object], int]], swept_from: int, limit: int
 ) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(watches, "ROWS", rows)
         patch.setattr(watches, "SWEPT_FROM", swept_from)
         go(steps, limit)
 
@@ -216,16 +212,6 @@ def test_the_version_before_is_asked_for_only_if_it_matters() -> None:
     assert watching.events("w", 0, 9) == [Event(3, "p", "begins"), Event(5, "p", "ceases")]
 
 
-def test_a_watch_that_costs_too_much_matches_nothing_however_it_came() -> None:
-    watching = Watches(COLLECTION)
-    watching.put(1, "w", f'title:"{"a " * 17}"~9')
-    watching.put(2, "v", f'title:"{"a " * 16}"~9')
-    [(time, version)] = versions([Write(3, "p", Document((("a",) * 40, ())))])
-    watching.apply(time, version, before_of(None))
-    assert watching.events("v", 0, 9) == [Event(3, "p", "begins")]
-    assert watching.events("w", 0, 9) == []
-
-
 def test_what_was_forgotten_and_removed_takes_no_memory() -> None:
     watching = Watches(COLLECTION)
     nothing = list(watching.save())
@@ -250,11 +236,8 @@ def test_damaged_parts_are_refused() -> None:
     [(time, version)] = versions([Write(3, "p", Document((("a",), ())))])
     watching.apply(time, version, before_of(None))
     parts = list(watching.save())
-    assert len(parts) == 8
-    damages = [7, (7,), (), b"1234567", b"12345678", ("a", "b"), None, (pack((None, 1)),)]
-    for number, damage in product(range(8), damages):
-        if damage == b"12345678" and number in (0, 4):
-            continue  # another time
+    assert len(parts) == 7
+    for number, damage in product(range(7), [7, (7,), (), b"1234567", ("a", "b"), None]):
         damaged = [] if damage is None else [pack(damage)]
         with pytest.raises(SnapshotDamaged):
             Watches(COLLECTION).load(Saved([*parts[:number], *damaged, *parts[number + 1 :]]))

@@ -32,7 +32,6 @@ async function start() {
   };
   picker.onchange = () => use(collections[picker.selectedIndex]);
   if (asked.has("q")) search.box.value = asked.get("q");
-  search.like = asked.get("like") ?? "";
   use(collections.find(({ name }) => name === asked.get("collection")) ?? collections.find(({ name }) => name === "documents") ?? collections[0]);
   if (!isRunning) service.follow();
   isRunning = true;

@@ -11,7 +11,6 @@ export class Search {
   constructor(measured) {
     this.measured = measured;
     this.collection = null;
-    this.like = ""; // the id of the document that is searched for others like it
     this.asking = null;
     this.timer = 0;
     this.cursor = null;
@@ -19,7 +18,6 @@ export class Search {
     this.box.addEventListener("input", () => this.soon());
     byId("search").addEventListener("submit", (event) => {
       event.preventDefault();
-      this.like = "";
       this.now();
     });
     byId("more").addEventListener("click", () => this.more());
@@ -28,7 +26,6 @@ export class Search {
   get text() { return this.box.value.trim(); }
 
   soon() {
-    this.like = "";
     clearTimeout(this.timer);
     this.timer = setTimeout(() => this.now(), PAUSE_MS);
   }
@@ -38,7 +35,7 @@ export class Search {
     clearTimeout(this.timer);
     this.remember();
     this.asking?.abort();
-    if (!this.text && !this.like) {
+    if (!this.text) {
       this.asking = null;
       this.show(null);
       return null;
@@ -56,12 +53,11 @@ export class Search {
 
   async ask(query, show) {
     const asking = (this.asking = new AbortController());
-    const path = this.like ? `documents/${encodeURIComponent(this.like)}/like` : "search";
-    const q = this.like ? undefined : this.box.value;
+    const q = this.box.value;
     const field = this.collection.titleField;
     byId("hits").setAttribute("aria-busy", "true");
     try {
-      const found = await request(within(this.collection.name, path), { query: { q, field, ...query }, signal: asking.signal });
+      const found = await request(within(this.collection.name, "search"), { query: { q, field, ...query }, signal: asking.signal });
       if (this.asking !== asking) return null;
       this.problem(null);
       show(found);
@@ -86,8 +82,7 @@ export class Search {
 
   append({ data, ms, serverMs }) {
     byId("hits").append(...data.hits.map((hit) => this.hit(hit, data.at)));
-    const like = this.like ? ` like ${this.like}` : "";
-    byId("summary").textContent = data.total ? several(data.total, "document") + like : `No document${like || " has this"}.`;
+    byId("summary").textContent = data.total ? several(data.total, "document") : "No document has this.";
     const inside = serverMs === null ? "" : `, ${duration(serverMs)} of it in the service`;
     byId("timing").textContent = `in ${duration(ms)}${inside} · as of ${clock(timeOf(data.at))}`;
     this.cursor = data.cursor ?? null;
@@ -120,9 +115,8 @@ export class Search {
     whole.hidden = !whole.hidden;
     button.setAttribute("aria-expanded", !whole.hidden);
     if (whole.hidden || whole.childElementCount) return;
-    const like = make("button", { type: "button", class: "quiet", onclick: () => this.others(hit.id) }, "More like this");
     const text = make("pre", { tabindex: "0", "aria-label": "The document" }, "…");
-    whole.append(text, like);
+    whole.append(text);
     try {
       const { data } = await request(within(this.collection.name, `documents/${encodeURIComponent(hit.id)}`), { query: { at } });
       text.textContent = JSON.stringify(data.document, null, 2);
@@ -131,18 +125,11 @@ export class Search {
     }
   }
 
-  others(id) {
-    this.like = id;
-    this.box.value = "";
-    this.box.focus();
-    this.now();
-  }
-
   /** The address is that of what is shown: it can be kept, and given to others. */
   remember() {
     const url = new URL(document.URL);
-    const { q, like, collection } = { q: this.text, like: this.like, collection: this.collection.only ? "" : this.collection.name };
-    for (const [name, value] of Object.entries({ q, like, collection })) {
+    const { q, collection } = { q: this.text, collection: this.collection.only ? "" : this.collection.name };
+    for (const [name, value] of Object.entries({ q, collection })) {
       value ? url.searchParams.set(name, value) : url.searchParams.delete(name);
     }
     history.replaceState(null, "", url);

@@ -1,0 +1,172 @@
+"""The answers of an index over HTTP, as the server sends them and as clients read them.
+
+The description of the service (`GET /openapi.json`) is made of these types.
+Labels are texts, and so is each T. They are compared as texts: that of a later write is larger.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Literal
+
+from msgspec import Meta, Struct
+
+Label = Annotated[str, Meta(extra_json_schema={"$ref": "#/components/schemas/Label"})]
+"""The label of a write, or a T."""
+
+Id = Annotated[str, Meta(extra_json_schema={"minLength": 1})]
+Total = Annotated[int, Meta(extra_json_schema={"minimum": 0})]
+
+
+class Written(Struct, frozen=True, omit_defaults=True):
+    """A write that is durable; `label`: its place in the order of all writes.
+
+    `repeated`: the write with this key was done before, and the label is its; `absent`: there was
+    no document to delete.
+    """
+
+    id: Id
+    label: Label
+    repeated: bool = False
+    absent: bool = False
+
+
+class Document(Struct, frozen=True):
+    """A document as of `at`; `label`: of the write that has made it."""
+
+    id: Id
+    label: Label
+    at: Label
+    document: Mapping[str, object]
+
+
+class Hit(Struct, frozen=True, omit_defaults=True):
+    """A document that was found; `snippet`: HTML, in which `<mark>` is the only markup; `fields`:
+    those that were asked for."""
+
+    id: Id
+    score: float
+    label: Label
+    snippet: str = ""
+    fields: Mapping[str, object] = {}
+
+
+class FacetValue(Struct, frozen=True):
+    """A value of a field, and how many of all documents found have it."""
+
+    value: str
+    count: Total
+
+
+class Found(Struct, frozen=True, omit_defaults=True):
+    """What a search has found as of `at`: `total` documents, and the first ones of them.
+
+    `cursor`: goes on behind the last one, as of the same `at`; null: there are no more.
+    """
+
+    at: Label
+    total: Total
+    hits: tuple[Hit, ...]
+    cursor: str | None
+    facets: Mapping[str, tuple[FacetValue, ...]] = {}
+
+
+class Count(Struct, frozen=True):
+    """How many documents a query finds as of `at`."""
+
+    at: Label
+    total: Total
+
+
+class Share(Struct, frozen=True):
+    """What a leaf of the query adds to a score; all figures are as of T, over the collection.
+
+    `frequency`: how often the document has it; `length`: the words of its field in the document;
+    `average`: of these lengths; `documents`: how many have the field; `having`: in how many
+    documents each word of the leaf is.
+    """
+
+    leaf: str
+    score: float
+    frequency: Total
+    length: Total
+    average: float
+    documents: Total
+    having: Sequence[int]
+    weight: float
+    rarity: float
+
+
+class Tree(Struct, frozen=True):
+    """The query as it was understood, whether it finds the document, and the shares of its leaves:
+    they add up to the score."""
+
+    query: str
+    matches: bool
+    score: float
+    shares: Sequence[Share]
+
+
+class Explained(Struct, frozen=True):
+    """Why a document has its score as of `at`."""
+
+    at: Label
+    id: Id
+    score: float
+    tree: Tree
+
+
+class Change(Struct, frozen=True, omit_defaults=True):
+    """A new version of a document; `document`: null if it was deleted."""
+
+    label: Label
+    id: Id
+    document: Mapping[str, object] | None = None
+    deleted: bool = False
+
+
+class Watch(Struct, frozen=True):
+    """A stored query; `label`: of the write that has stored it."""
+
+    id: Id
+    q: str
+    label: Label
+
+
+class Watches(Struct, frozen=True):
+    """Some of all stored queries, by their ids."""
+
+    total: Total
+    watches: Sequence[Watch]
+
+
+class WatchEvent(Struct, frozen=True):
+    """A document "begins" to match a watch, or "ceases" to, by the write with this label."""
+
+    label: Label
+    id: Id
+    event: Literal["begins", "ceases"]
+    watch: Id
+
+
+class FieldShown(Struct, frozen=True, omit_defaults=True):
+    """A field of a collection; `analyser`, `weight`: of a text."""
+
+    name: str
+    kind: str
+    analyser: str = ""
+    weight: float = 0.0
+
+
+class CollectionShown(Struct, frozen=True):
+    """A collection; `others`: fields that are not named are kept, or refused."""
+
+    name: str
+    others: Literal["stored", "refused"]
+    fields: Sequence[FieldShown]
+
+
+class Collections(Struct, frozen=True):
+    """All collections of the index."""
+
+    collections: Sequence[CollectionShown]

@@ -1,0 +1,99 @@
+"""A version matches by itself as in a shard, and no query matches without one of its anchors."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import product
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from driftline.index.documents.schema import DEFAULT
+from driftline.index.postings.tail import Tail
+from driftline.index.query.parsing import parse
+from driftline.index.query.tree import (
+    Exists,
+    Fuzzy,
+    Keyword,
+    KeywordPrefix,
+    Node,
+    Or,
+    Phrase,
+    Prefix,
+    Query,
+    Term,
+)
+from driftline.index.search.shard import Shard
+from driftline.index.watches.evaluating import Anchor, Contents, anchors_of
+from driftline.index.watches.evaluating import matches as matches_alone
+from tests.index.search.indexes import DOCUMENT, KINDS, QUERY, WEIGHTS, versions
+from tests.index.search.model import Document, Write, matches
+
+
+def contents_of(document: Document) -> Contents:
+    [(_, version)] = versions([Write(1, "p", document)])
+    return Contents.of(version)
+
+
+@given(QUERY, st.lists(st.integers(0, 9), min_size=5, max_size=5), DOCUMENT)
+def test_what_matches_has_an_anchor(
+    query: Query, frequencies: list[int], document: Document
+) -> None:
+    anchors = anchors_of(query.root, lambda field, word: frequencies[(field + len(word)) % 5])
+    if anchors is not None and matches(query.root, document):
+        assert any(
+            each.text in (document.keywords if each.is_keyword else document.texts[each.field])
+            for each in anchors
+        )
+
+
+def test_each_leaf_matches_what_it_should_in_each_short_text() -> None:
+    words = ("a", "ab", "abc", "b")
+    phrases = [*product(words[:2], repeat=2), *product(words[:2], repeat=3)]
+    leaves: list[Node] = [
+        *(kind(0, "f", word) for kind in (Term, Fuzzy, Prefix) for word in words),
+        *(Phrase(0, "f", phrase) for phrase in phrases),
+        *(kind(0, "f", word) for kind in (Keyword, KeywordPrefix) for word in words),
+        *(Exists(0, "f"), KeywordPrefix(0, "f", "")),
+        Or((Term(0, "f", "b"), Phrase(0, "f", ("a", "ab", "a")))),
+    ]
+    for text in (text for length in range(4) for text in product(words, repeat=length)):
+        document = Document((text, ()), text)
+        contents = contents_of(document)
+        for leaf in leaves:
+            assert matches_alone(leaf, contents) == matches(leaf, document), (leaf, text)
+
+
+def test_the_rarest_part_is_the_anchor() -> None:
+    often = {"the": 990, "cat": 50, "purrs": 770, "a": 20}
+
+    def anchors(query: str) -> list[str] | None:
+        root = parse(query, DEFAULT.collections["documents"]).root
+        found = anchors_of(root, lambda field, word: often.get(word, 0))
+        return None if found is None else [f"{each.field}:{each.text}" for each in found]
+
+    assert anchors("the cat purrs") == ["0:cat", "1:cat"]
+    assert anchors('text:"the purrs cat"') == ["1:cat"]
+    assert anchors("the (cat OR text:a) -dog") == ["0:cat", "1:cat", "1:a"]
+    assert anchors("the c* ca~") == ["0:the", "1:the"]
+    for query in ("cat OR -the", "*", "c*", "cat~"):
+        assert anchors(query) is None
+    assert anchors_of(Keyword(0, "f", "x"), lambda *_: 0) == (Anchor(True, 0, "x"),)
+
+
+LONGER = st.lists(st.sampled_from("abc"), max_size=12).map(tuple)
+
+
+@given(queries=st.lists(QUERY, min_size=1, max_size=5), document=DOCUMENT, text=st.none() | LONGER)
+def test_a_version_by_itself_matches_as_in_a_shard(
+    queries: list[Query], document: Document, text: tuple[str, ...] | None
+) -> None:
+    if text is not None:  # phrases that are there several times
+        document = replace(document, texts=(text, document.texts[1]))
+    shard = Shard(Tail(0, 2, KINDS), WEIGHTS)
+    [(time, version)] = versions([Write(1, "p", document)])
+    shard.apply(time, version)
+    for query in queries:
+        found = matches_alone(query.root, Contents.of(version))
+        assert found == (shard.count(query, time + 1) == 1), query
+        assert found == matches(query.root, document), query
