@@ -19,10 +19,9 @@ from driftline.connectors.sinks import (
     JsonLinesConsumer,
     Last,
     Lines,
-    LmdbConsumer,
     MemoryConsumer,
 )
-from driftline.connectors.sinks.lmdb import read_environment
+from driftline.connectors.sinks.lmdb import LmdbConsumer, read_environment
 from driftline.engine.errors import Unavailable
 from driftline.engine.flow.flow import Flow
 from driftline.engine.wire.bundles import Item

@@ -8,7 +8,6 @@ consumer.last("barrier-0", groups).t_last == bundle.t_last
 from driftline.connectors.sinks.consumer import NO_BUNDLE, Consumer, Last, items_of
 from driftline.connectors.sinks.jsonl import JsonLinesConsumer
 from driftline.connectors.sinks.lines import Lines
-from driftline.connectors.sinks.lmdb import LmdbConsumer, read_items
 from driftline.connectors.sinks.memory import MemoryConsumer
 from driftline.engine.wire.messages import Bundle
 
@@ -19,8 +18,6 @@ __all__ = [
     "JsonLinesConsumer",
     "Last",
     "Lines",
-    "LmdbConsumer",
     "MemoryConsumer",
     "items_of",
-    "read_items",
 ]

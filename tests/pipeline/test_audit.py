@@ -15,8 +15,9 @@ from driftline.connectors.files import open_source
 from driftline.connectors.files import splits as splits_module
 from driftline.connectors.logs.inputlog import InputLog, WriteGroup
 from driftline.connectors.logs.received import ReceivedSource
-from driftline.connectors.sinks import JsonLinesConsumer, LmdbConsumer
+from driftline.connectors.sinks import JsonLinesConsumer
 from driftline.connectors.sinks.lines import Lines
+from driftline.connectors.sinks.lmdb import LmdbConsumer
 from driftline.engine.errors import InputError, StateMismatch, Unavailable
 from driftline.engine.flow.flow import Flow
 from driftline.engine.flow.loading import load_flow

@@ -3,7 +3,8 @@
 from collections.abc import Callable
 from pathlib import Path
 
-from driftline.connectors.sinks import Consumer, JsonLinesConsumer, LmdbConsumer, read_items
+from driftline.connectors.sinks import Consumer, JsonLinesConsumer
+from driftline.connectors.sinks.lmdb import LmdbConsumer, read_items
 from driftline.engine.flow.flow import Flow
 from driftline.engine.operators.steps import FAILURES
 from driftline.engine.wire.bundles import Item, from_blob, running_checksum, to_blob

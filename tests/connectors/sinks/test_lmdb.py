@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from driftline.connectors.sinks import LmdbConsumer, MemoryConsumer, read_items
+from driftline.connectors.sinks import MemoryConsumer
 from driftline.connectors.sinks import lmdb as module
-from driftline.connectors.sinks.lmdb import _from_key, item_key
+from driftline.connectors.sinks.lmdb import LmdbConsumer, _from_key, item_key, read_items
 from driftline.engine.errors import PayloadError, Unavailable
 from driftline.engine.wire.bundles import Item, to_blob
 from driftline.engine.wire.messages import Bundle

@@ -10,8 +10,8 @@ from pathlib import Path
 import lmdb
 import pytest
 
-from driftline.connectors.sinks import JsonLinesConsumer, LmdbConsumer
-from driftline.connectors.sinks.lmdb import damage_in
+from driftline.connectors.sinks import JsonLinesConsumer
+from driftline.connectors.sinks.lmdb import LmdbConsumer, damage_in
 from driftline.deploy.local.directories.looking import look
 from driftline.deploy.runtime.claims import claim
 from driftline.engine.errors import StateMismatch
