@@ -22,10 +22,9 @@ from driftline.deploy.local.inputs.asides import Asides
 from driftline.deploy.local.inputs.fronts import note_used, open_front, open_input
 from driftline.deploy.local.inputs.reach import Reach, check_input
 from driftline.deploy.local.inputs.tallies import Tally
-from driftline.deploy.local.inputs.used_files import UsedFile
 from driftline.deploy.local.metrics import OfInputs
 from driftline.deploy.local.report import Resuming
-from driftline.deploy.local.savepoints import check_restored, used_of
+from driftline.deploy.local.savepoints import check_restored
 from driftline.deploy.roles.front import Front
 from driftline.deploy.runtime.claims import claim, opened
 from driftline.deploy.runtime.config import ProcessConfig
@@ -39,8 +38,6 @@ from driftline.engine.errors import Unavailable
 from driftline.engine.flow.plan import Plan
 from driftline.engine.policy import Policy
 from driftline.engine.sources import RetainedSource, Source
-from driftline.engine.sources.used import StoreUsed
-from driftline.engine.storage.manifest import Mark
 
 
 def run_front(config: ProcessConfig, flow_plan: Plan, chosen: Policy) -> int:
@@ -113,10 +110,6 @@ def _check_beginning(
     fitted = opened(config, lambda: config.beginning.fitted(flow))
     name = flow.sources[number].name
     check_restored(fitted, name, source, alone=len(flow.sources) == 1)
-    if (used := used_of(fitted, name, source)) is not None:
-        mark = Mark(config.lineage, f"used-{number}", config.session)
-        file = UsedFile(Path(config.state) / f"input-{number}.used", mark)
-        file.carry_out(StoreUsed(used, by_snapshot=True))
 
 
 def _registered(config: ProcessConfig) -> ClusterState:

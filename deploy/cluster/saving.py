@@ -1,19 +1,15 @@
 """Saving: writes the last snapshot of a flow that runs as a savepoint, a directory of files.
 
-Takes `Report` (master: where the others are), `Parts`, `Slice` and `NoParts` (nodes), `UsedBelow`
-(fronts). Gives `AskReport`, `AskParts`, `AskSlice` and `AskUsed`: what it reads of nodes, the nodes
-of a next layout read in the same way (`deploy.node.joining`). The flow goes on meanwhile. A
-snapshot that is gone before it was read is given up for the next one.
-
-Which records the state was made of, the fronts know. One that does not answer keeps no state from
-being saved, as its host may be gone for good: its input cannot be compared then, and that is said.
+Takes `Report` (master: where the others are), `Parts`, `Slice` and `NoParts` (nodes). Gives
+`AskReport`, `AskParts` and `AskSlice`: the nodes of a next layout read in the same way
+(`deploy.node.joining`). The flow goes on meanwhile. A snapshot that is gone before it was read is
+given up for the next one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack, suppress
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
 from math import inf
 from pathlib import Path
 from time import monotonic
@@ -24,7 +20,6 @@ from driftline.deploy.cluster.records import Submission
 from driftline.deploy.cluster.status import keyless
 from driftline.deploy.cluster.submissions import agents, ended_by, registry_of, submission_of
 from driftline.deploy.cluster.tree import Tree
-from driftline.deploy.local.savepoints import saved_input
 from driftline.deploy.node.joining import Pull
 from driftline.deploy.roles.watch import Watch
 from driftline.deploy.runtime.loop.runtime import Runtime
@@ -34,44 +29,20 @@ from driftline.engine.flow.flow import Flow
 from driftline.engine.keygroups import GroupCache, names_of
 from driftline.engine.policy import POLICIES, SnapshotCut
 from driftline.engine.snapshots.merging import restore
-from driftline.engine.snapshots.savepoint import (
-    SavedInput,
-    Savepoint,
-    begin,
-    complete,
-    write_table,
-)
+from driftline.engine.snapshots.savepoint import Savepoint, begin, complete, write_table
 from driftline.engine.state.table import StateTable
-from driftline.engine.wire.kinds import FRONT, MASTER, WATCH
-from driftline.engine.wire.messages import (
-    AskParts,
-    AskUsed,
-    Message,
-    NoParts,
-    Parts,
-    Slice,
-    UsedBelow,
-)
+from driftline.engine.wire.kinds import MASTER, WATCH
+from driftline.engine.wire.messages import AskParts, Message, NoParts, Parts, Slice
 
 ANSWER_S = 10.0
 """How long nothing may come."""
 
-ASK_AGAIN_S = 0.5
-"""How long a front may take until it is asked again."""
-
 TRIES = 5
 
 
-@dataclass(frozen=True, slots=True)
-class Saved:
-    """What was written."""
-
-    savepoint: Savepoint
-    unknown: Mapping[str, str]
-    """Source of whose records nothing is known, as its front does not answer -> the agent."""
-
-
-def save(tree: Tree, name: str, flow: Flow, output: Path, sockets: Path, network: Network) -> Saved:
+def save(
+    tree: Tree, name: str, flow: Flow, output: Path, sockets: Path, network: Network
+) -> Savepoint:
     """Write the last snapshot of a flow that runs into a new directory.
 
     `flow`: what it runs, as it is here; `sockets`: an empty folder. Raises Unavailable if it does
@@ -89,10 +60,6 @@ def save(tree: Tree, name: str, flow: Flow, output: Path, sockets: Path, network
     if why := keyless(network, alive):
         raise Unavailable(f"no state can be read: {why}")
     begin(output)
-    sources = [source.name for source in flow.sources]
-    received = _received(submission)
-    fronts = [f"{FRONT}-{index}" for index in range(len(sources))]
-    asked = [front for front, name in zip(fronts, sources, strict=True) if name not in received]
     for left in reversed(range(TRIES)):
         state = _running(tree, submission)
         try:
@@ -106,27 +73,20 @@ def save(tree: Tree, name: str, flow: Flow, output: Path, sockets: Path, network
                 _, saver.addresses[MASTER] = masters.leader()
                 if not saver.addresses[MASTER]:
                     raise Unavailable(f"no master of flow {name!r} runs: see `driftline status`")
-                segments = saver.read(runtime, state.snapshots[0], names_of(state.layout), asked)
+                segments = saver.read(runtime, state.snapshots[0], names_of(state.layout))
         except SnapshotDamaged:
             if not left:
                 raise
             continue
         _write(output, flow, segments)
-        inputs, unknown = {}, {}
-        for source, front, agent in zip(sources, fronts, submission.fronts, strict=True):
-            if source in received:
-                inputs[source] = SavedInput(numbered=False)
-            elif (told := saver.used.get(front)) is not None:
-                inputs[source] = saved_input(told.source, told.used)
-            else:
-                inputs[source] = SavedInput(numbered=True)
-                unknown[source] = agent
-        return Saved(complete(output, flow, state.snapshots[0].time, inputs), unknown)
+        received = _received(submission)
+        numbered = {source.name: source.name not in received for source in flow.sources}
+        return complete(output, flow, state.snapshots[0].time, numbered)
     raise AssertionError("the last try returns or raises")
 
 
 class Saver(Watch):
-    """Reads a snapshot of all nodes, and asks fronts of which records it was made."""
+    """Reads a snapshot of all nodes."""
 
     def __init__(self, groups: int) -> None:
         super().__init__(every_s=inf, name=f"{WATCH}-savepoint")
@@ -136,29 +96,18 @@ class Saver(Watch):
         self._damage = ""
         self.segments: dict[str, list[bytes]] = {}
         """Node -> the segments of its part, in order."""
-        self.used: dict[str, UsedBelow] = {}
-        """Front -> which records the snapshot was made of."""
-        self._fronts: Sequence[str] = ()
-        self._time = 0
-        self._ask_fronts_at = 0.0
 
     def read(
-        self, runtime: Runtime, record: SnapshotRecord, nodes: list[str], fronts: Sequence[str]
+        self, runtime: Runtime, record: SnapshotRecord, nodes: list[str]
     ) -> dict[str, list[bytes]]:
-        """The segments of each node; in `used`, what those of `fronts` say that answer in time.
-
-        Raises SnapshotDamaged, Unavailable.
-        """
+        """Return the segments of each node. Raises SnapshotDamaged, Unavailable."""
         self.ask()
         self._await(runtime, lambda: [] if MASTER in self.reports else ["the master"])
         self._await(runtime, lambda: [node for node in nodes if node not in self.addresses])
-        self._fronts, self._time = fronts, record.time
         about = record.number, record.taken, 0, 0, (0, self._groups - 1)
         self._pulls = {node: Pull(node, AskParts(self.address, *about)) for node in nodes}
         self.segments = {node: [] for node in nodes}
         self._await(runtime, lambda: [n for n, pull in self._pulls.items() if not pull.is_over])
-        with suppress(Unavailable):  # their hosts may be gone for good
-            self._await(runtime, lambda: [front for front in fronts if front not in self.used])
         return self.segments
 
     def handle(self, sender: str, message: Message) -> None:
@@ -169,9 +118,6 @@ class Saver(Watch):
         elif isinstance(message, Parts | Slice):
             if pull is not None and (segment := pull.take(message)):
                 self.segments[sender].append(segment)
-        elif isinstance(message, UsedBelow):
-            if message.time == self._time and sender in self._fronts:
-                self._take_used(sender, message)
         else:
             super().handle(sender, message)
 
@@ -179,19 +125,7 @@ class Saver(Watch):
         for node, pull in self._pulls.items():
             if (question := pull.question(self.now)) is not None:
                 self.send(node, question)
-        if self.now >= self._ask_fronts_at:
-            self._ask_fronts_at = self.now + ASK_AGAIN_S
-            for front in self._fronts:
-                if front in self.addresses and front not in self.used:
-                    self.send(front, AskUsed(self.address, self._time))
         return False
-
-    def _take_used(self, front: str, message: UsedBelow) -> None:
-        match message.used:
-            case (_, last, _) if last >= self._time:
-                self._damage = f"{front} knows only which records later snapshots were made of"
-            case () | (_, _, _):
-                self.used[front] = message
 
     def _await(self, runtime: Runtime, open_ones: Callable[[], list[str]]) -> None:
         """Wait until nothing is open at any of these."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 
 import click
@@ -65,7 +64,7 @@ def savepoint(
     if state is not None:
         refuse_options(["--zookeeper"], "with --state, which is of a run that is over")
         saved, how = save_run(state, load_flow(flow), output)
-        _tell(saved, output, (), json_file)
+        _tell(saved, output, json_file)
         if how not in (How.COMPLETE, How.ASKED):
             click.echo(
                 "The run did not end in good order: records from there on are not in the "
@@ -77,27 +76,18 @@ def savepoint(
             submission = submission_of(tree, flow)
             with importable(tree, submission, sockets / "wheels"):
                 loaded = load_flow(submission.flow)
-            made = save(tree, flow, loaded, output, sockets, network)
-        _tell(made.savepoint, output, list(made.unknown), json_file)
+            saved = save(tree, flow, loaded, output, sockets, network)
+        _tell(saved, output, json_file)
         if any(map(is_live, submission.reading.inputs)):
             click.echo(
                 f"What producers send from then on is in flow {flow} alone. If another flow is to "
                 "take its place: let them send no more, make a savepoint once all is delivered, "
                 f"and `driftline stop {flow}`; then let them send to the other one."
             )
-        for source, agent in made.unknown.items():
-            click.echo(
-                f"The front of source {source!r}, at agent {agent}, did not answer, and it knows "
-                "which records the state was made of: those of a file cannot be compared with them "
-                f"later. Without --drop-state {source} no flow takes a file for them. Once the "
-                "front answers, another savepoint has it all."
-            )
 
 
-def _tell(
-    saved: Savepoint, output: Path, not_compared: Sequence[str], json_file: Path | None
-) -> None:
+def _tell(saved: Savepoint, output: Path, json_file: Path | None) -> None:
     told = {"savepoint": str(output), "time": saved.time, "files": len(saved.files)}
-    write_json(json_file, told | {"not_compared": [*not_compared], "error": None})
+    write_json(json_file, told | {"error": None})
     files = counted(len(saved.files), "file")
     click.echo(f"{output}: the state before {time_in_words(saved.time)}, {files}")

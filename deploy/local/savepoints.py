@@ -6,16 +6,15 @@ savepoint's time. The registry names the snapshot last, so an interrupted restor
 
 The state has all records with times below T, of all sources, and whatever comes is later. So a
 source goes on at T, also one that the savepoint does not know: a live one, whose times are of the
-clock, is behind T anyway. The records of a file are numbered from 1. They go on at T if the file is
-the one that the savepoint was made of, which its checksum says; any other file would lose its first
-records without a word, and is refused.
+clock, is behind T anyway. The records of a file are numbered from 1, so the file has to be the one
+that the savepoint was made of, with more records at its end. Its records are not compared; a log
+line says which of them are left out.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import astuple
 from pathlib import Path
 
 from driftline.connectors.inputs import Input, Piped
@@ -25,7 +24,7 @@ from driftline.deploy.local.config import Start
 from driftline.deploy.local.ending import How, how_ended
 from driftline.deploy.local.inputs.fronts import PIPED, has_log
 from driftline.deploy.local.inputs.tallies import NUMBERED
-from driftline.deploy.local.inputs.used_files import MAY_GROW, UsedFile, read_used
+from driftline.deploy.local.inputs.used_files import MAY_GROW
 from driftline.deploy.runtime.claims import claim, wait_for_others
 from driftline.engine.errors import StateMismatch, Unavailable
 from driftline.engine.events import about, log
@@ -35,11 +34,10 @@ from driftline.engine.keygroups import GroupCache, owned_by
 from driftline.engine.policy import POLICIES, Policy, SnapshotCut
 from driftline.engine.snapshots.fitting import FIRST, Fitted, begin_with, fit
 from driftline.engine.snapshots.merging import restore
-from driftline.engine.snapshots.savepoint import SavedInput, Savepoint, begin, complete, write_table
+from driftline.engine.snapshots.savepoint import Savepoint, begin, complete, write_table
 from driftline.engine.snapshots.store import LmdbStore, PartStore, read_store
 from driftline.engine.sources import RetainedSource, Source
 from driftline.engine.sources.source import time_of
-from driftline.engine.sources.used import CheckedSource, StoreUsed, Used
 from driftline.engine.state.table import StateTable
 from driftline.engine.storage.manifest import Mark
 from driftline.engine.texts import counted, time_in_words
@@ -70,17 +68,12 @@ def restore_run(
         raise StateMismatch(
             f"policy {policy.name} takes no snapshots: a run cannot begin from a savepoint"
         )
-    _check_inputs(fitted, flow, inputs)
-    used = _check_used(fitted, flow, inputs)
+    for source, given in zip(flow.sources, inputs, strict=True):
+        check_restored(fitted, source.name, given, alone=len(inputs) == 1)
     for index in range(nodes):
         mark = Mark(run.lineage, f"node-{index}", run.opened + 1)
         with _store(state, index, run.identity, flow, mark) as store:
             begin_with(store, fitted, owned_by(index, nodes, flow.groups))
-    for index, records in used.items():
-        mark = Mark(run.lineage, f"used-{index}", run.opened + 1)
-        UsedFile(state / f"input-{index}.used", mark).carry_out(
-            StoreUsed(records, by_snapshot=True)
-        )
     record = SnapshotRecord(FIRST, savepoint.time, (savepoint.time,) * len(flow.sources))
     registry.write(run.next(snapshots=(record,), base=FIRST))
     if fitted.notes:
@@ -91,18 +84,13 @@ def restore_run(
         )
 
 
-def _check_inputs(fitted: Fitted, flow: Flow, inputs: Sequence[Input | RetainedSource]) -> None:
-    """Raises StateMismatch if records of an input would be taken for records of another one."""
-    for source, given in zip(flow.sources, inputs, strict=True):
-        check_restored(fitted, source.name, given, alone=len(inputs) == 1)
-
-
 def check_restored(
     fitted: Fitted, source: str, given: Input | RetainedSource, *, alone: bool
 ) -> None:
-    """Check the input of one source, as `restore_run` does; `alone`: there is no other one.
+    """Check the input of one source; `alone`: there is no other one.
 
-    Raises StateMismatch.
+    Raises StateMismatch if its records would be taken for records of another input, InputError,
+    Unavailable.
     """
     savepoint, first = fitted.savepoint, time_in_words(fitted.savepoint.time)
     if savepoint.time <= 1 or not _numbered(given, alone=alone):
@@ -115,66 +103,19 @@ def check_restored(
             "comes after everything; or, if it is a source of the savepoint under another name, "
             f"say which: --rename-state OLD={source}"
         )
-    before = fitted.inputs[source]
-    if before is not None and not before.numbered:
+    if fitted.inputs[source] is False:
         raise StateMismatch(
             f"the records of source {source!r} were received when savepoint {savepoint.path} was "
             f"made, and are numbered from 1 now: the state is that before {first}, so they would "
             "be left out. Let producers send them (tcp://), or give the input log of the run that "
             "made it (its directory input-0, or another number)"
         )
-
-
-def _check_used(
-    fitted: Fitted, flow: Flow, inputs: Sequence[Input | RetainedSource]
-) -> dict[int, Used]:
-    """What the savepoint was made of, by the number of the input, where that can be compared.
-
-    Raises StateMismatch if an input has other records now, InputError, Unavailable.
-    """
-    checked = (
-        used_of(fitted, source.name, given)
-        for source, given in zip(flow.sources, inputs, strict=True)
-    )
-    return {index: used for index, used in enumerate(checked) if used is not None}
-
-
-def used_of(fitted: Fitted, source: str, given: Input | RetainedSource) -> Used | None:
-    """What the savepoint was made of, once the input of a source is compared with it; None if it
-    cannot be. Raises StateMismatch if it has other records now, or too few, or if nobody knows
-    which there were; InputError, Unavailable."""
-    before, savepoint = fitted.inputs.get(source), fitted.savepoint
-    if source not in fitted.inputs or not isinstance(given, MAY_GROW):
-        return None
-    used = Used() if before is None or before.used is None else Used(*before.used)
-    if before is not None and before.used is None and savepoint.time > 1:
-        raise StateMismatch(
-            f"savepoint {savepoint.path} does not know of which records of source {source!r} it "
-            f"was made: those of {given.name} cannot be compared. The front did not answer when it "
-            f"was saved, or its input was no file. {_unchecked(fitted, source)}"
-        )
-    ways_out = (
-        "Give the input of the savepoint, with more records at its end. Or: "
-        f"{_unchecked(fitted, source)}"
-    )
-    user = f"savepoint {savepoint.path}"
-    CheckedSource(given, used, user=user, ways_out=ways_out).check(savepoint.time)
-    if used.until < savepoint.time and fitted.alone:
+    if fitted.alone and isinstance(given, MAY_GROW):
         _check_length(savepoint, given)
-    if source in fitted.unsaid:
-        log.warning(
-            "the records of %s before %s are not compared: savepoint %s does not say of which it "
-            "was made, as it comes from Spark",
-            *(given.name, time_in_words(savepoint.time), savepoint.path),
-            extra=about("not-compared", name=given.name),
-        )
-    return used if used.until else None
-
-
-def _unchecked(fitted: Fitted, source: str) -> str:
-    return (
-        f"To begin with the records of this input at {time_in_words(fitted.savepoint.time)}, "
-        f"whatever is before them, add --drop-state {source}"
+    log.info(
+        "%s: its records before %s are in savepoint %s, and are not read",
+        *(source, first, savepoint.path),
+        extra=about("records-in-savepoint", source=source, time=savepoint.time),
     )
 
 
@@ -230,34 +171,18 @@ def save_run(state: Path, flow: Flow, output: Path) -> tuple[Savepoint, How]:
         for vertex in flow.vertices:
             if vertex.keyed:
                 write_table(output, vertex, tables[vertex.name], groups)
-    return complete(output, flow, record.time, _inputs(state, run, record.time)), how_ended(run)
+    return complete(output, flow, record.time, _numbered_inputs(run)), how_ended(run)
 
 
-def _inputs(state: Path, run: ClusterState, time: int) -> dict[str, SavedInput]:
-    """What is known of the inputs of a run, of the records before a time. Raises StateMismatch,
-    Unavailable."""
+def _numbered_inputs(run: ClusterState) -> dict[str, bool]:
+    """Source -> whether its records are numbered from 1."""
     if run.about is None:
         return {}
-    inputs = {}
-    sources = run.about.flow.sources
-    for index, (source, given) in enumerate(zip(sources, run.about.inputs, strict=True)):
-        noted = read_used(state / f"input-{index}.used")
-        used = None if noted is None else noted.below(time)
-        if has_log(given) and (given != PIPED or len(sources) > 1):
-            inputs[source] = SavedInput(numbered=False)
-        else:
-            inputs[source] = saved_input(given, () if used is None else astuple(used))
-    return inputs
-
-
-def saved_input(identity: str, used: tuple[int, ...]) -> SavedInput:
-    """What a savepoint says of an input that can be read again. `used`: as in `Used`; () if that is
-    not known."""
-    numbered = not identity.startswith(INPUT_LOG)
-    match used:
-        case (until, last, total):
-            return SavedInput(numbered, (until, last, total))
-    return SavedInput(numbered)
+    alone = len(run.about.inputs) == 1
+    return {
+        source: (given == PIPED and alone) or not (has_log(given) or given.startswith(INPUT_LOG))
+        for source, given in zip(run.about.flow.sources, run.about.inputs, strict=True)
+    }
 
 
 def _check_cut(run: ClusterState, flow: Flow, state: Path) -> None:

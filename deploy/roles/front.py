@@ -1,9 +1,9 @@
 """The front: reads a source, gives each record its label, and sends it to a node. Can replay.
 
 Takes `Start`, `Progress`, `BeginEpoch`, `Committed`, `Drain`, `Hold`, `GoOn` (master), `AskPromise`
-(master, node), `AskDrain` (agent), `AskUsed` (watch), `Delivered` (nodes, while the master is
+(master, node), `AskDrain` (agent), `Delivered` (nodes, while the master is
 silent), and the messages that every member takes. Gives frames (nodes); a `Promise` for times
-without a frame (all trackers); `Prepared` for an epoch; `Drained`; `Held`; `UsedBelow` (watch);
+without a frame (all trackers); `Prepared` for an epoch; `Drained`; `Held`;
 `AskSnapshot` while the records kept for a replay take much memory; and the messages that every
 member gives.
 
@@ -31,7 +31,6 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import chain
 
 from driftline.deploy.roles.member import Member
-from driftline.deploy.roles.used import UsedRecords
 from driftline.deploy.roles.window import WINDOW, Meter, Window
 from driftline.engine.errors import DriftlineError, InputError
 from driftline.engine.events import about, log
@@ -43,6 +42,7 @@ from driftline.engine.policy import Policy
 from driftline.engine.sources import BadRecord, CachedSource, RetainedSource, Source
 from driftline.engine.sources.cached import KEPT_BYTES, PackedRecord, packed
 from driftline.engine.sources.source import time_of
+from driftline.engine.sources.used import CheckedSource, StoreUsed
 from driftline.engine.texts import time_in_words
 from driftline.engine.wire.codec import joined_rows
 from driftline.engine.wire.kinds import MASTER
@@ -51,7 +51,6 @@ from driftline.engine.wire.messages import (
     AskDrain,
     AskPromise,
     AskSnapshot,
-    AskUsed,
     BeginEpoch,
     Committed,
     Delivered,
@@ -118,7 +117,7 @@ class Front(Member):
         self.live = source if isinstance(source, RetainedSource) else None
         self.source = source if isinstance(source, RetainedSource) else CachedSource(source)
         self._cached = self.source if isinstance(self.source, CachedSource) else None
-        self._used = UsedRecords(source, replay=policy.replay)
+        self._checked = source if isinstance(source, CheckedSource) and policy.replay else None
         self.new_id = new_id
         self.window = Window(window)
         self.on_bad = on_bad
@@ -213,7 +212,7 @@ class Front(Member):
             self._epochs.append((message.number, min(self.next, self._end)))
         elif isinstance(message, Committed):
             self.source.trim(message.trim)
-            self.note_used(message.offset, by_snapshot=True)
+            self.note_used(message.offset)
         elif isinstance(message, Drain):
             self._over_at = message.time
             # What was sent is in the last snapshot of a policy with markers; no more is needed.
@@ -225,10 +224,6 @@ class Front(Member):
             self._held = INFINITY
         elif isinstance(message, Start):
             self._start(message)
-        elif isinstance(message, AskUsed):
-            self.addresses[sender] = message.address
-            if (answer := self._used.answer(message)) is not None:
-                self.send(sender, answer)
         elif isinstance(message, AskDrain):
             if not self.draining:
                 self.drain()
@@ -253,12 +248,15 @@ class Front(Member):
         self.taken -= self.meter.under_way
         self.meter.give_up()
 
-    def note_used(self, until: int, *, by_snapshot: bool = False) -> None:
-        """Make durable which records below this time were used, if the source may change.
+    def note_used(self, until: int) -> None:
+        """Store durably which records below this time were used, if the source may change.
 
         Precondition: all of them were read. If it fails, the older note is true, too.
         """
-        self.jobs += self._used.note(until, by_snapshot=by_snapshot)
+        if self._checked is not None:
+            used = self._checked.used(until)
+            self._checked.note(used)
+            self.jobs.append(StoreUsed(used))
 
     def repeat(self) -> None:
         if self._records is None:

@@ -24,7 +24,7 @@ from driftline.engine.flow.flow import Flow
 from driftline.engine.flow.outline import OperatorOutline, Outline, outline, unnamed
 from driftline.engine.snapshots.jobs import LoadSnapshot, StoreSnapshot
 from driftline.engine.snapshots.merging import read_segment
-from driftline.engine.snapshots.savepoint import SavedInput, Savepoint, open_savepoint
+from driftline.engine.snapshots.savepoint import Savepoint, open_savepoint
 from driftline.engine.snapshots.store import PartStore
 from driftline.engine.state.changelog import encoded
 
@@ -33,7 +33,7 @@ from driftline.engine.state.changelog import encoded
 class Choice:
     """What the user says of a savepoint whose flow was another one.
 
-    `drop`: operators and sources whose state is not wanted, or `OPERATOR.STATE`; `rename`:
+    `drop`: operators whose state is not wanted, or `OPERATOR.STATE`; `rename`:
     (old name, new name) of operators and sources.
     """
 
@@ -61,12 +61,11 @@ class Fitted:
     savepoint: Savepoint
     taken: Mapping[str, Taken]
     """Operator of the flow -> what it takes; others begin empty."""
-    inputs: Mapping[str, SavedInput | None]
-    """Source of the flow that the savepoint knows -> its input, if it is known and not dropped."""
+    inputs: Mapping[str, bool | None]
+    """Source of the savepoint, by its name now -> whether its records were numbered from 1; None if
+    that is not known."""
     notes: tuple[str, ...] = ()
     """What begins empty and what is dropped, for people."""
-    unsaid: frozenset[str] = frozenset()
-    """Sources of whose inputs the savepoint says nothing."""
     alone: bool = False
     """Whether the savepoint has one source only: its input has all the times."""
 
@@ -112,15 +111,11 @@ class _Fitting:
     def fitted(self) -> Fitted:
         self.unused = {*self.choice.drop}
         renamed = self._renamed()
-        inputs: dict[str, SavedInput | None] = {}
-        unsaid = set()
+        inputs: dict[str, bool | None] = {}
         for operator in self.before.operators:
             name = renamed.get(operator.name, operator.name)
             if operator.kind == "source":
-                drop = self._drops(operator.name)
-                inputs[name] = None if drop else self.savepoint.inputs.get(operator.name)
-                if not drop and operator.name not in self.savepoint.inputs:
-                    unsaid.add(name)
+                inputs[name] = self.savepoint.inputs.get(operator.name)
             elif operator.states and not self._drops(operator.name):
                 self._take(operator, name, confirmed=operator.name in renamed)
             elif operator.states:
@@ -136,7 +131,7 @@ class _Fitting:
         sources = [name for name in inputs if name not in self.now.sources]
         notes += [f"source {name!r} is gone" for name in sources]
         alone = len(inputs) == 1
-        return Fitted(self.savepoint, self.taken, inputs, tuple(notes), frozenset(unsaid), alone)
+        return Fitted(self.savepoint, self.taken, inputs, tuple(notes), alone)
 
     def _renamed(self) -> dict[str, str]:
         """Old name -> new name, as the user has said."""
@@ -233,7 +228,7 @@ class _Fitting:
         return found is not None and not self.savepoint.holds(found.name)
 
     def _complain_of_unused(self) -> None:
-        has = ", ".join(self._with_state)
+        has = ", ".join(each.name for each in self.before.operators if each.states)
         for name in sorted(self.unused):
             self.problems.append(
                 f"--drop-state {name}: it has no such state. It has that of {has or 'nothing'}"

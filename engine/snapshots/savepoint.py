@@ -35,18 +35,8 @@ from driftline.engine.operators.operator import Vertex
 from driftline.engine.snapshots.merging import as_segment
 from driftline.engine.state.table import StateTable
 
-_FORMAT = "driftline savepoint 3"
+_FORMAT = "driftline savepoint 4"
 _MANIFEST = "manifest.json"
-
-
-@dataclass(frozen=True, slots=True)
-class SavedInput:
-    """The input that a source had; `numbered`: its times are the numbers of its records."""
-
-    numbered: bool
-    used: tuple[int, int, int] | None = None
-    """What `engine.sources.used` says of the records below T: (until, last, checksum); None if that
-    is not known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,8 +53,8 @@ class Savepoint:
     """Name of a file -> (bytes, checksum)"""
     about: Outline
     """The flow."""
-    inputs: Mapping[str, SavedInput] = field(default_factory=dict)
-    """Source -> its input, as far as it is known."""
+    inputs: Mapping[str, bool] = field(default_factory=dict)
+    """Source -> whether its records are numbered from 1; without sources that are not known."""
 
     def segment(self, group: int, operator: str) -> bytes:
         """The state of an operator for a key group; empty if it has none.
@@ -116,11 +106,8 @@ def open_savepoint(path: Path) -> Savepoint:
             for name, kind, inputs, states in manifest["operators"]
         )
         about = Outline(manifest["flow"], groups, operators)
-        inputs = {
-            source: SavedInput(numbered, None if used is None else (used[0], used[1], used[2]))
-            for source, (numbered, used) in manifest["inputs"].items()
-        }
-        return Savepoint(path, manifest["plan"], groups, time, files, about, inputs)
+        plan_of = manifest["plan"]
+        return Savepoint(path, plan_of, groups, time, files, about, manifest["inputs"])
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         raise SnapshotDamaged(f"savepoint {path}: {_MANIFEST} is damaged: {error}") from None
 
@@ -142,11 +129,11 @@ def write_table(path: Path, vertex: Vertex, table: StateTable, groups: GroupCach
 
 
 def complete(
-    path: Path, flow: Flow, time: int, inputs: Mapping[str, SavedInput] | None = None
+    path: Path, flow: Flow, time: int, inputs: Mapping[str, bool] | None = None
 ) -> Savepoint:
     """Make a savepoint as of `time` of the files in `path`, by its manifest. Raises Unavailable.
 
-    `inputs`: of sources, as far as they are known.
+    `inputs`: source -> whether its records are numbered from 1, as far as it is known.
     """
     files = {}
     for file in sorted(path.glob("*.segment")):
@@ -162,7 +149,7 @@ def complete(
         "groups": savepoint.groups,
         "time": time,
         "operators": [astuple(operator) for operator in about.operators],
-        "inputs": {source: astuple(each) for source, each in savepoint.inputs.items()},
+        "inputs": savepoint.inputs,
         "files": files,
     }
     whole = {"format": _FORMAT, **manifest, "checksum": _checksum(manifest)}

@@ -42,9 +42,6 @@ from driftline.engine.wire.party import Job
 MARKS_MAX = 2**16
 """How many checksums are kept at most while no snapshot is committed; an even number."""
 
-NOTED_MAX = 64
-"""How many earlier answers of `used` are kept, for who asks of the snapshot before."""
-
 HELD_MAX = 4096
 """How many records `check` holds at most, so that `read` need not read them again."""
 
@@ -72,13 +69,11 @@ NOTHING = Used()
 
 @dataclass(frozen=True, slots=True)
 class StoreUsed(Job):
-    """Job: make what was used of a front's input durable. Result: None."""
+    """Job: store durably what a front has used of its input. Result: None."""
 
     what: ClassVar[str] = "note what was used of its input"
 
     used: Used
-    by_snapshot: bool = False
-    """Whether it is what a committed snapshot was made of."""
 
 
 class Marks:
@@ -114,28 +109,14 @@ class CheckedSource:
     Only the latest `read` may be used.
     """
 
-    def __init__(
-        self,
-        source: Source,
-        used: Used = NOTHING,
-        *,
-        user: str = "this run",
-        ways_out: str = WAYS_OUT,
-    ) -> None:
-        """`user`: what has used the records, and `ways_out`: what to do if they have changed; for
-        errors."""
+    def __init__(self, source: Source, used: Used = NOTHING) -> None:
         self._source = source
-        self._user, self._ways_out = user, ways_out
         self._used = used
         """What is compared whenever it is read."""
         self._below = 0, 0
         """(time of the last record, checksum) of the records before those in `_marks`."""
         self._marks = Marks()
         """Of the records that were read; nearly always there is one of each."""
-        self._over = False
-        """Whether the records were read to their end."""
-        self._noted: dict[int, Used] = {used.until: used} if used.until else {}
-        """Time -> what was told of the records below it; the latest ones."""
         self._begun: tuple[int, Iterator[Record]] | None = None
         """The first time of a `read`, and its records, if `check` has begun it."""
 
@@ -175,32 +156,14 @@ class CheckedSource:
 
     def used(self, until: int) -> Used:
         """What there is below a time. Preconditions: all of it was read; times do not decrease."""
-        used = self._noted[until] = self._up_to(until)
-        while len(self._noted) > NOTED_MAX:
-            del self._noted[next(iter(self._noted))]
-        self._below = used.last, used.sum
-        self._marks.take(bisect_left(self._marks.times, until))
-        return used
-
-    def below(self, until: int) -> Used | None:
-        """What there is below a time; None if it is not read yet. Changes nothing.
-
-        If nothing is known of so early a time any more, it is of a later one, as `last` says.
-        """
-        if until in self._noted:
-            return self._noted[until]
-        last = self._marks.times[-1] if self._marks else self._below[0]
-        if until > last + 1 and not self._over:
-            return None
-        return self._up_to(until)
-
-    def _up_to(self, until: int) -> Used:
         count = bisect_left(self._marks.times, until)
         last, total = self._below
         if count:
             last, total = self._marks.times[count - 1], self._marks.sums[count - 1]
         if self._marks.is_thinned and count < len(self._marks):
             until = last + 1  # nothing is known between two marks
+        self._below = last, total
+        self._marks.take(count)
         return Used(max(until, last + 1), last, total)
 
     def note(self, used: Used) -> None:
@@ -214,7 +177,6 @@ class CheckedSource:
         total = last = 0
         self._below = 0, 0
         self._marks = Marks()
-        self._over = False
         for record in self._source.read(1):
             time = time_of(record)
             if isinstance(record, BadRecord) and record.ends:
@@ -233,23 +195,22 @@ class CheckedSource:
             yield record
         if used.until:
             self._compare(used, last, total, INFINITY)
-        self._over = True
 
     def _compare(self, used: Used, last: int, total: int, following: int) -> None:
         """Compare what was read up to time `last`; `following`: the time of the next record."""
         if last != used.last:
-            problem = f"it has only {last} records now, but {self._user} has used {used.last}"
+            problem = f"it has only {last} records now, but this run has used {used.last}"
         elif total != used.sum:
-            problem = f"of the first {last} records, which {self._user} has used, some have changed"
+            problem = f"of the first {last} records, which this run has used, some have changed"
         elif following < used.until:
             problem = (
-                f"this input has ended at record {last} in {self._user}, while others went on to "
+                f"this input has ended at record {last} in this run, while others went on to "
                 f"{used.until - 1}. Records are ordered by their number: record {following}, which "
                 "was appended since, would come before what is delivered"
             )
         else:
             return
-        raise StateMismatch(f"{self.name}: {problem}. {self._ways_out}")
+        raise StateMismatch(f"{self.name}: {problem}. {WAYS_OUT}")
 
 
 def _content(record: Record) -> bytes:

@@ -560,25 +560,6 @@ class AskDrain(Message):
     """Agent to front: the run shall end in good order; repeated until it has ended."""
 
 
-@message(52, WATCH, control=True)
-class AskUsed(Message):
-    """Watch to front: which records are below `time`? Answered to `address` once they are read."""
-
-    address: str
-    time: int
-
-
-@message(53, FRONT, control=True)
-class UsedBelow(Message):
-    """Answer to `AskUsed`. `source`: the identity of the input. `used`: (until, last, checksum), as
-    in `engine.sources.used`; `last` is not below `time` if that is known no more. Empty if records
-    of this input are never compared."""
-
-    time: int
-    source: str
-    used: tuple[int, ...]
-
-
 @message(38, WATCH, control=True)
 class AskReport(Message):
     """Anybody to a member or the master: send a `Report` to `address`."""

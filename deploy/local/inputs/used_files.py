@@ -2,8 +2,7 @@
 
 One for each input that may grow, replaced as a whole. A file may be missing, or older than the last
 snapshot: then fewer records are compared at the next start. It names its run, like all parts of a
-state directory. What the last snapshot was made of is noted by itself, for a savepoint: a run that
-ends with an error has used more.
+state directory.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ from driftline.engine.storage.manifest import Mark
 from driftline.engine.wire.codec import pack, unpack
 from driftline.engine.wire.party import Job
 
-_FORMAT = 2
+_FORMAT = 3
 
 MAY_GROW = FileSource, SeveralFiles
 """Inputs of which it is noted what was used."""
@@ -35,15 +34,6 @@ class Noted:
 
     mark: Mark
     used: Used
-    by_snapshot: Used
-    """What the last committed snapshot was made of, or an earlier one."""
-
-    def below(self, time: int) -> Used | None:
-        """What was used below a time, as far as that is known; None if it is not."""
-        for used in (self.used, self.by_snapshot):
-            if used.last < time:
-                return Used(min(used.until, time), used.last, used.sum)
-        return None
 
 
 class UsedFile:
@@ -58,21 +48,18 @@ class UsedFile:
             mark.over(before.mark, str(path))
         self.used = NOTHING if before is None else before.used
         """What the run has used, as far as it is known."""
-        self._by_snapshot = NOTHING if before is None else before.by_snapshot
 
     def carry_out(self, job: Job) -> None:
         """Carry out `StoreUsed`, unless it says nothing new. Raises Unavailable."""
         assert isinstance(job, StoreUsed)
-        by_snapshot = job.used if job.by_snapshot else self._by_snapshot
-        used = max(self.used, job.used, key=lambda used: used.until)
-        if (used, by_snapshot) == (self.used, self._by_snapshot):
+        if job.used.until <= self.used.until:
             return
-        data = pack((_FORMAT, astuple(self._mark), astuple(used), astuple(by_snapshot)))
+        data = pack((_FORMAT, astuple(self._mark), astuple(job.used)))
         try:
             replace_file(self._path, crc32(data).to_bytes(4, "big") + data)
         except OSError as error:
             raise Unavailable(f"{self._path}: {error.strerror}") from None
-        self.used, self._by_snapshot = used, by_snapshot
+        self.used = job.used
 
 
 def open_checked(source: Source, file: UsedFile, aside: Asides, start: int) -> CheckedSource:
@@ -110,8 +97,8 @@ def read_used(path: Path) -> Noted | None:
         if crc32(data[4:]) != int.from_bytes(data[:4], "big"):
             raise MalformedMessage("its checksum does not fit")
         match unpack(data[4:]):
-            case (version, mark, used, by_snapshot) if version == _FORMAT:
-                return Noted(_mark(mark), _used(used), _used(by_snapshot))
+            case (version, mark, used) if version == _FORMAT:
+                return Noted(_mark(mark), _used(used))
         raise MalformedMessage("it is of another version")
     except MalformedMessage as error:
         raise StateMismatch(

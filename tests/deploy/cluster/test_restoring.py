@@ -10,11 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from driftline.connectors.files import open_source
 from driftline.deploy.producer import Producer
 from driftline.deploy.zookeeper.ensemble import Ensemble
-from driftline.engine.snapshots.savepoint import SavedInput, open_savepoint
-from driftline.engine.sources.used import CheckedSource
 from tests.deploy.cluster.machine import ALL, COMMAND, Machine
 
 FLOW = """
@@ -31,14 +28,7 @@ counts.sink("counts")
 
 CHANGED = FLOW.replace('counts.sink("counts")', 'counts.filter(lambda c: True).sink("counts")')
 
-SLOW = FLOW.replace("    seen.set", "    time.sleep(0.002)\n    seen.set").replace(
-    "\nfrom", "\nimport time\nfrom", 1
-)
-
 RECORDS = 100
-
-MANY = 5000
-"""Records of a slow flow: they take seconds."""
 
 
 @pytest.fixture
@@ -129,59 +119,6 @@ def test_a_flow_that_runs_is_saved_and_another_one_begins_from_there(machine: Ma
             producer.flush()
         machine.command("stop", saved)
         assert ordered(machine.values(output)) == ordered(counted(RECORDS, 2 * RECORDS))
-
-
-def test_a_flow_that_reads_a_file_is_saved_and_another_file_is_refused(
-    tmp_path: Path, zookeeper: Ensemble
-) -> None:
-    with Machine(tmp_path, zookeeper) as machine:
-        _save_and_refuse(machine)
-
-
-def _save_and_refuse(machine: Machine) -> None:
-    folder = machine.folder
-    (folder / "flow.py").write_text(SLOW)
-    file = write(folder, MANY)
-    machine.command("submit", "flow.py", "--input", f"records={file}", "--output", machine.output,
-                    "--nodes", "2", "--checkpoint-ms", "100")  # fmt: skip
-    machine.until(lambda: snapshot_time(machine) > 20, "a snapshot")
-    told = folder / "saved.json"
-    machine.command("savepoint", "counts", "--output", "saved", "--json", told)
-    assert machine.flow("counts")["state"] == "running"
-    machine.kill("front")
-    without = machine.command("savepoint", "counts", "--output", "without", "--json", told)
-    assert "The front of source 'records', at agent front, did not answer" in without
-    assert json.loads(told.read_text())["not_compared"] == ["records"]
-    assert open_savepoint(folder / "without").inputs == {"records": SavedInput(True)}
-    machine.start("front")
-    machine.command("cancel", "counts")
-    saved = open_savepoint(folder / "saved")
-    source = CheckedSource(open_source(file))
-    assert len(list(source.read(1))) == MANY
-    used = source.used(saved.time)
-    assert saved.inputs == {"records": SavedInput(True, (used.until, used.last, used.sum))}
-    assert used.last == saved.time - 1 < MANY
-    other, short = folder / "other.jsonl", folder / "short.jsonl"
-    lines = file.read_text().splitlines(keepends=True)
-    other.write_text("".join([*lines[:5], lines[6], lines[5], *lines[7:]]))
-    short.write_text("".join(lines[:10]))
-    for number, (given, why) in enumerate(
-        ((other, f"of the first {used.last} records, which savepoint {folder / 'saved'} has used"),
-         (short, f"it has only 10 records now, but savepoint {folder / 'saved'} has used "
-                 f"{used.last}")),
-    ):  # fmt: skip
-        name = f"refused-{number}"
-        machine.command("submit", "flow.py", "--from-snapshot", "saved",
-                        "--input", f"records={given}",
-                        "--output", folder / name, "--name", name)  # fmt: skip
-        machine.until(lambda: bool(machine.flow(name)["trouble"]), f"that {given} is refused")  # noqa: B023
-        [trouble] = machine.flow(name)["trouble"]
-        assert why in trouble
-        machine.command("cancel", name)
-    (folder / "flow.py").write_text(FLOW)
-    run = [COMMAND, "run", "flow.py", "--input", f"records={file}", "--output", "rest"]
-    subprocess.run([*run, "--from-snapshot", "saved"], cwd=folder, check=True, capture_output=True)
-    assert ordered(machine.values(folder / "rest")) == ordered(counted(used.last, MANY))
 
 
 def test_a_wheel_brings_the_flow_to_the_hosts(machine: Machine) -> None:

@@ -281,22 +281,6 @@ def test_other_key_groups_are_refused(tmp_path: Path) -> None:
     )
 
 
-def test_an_input_that_the_savepoint_was_not_made_of_is_refused(tmp_path: Path) -> None:
-    old = written(tmp_path / "old.py", OLD)
-    start = saved(old, records(tmp_path / "in.jsonl", FIRST), tmp_path)
-    source = records(tmp_path / "in.jsonl", ALL)
-    right = expected(old, old, [source], FIRST + 1, frozenset())
-    source.write_text(source.read_text().replace("a0", "a9", 1))
-    command = old, source, tmp_path / "out", "--from-snapshot", start
-    refused(
-        run(*command),
-        f"of the first {FIRST} records, which savepoint {start} has used, some have changed",
-        "--drop-state lines",
-    )
-    finished(run(*command, "--drop-state", "lines"))
-    assert sorted(lines(tmp_path / "out")) == right
-
-
 TWO_SOURCES = (
     FUNCTIONS
     + """
@@ -361,13 +345,6 @@ def test_a_source_that_is_gone_takes_no_state_along(tmp_path: Path) -> None:
     source = records(tmp_path / "in.jsonl", ALL)
     said = finished(run(new, source, tmp_path / "out", "--from-snapshot", start))
     assert "source 'more' is gone" in said
-    records(tmp_path / "more.jsonl", FIRST + 1)
-    refused(
-        driftline(
-            "run", old, "--input", *both, "--output", tmp_path / "o", "--from-snapshot", start
-        ),
-        "more.jsonl: this input has ended at record 25 in savepoint",
-    )
     words = [
         word
         for file, count in ((source, ALL), (tmp_path / "more.jsonl", 25))

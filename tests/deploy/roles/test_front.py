@@ -11,18 +11,17 @@ from driftline.connectors.logs.received import ReceivedSource
 from driftline.deploy.roles.front import BATCH_BYTES, TRIM_EVERY_S, Front
 from driftline.deploy.roles.intake import MAGIC, SIGN_S, Answer, Intake, Kind, decode_answer
 from driftline.deploy.roles.window import WINDOW_BYTES
-from driftline.engine.errors import StateMismatch, Unavailable
+from driftline.engine.errors import Unavailable
 from driftline.engine.flow.flow import Flow
 from driftline.engine.flow.plan import plan
 from driftline.engine.labels import INFINITY
 from driftline.engine.policy import policy
 from driftline.engine.sources import BadRecord, CachedSource, ListSource, QueueSource
 from driftline.engine.sources.cached import KEPT_BYTES
-from driftline.engine.sources.used import CheckedSource, StoreUsed, Used
+from driftline.engine.sources.used import CheckedSource, StoreUsed
 from driftline.engine.wire.codec import pack
 from driftline.engine.wire.messages import (
     AskSnapshot,
-    AskUsed,
     BeginEpoch,
     Committed,
     Drain,
@@ -36,7 +35,6 @@ from driftline.engine.wire.messages import (
     Promise,
     Start,
     Stop,
-    UsedBelow,
     decode,
     encode,
 )
@@ -122,28 +120,6 @@ def test_what_a_snapshot_is_made_of_is_noted() -> None:
     again.said()
     again.tell(Committed(1, 0, 0, 2))
     assert again.front.jobs == [], "without replay every call reads all"
-
-
-def test_who_asks_is_told_what_a_snapshot_was_made_of() -> None:
-    talk = Talk(["a", "b", "c"], "exactly-once", keeps_bad=False)
-    ask = encode(Header("watch-savepoint", 0, 0), AskUsed("ipc://there", 3))
-    talk.front.receive(ask)
-    assert not [m for m in talk.said() if isinstance(m, UsedBelow)], "nothing was read yet"
-    told = []
-    for offset in (0, 3, 4):
-        if offset:
-            talk.tell(Committed(1, 0, 0, offset))
-        talk.front.receive(ask)
-        told += [m for m in talk.said() if isinstance(m, UsedBelow)]
-    assert talk.front.addresses["watch-savepoint"] == "ipc://there"
-    assert len(told) == 3
-    assert len({*told}) == 1, "also after a later snapshot"
-    assert (told[0].time, told[0].source) == (3, ListSource(["a", "b", "c"]).identity())
-    until, last, total = told[0].used
-    assert (until, last) == (3, 2)
-    CheckedSource(ListSource(["a", "b", "x"]), Used(until, last, total)).check(3)
-    with pytest.raises(StateMismatch):
-        CheckedSource(ListSource(["a", "x", "c"]), Used(until, last, total)).check(3)
 
 
 @pytest.mark.parametrize(("mode", "under_way"), [("none", 0), ("at-least-once", 2)])

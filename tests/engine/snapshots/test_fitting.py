@@ -93,7 +93,7 @@ def test_all_problems_are_told_at_once(savepoint: Savepoint) -> None:
     assert "operator 'A/b': its state 'v', a ValueState, is a MapState now" in said
     assert "operator 'A/b': its state 'l', a ListState, is not there any more" in said
     assert "operator 'a/b' is not in the flow" in said
-    assert "--drop-state nothing: it has no such state. It has that of in, A/b, a/b" in said
+    assert "--drop-state nothing: it has no such state. It has that of A/b, a/b" in said
     drop = Choice(drop=("A/b.v", "A/b.l", "a/b"))
     assert contents(savepoint, flow, drop) == {}
 

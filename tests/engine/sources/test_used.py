@@ -76,33 +76,6 @@ def test_a_checksum_says_no_more_than_what_is_known(
     assert source.used(100) == after(records, 100)
 
 
-@given(start=st.integers(1, 12), read=st.integers(0, 11), asked=st.integers(1, 14))
-def test_what_is_below_a_time_is_told_once_it_is_read(start: int, read: int, asked: int) -> None:
-    records = list(range(10))
-    source = CheckedSource(ListSource(records))
-    reading = source.read(start)
-    ended = len([record for _, record in zip(range(read), reading, strict=False)]) < read
-    found = source.below(asked)
-    seen = start + read - 1 if read else 0
-    if asked < start and found is not None and found.last >= asked:
-        assert found == after(records, found.until), "it says itself that it is of a later time"
-    else:
-        assert found == (after(records, asked) if ended or asked <= seen + 1 else None)
-    assert source.below(asked) == found, "nothing has changed"
-
-
-def test_of_the_snapshots_before_it_is_still_known_what_they_were_made_of() -> None:
-    records = list(range(200))
-    source = CheckedSource(ListSource(records))
-    list(source.read(1))
-    for until in range(2, 200):
-        source.used(until)
-    assert source.below(150) == after(records, 150)
-    gone = source.below(5)
-    assert gone is not None
-    assert gone.last >= 5, "it says itself that it is of a later time"
-
-
 def test_a_record_is_marked_by_few_bytes_while_there_is_no_snapshot() -> None:
     source = CheckedSource(ListSource(range(50_000)))
     tracemalloc.start()
