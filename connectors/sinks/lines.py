@@ -25,7 +25,6 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable
 from contextlib import suppress
-from pathlib import Path
 
 from driftline.engine.errors import PayloadError
 from driftline.engine.flow.flow import Flow
@@ -129,13 +128,3 @@ def _check(value: object, levels: int = LEVELS_MAX) -> None:
     for each in inner:
         if type(each) not in _LEAVES:
             _check(each, levels - 1)
-
-
-def count_bad_records(directory: Path) -> int:
-    """The number of bad records that are set aside there."""
-    return sum(map(_line_ends, (directory / DEAD_LETTERS).glob("input-*.jsonl")))
-
-
-def _line_ends(path: Path) -> int:
-    with path.open("rb") as file:
-        return sum(data.count(b"\n") for data in iter(lambda: file.read(1 << 20), b""))

@@ -23,7 +23,7 @@ from driftline.deploy.local.inputs.fronts import note_used, open_front, open_inp
 from driftline.deploy.local.inputs.reach import Reach, check_input
 from driftline.deploy.local.inputs.tallies import Tally
 from driftline.deploy.local.metrics import OfInputs
-from driftline.deploy.local.report import Resuming
+from driftline.deploy.local.report import start_of
 from driftline.deploy.local.savepoints import check_restored
 from driftline.deploy.roles.front import Front
 from driftline.deploy.runtime.claims import claim, opened
@@ -80,11 +80,11 @@ def run_front(config: ProcessConfig, flow_plan: Plan, chosen: Policy) -> int:
         )
         if before.base and not before.incarnation:
             _check_beginning(config, flow_plan, number, source)
-        start = Resuming(before, chosen, None).start(number, source)
+        start = start_of(before, chosen, number, source)
         parts = number, source, aside, start, flow_plan, run_config, config, runtime
-        front, _ = open_front(*parts, token=config.process)
+        front = open_front(*parts, token=config.process)
         asked.append(front)
-        tally = Tally(front, source, start, aside.below(start))
+        tally = Tally(front, source, start)
         front.more_figures = lambda: {"lag_ms": int(tally.look(front.now).lag_s * 1000)}
         samples = OfInputs([(flow.sources[number].name, tally, aside)])
 

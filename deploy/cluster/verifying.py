@@ -26,7 +26,7 @@ from driftline.deploy.local.directories.survey import (
     DirectoryReport,
     problems,
 )
-from driftline.deploy.local.ending import ending_of
+from driftline.deploy.local.report import ending_of
 from driftline.deploy.local.verify import Verdict
 from driftline.deploy.runtime.claims import wait_for_others
 from driftline.engine.errors import InUse, Unavailable
@@ -69,7 +69,7 @@ def verify_flow(tree: Tree, name: str) -> Verdict:
     anew = f"begin anew: `driftline remove {name}` says what to remove; then submit it again"
     wrong = problems(policy, where, run, found, anew)
     note = f"Not checked, as it is not on this host:{''.join(away)}" if away else ""
-    ending = ending_of(run, found, _directory_of(submission), wrong)
+    ending = ending_of(run, found, wrong)
     return Verdict(found, [problem.text for problem in wrong], ending, note)
 
 

@@ -17,11 +17,9 @@ from driftline.connectors.sinks.lines import DEAD_LETTERS
 from driftline.coordinator.coordinator import MISSING_AFTER_S
 from driftline.deploy.commands.options import LOGGED, flow_options, logged, metrics_option
 from driftline.deploy.local.config import RunConfig, Start
-from driftline.deploy.local.ending import after_good_order
-from driftline.deploy.local.inputs.fronts import identity_of
 from driftline.deploy.local.inputs.reach import Reach
 from driftline.deploy.local.reference import run_reference_to
-from driftline.deploy.local.report import tell_if_all_set_aside
+from driftline.deploy.local.report import after_good_order, tell_if_all_set_aside
 from driftline.deploy.local.run import run_flow
 from driftline.deploy.roles.master import STALLED_AFTER_S
 from driftline.deploy.runtime.config import Limits
@@ -211,7 +209,7 @@ def run(
         )
         done = run_flow(loaded, config, console)
         ended_by, waiting, report = done.ended_by, done.waiting, done.as_json()
-        then = after_good_order(config.policy, list(map(identity_of, config.inputs)))
+        then = after_good_order(config.policy)
     signal = None if ended_by is None else ended_by.name
     write_json(json_file, report | {"waiting": dict(waiting), "ended_by": signal, "error": None})
     figures = {name: value for name, value in report.items() if isinstance(value, (int, float))}

@@ -16,7 +16,7 @@ from driftline.deploy.commands.places import (
     reached,
 )
 from driftline.deploy.local.directories.leftovers import short_folder
-from driftline.deploy.local.ending import How
+from driftline.deploy.local.report import How
 from driftline.deploy.local.savepoints import save_run
 from driftline.deploy.runtime.sockets.transport import Network
 from driftline.engine.flow.loading import load_flow

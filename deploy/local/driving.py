@@ -14,8 +14,8 @@ from time import monotonic
 from rich.console import Console
 
 from driftline.deploy.local.config import RunConfig
-from driftline.deploy.local.ending import asked_to_end
 from driftline.deploy.local.progress import RunProgress
+from driftline.deploy.local.report import asked_to_end
 from driftline.deploy.roles.front import Front
 from driftline.deploy.roles.watch import Watch
 from driftline.deploy.runtime.loop.runtime import Runtime
@@ -59,9 +59,8 @@ def drive(
             signals.check()
             if signals.asked is not None and not fronts[0].draining:
                 name = signals.asked.name
-                beside = _beside_file(fronts)
                 told = about("asked-to-end", signal=name)
-                log.info("%s: %s", name, asked_to_end(config.policy, beside), extra=told)
+                log.info("%s: %s", name, asked_to_end(config.policy), extra=told)
                 for front in fronts:
                     front.drain()
             now = monotonic()
@@ -87,12 +86,6 @@ def drive(
         if not outcomes[0].error:
             progress.end(monotonic(), watch, view)
     return outcomes[0]
-
-
-def _beside_file(fronts: Sequence[Front]) -> list[str]:
-    """The names of the live inputs, if there is a file, too."""
-    live = [front.source.name for front in fronts if front.live is not None]
-    return live if len(live) < len(fronts) else []
 
 
 def _await_nodes(runtime: Runtime, cluster: LocalCluster) -> None:

@@ -2,8 +2,8 @@
 
 On a terminal they are a line that changes, below bars for files; elsewhere a log line every 10 s.
 All figures of a line are of one moment: nodes are asked when a line is due, and the fronts are
-looked at once they have answered. Records and outputs are those of all calls of the command for
-the same output directory.
+looked at once they have answered. Outputs are those of all calls of the command for the same output
+directory, records those of this call.
 """
 
 from __future__ import annotations
@@ -40,18 +40,14 @@ LOGGED_EVERY_S = 10.0
 class Figures:
     """How far a run is. Times in seconds; None: unknown."""
 
-    records: int | None
-    """Records that were read, each once, by all calls of the command."""
-    records_in_call: int
-    """Those that this call has read."""
+    records: int
+    """Records that this call has read, each once."""
     outputs: int
     """Outputs that consumers hold, of all calls of the command, without dead letters."""
     dead_letters: int
     """Elements whose function failed, that this call has set aside."""
     bad_records: int
     """Records that could not be read, that this call has set aside."""
-    set_aside: int
-    """Both, of all calls of the command."""
     rate: float
     """Records per second, over the last seconds."""
     under_way: int
@@ -67,14 +63,8 @@ class Figures:
     inputs: tuple[InputFigures, ...] = ()
 
     def __str__(self) -> str:
-        if self.records is None:
-            records = f"{counted(self.records_in_call, 'record')} in this call"
-        else:
-            records = counted(self.records, "record")
-            if self.records != self.records_in_call:
-                records += f" ({self.records_in_call} in this call)"
         parts = [
-            records,
+            counted(self.records, "record"),
             counted(self.outputs, "output"),
             *([counted(self.dead_letters, "dead letter")] if self.dead_letters else ()),
             *([counted(self.bad_records, "bad record")] if self.bad_records else ()),
@@ -94,11 +84,9 @@ class Figures:
         """The same, for programs."""
         return {
             "records": self.records,
-            "records_in_call": self.records_in_call,
             "outputs": self.outputs,
             "dead_letters": self.dead_letters,
             "bad_records": self.bad_records,
-            "set_aside": self.set_aside,
             "records_per_s": self.rate,
             "under_way": self.under_way,
             "lag_s": self.lag_s,
@@ -190,15 +178,12 @@ class RunProgress:
         failures = max(failures, self._failures_before)
         fronts = [tally.front for tally in self.tallies]
         inputs = tuple(tally.look(now) for tally in self.tallies)
-        known = [each.records for each in inputs if each.records is not None]
         latencies = [latency for front in fronts for latency in front.meter.recent(now)]
         return Figures(
-            sum(known) if len(known) == len(inputs) else None,
-            self._in_call,
+            self._records,
             max(outputs, self._outputs_before),
             failures - self._failures_before,
             sum(aside.new for aside in self.asides),
-            failures + sum(aside.count for aside in self.asides),
             self._rate(now),
             sum(front.meter.under_way for front in fronts),
             max(each.lag_s for each in inputs),
@@ -209,12 +194,12 @@ class RunProgress:
         )
 
     @property
-    def _in_call(self) -> int:
+    def _records(self) -> int:
         """Records that this call has read."""
         return sum(tally.front.taken for tally in self.tallies)
 
     def _rate(self, now: float) -> float:
-        read, records = self._read, self._in_call
+        read, records = self._read, self._records
         read.append((now, records))
         while read[0][0] < now - RATE_OVER_S and len(read) > 2:
             read.popleft()

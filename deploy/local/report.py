@@ -1,24 +1,187 @@
-"""What a call of a command reports: how it goes on from an earlier one, and its figures at the end.
+"""Reports of a run: how its last call ended, how this call resumes it, and figures at the end.
 
-`Resuming` takes the registry as the earlier call has left it, and gives one log line, or none at
-the first call. `RunReport` and `ReferenceReport` are figures of one call that is over.
+The registry is the only source of how a run ended. The master writes it there; only an error that
+the command itself meets, such as a process that dies again and again, is written by the command,
+once no process is left. An input that has grown since makes no complete run incomplete.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass
-from datetime import datetime
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass, replace
+from enum import StrEnum
 from pathlib import Path
 from signal import Signals as Signal
 
-from driftline.connectors.logs.received import ReceivedSource
-from driftline.coordinator.registry import ClusterState
-from driftline.deploy.local.ending import How, how_ended
+from driftline.coordinator.draining import IN_GOOD_ORDER
+from driftline.coordinator.registry import ClusterState, FileRegistry, RunOutcome, SnapshotRecord
+from driftline.coordinator.snapshots import named
+from driftline.deploy.local.directories.survey import DirectoryReport, Problem
+from driftline.engine.errors import IF_CODE, DriftlineError
 from driftline.engine.events import about, log
-from driftline.engine.policy import Policy
+from driftline.engine.policy import POLICIES, Policy, SnapshotCut
 from driftline.engine.sources import RetainedSource, Source
-from driftline.engine.texts import counted, time_in_words
+from driftline.engine.texts import counted
+
+
+class How(StrEnum):
+    """How the last call of a run's command ended; the values are words of `--json`."""
+
+    COMPLETE = "complete"
+    ASKED = "asked-to-end"
+    FAILED = "failed"
+    INTERRUPTED = "interrupted"
+    NOT_BEGUN = "not-begun"
+    UNKNOWN = "unknown"
+
+
+_TEXTS = {
+    How.COMPLETE: "complete: the end of the input is reached, and all outputs are delivered",
+    How.ASKED: "ended on request, before the end of the input; what was read is delivered",
+    How.FAILED: "failed before the end of the input; outputs may be missing",
+    How.INTERRUPTED: "interrupted before the end of the input; outputs may be missing",
+    How.NOT_BEGUN: "not begun: no record was read",
+    How.UNKNOWN: "how far the run has come is not known without its registry",
+}
+
+
+def how_ended(run: ClusterState) -> How:
+    """How the last call ended that has written to the registry."""
+    match run.outcome:
+        case RunOutcome(error="", text=text) if text == IN_GOOD_ORDER:
+            return How.ASKED
+        case RunOutcome(error=""):
+            return How.COMPLETE
+        case RunOutcome():
+            return How.FAILED
+    return How.INTERRUPTED if run.incarnation else How.NOT_BEGUN
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """How far a run has come."""
+
+    how: How
+    text: str
+    """A sentence, or some, that begin with how the run ended."""
+    error: str = ""
+    """Of a run that failed: the kind of the error, and what it says."""
+    snapshot: SnapshotRecord | None = None
+    """The snapshot from which the same command resumes; None: it begins with an empty state, or
+    problems keep it from that one. Its time is 0 if it is not cut by time."""
+    refused: bool = False
+    """Whether the same command is refused until problems are mended."""
+
+    def as_json(self) -> dict[str, object]:
+        """The fields of `--json`."""
+        last = self.snapshot
+        return {
+            "how": self.how.value,
+            "text": self.text,
+            "error": self.error or None,
+            "snapshot": None if last is None else {"number": last.number, "time": last.time},
+            "refused": self.refused,
+        }
+
+
+def ending_of(
+    run: ClusterState | None, reports: Sequence[DirectoryReport], found: Sequence[Problem] = ()
+) -> Ending:
+    """How far the run of a registry has come; `run`: None if the registry cannot be read.
+
+    `reports`: on its directories; `found`: the problems of its directories.
+    """
+    refused = any(problem.fatal for problem in found)
+    about_run = None if run is None else run.about
+    if run is None or about_run is None:
+        return Ending(How.UNKNOWN, f"{_TEXTS[How.UNKNOWN]}.", refused=refused)
+    if any(report.mark is not None and report.mark.session > run.opened for report in reports):
+        run = replace(run, outcome=None)  # of the call before: the last one did not get so far
+    how, policy = how_ended(run), POLICIES[about_run.policy]
+    snapshot = run.snapshots[0] if run.snapshots and not found else None
+    error = f"{run.outcome.error}: {run.outcome.text}" if how is How.FAILED and run.outcome else ""
+    parts = [f"{_TEXTS[how]}.", error]
+    if refused:
+        parts.append("The same command is refused until the problems above are mended.")
+    elif found and policy.replay:
+        parts.append("The same command goes on as said above.")
+    elif how is not How.COMPLETE:
+        mended = f", once the cause is mended{IF_CODE}" if error else ""
+        parts.append(f"The same command {_resumes(run, policy)}{mended}.")
+    text = ("\n" if error else " ").join(filter(None, parts))
+    return Ending(how, text, error, snapshot, refused)
+
+
+def _resumes(run: ClusterState, policy: Policy) -> str:
+    """From where a call goes on, as the end of a sentence."""
+    if not policy.replay:
+        return "begins with an empty state"
+    if not run.snapshots:
+        return "goes on without a snapshot, from the beginning of its input"
+    return f"goes on from {named(run.snapshots[0].number, run.snapshots[0].time)}"
+
+
+def asked_to_end(policy: Policy) -> str:
+    """What a run does that is asked to end."""
+    snapshot = "" if policy.cut is SnapshotCut.NONE else ", and a last snapshot is written"
+    return (
+        f"no more records are taken; those that were are delivered{snapshot}. Another signal ends "
+        "the run at once"
+    )
+
+
+def after_good_order(policy: Policy) -> str:
+    """What the same command does after a run that ended in good order on request."""
+    return "goes on from here" if policy.replay else "begins with an empty state"
+
+
+@contextmanager
+def error_noted(state: Path, lineage: str, run: str) -> Iterator[None]:
+    """Write an error that leaves this context to the registry, as the outcome of a run.
+
+    `run`: the name of this call of the command. If the registry has an outcome of it, or is of
+    another `lineage` by now, it stays as it is. No process of the run may be at work when the
+    context is left.
+    """
+    try:
+        yield
+    except DriftlineError as error:
+        registry = FileRegistry(state / "registry")
+        with suppress(DriftlineError):  # the error itself matters more
+            before = registry.read()
+            known = before is not None and before.outcome is not None and before.outcome.run == run
+            if before is not None and before.lineage == lineage and not known:
+                outcome = RunOutcome(run, type(error).__name__, str(error))
+                registry.write(before.next(outcome=outcome))
+        raise
+
+
+# How this call resumes the run.
+
+
+def start_of(
+    before: ClusterState, policy: Policy, number: int, source: Source | RetainedSource
+) -> int:
+    """The time from which on the front of input `number` reads. `before`: the registry's state."""
+    if not policy.replay:
+        return max(1, source.trimmed) if isinstance(source, RetainedSource) else 1
+    return max(1, before.snapshots[0].offsets[number]) if before.snapshots else 1
+
+
+def log_resumption(before: ClusterState, policy: Policy) -> None:
+    """Log from where this call resumes the run, unless no call has read anything."""
+    if before.incarnation:
+        how = how_ended(before)
+        number = before.snapshots[0].number if before.snapshots and policy.replay else 0
+        log.info(
+            "this call %s; the call before: %s",
+            *(_resumes(before, policy), _TEXTS[how].partition(":")[0]),
+            extra=about("resumed", snapshot=number, ended=how.value),
+        )
+
+
+# Figures of a call that is over.
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,98 +255,3 @@ def tell_if_all_set_aside(
             directory=str(where),
         ),
     )
-
-
-_HOW = {
-    How.ASKED: "the call before was asked to end, and ended in good order",
-    How.COMPLETE: "the call before came to the end of its input",
-    How.FAILED: "the call before ended with an error",
-    How.INTERRUPTED: "the call before did not end in good order",
-}
-
-
-def last_sign(state: Path) -> float | None:
-    """When the registry of a run was last written, in seconds since 1970; None: there is none."""
-    try:
-        return (state / "registry").stat().st_mtime
-    except OSError:
-        return None
-
-
-class Resuming:
-    """How one call goes on. Precondition: the run is open, and no process of this call runs."""
-
-    def __init__(self, before: ClusterState, policy: Policy, sign: float | None) -> None:
-        """`before`: what the registry holds; `sign`: what `last_sign` gave before this call wrote
-        anything."""
-        self._before = before
-        self._how = how_ended(before)
-        self._policy = policy
-        self._sign = sign
-        self._inputs: list[str] = []
-        self._records: int | None = 0
-
-    def start(self, number: int, source: Source | RetainedSource) -> int:
-        """The time from which on the front of input `number` will read."""
-        if not self._policy.replay:
-            return max(1, source.trimmed) if isinstance(source, RetainedSource) else 1
-        snapshots = self._before.snapshots
-        return max(1, snapshots[0].offsets[number]) if snapshots else 1
-
-    def read(self, number: int, source: Source | RetainedSource, used: int | None) -> None:
-        """Note an input. `used`: the last record that earlier calls have used, if they noted it."""
-        start, records = self.start(number, source), None
-        since = f"from {time_in_words(start)} on" if start > 1 else "from the beginning"
-        if isinstance(source, ReceivedSource):
-            records = source.stored_from(start)
-            verb = "is" if records == 1 else "are"
-            text = f"{counted(records, 'stored record')} of {source.name} {verb} read {since}"
-        else:
-            well = self._how in (How.ASKED, How.COMPLETE)
-            if used is not None and well and self._policy.replay:  # else nothing is noted
-                records = max(0, used + 1 - start)
-            which = (
-                source.name if records is None else f"{counted(records, 'record')} of {source.name}"
-            )
-            text = f"{which} {'is' if records in (None, 1) else 'are'} read again {since}"
-        if records == 0:
-            text = f"nothing of {source.name} is read again"
-        self._inputs.append(text)
-        known = records is not None and self._records is not None
-        self._records = (self._records or 0) + (records or 0) if known else None
-
-    def tell(self, now: float) -> None:
-        """Tell how this call goes on, unless it is the first one; `now`: in seconds since 1970."""
-        before = self._before
-        if not before.incarnation:
-            return  # no call has come so far that it has read anything
-        number = before.snapshots[0].number if before.snapshots else 0
-        without = "without a snapshot" if self._policy.replay else "with an empty state"
-        sign, ago = self._sign or now, max(0.0, now - (self._sign or now))
-        log.info(
-            "goes on %s; %s (its last sign: %s, %s ago); %s",
-            f"from snapshot {number}" if number else without,
-            _HOW[self._how],
-            datetime.fromtimestamp(sign).isoformat(" ", "seconds"),
-            _span(ago),
-            "; ".join(self._inputs),
-            extra=about(
-                "resumed",
-                snapshot=number,
-                ended=self._how.value,
-                records_again=self._records,
-                last_sign_s_ago=ago,
-            ),
-        )
-
-
-def _span(seconds: float) -> str:
-    """A span of time, for people: "45 s", "1 min 45 s", "2 h 0 min", "3 d 1 h"."""
-    minutes, rest = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    days, hours = divmod(hours, 24)
-    if days:
-        return f"{days} d {hours} h"
-    if hours:
-        return f"{hours} h {minutes} min"
-    return f"{minutes} min {rest} s" if minutes else f"{rest} s"

@@ -12,14 +12,13 @@ import secrets
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
-from time import monotonic, time
+from time import monotonic
 
 from rich.console import Console
 
 from driftline.connectors.files import FileSource
 from driftline.connectors.files.files import SeveralFiles
 from driftline.connectors.inputs import is_logged
-from driftline.connectors.outputs import last_time_in
 from driftline.connectors.sinks.lines import DEAD_LETTERS
 from driftline.coordinator.draining import IN_GOOD_ORDER
 from driftline.coordinator.identity import Identity
@@ -29,14 +28,19 @@ from driftline.deploy.local.directories.fresh import begin_anew
 from driftline.deploy.local.directories.leftovers import clear_drafts, socket_folder
 from driftline.deploy.local.directories.opening import open_run
 from driftline.deploy.local.driving import drive
-from driftline.deploy.local.ending import error_noted
 from driftline.deploy.local.inputs.asides import Asides
 from driftline.deploy.local.inputs.fronts import identity_of, note_used, open_front, open_input
 from driftline.deploy.local.inputs.reach import check_reach
 from driftline.deploy.local.inputs.tallies import Tally
 from driftline.deploy.local.metrics import check_metrics, serve_metrics
 from driftline.deploy.local.progress import RunProgress
-from driftline.deploy.local.report import Resuming, RunReport, last_sign, tell_if_all_set_aside
+from driftline.deploy.local.report import (
+    RunReport,
+    error_noted,
+    log_resumption,
+    start_of,
+    tell_if_all_set_aside,
+)
 from driftline.deploy.local.savepoints import restore_run
 from driftline.deploy.roles.watch import Watch
 from driftline.deploy.runtime.claims import claim, wait_for_others
@@ -57,7 +61,6 @@ from driftline.engine.flow.code import code_of
 from driftline.engine.flow.flow import Flow
 from driftline.engine.flow.outline import outline
 from driftline.engine.flow.plan import Plan, plan
-from driftline.engine.policy import Output
 from driftline.engine.wire.messages import Stop
 
 WATCH = "watch"
@@ -94,7 +97,6 @@ def _run(
     with ExitStack() as receivers, ExitStack() as stack:
         runtime = Runtime()
         stack.callback(runtime.close, linger_ms=0)
-        sign = last_sign(config.state)
         process = _open(flow, flow_plan, config, sockets)
         asides = [
             Asides(config.output.directory / DEAD_LETTERS / f"input-{i}.jsonl")
@@ -109,26 +111,14 @@ def _run(
             )
             for i, given in enumerate(config.inputs)
         ]
-        # Beside others a file may have ended long before the last output.
-        by_time = config.policy.output is Output.FRONTIER and len(config.inputs) == 1
-        delivered = last_time_in(config.output.directory) if by_time else 0
         before = FileRegistry(config.state / "registry").read()
         assert before is not None, "the run is open"
-        resuming = Resuming(before, config.policy, sign)
-        first = 1 if config.start is None else config.start.savepoint.time
         tallies = []
         for i, (source, aside) in enumerate(zip(sources, asides, strict=True)):
-            start, token = resuming.start(i, source), secrets.token_hex(8)
+            start, token = start_of(before, config.policy, i, source), secrets.token_hex(8)
             about_front = i, source, aside, start, flow_plan, config, process, runtime
-            front, used = open_front(*about_front, token=token)
-            bad, bad_delivered = aside.below(start), aside.below(delivered + 1)
-            tally = Tally(
-                front, source, start, bad,
-                first=first, delivered=delivered, bad_delivered=bad_delivered,
-            )  # fmt: skip
-            tallies.append(tally)
-            resuming.read(i, source, None if used is None else used.used.last)
-        resuming.tell(time())
+            tallies.append(Tally(open_front(*about_front, token=token), source, start))
+        log_resumption(before, config.policy)
         fronts = [tally.front for tally in tallies]
         progress = RunProgress(tallies, asides, config.output.directory)
         started = monotonic()

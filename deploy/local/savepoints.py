@@ -21,10 +21,10 @@ from driftline.connectors.inputs import Input, Piped
 from driftline.connectors.logs.inputlog import INPUT_LOG
 from driftline.coordinator.registry import ClusterState, FileRegistry, SnapshotRecord
 from driftline.deploy.local.config import Start
-from driftline.deploy.local.ending import How, how_ended
 from driftline.deploy.local.inputs.fronts import PIPED, has_log
 from driftline.deploy.local.inputs.tallies import NUMBERED
 from driftline.deploy.local.inputs.used_files import MAY_GROW
+from driftline.deploy.local.report import How, how_ended
 from driftline.deploy.runtime.claims import claim, wait_for_others
 from driftline.engine.errors import StateMismatch, Unavailable
 from driftline.engine.events import about, log

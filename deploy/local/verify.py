@@ -14,8 +14,8 @@ from driftline.coordinator.registry import ClusterState, FileRegistry
 from driftline.deploy.local.directories.looking import look, outputs_elsewhere
 from driftline.deploy.local.directories.opening import with_missing
 from driftline.deploy.local.directories.survey import JOURNAL, DirectoryReport, Problem, problems
-from driftline.deploy.local.ending import Ending, ending_of
 from driftline.deploy.local.inputs.fronts import has_log
+from driftline.deploy.local.report import Ending, ending_of
 from driftline.deploy.runtime.claims import claim, wait_for_others
 from driftline.engine.durable import reported
 from driftline.engine.errors import InUse, StateMismatch, Unavailable
@@ -115,7 +115,7 @@ def verify_run(directory: Path, state: Path | None, look_beside: LookBeside) -> 
             "For a flow of a cluster give its name, and --zookeeper"
         )
     texts = [problem.text for problem in found]
-    ending = ending_of(run, checked, output, found)
+    ending = ending_of(run, checked, found)
     if beside is not None:
         checked += beside.derived
         texts += beside.damage

@@ -23,7 +23,7 @@ from driftline.deploy.cluster.status import keyless, troubles
 from driftline.deploy.cluster.submissions import CANCELLED, Replaced, agents, ended_by, find
 from driftline.deploy.cluster.tree import LOOK_EVERY_S, NAMES, Tree, is_name
 from driftline.deploy.local.inputs.tallies import Tally
-from driftline.deploy.local.report import Resuming
+from driftline.deploy.local.report import start_of
 from driftline.deploy.roles.front import Front
 from driftline.deploy.runtime.config import SESSION_S, ProcessConfig
 from driftline.deploy.runtime.loop.runtime import Runtime
@@ -125,7 +125,7 @@ class _Deployed:
     def start(self, runtime: Runtime, front: Front, stack: ExitStack) -> None:
         self._runtime = runtime
         assert self._registered is not None
-        begins = Resuming(self._registered, POLICIES[POLICY], None).start(0, front.source)
+        begins = start_of(self._registered, POLICIES[POLICY], 0, front.source)
         tally = Tally(front, front.source, begins)
         front.more_figures = lambda: {"lag_ms": int(tally.look(front.now).lag_s * 1000)}
         self._beside.members = ((self.process.submitted_as, front.name, front.address),)

@@ -11,7 +11,7 @@ from driftline.coordinator.registry import ClusterState
 from driftline.deploy.cluster.tree import FLOWS
 from driftline.deploy.local.directories.looking import look
 from driftline.deploy.local.directories.survey import VIEW, DirectoryReport, Problem
-from driftline.deploy.local.ending import How, how_ended
+from driftline.deploy.local.report import How, how_ended
 from driftline.deploy.local.verify import Beside
 from driftline.engine.durable import reported
 from driftline.engine.errors import DriftlineError, SnapshotDamaged, Unavailable

@@ -1,7 +1,7 @@
 """Reads all directories of a run, checks all checksums, and reports on each directory.
 
-A child process reads, ``python -m driftline.deploy.local.directories.looking STATE OUTPUT``: LMDB
-has no checksums over its own pages, so a damaged page may end the process that reads it. For each
+If there are LMDB files, a child process reads: ``python -m MODULE STATE OUTPUT``. LMDB has no
+checksums over its own pages, so a damaged page may end the process that reads it. For each
 directory the child prints a line of JSON before it reads, and another one with the report. If it
 crashes, the last line shows which directory was the cause.
 """
@@ -46,6 +46,8 @@ def look(state: Path | None, output: Path | None) -> list[DirectoryReport]:
     `state`: the state directory, which may be missing; `output`: the output directory; None to
     leave one out. Raises Unavailable if the process that reads them fails, or is killed.
     """
+    if not any(any(each.glob(f"*/{DATA}")) for each in (state, output) if each is not None):
+        return [_read(empty, reader) for empty, reader in _everything(state, output)]
     done = subprocess.run(
         child.command("driftline.deploy.local.directories.looking", state or "", output or ""),
         env=child.environment(),
@@ -208,15 +210,19 @@ def _numbered(directory: Path, pattern: str) -> list[Path]:
 
 def main(state: str, output: str) -> None:
     """Read every directory, and print a line of JSON before and after each."""
-    for empty, read in _everything(
+    for empty, reader in _everything(
         Path(state) if state else None, Path(output) if output else None
     ):
         print(json.dumps(asdict(empty)), flush=True)
-        try:
-            report = read(empty)
-        except DriftlineError as error:
-            report = replace(empty, damage=str(error))
-        print(json.dumps(asdict(report)), flush=True)
+        print(json.dumps(asdict(_read(empty, reader))), flush=True)
+
+
+def _read(empty: DirectoryReport, reader: Reader) -> DirectoryReport:
+    """The report on a directory, also if it is damaged."""
+    try:
+        return reader(empty)
+    except DriftlineError as error:
+        return replace(empty, damage=str(error))
 
 
 assert {STORE, LOG} == {"node", "input"}, "the names of the directories"

@@ -92,8 +92,8 @@ def open_front(
     runtime: Runtime,
     *,
     token: str,
-) -> tuple[Front, UsedFile | None]:
-    """The front that reads a source, driven by the runtime, and what is used of a file.
+) -> Front:
+    """The front that reads a source, driven by the runtime.
 
     `start`: the time from which on it will read; `token`: names its process. Raises StateMismatch,
     InputError, Unavailable.
@@ -118,7 +118,7 @@ def open_front(
     carry_out = None if used is None else used.carry_out
     front.address = runtime.add(front, process.inbox(f"front-{number}"), carry_out)
     front.addresses["master"] = process.master_at
-    return front, used
+    return front
 
 
 def note_used(fronts: Sequence[Front], policy: Policy, *, well: bool) -> None:

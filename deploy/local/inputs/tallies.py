@@ -1,9 +1,4 @@
-"""The tally of an input: how many of its records a run has read, and how far they are delivered.
-
-Records count once, whoever has read them: this call of the command or an earlier one, and however
-often. Those of earlier calls are known where times are numbers of records, and where a log has
-them; of other sources, that begin in their middle, only the records of this call are known.
-"""
+"""The tally of an input: how many records this call has read, and how far they are delivered."""
 
 from __future__ import annotations
 
@@ -42,8 +37,8 @@ class InputFigures:
     """How far one input is. None: unknown, or there is no such thing."""
 
     name: str
-    records: int | None
-    """Records read, by all calls of the command."""
+    records: int
+    """Records that this call has read, each once."""
     position: int | None
     """Bytes of its files whose records are delivered, about."""
     size: int | None
@@ -93,51 +88,17 @@ class Tally:
         front: Front,
         source: Source | RetainedSource,
         start: int,
-        bad_before: int = 0,
-        *,
-        first: int = 1,
-        delivered: int = 0,
-        bad_delivered: int = 0,
     ) -> None:
-        """`start`: the time from which on this call reads; `bad_before`: records below it that
-        earlier calls have set aside; `first`: where the first call began, behind a savepoint;
-        `delivered`: up to which time earlier calls have delivered outputs, if that is known;
-        `bad_delivered`: records up to there that were set aside.
-        Precondition: nothing was read yet."""
+        """`start`: the time from which on this call reads. Precondition: nothing was read yet."""
         self.front = front
         self._source = source
         self._start = start
-        self._bad_before = bad_before
-        self._before: int | None = None
-        """Records before `start`, also bad ones."""
         self._position = 0
         """The largest position that was given."""
-        self._least = 0
-        """Records that earlier calls have read, at least: a call that was killed has read more than
-        the snapshot knows of, and outputs of these records count already."""
-        if delivered >= start:
-            self._least = self._records_to(delivered, first) - bad_delivered
-        if start <= first:
-            self._before = 0
-        elif isinstance(source, ReceivedSource):
+        self._before = 0
+        """Records of the log that earlier calls have read."""
+        if isinstance(source, ReceivedSource):
             self._before = source.records - source.stored_from(start)
-        elif isinstance(source, NUMBERED):
-            self._before = start - first
-
-    @property
-    def records(self) -> int | None:
-        """Records read, by all calls of the command; None: unknown."""
-        before = self._before
-        if before is None or self.front.since not in (0, self._start):
-            return None  # an older snapshot had to be loaded
-        good = before - self._bad_before + self.front.taken
-        return max(good, self._least)
-
-    def _records_to(self, time: int, first: int) -> int:
-        """How many records there are up to a time, also bad ones; 0 if that is not known."""
-        if isinstance(self._source, ReceivedSource):
-            return self._source.records - self._source.stored_from(time + 1)
-        return time + 1 - first if isinstance(self._source, NUMBERED) else 0
 
     def _progress(self) -> tuple[int | None, int | None]:
         """(bytes whose records are delivered, size of the files), if there are any."""
@@ -154,22 +115,21 @@ class Tally:
     def tell_if_empty(self) -> None:
         """Tell of a file without any record, good or bad. Precondition: it was read to its end."""
         if isinstance(self._source, FileSource | SeveralFiles):
-            name, bad = self._source.name, self._bad_before + self.front.bad
-            if self.records == 0 and not bad:
+            name = self._source.name
+            if self._start == 1 and not self.front.taken and not self.front.bad:
                 log.warning("%s is empty: it has no record", name, extra=about("empty", name=name))
 
     def look(self, now: float) -> InputFigures:
         """The figures now; `now`: seconds, monotonic."""
-        meter, source, records = self.front.meter, self._source, self.records
+        meter, source, records = self.front.meter, self._source, self.front.taken
         position, size = self._progress()
         lag_s, waiting, producers = meter.oldest_s(now), None, None
         if isinstance(source, ReceivedSource) and source.connected is not None:
             ended = source.ended_producers
             producers = ProducerFigures(source.connected, source.producers, ended)
         if isinstance(source, ReceivedSource):
-            if records is not None:
-                bad = self._bad_before + self.front.bad
-                waiting = max(0, source.records - records - bad)
+            if self.front.since in (0, self._start):  # else an older snapshot had to be loaded
+                waiting = max(0, source.records - self._before - records - self.front.bad)
             if meter.oldest is not None:
                 lag_s = max(lag_s, source.age_s(meter.oldest))
             elif waiting != 0:

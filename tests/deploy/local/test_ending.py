@@ -22,8 +22,7 @@ from driftline.coordinator.registry import (
     SnapshotRecord,
 )
 from driftline.deploy.local.directories.survey import DirectoryReport, Problem
-from driftline.deploy.local.ending import How, ending_of, error_noted
-from driftline.deploy.local.inputs.fronts import PIPED, RECEIVED
+from driftline.deploy.local.report import How, ending_of, error_noted
 from driftline.deploy.producer import Producer
 from driftline.engine.errors import Unavailable
 from driftline.engine.flow.outline import Outline
@@ -37,9 +36,8 @@ def state(
     policy: str = "exactly-once",
     outcome: RunOutcome | None = None,
     snapshots: int = 1,
-    inputs: tuple[str, ...] = ("in",),
 ) -> ClusterState:
-    about = Identity(Outline("f", 128, ()), "digest", policy, 1, inputs)
+    about = Identity(Outline("f", 128, ()), "digest", policy, 1, ("in",))
     return ClusterState(
         about.text,
         version=3,
@@ -55,72 +53,30 @@ def outputs(*times: int) -> list[DirectoryReport]:
 
 
 @pytest.mark.parametrize(
-    ("outcome", "how", "words"),
+    ("outcome", "how"),
     [
-        (
-            RunOutcome("r", "", ""),
-            How.COMPLETE,
-            "all outputs are delivered; no output is later than",
-        ),
-        (RunOutcome("r", "", IN_GOOD_ORDER), How.ASKED, "record 500), without a replay"),
-        (RunOutcome("r", "InputError", "line 3"), How.FAILED, "InputError: line 3"),
-        (
-            None,
-            How.INTERRUPTED,
-            "Outputs may be missing after those that are there, which end with",
-        ),
+        (RunOutcome("r", "", ""), How.COMPLETE),
+        (RunOutcome("r", "", IN_GOOD_ORDER), How.ASKED),
+        (RunOutcome("r", "InputError", "line 3"), How.FAILED),
+        (None, How.INTERRUPTED),
     ],
 )
-def test_the_outcome_is_told(outcome: RunOutcome | None, how: How, words: str) -> None:
-    ending = ending_of(state(outcome=outcome), outputs(-1, 499, 480), None)
+def test_the_outcome_is_told(outcome: RunOutcome | None, how: How) -> None:
+    ending = ending_of(state(outcome=outcome), outputs(-1, 499, 480))
     assert ending.how is how
-    assert words in ending.text
-    assert "record 499" in ending.text
+    resumes = "goes on from snapshot 7 (the state before record 500)"
+    assert (resumes in ending.text) == (how is not How.COMPLETE)
     about = ending.as_json()
     assert (about["how"], about["snapshot"]) == (how.value, {"number": 7, "time": 500})
-    assert about["delivered"] == 499
     assert about["error"] == ("InputError: line 3" if how is How.FAILED else None)
-
-
-def test_no_more_is_promised_than_the_policy_does() -> None:
-    complete = RunOutcome("r", "", "")
-    none = ending_of(state("none", complete, snapshots=0), outputs(499), None)
-    assert "a failure may have cost some" in none.text
-    assert none.delivered is None, "outputs do not leave by time"
-    twice = ending_of(state("at-least-once", complete), outputs(499), None)
-    assert "a failure repeats some" in twice.text
-
-
-ASKED, KILLED = RunOutcome("r", "", IN_GOOD_ORDER), None
-ANEW = "The same command begins with an empty state"
-
-
-@pytest.mark.parametrize(
-    ("outcome", "inputs", "words"),
-    [
-        (ASKED, ("in",), f"{ANEW}, and reads its input from the beginning again."),
-        (KILLED, ("in",), f"{ANEW}, and reads its input from the beginning again."),
-        (ASKED, (RECEIVED,), f"{ANEW}, and reads no received record again."),
-        (KILLED, (PIPED,), f"{ANEW}, and reads the received records that its log has."),
-        (
-            ASKED,
-            ("in", RECEIVED),
-            f"{ANEW}, reads its files from the beginning again, and reads no received record "
-            "again.",
-        ),
-    ],
-)
-def test_without_snapshots_nothing_but_its_input_logs_goes_on(
-    outcome: RunOutcome | None, inputs: tuple[str, ...], words: str
-) -> None:
-    run = state("none", outcome, snapshots=0, inputs=inputs)
-    assert words in ending_of(run, [], None).text
+    empty = ending_of(state("none", outcome, snapshots=0), [])
+    assert ("begins with an empty state" in empty.text) == (how is not How.COMPLETE)
 
 
 def test_a_run_without_registry_or_record_is_not_called_complete() -> None:
-    assert ending_of(None, outputs(499), None).how is How.UNKNOWN
+    assert ending_of(None, outputs(499)).how is How.UNKNOWN
     begun = replace(state(snapshots=0), incarnation=0)
-    assert ending_of(begun, [], None).how is How.NOT_BEGUN
+    assert ending_of(begun, []).how is How.NOT_BEGUN
 
 
 def test_a_call_that_was_killed_before_it_decided_anything_has_no_outcome() -> None:
@@ -128,23 +84,10 @@ def test_a_call_that_was_killed_before_it_decided_anything_has_no_outcome() -> N
     run = replace(state(outcome=RunOutcome("r", "", IN_GOOD_ORDER)), opened=2)
     for session, how in ((2, How.ASKED), (3, How.INTERRUPTED)):
         log = DirectoryReport("input-0", "log", mark=Mark("me", "input-0", session))
-        assert ending_of(run, [log], None).how is how
+        assert ending_of(run, [log]).how is how
 
 
-def test_what_was_set_aside_is_told_as_far_as_it_is_delivered(tmp_path: Path) -> None:
-    letters = tmp_path / "dead-letters"
-    letters.mkdir()
-    (letters / "0.jsonl").write_text("{}\n{}\n{}\n")
-    (letters / "input-0.jsonl").write_text("{}\n")
-    committed = [replace(each, failures=2) for each in outputs(499)]
-    ending = ending_of(state(outcome=RunOutcome("r", "", "")), committed, tmp_path)
-    assert ending.set_aside == 3, "two of three, and a bad record"
-    assert f"3 dead letters are in {letters}." in ending.text
-    ending = ending_of(state(), outputs(499), tmp_path)
-    assert f"1 dead letter is in {letters}." in ending.text
-
-
-REFUSED = "The same command is refused until that is mended"
+REFUSED = "The same command is refused until the problems above are mended."
 
 
 @pytest.mark.parametrize(
@@ -161,10 +104,10 @@ def test_a_run_that_is_refused_is_not_said_to_go_on(
     outcome: RunOutcome | None, policy: str
 ) -> None:
     found = [Problem("input-0 is an old copy"), Problem("node-0 is gone", fatal=False)]
-    ending = ending_of(state(policy, outcome), outputs(499), None, found)
+    ending = ending_of(state(policy, outcome), outputs(499), found)
     assert "goes on" not in ending.text
     assert "begins with" not in ending.text
-    assert ending.text.endswith(f"{REFUSED}, see above.")
+    assert ending.text.endswith(REFUSED)
     about = ending.as_json()
     assert (about["refused"], about["snapshot"]) == (True, None)
 
@@ -174,8 +117,8 @@ def test_a_run_that_computes_a_state_again_does_not_go_on_from_its_snapshot(
     outcome: RunOutcome | None,
 ) -> None:
     found = [Problem("node-0 is gone; its state is computed again", fatal=False)]
-    ending = ending_of(state(outcome=outcome), outputs(499), None, found)
-    assert ending.text.endswith("The same command goes on in the way that is said above.")
+    ending = ending_of(state(outcome=outcome), outputs(499), found)
+    assert ending.text.endswith("The same command goes on as said above.")
     about = ending.as_json()
     assert (about["refused"], about["snapshot"]) == (False, None)
 

@@ -10,7 +10,6 @@ from rich.console import Console
 
 from driftline.coordinator.coordinator import Phase
 from driftline.deploy.local.progress import ANSWERS_WITHIN_S, LOGGED_EVERY_S, RunProgress
-from driftline.deploy.local.report import _span
 from driftline.deploy.roles.watch import Watch
 from driftline.engine.sources import ListSource
 from driftline.engine.ui.consoles import ProgressView
@@ -76,19 +75,3 @@ def test_a_node_that_does_not_answer_does_not_keep_the_figures(
     assert len(caplog.messages) == 1
     told.tell(LOGGED_EVERY_S + 2 * ANSWERS_WITHIN_S)
     assert len(caplog.messages) == 1, "the next line is due in ten seconds"
-
-
-@pytest.mark.parametrize(
-    ("seconds", "text"),
-    [
-        (0.2, "0 s"),
-        (45.0, "45 s"),
-        (59.7, "1 min 0 s"),
-        (105.0, "1 min 45 s"),
-        (7200.0, "2 h 0 min"),
-        (7384.0, "2 h 3 min"),
-        (90_000.0, "1 d 1 h"),
-    ],
-)
-def test_a_span_is_told_in_its_two_largest_units(seconds: float, text: str) -> None:
-    assert _span(seconds) == text

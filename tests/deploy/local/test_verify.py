@@ -40,7 +40,7 @@ def test_what_is_right_is_said_to_be_right(ended: Place, tmp_path: Path) -> None
     assert (done.returncode, done.stderr) == (0, "")
     *parts, ending = done.stdout.splitlines()
     assert [part.split()[0] for part in parts] == ["ok"] * 5
-    assert ending.startswith("complete: the run has come to the end of its input")
+    assert ending.startswith("complete: the end of the input is reached")
     about = json.loads((tmp_path / "v").read_text())
     assert [report["role"] for report in about["checked"]] == [
         "node-0", "node-1", "used-0", "output-0", "output-1",
@@ -110,14 +110,14 @@ def test_a_run_that_would_be_refused_is_not_said_to_go_on(ended: Place, tmp_path
     done = run(*command)
     last = done.stdout.splitlines()[-1]
     assert "is computed again" in done.stdout
-    assert last.endswith("The same command goes on in the way that is said above."), last
+    assert last.endswith("The same command goes on as said above."), last
     file = place.output / "counts-0.jsonl"
     os.truncate(file, 5)
     done = run(*command)
     assert done.returncode == 1
     last = done.stdout.splitlines()[-1]
     assert last.startswith("complete: ")
-    assert last.endswith("The same command is refused until that is mended, see above.")
+    assert last.endswith("The same command is refused until the problems above are mended.")
     about = json.loads(report.read_text())["run"]
     assert (about["refused"], about["snapshot"]) == (True, None)
     status, said = end(place)
@@ -134,7 +134,9 @@ def test_a_store_that_cannot_be_opened_is_refused_with_the_way_out(
     done = run("verify", str(place.output), "--state", str(place.state))
     assert done.returncode == 1
     assert out in done.stdout
-    assert done.stdout.endswith("The same command is refused until that is mended, see above.\n")
+    assert done.stdout.endswith(
+        "The same command is refused until the problems above are mended.\n"
+    )
     status, said = end(place)
     assert status == 1
     assert out in said

@@ -17,10 +17,10 @@ from driftline import Producer
 from tests.deploy.local.run_copies import LIMIT_S, Place, free_port, kill, run, wait_until
 
 SNAPSHOT, NO_SNAPSHOT = "delivered, and a last snapshot is written. Another", "delivered. Another"
-ON = "ended in good order by SIGTERM: the same command goes on from here, and replays nothing"
-ANEW = "ended in good order by SIGTERM: the same command begins with an empty state, and reads "
+ON = "ended in good order by SIGTERM: the same command goes on from here"
+ANEW = "ended in good order by SIGTERM: the same command begins with an empty state"
 WITH_SNAPSHOT = r"goes on from snapshot \d+"
-VERIFIED = r"goes on from snapshot \d+( \(the state before [^)]+\))?, without a replay\."
+VERIFIED = r"goes on from snapshot \d+( \(the state before [^)]+\))?\."
 
 
 @dataclass(frozen=True)
@@ -45,11 +45,11 @@ TABLE = {
     "at-least-once": REPLAYING,
     "none": Row(
         NO_SNAPSHOT,
-        f"{ANEW}its input from the beginning again",
-        f"{ANEW}no received record again",
-        r"begins with an empty state, and reads its input from the beginning again\.",
-        r"begins with an empty state, and reads no received record again\.",
-        "goes on with an empty state",
+        ANEW,
+        ANEW,
+        "begins with an empty state",
+        "begins with an empty state",
+        "begins with an empty state",
         file_again=True,
     ),
 }
@@ -107,10 +107,8 @@ def test_a_file_is_read_on_as_the_words_say(tmp_path: Path, policy: str) -> None
     assert process.returncode == 0, said
     assert re.search(row.goes_on, said), said
     if row.file_again:
-        assert f"{source.name} is read again from the beginning" in said
         assert counts(place) == Counter(range(1, first + 1)) + Counter(range(1, records + 1))
     else:
-        assert f"nothing of {source.name} is read again" in said
         assert counts(place) == Counter(range(1, records + 1))
 
 
@@ -136,7 +134,6 @@ def test_records_of_producers_are_delivered_once_over_both_calls(
         assert row.live_ends in said
         assert re.search(row.live_verified, verified(place))
     assert re.search(row.goes_on, said), said
-    assert f"nothing of {place.source} is read again" in said
     if row.file_again:  # with an empty state
         assert counts(place) == Counter(dict.fromkeys(range(1, records + 1), 2))
     else:

@@ -20,6 +20,8 @@ os.kill(os.getpid(), signal.SIGKILL)
 
 
 def test_killed_reader_is_no_damage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "state" / "node-0").mkdir(parents=True)
+    (tmp_path / "state" / "node-0" / "data.mdb").write_bytes(b"")
     monkeypatch.setattr(child, "command", lambda *_: [sys.executable, "-c", KILLED])
     with pytest.raises(Unavailable, match="SIGKILL ended the process that reads it"):
         look(tmp_path / "state", None)

@@ -1,4 +1,4 @@
-"""Figures of inputs count the records of all calls once, and say how far the input is."""
+"""Figures of inputs count the records of a call once, and say how far the input is."""
 
 from __future__ import annotations
 
@@ -32,9 +32,6 @@ class Call:
         self,
         source: Source | RetainedSource,
         start: int,
-        bad_before: int = 0,
-        delivered: int = 0,
-        bad_delivered: int = 0,
         policy: str = "exactly-once",
     ) -> None:
         self.aside: list[BadRecord] = []
@@ -43,9 +40,7 @@ class Call:
             0, 1, plan(FLOW), policy_of(policy), source, lambda: next(ids),
             on_bad=self.aside.extend,
         )  # fmt: skip
-        self.tally = Tally(
-            self.front, source, start, bad_before, delivered=delivered, bad_delivered=bad_delivered
-        )
+        self.tally = Tally(self.front, source, start)
         self.sent = 0
 
     def begin(self, offset: int, incarnation: int = 1) -> None:
@@ -68,7 +63,7 @@ class Call:
         return self.tally.look(now)
 
 
-def test_records_of_a_file_count_once_whoever_has_read_them(tmp_path: Path) -> None:
+def test_records_of_a_file_count_once(tmp_path: Path) -> None:
     file = tmp_path / "in.jsonl"
     lines = ['{"id": 1}\n', "no record\n", '{"id": 3}\n', '{"id": 4}\n', '{"id": 5}\n']
     file.write_text("".join(lines))
@@ -78,40 +73,17 @@ def test_records_of_a_file_count_once_whoever_has_read_them(tmp_path: Path) -> N
     assert first.look().records == 4
     first.begin(3, incarnation=2)
     assert first.look().records == 4, "records 3, 4 and 5 were read again"
-    second = Call(open_source(file), 4, bad_before=1)
-    assert second.look().records == 2, "records 1 and 3"
+    second = Call(open_source(file), 4)
+    assert second.look().records == 0
     second.begin(4)
     figures = second.look()
-    assert (figures.records, second.front.taken) == (4, 2)
+    assert figures.records == 2
     size = file.stat().st_size
     assert (figures.position, figures.size, figures.percent) == (30, size, 60.0), "3 of 5"
     second.deliver(INFINITY)
     figures = second.look()
     assert (figures.position, figures.size, figures.percent) == (size, size, 100.0)
     assert str(figures) == "in.jsonl 100 %"
-
-
-def test_records_whose_outputs_are_there_count_before_they_are_read_again(tmp_path: Path) -> None:
-    """A call that was killed has read more than its last snapshot knows of."""
-    file = tmp_path / "in.jsonl"
-    file.write_text("no record\n" + '{"id": 1}\n' * 9)
-    lines = file.read_text().splitlines(keepends=True)
-    file.write_text("".join([*lines[:5], "no record\n", *lines[6:]]))
-    call = Call(open_source(file), 4, bad_before=1, delivered=7, bad_delivered=2)
-    assert call.look().records == 5
-    call.begin(4)
-    assert call.look().records == 8
-    log = InputLog(tmp_path / "log", "flow")
-    source = ReceivedSource(log, Clock(), name="orders")
-    for number in range(1, 6):
-        source.receive("p", number, number)
-    write(source, log)
-    times = [entry.time for entry in log.read(1)]
-    call = Call(source, times[1], delivered=times[3])
-    assert (call.look().records, call.look().waiting) == (4, 1)
-    call.begin(times[1])
-    assert (call.look().records, call.look().waiting) == (5, 0)
-    log.close()
 
 
 def test_a_file_is_as_far_as_its_records_are_delivered(tmp_path: Path) -> None:
@@ -144,19 +116,10 @@ def test_the_producers_of_an_input_are_among_its_figures() -> None:
     assert figures.fields()["producers"] == {"connected": 2, "known": 3, "ended": 1}
 
 
-def test_a_call_that_has_to_go_back_behind_its_snapshot_does_not_know(tmp_path: Path) -> None:
-    file = tmp_path / "in.jsonl"
-    file.write_text('{"id": 1}\n' * 5)
-    call = Call(open_source(file), 4)
-    call.begin(2)
-    assert call.look().records is None
-    assert call.front.taken == 4
-
-
 def test_the_times_of_other_sources_are_no_numbers_of_records() -> None:
     call = Call(ListSource(["a", "b", "c"]), 3)
     call.begin(3)
-    assert call.look() == InputFigures("memory", None, None, None, None, 0.0)
+    assert call.look() == InputFigures("memory", 1, None, None, None, 0.0)
     assert str(call.look()) == "memory"
 
 
@@ -206,15 +169,15 @@ def test_records_of_producers_wait_from_the_moment_at_which_they_are_taken(
     log = InputLog(tmp_path / "log", "flow")
     source = ReceivedSource(log, clock, name="orders")
     second = Call(source, times[2])
-    assert (second.look().records, second.look().waiting) == (2, 3)
+    assert (second.look().records, second.look().waiting) == (0, 3)
     assert second.look().lag_s == 4.0, "nobody knows yet that the third one is delivered"
     source.receive("q", 1, "more")
     second.begin(times[2])
     write(source, log)
-    assert (second.look().records, second.look().waiting) == (6, 0)
+    assert (second.look().records, second.look().waiting) == (4, 0)
     second.deliver(source.durable)
     second.begin(times[2], incarnation=2)
-    assert (second.look().records, second.look().waiting, second.look().lag_s) == (6, 0, 0.0)
+    assert (second.look().records, second.look().waiting, second.look().lag_s) == (4, 0, 0.0)
     log.close()
 
 
@@ -256,7 +219,7 @@ def test_records_wait_with_a_lag_though_their_number_is_not_known(
     call = Call(source, times[3])
     call.begin(times[1])
     call.deliver(times[4] + 1)
-    assert (call.look().records, call.look().lag_s) == (None, 0.0)
+    assert (call.look().waiting, call.look().lag_s) == (None, 0.0)
     source.receive("p", 6, "later")
     clock.us += 3_000_000
     assert (call.look().waiting, call.look().lag_s) == (None, 3.0)
