@@ -1,4 +1,7 @@
-"""The source of records that producers send: each record gets its time once and is never lost.
+"""Sources of records that nobody sends twice: each record gets its time once and is never lost.
+
+`ReceivedSource` is that of producers, `PipedSource` of standard input, `PolledSource` of a live
+source.
 
 Takes: records of producers, the time of a clock, and which groups were written. Gives: records to a
 front, groups to be written to the input log, and the producers whose records are acknowledged.
@@ -35,10 +38,19 @@ from dataclasses import replace
 from enum import Enum
 from itertools import chain, islice, pairwise
 from typing import Protocol
+from zlib import crc32
 
-from driftline.connectors.logs.inputlog import Entry, WriteGroup, record_of
-from driftline.engine.errors import PayloadError, StateMismatch
+from driftline.connectors.logs.inputlog import (
+    PIPE,
+    PRODUCER_BYTES_MAX,
+    Entry,
+    WriteGroup,
+    of_pipe,
+    record_of,
+)
+from driftline.engine.errors import InputError, PayloadError, StateMismatch
 from driftline.engine.labels import INFINITY
+from driftline.engine.sources.record import Malformed, Row
 from driftline.engine.sources.source import BadRecord, RetainedSource
 from driftline.engine.texts import time_in_words
 from driftline.engine.wire.codec import pack, unpack
@@ -407,3 +419,115 @@ class _Packed(bytes):
 
 _Kept = tuple[int, object, int]
 """(time, payload or `_Packed`, size of the encoded payload)"""
+
+
+SUM_BITS = 24
+
+
+class PipedSource(ReceivedSource):
+    """The records of standard input, which cannot be read again.
+
+    The time of record n is n; if the flow has other inputs, times are those of a clock, so that a
+    silent pipe does not delay the others. After an interruption the user gives the same stream
+    again, from its beginning, and records that the log has are skipped. To recognise the stream,
+    the number of a log entry holds the number of the record and a checksum of all records up to it.
+    In the log, a record that cannot be read is a tuple; all others are dicts.
+    """
+
+    def __init__(
+        self,
+        log: Log,
+        now_us: Callable[[], int] | None = None,
+        *,
+        keep_bad: bool = False,
+        today_us: Callable[[], int] | None = None,
+    ) -> None:
+        """`now_us`: a clock in microseconds, None for times 1, 2, ...; `keep_bad`: log records that
+        cannot be read, instead of raising; `today_us`: the time of day, by which their age is
+        known."""
+        ahead_us = 0 if now_us is None else RESERVE_US
+        super().__init__(log, now_us or (lambda: 0), PIPE, ahead_us, today_us=today_us)
+        before = self.accepted(PIPE)
+        self.taken = before >> SUM_BITS
+        """Records that the log had before this start."""
+        self.records = self.taken
+        self._sum_taken = before % (1 << SUM_BITS)
+        self._keep_bad = keep_bad
+        self._seen = self._sum = 0
+
+    def take(self, row: Row) -> None:
+        """Take the next record of the stream, or skip it if the log has it.
+
+        Raises InputError for a record that cannot be read, StateMismatch if the stream is another
+        one than before.
+        """
+        self._seen += 1
+        payload: object = row
+        if isinstance(row, Malformed):
+            if not self._keep_bad:
+                raise InputError(PIPE, self._seen, row.reason)
+            payload = (self._seen, row.reason, row.text, row.raw)
+        data = pack(payload)
+        self._sum = crc32(data, self._sum) % (1 << SUM_BITS)
+        if self._seen > self.taken:
+            self._take(PIPE, self._seen << SUM_BITS | self._sum, payload, data)
+        elif self._seen == self.taken and self._sum != self._sum_taken:
+            raise self._another(f"its first {self.taken} records differ")
+
+    def end(self) -> None:
+        """The stream has ended. Raises StateMismatch if it has fewer records than the log."""
+        if self._seen < self.taken:
+            raise self._another(f"it ends after {self._seen}")
+        self.close()
+
+    def read(self, start: int) -> Iterator[tuple[int, object] | BadRecord | None]:
+        for record in self.entries(start):
+            yield of_pipe(*record) if isinstance(record, tuple) else record
+
+    def _another(self, difference: str) -> StateMismatch:
+        return StateMismatch(
+            f"this is not the standard input of which {self.taken} records are stored: "
+            f"{difference}. Give the same stream again, from its beginning, or another --output"
+        )
+
+
+OFFSET_MAX = (1 << 63) - 2
+
+
+class PolledSource(ReceivedSource):
+    """The records of one live source, with their labels.
+
+    The offset of a record takes the place of a producer's number, and the partition that of the
+    producer: a record whose offset is not larger than the last one of its partition arrived before.
+    `records` counts the records in the log and those that arrived since it was opened: gaps between
+    offsets hide how many earlier calls took.
+    """
+
+    def __init__(self, log: Log, now_us: Callable[[], int], name: str) -> None:
+        super().__init__(log, now_us, name)
+        self.records = log.count(0)
+
+    def offsets(self) -> dict[str, int]:
+        """Return partition -> offset of its last record in the log."""
+        return {partition: number - 1 for partition, number in self._acknowledged.items()}
+
+    def take(self, partition: str, offset: int, value: object) -> bool:
+        """Take a record, unless it arrived before. Return whether it is new.
+
+        Raises InputError for a record that cannot be stored.
+        """
+        where = f"{self.name}, partition {partition}"
+        if type(offset) is not int or not 0 <= offset <= OFFSET_MAX:
+            raise InputError(where, 0, f"the offset {offset!r} is no integer from 0 on")
+        if not isinstance(partition, str) or not 0 < len(partition.encode()) <= PRODUCER_BYTES_MAX:
+            raise InputError(where, offset, "the partition is no text of 1 to 255 bytes")
+        if offset < self.accepted(partition):
+            return False
+        try:
+            data = pack(value)
+        except PayloadError as error:
+            raise InputError(where, offset, str(error)) from None
+        if reason := why_refused(value, len(data)):
+            raise InputError(where, offset, reason)
+        self._take(partition, offset + 1, value, data)
+        return True

@@ -16,7 +16,7 @@ import pytest
 from driftline import Flow, FlowError, InputError, run
 from driftline.connectors import LiveSource, Record, open_source
 from driftline.connectors.logs.inputlog import InputLog
-from driftline.connectors.logs.polled import PolledSource
+from driftline.connectors.logs.received import PolledSource
 
 SHOP = '''
 import json

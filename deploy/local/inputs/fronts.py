@@ -16,9 +16,7 @@ from time import time_ns
 from driftline.connectors.inputs import Input, Piped
 from driftline.connectors.live import LiveSource
 from driftline.connectors.logs.inputlog import InputLog
-from driftline.connectors.logs.piped import PipedSource
-from driftline.connectors.logs.polled import PolledSource
-from driftline.connectors.logs.received import ReceivedSource
+from driftline.connectors.logs.received import PipedSource, PolledSource, ReceivedSource
 from driftline.deploy.local.config import RunConfig
 from driftline.deploy.local.inputs.asides import Asides
 from driftline.deploy.local.inputs.reach import HERE, Reach

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from driftline.connectors.logs.inputlog import InputLog, LoggedSource
-from driftline.connectors.logs.piped import PipedSource
+from driftline.connectors.logs.received import PipedSource
 from driftline.engine.errors import InputError, StateMismatch
 from driftline.engine.labels import INFINITY
 from driftline.engine.sources import BadRecord

@@ -9,8 +9,7 @@ import pytest
 
 from driftline.connectors.files import open_source
 from driftline.connectors.logs.inputlog import InputLog
-from driftline.connectors.logs.piped import PipedSource
-from driftline.connectors.logs.received import ReceivedSource
+from driftline.connectors.logs.received import PipedSource, ReceivedSource
 from driftline.deploy.local.inputs.tallies import InputFigures, ProducerFigures, Tally
 from driftline.deploy.roles.front import Front
 from driftline.engine.flow.flow import Flow
