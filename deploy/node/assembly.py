@@ -11,25 +11,29 @@ snapshots, and messages to send. Invariant: each final change is in exactly one 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
+from heapq import heappop, heappush
+from operator import itemgetter
 from typing import NamedTuple
 
 from driftline.barrier.barrier import Barrier
 from driftline.barrier.ordered import OrderedBarrier
-from driftline.deploy.node.blocks import Block
-from driftline.deploy.node.gates import BufferingGate
+from driftline.deploy.node.blocks import Batch, Block
 from driftline.deploy.node.tracking import Acks
 from driftline.engine.errors import MalformedMessage
 from driftline.engine.flow.chains import Chains
 from driftline.engine.flow.plan import Plan
+from driftline.engine.labels import Label
 from driftline.engine.operators.ends import Outbound
 from driftline.engine.operators.keyed import Keyed
+from driftline.engine.operators.steps import Signs, Values
 from driftline.engine.snapshots.jobs import Capture, CommitSnapshot, StoreSnapshot
 from driftline.engine.snapshots.merging import restoring
 from driftline.engine.state.table import StateTable
 from driftline.engine.texts import time_in_words
 from driftline.engine.wire.codec import pack
+from driftline.engine.wire.label_columns import Labels
 from driftline.engine.wire.messages import Frame, Marker, Message, Prepared, PrepareFailed
 from driftline.engine.wire.party import Job
 
@@ -275,3 +279,71 @@ class Snapshotter:
         self.last_bytes = sum(map(len, job.segments.values()))
         self.stored_bytes += self.last_bytes
         return Prepared(job.number, 0)
+
+
+Token = tuple[int, int, int]
+"""(stage, time, id): acknowledged when elements begin to wait, and again when they are applied."""
+
+
+class BufferingGate:
+    """The buffered ordering that the literature compares with: a gate in front of a chain.
+
+    Elements wait until the frontier of their stage has passed them, and are then applied in label
+    order: none is ever undone, at the price of one more round of acknowledgements. The frames of
+    waiting elements are acknowledged at once, as the frontier of their stage could never pass them
+    otherwise. Invariant: for each time with waiting elements exactly one *token* is in a cell of
+    the next stage; it stands for their outputs.
+    """
+
+    def __init__(self, stage: int, new_id: Callable[[], int]) -> None:
+        self.stage = stage
+        self.new_id = new_id
+        self.waiting: dict[int, tuple[Token, list[tuple[Label, object]]]] = {}
+        """Time -> its token, and (label, payload) of its elements in order of arrival."""
+        self.times: list[int] = []
+        """A heap of the times in `waiting`."""
+        self.released = 0
+        """The frontier of the stage. Precondition of `push`: no element has a smaller time."""
+
+    def push(self, labels: Labels, values: Values, signs: Signs) -> list[Token]:
+        """Take a batch. Returns new tokens."""
+        assert signs is None, "a tombstone in buffered order, which undoes nothing"
+        tokens = []
+        for label, value in zip(labels, values, strict=True):
+            time = label[0]
+            assert time >= self.released, (
+                f"an element of time {time}, but the gate has released all below {self.released}"
+            )
+            if time not in self.waiting:
+                token = (self.stage + 1, time, self.new_id())
+                self.waiting[time] = token, []
+                heappush(self.times, time)
+                tokens.append(token)
+            self.waiting[time][1].append((label, value))
+        return tokens
+
+    def due(self, frontier: int) -> bool:
+        """Learn the frontier of the stage. Returns whether elements below it wait."""
+        self.released = max(self.released, frontier)
+        return bool(self.times) and self.times[0] < frontier
+
+    def take(self, frontier: int, room: int) -> tuple[Batch, list[Token]]:
+        """Remove elements below the frontier of the stage, at most `room`, in label order.
+
+        Returns them, and the tokens of the times that have no waiting element any more.
+        Precondition: `due(frontier)`.
+        """
+        tokens = []
+        elements: list[tuple[Label, object]] = []
+        while self.due(frontier) and room:
+            token, of_time = self.waiting[self.times[0]]
+            of_time.sort(key=itemgetter(0))
+            elements += of_time[:room]
+            if len(of_time) > room:
+                del of_time[:room]
+                break
+            room -= len(of_time)
+            del self.waiting[heappop(self.times)]
+            tokens.append(token)
+        labels, values = zip(*elements, strict=True)
+        return Batch(list(labels), list(values), None), tokens

@@ -11,10 +11,9 @@ from dataclasses import dataclass
 from driftline.barrier.barrier import BUNDLE_BYTES, NOTHING, Barrier
 from driftline.barrier.compared import EpochBarrier, ImmediateBarrier, ProductionBarrier
 from driftline.barrier.ordered import OrderedBarrier
-from driftline.deploy.node.assembly import Assembly
+from driftline.deploy.node.assembly import Assembly, BufferingGate
 from driftline.deploy.node.blocks import Waiting
 from driftline.deploy.node.compared import EpochAssembly, ProductionAssembly, TwoPhaseAssembly
-from driftline.deploy.node.gates import BufferingGate
 from driftline.deploy.node.tracking import Tracking
 from driftline.engine.errors import SnapshotDamaged
 from driftline.engine.flow.chains import Chains

@@ -29,9 +29,8 @@ from driftline.deploy.node.assembly import Assembly, Post, Snapshotter
 from driftline.deploy.node.blocks import arrived_block
 from driftline.deploy.node.components import Components
 from driftline.deploy.node.delivery import Delivery, DeliveryGossip
-from driftline.deploy.node.joining import Joining, StateServer
+from driftline.deploy.node.joining import Joining, Restoring, StateServer
 from driftline.deploy.node.pace import WAITING_BYTES, Brake, Pace
-from driftline.deploy.node.restoring import Restoring
 from driftline.deploy.node.stages import Stages
 from driftline.deploy.roles.member import Member
 from driftline.engine.errors import DriftlineError, MalformedMessage, SnapshotDamaged

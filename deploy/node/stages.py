@@ -23,7 +23,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 
-from driftline.deploy.node.assembly import Assembly, Post, Snapshotter
+from driftline.deploy.node.assembly import Assembly, Post, Snapshotter, Token
 from driftline.deploy.node.blocks import (
     Batch,
     Block,
@@ -33,7 +33,6 @@ from driftline.deploy.node.blocks import (
     to_frame,
 )
 from driftline.deploy.node.components import Components
-from driftline.deploy.node.gates import Token
 from driftline.deploy.node.pace import Pace
 from driftline.deploy.node.tracking import Cells, Intervals, Tracking
 from driftline.engine.flow.plan import Port
