@@ -16,7 +16,7 @@ from driftline.connectors.sinks.lines import DEAD_LETTERS
 from driftline.coordinator.identity import Identity
 from driftline.deploy.local.inputs.asides import Asides
 from driftline.deploy.local.report import tell_if_all_set_aside
-from driftline.deploy.roles.letters import DeadLetters
+from driftline.deploy.roles.consumer import DeadLetters
 from driftline.engine.durable import reported
 from driftline.engine.errors import StateMismatch
 from driftline.engine.flow.flow import Flow

@@ -12,7 +12,7 @@ from driftline.connectors.outputs import RecordingConsumer, open_consumer, place
 from driftline.connectors.sinks import Consumer, MemoryConsumer
 from driftline.connectors.sinks.consumer import SinkContext
 from driftline.connectors.sinks.recorded import RecordedSink
-from driftline.deploy.roles.letters import DeadLetters
+from driftline.deploy.roles.consumer import DeadLetters
 from driftline.engine.flow.flow import Flow
 from driftline.engine.wire.bundles import Item
 

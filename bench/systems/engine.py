@@ -37,7 +37,7 @@ from driftline.connectors.logs.received import Receipt, ReceivedSource
 from driftline.connectors.sinks.consumer import NO_BUNDLE, Last
 from driftline.deploy.roles.consumer import ConsumerServer
 from driftline.deploy.roles.front import Front
-from driftline.deploy.roles.receiver import Receiver
+from driftline.deploy.roles.intake import Receiver
 from driftline.deploy.roles.watch import Watch
 from driftline.deploy.roles.window import WINDOW
 from driftline.deploy.runtime.config import ProcessConfig

@@ -11,7 +11,7 @@ from time import monotonic
 from driftline.connectors.sinks.lines import DEAD_LETTERS, Lines
 from driftline.deploy.local.inputs.asides import Asides
 from driftline.deploy.local.report import ReferenceReport
-from driftline.deploy.roles.letters import DeadLetters
+from driftline.deploy.roles.consumer import DeadLetters
 from driftline.engine.errors import StateMismatch, Unavailable
 from driftline.engine.flow.flow import Flow
 from driftline.engine.operators.steps import FAILURES

@@ -16,7 +16,7 @@ from time import monotonic
 
 from driftline.connectors.live import LiveSource, Record
 from driftline.connectors.logs.received import PolledSource
-from driftline.deploy.roles.receiver import AGAIN_S, Receiver
+from driftline.deploy.roles.intake import AGAIN_S, Receiver
 from driftline.engine.errors import DriftlineError, InputError, Unavailable
 from driftline.engine.events import Trouble, about, log
 

@@ -23,8 +23,7 @@ from driftline.connectors.outputs import OutputPlace, open_consumer
 from driftline.connectors.sinks.consumer import SinkContext
 from driftline.deploy.node.node import Node
 from driftline.deploy.node.pace import CARELESS, Pace
-from driftline.deploy.roles.consumer import ConsumerServer
-from driftline.deploy.roles.letters import DeadLetters
+from driftline.deploy.roles.consumer import ConsumerServer, DeadLetters
 from driftline.deploy.runtime.claims import claim, opened
 from driftline.deploy.runtime.config import ProcessConfig
 from driftline.deploy.runtime.leading import introduce, run_master

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from driftline.connectors.files.formats import MAX_LINE_BYTES, json_rows, text_rows
 from driftline.connectors.inputs import Piped
 from driftline.connectors.logs.received import PipedSource
-from driftline.deploy.roles.receiver import Receiver
+from driftline.deploy.roles.intake import Receiver
 from driftline.engine.errors import Unavailable
 from driftline.engine.events import about, log
 

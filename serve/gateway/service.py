@@ -16,7 +16,7 @@ from heapq import heappop, heappush
 from itertools import count, islice, takewhile
 from time import monotonic, time_ns
 
-from driftline.deploy.roles.letters import DeadLetters
+from driftline.deploy.roles.consumer import DeadLetters
 from driftline.engine.errors import DriftlineError
 from driftline.engine.events import Trouble, about, log
 from driftline.engine.wire.bundles import Item, item_time

@@ -17,7 +17,7 @@ from driftline.engine.durable import replace_file, reported, sync_directory, wri
 from driftline.engine.errors import MalformedMessage, SnapshotDamaged
 from driftline.engine.events import about as event
 from driftline.engine.events import log
-from driftline.engine.storage.frames import HEAD_BYTES, framed, payload_at
+from driftline.engine.storage.segment_log import HEAD_BYTES, framed, payload_at
 from driftline.engine.wire.codec import pack, unpack
 from driftline.serve.views.hosted import View
 

@@ -10,7 +10,7 @@ from unittest.mock import patch
 import driftline.connectors.sinks.commit_record
 import driftline.coordinator.registry
 import driftline.engine.snapshots.store
-import driftline.engine.storage.frames
+import driftline.engine.storage.segment_log
 from driftline.connectors.logs.received import Receipt, ReceivedSource
 from driftline.connectors.sinks.jsonl import JsonLinesConsumer
 from driftline.deploy.roles.intake import Intake
@@ -32,7 +32,7 @@ def checksums_of_records_are_not_compared() -> Iterator[None]:
 
     with (
         patch.object(driftline.coordinator.registry, "crc32", crc32),
-        patch.object(driftline.engine.storage.frames, "crc32", crc32),
+        patch.object(driftline.engine.storage.segment_log, "crc32", crc32),
         patch.object(driftline.connectors.sinks.commit_record, "crc32", crc32),
     ):
         yield

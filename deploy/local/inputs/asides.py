@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from time import monotonic
 
-from driftline.deploy.roles.letters import DeadLetters
+from driftline.deploy.roles.consumer import DeadLetters
 from driftline.engine.durable import make_directory, replace_file, sync_directory
 from driftline.engine.errors import StateMismatch, Unavailable
 from driftline.engine.events import log

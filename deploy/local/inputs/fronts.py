@@ -22,7 +22,7 @@ from driftline.deploy.local.inputs.asides import Asides
 from driftline.deploy.local.inputs.reach import HERE, Reach
 from driftline.deploy.local.inputs.used_files import MAY_GROW, UsedFile, open_checked
 from driftline.deploy.roles.front import Front
-from driftline.deploy.roles.receiver import Receiver
+from driftline.deploy.roles.intake import Receiver
 from driftline.deploy.runtime.config import ProcessConfig
 from driftline.deploy.runtime.loop.runtime import Runtime
 from driftline.deploy.runtime.polling import PolledReceiver

@@ -23,8 +23,7 @@ from socket import AF_INET6
 import zmq
 
 from driftline.connectors.logs.received import ReceivedSource
-from driftline.deploy.roles.intake import MESSAGE_BYTES_MAX, Intake
-from driftline.deploy.roles.receiver import WINDOW, WINDOW_BYTES
+from driftline.deploy.roles.intake import MESSAGE_BYTES_MAX, WINDOW, WINDOW_BYTES, Intake
 from driftline.deploy.runtime.sockets.keys import Authorised, Key
 from driftline.deploy.runtime.sockets.listening import bound_to, file_of, listen
 from driftline.deploy.runtime.sockets.monitor import Connections

@@ -6,8 +6,7 @@ from dataclasses import replace
 import pytest
 
 from driftline.connectors.sinks import Last, MemoryConsumer
-from driftline.deploy.roles.consumer import ConsumerServer
-from driftline.deploy.roles.letters import DeadLetters
+from driftline.deploy.roles.consumer import ConsumerServer, DeadLetters
 from driftline.engine.errors import (
     DriftlineError,
     MalformedMessage,

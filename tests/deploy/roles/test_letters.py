@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from driftline.deploy.roles.letters import DeadLetters
+from driftline.deploy.roles.consumer import DeadLetters
 from driftline.engine.events import FIELDS
 from driftline.engine.operators.steps import FAILURES
 from driftline.engine.sources import BadRecord

@@ -13,8 +13,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from driftline.engine.durable import replace_file
-from driftline.engine.storage.frames import HEAD_BYTES, framed
-from driftline.engine.storage.segment_log import header_of
+from driftline.engine.storage.segment_log import HEAD_BYTES, framed, header_of
 from driftline.index.client import IndexClient
 from driftline.index.commands.verify import verify
 from driftline.serve.journal.entries import Header
