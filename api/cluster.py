@@ -27,9 +27,8 @@ from driftline.engine.sources import BadRecord, RetainedSource, Source
 from driftline.engine.wire.messages import Stop
 from driftline.engine.wire.party import Party
 from driftline.simulation.world.disks import MasterDisk, NodeDisk
-from driftline.simulation.world.faults import Crashed, Faults
 from driftline.simulation.world.network import Network
-from driftline.simulation.world.timeline import Timeline
+from driftline.simulation.world.timeline import Crashed, Faults, Timeline
 from driftline.simulation.world.world import Host, World
 
 RUN = "in one process"

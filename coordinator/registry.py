@@ -16,11 +16,10 @@ from typing import ClassVar, Protocol
 from zlib import crc32
 
 from driftline.coordinator.identity import Identity
-from driftline.engine.durable import make_directory, replace_file
+from driftline.engine.durable import Lock, make_directory, replace_file
 from driftline.engine.errors import MalformedMessage, StateMismatch, Unavailable
 from driftline.engine.flow.code import NO_CODE, Code
 from driftline.engine.keygroups import Layout
-from driftline.engine.locks import Lock
 from driftline.engine.wire.codec import pack, unpack
 from driftline.engine.wire.party import Job
 

@@ -50,8 +50,7 @@ from driftline.engine.errors import (
     Unavailable,
 )
 from driftline.engine.wire.addresses import Address
-from driftline.engine.wire.codec import pack
-from driftline.engine.wire.limits import why_refused
+from driftline.engine.wire.codec import pack, why_refused
 
 WINDOW = 1000
 """How many records may be unacknowledged, by default."""

@@ -45,9 +45,8 @@ from driftline.simulation.targets import (
     Target,
 )
 from driftline.simulation.world.disks import MasterDisk, NodeDisk
-from driftline.simulation.world.faults import Crashed
 from driftline.simulation.world.network import Network
-from driftline.simulation.world.timeline import Timeline
+from driftline.simulation.world.timeline import Crashed, Timeline
 from driftline.simulation.world.world import Host, World
 
 RUN, NEXT = "simulated", "simulated, the next run"

@@ -27,9 +27,8 @@ from driftline.engine.flow.flow import Flow
 from driftline.engine.wire.bundles import Item
 from driftline.engine.wire.messages import Bundle
 from driftline.simulation.world.disks import flipped
-from driftline.simulation.world.faults import Crashed
 from driftline.simulation.world.filesystem import FileSystem
-from driftline.simulation.world.timeline import Timeline
+from driftline.simulation.world.timeline import Crashed, Timeline
 
 IDENTITY = "simulated"
 IN_MEMORY = Path("/dev/shm")

@@ -32,7 +32,7 @@ from xml.etree.ElementTree import Element, ParseError, XMLPullParser
 
 from driftline.connectors.files.buffers import Broken
 from driftline.engine.sources.record import TEXT_CHARS, Malformed, Row
-from driftline.engine.wire.limits import RECORD_BYTES_MAX
+from driftline.engine.wire.codec import RECORD_BYTES_MAX
 
 MAX_LINE_BYTES = 4 * RECORD_BYTES_MAX
 """Size of a line at most: a file without newlines must not fill the memory. JSON in ASCII writes a

@@ -27,9 +27,8 @@ from itertools import islice, pairwise
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
-from driftline.engine.durable import make_directory, reported
+from driftline.engine.durable import Lock, make_directory, reported
 from driftline.engine.errors import InputError, MalformedMessage, StateMismatch
-from driftline.engine.locks import Lock
 from driftline.engine.sources.record import cut, refused
 from driftline.engine.sources.source import BadRecord
 from driftline.engine.storage.manifest import MARK_FILE, NOBODY, Mark, read_mark, renew_mark
@@ -43,8 +42,7 @@ from driftline.engine.storage.segment_log import (
     path_of,
 )
 from driftline.engine.texts import time_in_words
-from driftline.engine.wire.codec import pack, unpack
-from driftline.engine.wire.limits import why_refused
+from driftline.engine.wire.codec import pack, unpack, why_refused
 from driftline.engine.wire.party import Job
 
 SEGMENT_BYTES = 1 << 25

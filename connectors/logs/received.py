@@ -53,8 +53,7 @@ from driftline.engine.labels import INFINITY
 from driftline.engine.sources.record import Malformed, Row
 from driftline.engine.sources.source import BadRecord, RetainedSource
 from driftline.engine.texts import time_in_words
-from driftline.engine.wire.codec import pack, unpack
-from driftline.engine.wire.limits import why_refused
+from driftline.engine.wire.codec import pack, unpack, why_refused
 
 PRODUCERS_MAX = 100_000
 """Producers of one source at most: the number of the last record of each is kept for ever."""

@@ -11,9 +11,8 @@ import re
 from pathlib import Path
 
 from driftline.connectors.sinks.lines import DEAD_LETTERS
-from driftline.engine.durable import make_directory, replace_file, reported
+from driftline.engine.durable import Lock, make_directory, replace_file, reported
 from driftline.engine.errors import MalformedMessage, StateMismatch
-from driftline.engine.locks import Lock
 from driftline.engine.storage.manifest import NOBODY, Mark, renew_mark
 
 _FORMAT = "driftline outputs 1"

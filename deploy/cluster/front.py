@@ -17,10 +17,9 @@ from driftline.connectors.outputs import OutputPlace
 from driftline.connectors.sinks.lines import DEAD_LETTERS
 from driftline.coordinator.registry import ClusterState
 from driftline.coordinator.zookeeper import ZooKeeperRegistry, close, connect
-from driftline.deploy.local.config import RunConfig
+from driftline.deploy.local.config import Reach, RunConfig, check_input
 from driftline.deploy.local.inputs.asides import Asides
 from driftline.deploy.local.inputs.fronts import note_used, open_front, open_input
-from driftline.deploy.local.inputs.reach import Reach, check_input
 from driftline.deploy.local.inputs.tallies import Tally
 from driftline.deploy.local.metrics import OfInputs
 from driftline.deploy.local.report import start_of

@@ -41,7 +41,7 @@ from driftline.deploy.cluster.submissions import (
 )
 from driftline.deploy.cluster.tree import NAMES, NEW, Conflict, Entry, Tree, is_name
 from driftline.deploy.cluster.wheels import send
-from driftline.deploy.local.inputs.reach import check_form
+from driftline.deploy.local.config import check_form
 from driftline.deploy.runtime.config import LIMITS, Limits, Reading
 from driftline.engine.errors import FlowError, StateMismatch, Unavailable
 from driftline.engine.events import log

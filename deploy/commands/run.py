@@ -16,8 +16,7 @@ from driftline.connectors.registry import scheme_of
 from driftline.connectors.sinks.lines import DEAD_LETTERS
 from driftline.coordinator.coordinator import MISSING_AFTER_S
 from driftline.deploy.commands.options import LOGGED, flow_options, logged, metrics_option
-from driftline.deploy.local.config import RunConfig, Start
-from driftline.deploy.local.inputs.reach import Reach
+from driftline.deploy.local.config import Reach, RunConfig, Start
 from driftline.deploy.local.reference import run_reference_to
 from driftline.deploy.local.report import after_good_order, tell_if_all_set_aside
 from driftline.deploy.local.run import run_flow

@@ -1,19 +1,79 @@
-"""The configuration of a run on this machine."""
+"""The configuration of a run on this machine, and who may send records to it."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from driftline.connectors.inputs import Input
 from driftline.connectors.outputs import OutputPlace
-from driftline.deploy.local.inputs.reach import HERE, Reach
 from driftline.deploy.runtime.config import LIMITS, Limits
+from driftline.deploy.runtime.sockets.intake_socket import Keys
+from driftline.deploy.runtime.sockets.keys import Authorised, own_key
+from driftline.deploy.runtime.sockets.listening import fault_of, is_local
+from driftline.engine.errors import FlowError
 from driftline.engine.policy import Policy
 from driftline.engine.snapshots.fitting import AS_IT_IS, Choice
 from driftline.engine.snapshots.savepoint import Savepoint
 from driftline.engine.sources import RetainedSource
+
+
+@dataclass(frozen=True, slots=True)
+class Reach:
+    """Who may send to the addresses among the inputs of a run."""
+
+    let_anyone_send: bool = False
+    """Whether they may be such as other machines reach, without keys."""
+    keys: Path | None = None
+    """The file of the key of this host, or its directory; None: without keys."""
+    sources: tuple[str, ...] = ()
+    """The names of the flow's sources."""
+
+    def keys_of(self, number: int, address: str) -> Keys | None:
+        """The keys of the intake at an address. Raises NotPermitted, Unavailable."""
+        if self.keys is None or not address.startswith("tcp://"):
+            return None
+        directory = self.keys if self.keys.is_dir() else self.keys.parent
+        return Keys(own_key(self.keys), Authorised(directory), self.sources[number])
+
+
+HERE = Reach()
+"""Only this machine, without keys."""
+
+
+def check_reach(inputs: Iterable[object], reach: Reach = HERE) -> None:
+    """Addresses have to be right, and whoever lets other machines send has to have keys, or say so.
+
+    Raises FlowError, and if there are keys NotPermitted, Unavailable.
+    """
+    for number, given in enumerate(inputs):
+        check_input(number, given, reach)
+
+
+def check_input(number: int, given: object, reach: Reach = HERE) -> None:
+    """Check one input as `check_reach` does."""
+    if isinstance(given, str):
+        check_form(given)
+        keyed = reach.keys_of(number, given) is not None
+        check_open(given, let_anyone_send=keyed or reach.let_anyone_send)
+
+
+def check_form(address: str) -> None:
+    """Raises FlowError unless this is an address at which producers can be heard."""
+    if fault := fault_of(address):
+        raise FlowError(f"producers cannot be heard on {address}: {fault}")
+
+
+def check_open(address: str, *, let_anyone_send: bool) -> None:
+    """Raises FlowError for an address that others reach unless they may; or there are keys."""
+    if not is_local(address) and not let_anyone_send:
+        raise FlowError(
+            f"{address} can be reached from other machines: anybody who reaches this port can send "
+            "records, and claim to be any producer. Make keys with `driftline keys` and give "
+            "--keys (in a cluster to `driftline agent`), listen at tcp://127.0.0.1:PORT, or give "
+            "--let-anyone-send, behind a firewall"
+        )
 
 
 @dataclass(frozen=True, slots=True)

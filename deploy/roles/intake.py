@@ -48,9 +48,8 @@ from driftline.connectors.logs.received import Receipt, ReceivedSource
 from driftline.engine.errors import DriftlineError, MalformedMessage, PayloadError, Unavailable
 from driftline.engine.events import RateLimitedLog, about, log
 from driftline.engine.texts import counted
-from driftline.engine.wire.codec import pack, unpack, unpack_foreign
+from driftline.engine.wire.codec import RECORD_BYTES_MAX, pack, unpack, unpack_foreign
 from driftline.engine.wire.kinds import Voice
-from driftline.engine.wire.limits import RECORD_BYTES_MAX
 from driftline.engine.wire.party import Job, Party
 
 WINDOW = 4096

@@ -9,10 +9,9 @@ from time import monotonic, sleep
 from typing import TypeVar
 
 from driftline.deploy.runtime.config import ProcessConfig
-from driftline.engine.durable import reported
+from driftline.engine.durable import Lock, reported
 from driftline.engine.errors import InUse, Unavailable
 from driftline.engine.events import Trouble, about, log
-from driftline.engine.locks import Lock
 
 ANOTHER_STATE = ": mend that, or give another --state"
 """What helps if the operating system refuses something in a state directory."""

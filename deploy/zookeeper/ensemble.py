@@ -22,8 +22,8 @@ from types import TracebackType
 from typing import Self
 
 from driftline.deploy.zookeeper.server import Member, Server, command_line
+from driftline.engine.durable import Lock
 from driftline.engine.errors import Unavailable
-from driftline.engine.locks import Lock
 
 READY_S = 60.0
 """How long servers may take until they serve, in seconds."""

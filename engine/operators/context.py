@@ -17,8 +17,14 @@ from driftline.engine.texts import (
     stable,
     visible,
 )
-from driftline.engine.wire.codec import is_deeper, pack, pack_payload, unpack, why_not
-from driftline.engine.wire.limits import RECORD_BYTES_MAX
+from driftline.engine.wire.codec import (
+    RECORD_BYTES_MAX,
+    is_deeper,
+    pack,
+    pack_payload,
+    unpack,
+    why_not,
+)
 
 RECORD_SHOWN = 200
 """Characters of a record or key that an error shows."""

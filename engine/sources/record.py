@@ -20,8 +20,7 @@ from driftline.engine.errors import MalformedMessage, PayloadError
 from driftline.engine.sources.source import BadRecord
 from driftline.engine.sources.wikitext import clean, sections
 from driftline.engine.texts import beginning, let_through, shown_by
-from driftline.engine.wire.codec import pack_rows, unpack_rows
-from driftline.engine.wire.limits import why_refused
+from driftline.engine.wire.codec import pack_rows, unpack_rows, why_refused
 
 TEXT_CHARS = 200
 """How much of a bad record is shown to people."""

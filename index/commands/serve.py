@@ -16,7 +16,7 @@ from starlette.types import ASGIApp
 from driftline.deploy.cluster.wheels import imported
 from driftline.deploy.commands.options import logged
 from driftline.deploy.commands.places import Place, perhaps_in_cluster, reached_by
-from driftline.deploy.local.inputs.reach import Reach, check_input
+from driftline.deploy.local.config import Reach, check_input
 from driftline.deploy.runtime.logs import insist
 from driftline.deploy.runtime.sockets.listening import check_free
 from driftline.deploy.runtime.sockets.transport import Network

@@ -13,7 +13,7 @@ from typing import Protocol
 from starlette.types import ASGIApp
 
 from driftline.coordinator.registry import RunOutcome
-from driftline.deploy.local.inputs.reach import HERE, Reach
+from driftline.deploy.local.config import HERE, Reach
 from driftline.deploy.roles.front import Front
 from driftline.deploy.roles.watch import Watch
 from driftline.deploy.runtime.config import ProcessConfig

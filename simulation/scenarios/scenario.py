@@ -25,7 +25,7 @@ from driftline.simulation.scenarios.troubles import (
     holes,
     resized,
 )
-from driftline.simulation.world.faults import Faults, Hole
+from driftline.simulation.world.timeline import Faults, Hole
 
 DRAWN_FLOW = Simulated(MODULE)
 

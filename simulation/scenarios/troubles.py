@@ -23,7 +23,7 @@ from driftline.engine.operators.operator import Vertex
 from driftline.engine.operators.scan import Process
 from driftline.engine.operators.steps import Function
 from driftline.engine.wire.codec import exact
-from driftline.simulation.world.faults import Hole
+from driftline.simulation.world.timeline import Hole
 
 
 @dataclass(frozen=True, slots=True)

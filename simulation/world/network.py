@@ -16,8 +16,10 @@ from functools import partial
 from math import inf
 from random import Random
 
-from driftline.simulation.world.faults import Faults, Hole
-from driftline.simulation.world.timeline import Timeline
+from driftline.engine.errors import MalformedMessage
+from driftline.engine.wire.codec import unpack
+from driftline.engine.wire.messages import decode
+from driftline.simulation.world.timeline import Faults, Hole, Timeline
 
 
 @dataclass(slots=True)
@@ -93,3 +95,12 @@ class Network:
             self.timeline.after(self._lingering[process], arrive)
         else:
             arrive()
+
+
+def shown(data: bytes) -> str:
+    """The text of an encoded message between parties, or between an intake and a producer."""
+    try:
+        header, message = decode(data)
+    except MalformedMessage:
+        return str(unpack(data))
+    return f"[{header.incarnation}.{header.sequence}] {message}"

@@ -23,10 +23,8 @@ from math import inf
 from driftline.engine.errors import DriftlineError, Unavailable
 from driftline.engine.wire.party import Job, Party
 from driftline.simulation.world.disks import Disk
-from driftline.simulation.world.faults import PAUSES_S, Crashed
-from driftline.simulation.world.network import Network
-from driftline.simulation.world.shown import shown
-from driftline.simulation.world.timeline import Timeline
+from driftline.simulation.world.network import Network, shown
+from driftline.simulation.world.timeline import PAUSES_S, Crashed, Timeline
 
 BEAT_S = 0.2
 """Seconds between two calls of `Party.beat` during a long turn."""

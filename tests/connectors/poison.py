@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from driftline.engine.wire.limits import RECORD_BYTES_MAX
+from driftline.engine.wire.codec import RECORD_BYTES_MAX
 
 LARGE = "x" * (RECORD_BYTES_MAX + 1)
 

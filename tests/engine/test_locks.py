@@ -11,13 +11,13 @@ from time import monotonic
 
 import pytest
 
+from driftline.engine.durable import Lock
 from driftline.engine.errors import Unavailable
-from driftline.engine.locks import Lock
 
 HOLDER = """
 import os, subprocess, sys
 from pathlib import Path
-from driftline.engine.locks import Lock
+from driftline.engine.durable import Lock
 
 Lock(Path(sys.argv[1]), "taken")  # kept, although nobody remembers it
 if sys.argv[2] == "forks" and not os.fork():

@@ -31,7 +31,7 @@ from driftline.simulation.scenarios.scenario import (
 )
 from driftline.simulation.scenarios.troubles import Behind, Hang, Resized
 from driftline.simulation.simulation import Simulation
-from driftline.simulation.world.faults import Hole
+from driftline.simulation.world.timeline import Hole
 
 HANGS = (Hang("node-0", 0.01), Hang("master", 0.01))
 

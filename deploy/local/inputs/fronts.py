@@ -17,9 +17,8 @@ from driftline.connectors.inputs import Input, Piped
 from driftline.connectors.live import LiveSource
 from driftline.connectors.logs.inputlog import InputLog
 from driftline.connectors.logs.received import PipedSource, PolledSource, ReceivedSource
-from driftline.deploy.local.config import RunConfig
+from driftline.deploy.local.config import HERE, Reach, RunConfig
 from driftline.deploy.local.inputs.asides import Asides
-from driftline.deploy.local.inputs.reach import HERE, Reach
 from driftline.deploy.local.inputs.used_files import MAY_GROW, UsedFile, open_checked
 from driftline.deploy.roles.front import Front
 from driftline.deploy.roles.intake import Receiver

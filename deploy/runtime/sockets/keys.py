@@ -28,9 +28,8 @@ from typing import Self, TypeVar
 import msgspec
 import zmq
 
-from driftline.engine.durable import make_directory, replace_file, sync_directory
+from driftline.engine.durable import Lock, make_directory, replace_file, sync_directory
 from driftline.engine.errors import MalformedMessage, NotPermitted, Unavailable
-from driftline.engine.locks import Lock
 from driftline.engine.wire.addresses import Address, host_of, is_public, parse
 
 SUFFIX = ".key"

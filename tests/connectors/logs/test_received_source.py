@@ -19,8 +19,7 @@ from driftline.connectors.logs.received import LARGE, READ_AT_ONCE, RESERVE_US, 
 from driftline.engine.errors import PayloadError, StateMismatch
 from driftline.engine.labels import INFINITY
 from driftline.engine.sources.source import BadRecord
-from driftline.engine.wire.codec import unpack
-from driftline.engine.wire.limits import RECORD_BYTES_MAX
+from driftline.engine.wire.codec import RECORD_BYTES_MAX, unpack
 from tests.connectors.logs.memory_disk import memory_disk
 from tests.connectors.logs.received_front import Clock, Front, taken
 

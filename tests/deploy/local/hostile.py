@@ -9,8 +9,7 @@ from time import time_ns
 import zmq
 
 from driftline.deploy.roles.intake import MAGIC, Kind
-from driftline.engine.wire.codec import pack
-from driftline.engine.wire.limits import RECORD_DEPTH_MAX
+from driftline.engine.wire.codec import RECORD_DEPTH_MAX, pack
 from tests.deploy.runtime.raw_peer import COMMAND, GREETING, MORE, READY, Peer, frame, head
 from tests.engine.wire.test_limits import nested
 

@@ -13,8 +13,7 @@ import pytest
 from driftline import Flow, FlowTest, run, run_reference
 from driftline.engine.errors import InputError, PayloadError
 from driftline.engine.sources.record import RAW_CHARS
-from driftline.engine.wire.codec import pack_rows
-from driftline.engine.wire.limits import RECORD_BYTES_MAX
+from driftline.engine.wire.codec import RECORD_BYTES_MAX, pack_rows
 from tests.connectors.poison import POISON
 
 FLOW = """

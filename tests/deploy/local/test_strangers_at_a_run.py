@@ -15,11 +15,10 @@ from typing import TypedDict
 
 import pytest
 
-from driftline.deploy.local.inputs.reach import check_reach
+from driftline.deploy.local.config import check_reach
 from driftline.deploy.producer import Producer
 from driftline.engine.errors import FlowError
-from driftline.engine.wire.codec import pack
-from driftline.engine.wire.limits import RECORD_BYTES_MAX, RECORD_DEPTH_MAX
+from driftline.engine.wire.codec import RECORD_BYTES_MAX, RECORD_DEPTH_MAX, pack
 from tests.deploy.local.hostile import attack
 from tests.deploy.local.run_copies import (
     FLOW,

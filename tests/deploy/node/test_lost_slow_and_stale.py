@@ -15,7 +15,7 @@ from driftline.simulation.scenarios.flows import SIMULATED, Simulated
 from driftline.simulation.scenarios.live import Pace
 from driftline.simulation.scenarios.scenario import Scenario
 from driftline.simulation.simulation import Outcome, Simulation
-from driftline.simulation.world.faults import Faults
+from driftline.simulation.world.timeline import Faults
 from driftline.simulation.world.world import Host, World
 
 CALM = Faults(delay_s=0.001)

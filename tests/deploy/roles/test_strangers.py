@@ -23,8 +23,7 @@ from driftline.deploy.roles.intake import (
 )
 from driftline.engine.errors import MalformedMessage
 from driftline.engine.events import PAUSE_S
-from driftline.engine.wire.codec import pack
-from driftline.engine.wire.limits import RECORD_DEPTH_MAX
+from driftline.engine.wire.codec import RECORD_DEPTH_MAX, pack
 from driftline.simulation.world.disks import LogDisk
 from tests.engine.wire.test_limits import nested
 

@@ -7,8 +7,8 @@ from unittest.mock import patch
 import pytest
 
 from driftline.deploy.runtime import claims
+from driftline.engine.durable import Lock
 from driftline.engine.errors import InUse
-from driftline.engine.locks import Lock
 
 
 def test_who_waits_for_another_one_is_told_so(

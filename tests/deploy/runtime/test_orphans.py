@@ -15,7 +15,7 @@ from time import monotonic
 
 import pytest
 
-from driftline.engine.locks import Lock
+from driftline.engine.durable import Lock
 
 ROOT = Path(__file__).resolve().parents[3]
 

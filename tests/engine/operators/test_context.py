@@ -12,8 +12,7 @@ import pytest
 from driftline.engine.errors import PayloadError
 from driftline.engine.operators.context import RECORD_SHOWN, Failure, describe, shown
 from driftline.engine.texts import ERROR_SHOWN
-from driftline.engine.wire.codec import pack_rows, travelled
-from driftline.engine.wire.limits import RECORD_BYTES_MAX, why_refused
+from driftline.engine.wire.codec import RECORD_BYTES_MAX, pack_rows, travelled, why_refused
 
 
 def failure(record: object, key: object = None, error: Exception | None = None) -> Failure:

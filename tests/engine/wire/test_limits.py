@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from driftline.engine.wire.limits import RECORD_BYTES_MAX, RECORD_DEPTH_MAX, why_refused
+from driftline.engine.wire.codec import RECORD_BYTES_MAX, RECORD_DEPTH_MAX, why_refused
 
 
 def nested(levels: int, kind: str) -> object:

@@ -15,9 +15,9 @@ from driftline.coordinator.registry import ANEW, FileRegistry
 from driftline.deploy.local.directories.fresh import begin_anew, how_to_begin_anew
 from driftline.deploy.local.directories.leftovers import clear_drafts
 from driftline.deploy.local.inputs.fronts import PIPED, RECEIVED
+from driftline.engine.durable import Lock
 from driftline.engine.errors import StateMismatch, Unavailable
 from driftline.engine.flow.loading import load_flow
-from driftline.engine.locks import Lock
 from driftline.engine.storage.manifest import Mark
 from tests.deploy.local.edited import Edited
 
