@@ -1,13 +1,11 @@
 """The coordinator: decides on snapshots, on recovery, and on the end of a run.
 
-Takes: `Hello`, `Alive`, `Goodbye`, `Lost`, `Failed` and `Prepared` (members), `Drained` (fronts),
-`Unloadable` and `PrepareFailed` (nodes), the time, the progress of the run, and the number of nodes
-that the run is to have.
-Gives: `Recover` and `Prepare` (nodes), `Start`, `BeginEpoch` and `Drain` (fronts), `Committed` and
-`Stop` (members), and writes of the registry.
-Invariants: a decision is sent only once the registry has it; a snapshot is committed only if every
-part of it is durable; incarnations only grow; a run has one outcome; all members of an incarnation
-begin from the same snapshot, with the same layout.
+Takes: messages of members, the time, the progress of the run, and the number of nodes that the run
+is to have. Gives: `Recover` and `Prepare` (nodes), `Start`, `BeginEpoch` and `Drain` (fronts),
+`Committed` and `Stop` (members), and writes of the registry. Invariants: a decision is sent only
+once the registry has it; a snapshot is committed only if every part of it is durable; incarnations
+only grow; a run has one outcome; all members of an incarnation begin from the same snapshot, with
+the same layout.
 
 Recovery (Delivery, consistency, and determinism, section V-B): a new incarnation is written to the
 registry; nodes load the last committed snapshot, and their barriers fetch the consumer's last
@@ -16,12 +14,8 @@ way, with an empty snapshot. A recovery without progress is followed by a pause 
 
 The outcome of a run is written to the registry and no failure changes it from then on. This master,
 and every later one of the same run, answers each hello with the outcome until all members have said
-goodbye or are silent (`draining.py`). The outcome of another run (an earlier call of the command)
-is forgotten: the same command, given again, goes on from the state that it finds.
-
-`resizing.py` changes the number of nodes. A member is missing only if it is silent: a process with
-long work still sends `Alive` (`members.py`). A master that follows another one in the same call
-takes its incarnation over, without a recovery, if all members are in it (`leadership.py`).
+goodbye or are silent (`draining.py`). The same command, given again, goes on from the state that it
+finds. `resizing.py` changes the number of nodes; `leadership.py` takes over from another master.
 """
 
 from __future__ import annotations

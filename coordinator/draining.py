@@ -1,17 +1,14 @@
 """The end of a run: in good order, with its input or before, and known to all members.
 
-`Draining` brings a run to its end.
+`Draining` takes `Drained` (fronts), the end of all inputs, the progress of the run, and the
+snapshots committed. It gives `Drain` (fronts), the moment at which the last snapshot is due, and
+whether the run may end. Invariant: when the run ends, the consumer has all outputs below a time,
+which `Drain` names or at which all inputs have ended, and a committed snapshot has everything below
+it; so the next start replays nothing, and a savepoint lacks nothing.
 
-Takes: `Drained` (fronts), the end of all inputs, the progress of the run, and the snapshots
-committed. Gives: `Drain` (fronts), the moment at which the last snapshot is due, and whether the
-run may end. Invariant: when the run ends, the consumer has all outputs below a time, which `Drain`
-names or at which all inputs have ended, and a committed snapshot has everything below it; so the
-next start replays nothing, and a savepoint lacks nothing.
-
-The time is the largest one up to which a front has sent. Files are read in step, so that is near. A
-live source is far ahead of a file that has not been read to its end, as its times are those of a
-clock: the time is then that of the files, ended or not, and later live records stay in the input
-log.
+The time is the largest one up to which a front has sent; but beside a file that has not been read
+to its end, that of the files: live records, whose times are of a clock, are far ahead, and the
+later ones stay in the input log.
 
 `ShutdownBarrier` says which members the master still waits for once the run is over.
 """

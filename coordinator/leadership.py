@@ -1,31 +1,22 @@
-"""Leadership: which of several masters decides, when it leaves that to the next, and how the next
-one goes on with the incarnation that it finds.
+"""Leadership: which of several masters decides, when it steps down, and how the next one goes on.
 
 Masters queue up, each with its own session of the registry; the first one leads, and each of the
 others watches the one before it. When a session ends, its place is gone, and the next one moves up
-(the recipe of ZooKeeper's documentation: no herd, no polling).
-
-Takes: results of `Enlist` and `LookAtQueue`, the time, and that something watched has changed.
-Gives: these jobs, and whether this master is the first. Invariant: none that safety needs. The
-queue may be seen late, and a master that has stood still may take itself for the first; therefore
-each begins with an epoch of its own (`RegistryWriter`), and nobody obeys an earlier one. Leadership
-only sees to it that there is always one master, and seldom two.
+(the recipe of ZooKeeper's documentation: no herd, no polling). Takes: results of `Enlist` and
+`LookAtQueue`, the time, and that something watched has changed. Gives: these jobs, and whether this
+master is the first. Safety does not depend on it: the queue may be seen late, so each master begins
+with an epoch of its own (`RegistryWriter`), and nobody obeys an earlier one.
 
 `StepDown`: a hole in the network, perhaps in one direction only, may lie between the leader's host
-and that of one member. The run would wait for its end, though the master that stands by may reach
-everybody. So a leader that has waited in vain for a while, and has another one behind it, ends; its
-process is started again, and queues up as the last. With nobody behind, it stays. No master can
-reach a dead member, and masters would take turns for ever. That disturbs nobody, as a leader that
-waits has decided nothing; and each time that a master steps down, and the run gets no further, its
-next process has twice the patience.
+and that of one member. A leader that has waited in vain for a while, and has another one behind it,
+ends; its process is started again, and queues up as the last. With nobody behind, it stays. Each
+time that a master steps down, and the run gets no further, its next process has twice the patience,
+as no master can reach a dead member.
 
 `Takeover`: a new master goes on with an incarnation only if every member is in it, and every node
-has its state; otherwise a recovery begins. In label order each node tracks the progress of all
-(`acker.tracker`), so the new master hears of it what the old one knew; nodes, fronts and consumers
-never wait for a master. What the old one had decided is in the registry, and what it had collected
-of a snapshot is given up. The steps: all members have said hello; the registry has the epoch of
-this master, so the one before can decide nothing any more; all members have answered `Lead`, so
-they take nothing any more of what the one before has sent.
+has its state; otherwise a recovery begins. Nodes track the progress of all in label order, and the
+registry has all decisions; what the old master had collected of a snapshot is given up. The steps:
+all members have said hello; the registry has the epoch of this master; all have answered `Lead`.
 """
 
 from __future__ import annotations

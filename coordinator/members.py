@@ -2,16 +2,15 @@
 
 Takes: `Hello`, `Alive` and answers of members, that they were asked, the progress of the run, and
 the time. Gives: which members were silent for too long, which are heard but do not answer, and how
-long to wait before the next recovery.
-Invariant: a member is either present or gone; `hello` makes it present, `take_silent` gone.
+long to wait before the next recovery. Invariant: a member is either present or gone; `hello` makes
+it present, `take_silent` gone.
 
-A process that returns after a silence was busy with work that stopped even the thread that sends
-`Alive`; a replay will bring it to the same work. So the process may be silent for twice as long
-from then on: otherwise the same work would cause one recovery after the other for ever. Each minute
-in which it is never silent for longer than usual halves that again: the next silence may be a hang.
+A process that returns after a silence was busy with work that a replay will bring it to again. So
+it may be silent for twice as long from then on; each minute in which it is never silent for longer
+than usual halves that again.
 
-A network may fail in one direction only. A member that does not hear the master says `Hello` and
-never answers. Only time between two close `Hello` counts against it: a busy member is not deaf.
+A member that does not hear the master says `Hello` and never answers. Only time between two close
+`Hello` counts against it: a busy member is not deaf.
 """
 
 from __future__ import annotations

@@ -1,21 +1,16 @@
 """ZooKeeper: the registry in one z-node, and the queue of masters, with a z-node for each.
 
-The data of the registry's z-node is the encoded state. A write replaces exactly the version of the
-z-node that was read before it, so of two masters only one can go on, however late a request
-arrives. A server of ZooKeeper may lag behind the others; therefore each read comes after a `sync`.
+A write of the registry replaces exactly the version of the z-node that was read before it, so of
+two masters only one can go on, however late a request arrives. A server of ZooKeeper may lag behind
+the others; therefore each read comes after a `sync`. A request that is lost with its connection, or
+that nobody answers in time, may have been done: it is `Unavailable`; the next try says that it is
+one (`again`), and what is there and equal to what it would write counts as written.
 
-A request that is lost with its connection, or that nobody answers in time, may have been done, or
-may still be done. It is `Unavailable`; the next try says that it is one (`again`), and what is
-there and equal to what it would write counts as written.
-
-The z-nodes of masters (`leadership.py`) are gone with their sessions. ZooKeeper numbers them, so
-their order is that of their arrival; each has the name of its master's process and, as its data,
-the address at which members find that master. A process that cannot lead may look who is the first
-(`leader`). Watches fire once. So `changed` is called at most once for each look, by a thread of the
-client: the caller then looks again. It is also called when the connection is back, as a watch may
-have been lost with it. `expired` is called once the session is over: all its z-nodes are gone.
-
-The client has threads, which keep its session. A call takes at most `answer_s` per request.
+The z-nodes of masters (`leadership.py`) are gone with their sessions. ZooKeeper numbers them in the
+order of their arrival; each has the name of its master's process and, as its data, the address of
+that master. Watches fire once, so `changed` is called at most once for each look, by a thread of
+the client; also when the connection is back, as a watch may have been lost with it. `expired` is
+called once the session is over.
 """
 
 from __future__ import annotations

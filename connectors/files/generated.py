@@ -1,19 +1,11 @@
 """Text for tests and benchmarks: generated documents, a sample of Wikipedia, and what a word is.
 
-Generated documents have words distributed as in real text (Zipf's law).
-
     >>> [(time, document)] = ZipfSource(1, words_per_document=5, vocabulary=9).read(1)
     >>> time, document
     (1, {'id': 1, 'text': 'w1 w1 w6 w6 w6'})
 
-The word of rank r has a probability proportional to r ** -exponent; `w1` is the most frequent.
-Document n depends only on the seed and on n: reading can start at any document at no cost, and
-every process generates the same text. Cost: 8 bytes and a string for each word of the vocabulary;
-about 0.1 ms for a document of 280 words.
-
 The sample, 106 articles of the English Wikipedia, is the beginning of a dump, 1.5 MB of bzip2, that
-the package `gensim` contains for its own tests. So a `pip install` brings the text; gensim itself
-is never imported.
+the package `gensim` contains for its own tests; gensim itself is never imported.
 
 One definition of a word serves the index, the benchmark's floor, and the statistics of a corpus:
 
@@ -39,8 +31,9 @@ from driftline.engine.sources.source import BadRecord
 class ZipfSource:
     """Made-up documents `{"id": n, "text": "w12 w7 ..."}` with n from 1 to `documents`.
 
-    Words are as unevenly frequent as in real text: the word of rank r comes with a probability
-    proportional to r ** -`exponent`. Document n depends on `seed` and n alone.
+    Words are as unevenly frequent as in real text (Zipf's law): the word of rank r comes with a
+    probability proportional to r ** -`exponent`. Document n depends on `seed` and n alone, so
+    reading can start at any document at no cost, and every process generates the same text.
     """
 
     def __init__(

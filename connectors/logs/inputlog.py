@@ -6,16 +6,12 @@ ended, which outlive its entries, and two times: new records get times from *res
 entries below *trimmed* are removed. A log whose reserved time is INFINITY has ended.
 
 Invariants: a group of entries is written together with the last numbers of its producers, and with
-the ends of producers; so a record that comes twice is recognised, also after a crash, and no record
-comes after the end of its producer. Of a group that a crash interrupts a beginning may be there.
-Times only grow. One process has a log open at a time, and one of its threads writes; other threads
-may read.
+the ends of producers; of a group that a crash interrupts a beginning may be there. Times only grow.
+One process has a log open at a time, and one of its threads writes; other threads may read.
 
 Format: a segment log (`engine.storage.segment_log`). A frame has some entries of a group; the
-header of a segment has all that the log keeps beside its entries.
-
-Cost: one fdatasync for a group, and some 2 microseconds for an entry. Each producer takes some 50
-bytes for ever: its name must never get a lower number again.
+header of a segment has all that the log keeps beside its entries. Cost: one fdatasync for a group;
+each producer takes some 50 bytes for ever, as its name must never get a lower number again.
 """
 
 from __future__ import annotations

@@ -9,25 +9,18 @@ Invariants: times grow, over restarts too; a record has the same time whenever i
 records below `durable` are in the log, and no new record ever gets a time below it.
 
 A producer numbers its records 1, 2, ... A record that comes again is recognised by its number; one
-that comes early (a record before it was lost on the way) is refused. A producer *ends* after its
-last record. The source closes once all producers have ended that ever sent a record, and there is
-one: so nobody ends the records of others.
+that comes early (a record before it was lost on the way) is refused. The source closes once all
+producers have ended that ever sent a record, and there is one: so nobody ends the records of
+others.
 
 The time of a record is the clock's time in microseconds, or the time after the last record's if
 that is larger. It can be read at once, and is *acknowledged* once the log has it. One group is
-written at a time: records that come meanwhile are the next group, so the slower the disk, the
-larger the groups.
-
-Outputs wait until their inputs are below `durable`. A promise to give no time below some time
-(`move_to`) has to survive a crash, too. So times are reserved in the log in advance, and a restart
-begins after the reserved times: an idle front can promise without waiting for the disk.
+written at a time: records that come meanwhile are the next group. A promise to give no time below
+some time (`move_to`) has to survive a crash, too: so times are reserved in the log in advance, and
+a restart begins after them.
 
 Memory holds a record until it is both read and stored; `waiting` counts these records, so that the
-caller can limit them. A large record waits as bytes, as decoded it may be many times as large.
-Cost: some 5 microseconds for a record; a replay reads the log in chunks.
-
-No sockets, clocks or threads here: `deploy.roles.intake` receives the records and writes the
-groups.
+caller can limit them. A large record waits as bytes.
 """
 
 from __future__ import annotations

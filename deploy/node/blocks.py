@@ -5,37 +5,6 @@ speculation saves latency. Under load, a block waits until the frontier of the s
 passed it, as its elements would only come late. This is for speed alone: operators put late
 elements in their place.
 
-An example: port 1 of a flow with one shuffle; at most 4 roots are applied before they are final.
-
-    >>> from driftline.engine.flow.flow import Flow
-    >>> from driftline.engine.flow.plan import plan
-    >>> from driftline.engine.state.managed import ReducingState
-    >>> flow = Flow("totals")
-    >>> total = ReducingState("total", lambda a, b: a + b)
-    >>> keyed = flow.source("numbers").key_by(lambda number: "all")
-    >>> keyed.scan(lambda number, total: total.add(number), total).sink("totals")
-    >>> port = plan(flow).ports[1]
-    >>> def block(id, *times):
-    ...     batch = Batch([(time, 0) for time in times], [7] * len(times), None)
-    ...     return Block(1, times[0], id, [batch])
-    >>> def show(blocks):
-    ...     print([f"id {block.id}: times {block.first} to {block.last}" for block in blocks])
-    >>> waiting = Waiting(plan(flow), hold_back=True)
-    >>> waiting.add(block(11, 1, 2))
-    >>> waiting.add(block(12, 4, 5))
-    >>> now, split = waiting.choose(port, waiting.take(stage=1)[1], complete=0)
-    >>> show(now)  # 4 roots: speculate, although stage 0 is not done with any time
-    ['id 11: times 1 to 2', 'id 12: times 4 to 5']
-    >>> waiting.add(block(13, 3, 8))
-    >>> now, split = waiting.choose(port, waiting.take(1)[1], complete=6)
-    >>> show(now)  # 6 roots are not final: only elements below the frontier of stage 0
-    ['id 13: times 3 to 3']
-    >>> show(split)  # the others wait as a block of their own, which gets an id from the caller
-    ['id 0: times 8 to 8']
-    >>> waiting.settle(6)  # all elements below time 6 are final: no root is unsettled any more
-    >>> show(waiting.choose(port, waiting.take(1)[1], complete=6)[0])
-    ['id 0: times 8 to 8']
-
 Takes: blocks, frontiers. Gives: the blocks to apply now. Invariant: each element is in exactly one
 block, and no tombstone overtakes its element. `to_frame` and `arrived_block` are the way of batches
 over the wire.
@@ -157,9 +126,8 @@ class Block:
 
 
 class Waiting:
-    """The blocks that wait at the ports of a node (see the module's docstring for an example).
-
-    `hold_back`: whether blocks have to wait under load.
+    """The blocks that wait at the ports of a node; `hold_back`: whether they have to wait under
+    load.
     """
 
     def __init__(self, plan: Plan, hold_back: bool) -> None:

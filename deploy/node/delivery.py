@@ -1,30 +1,18 @@
 """Delivery: a barrier's dialogue with its consumer, and how far the nodes have delivered.
 
-`Delivery` is the dialogue of one barrier in one incarnation.
-
-Takes: `LastBundle` and `BundleStored` (consumer), and the time. Gives: `FetchLast` at first, and
-again while an answer is overdue; bundles, and again each bundle that the consumer did not get;
-and empty ones that need no answer, to a consumer that is told how far the outputs are. That one is
-asked once a second: it may have been started again, and lack what it was told.
-
+`Delivery` takes `LastBundle` and `BundleStored` (consumer), and the time. It gives `FetchLast` at
+first, and again while an answer is overdue; bundles, and again each bundle that the consumer did
+not get; and empty ones that need no answer, to a consumer that is told how far the outputs are.
 Another process may take the place of a consumer at any time, and messages of the earlier process
-may come late. So each question carries the number of bundles sent and stored so far, and its answer
-carries the same number. An answer with an older number is out of date, and is ignored. A question
-that is repeated has the same number, so a slow answer counts, too.
+may come late. So each question carries the number of bundles sent and stored so far, and an answer
+with an older number is ignored. Invariant: between a question and the answer that counts, no bundle
+is sent or stored.
 
-Invariant: between a question and the answer that counts, no bundle is sent or stored.
-
-`DeliveryGossip` tells how far the nodes have delivered while the master is silent (label order).
-The master says how far the consumers have all outputs; fronts settle their windows by that, and
-nodes their states. While it says nothing, because it stands still or the next one has not taken
-over, each node tells the fronts and the other nodes how far its own outputs are delivered. The
-least of all nodes is what the master would say: so the data path goes on without one.
-
-A node then settles its states, too, or it would keep an undo record of every change; but only after
-a while. The master may have asked for a snapshot before it fell silent, as of a time that has been
-passed since: such a snapshot is refused, and taken again later. So a master that is only slow loses
-none. There are no snapshots without a master, so changes wait for the next one; the brake bounds
-them in bytes.
+`DeliveryGossip` replaces the master's `Progress` while the master is silent (label order): each
+node tells the fronts and the other nodes how far its own outputs are delivered, and the least of
+all is what the master would say. So the data path goes on without one. After a while a node settles
+its states by that, too, or it would keep an undo record of every change; a snapshot as of an
+earlier time, which the master may have asked for, is then refused and taken again later.
 """
 
 from __future__ import annotations

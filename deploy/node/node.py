@@ -4,20 +4,17 @@ Takes: frames and markers (fronts, nodes), `Acknowledge`, `Delivered` (nodes), `
 `Progress`, `Prepare`, `Committed`, `Recover` (master), `BundleStored`, `LastBundle`, `Delayed`
 (consumer), and what a node of the next layout takes (`joining`). Gives: frames and markers, an
 `Acknowledge` of frames worked off, `Prepared`, `Reached` and `Delivered` (label order), bundles,
-`FetchLast`, `Unloadable` or `Failed` if it cannot go on, and the messages that every member gives.
-Invariants: frames leave before, or with, the acknowledgement of the frames that they were made of;
-the node runs only with the whole state of the snapshot, and with the consumer's t_last.
+`FetchLast`, `Unloadable` or `Failed` if it cannot go on. Invariants: frames leave before, or with,
+the acknowledgement of the frames that they were made of; the node runs only with the whole state of
+the snapshot, and with the consumer's t_last.
 
 A turn works off all blocks that have come, stage by stage (`stages`). The frames of a stage leave
-as soon as the stage is done, with its acknowledgement (strong productions: as soon as they are
-durable). Outputs leave as soon as the last stage is done. Only then follows work that no output
-waits for: snapshots, settling, encoding. While the consumer is slow, turns work off no blocks
-(`Brake`). `components` alone depends on the policy.
+as soon as the stage is done (strong productions: as soon as they are durable), outputs as soon as
+the last stage is done. Only then follows work that no output waits for: snapshots, settling,
+encoding. While the consumer is slow, turns work off no blocks (`Brake`).
 
-Recovery: from `Recover` on the snapshot is loaded and restored into a new assembly, in as many
-turns as that takes (`restoring`); a node that has joined a layout with this snapshot has it in
-memory. Then the consumer is asked for its last bundle; its first answer makes the node ready, and
-the node runs.
+Recovery: from `Recover` on the snapshot is loaded and restored into a new assembly (`joining`).
+Then the consumer is asked for its last bundle; its first answer makes the node ready, and it runs.
 """
 
 from __future__ import annotations

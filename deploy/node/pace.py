@@ -183,34 +183,17 @@ class Pace:
 class Brake:
     """The brake of one node; `name`: of the node, for people.
 
-    An operator whose outputs are not taken has to stop, or its memory fills (Flink does the same
-    with its output buffers). While more than `waiting_bytes` of released outputs wait at the
-    barrier for the consumer, the node applies no elements. So the processed frontier stands still,
-    or the delivered one does, the windows of the fronts fill, and the sources are held.
-    Acknowledgements, snapshots and commits go on. The same holds while as many bytes of changes,
-    and of outputs of an open epoch, wait for the next snapshot, and that waits for no block: it is
-    under way, or can begin at once. From half of them on the node asks for a snapshot before it is
-    due.
+    While more than `waiting_bytes` of released outputs wait at the barrier for the consumer, the
+    node applies no elements. So the frontiers stand still, the windows of the fronts fill, and the
+    sources are held. The same holds while as many bytes of changes, and of outputs of an open
+    epoch, wait for the next snapshot, and that waits for no block. From half of them on the node
+    asks for a snapshot before it is due. The node goes on once the consumer has all but half of the
+    bytes, so that it does not stop and go with each bundle.
 
-    Why no parties wait for each other in a circle: released outputs wait for nothing but the
-    consumer, in every policy, and neither a consumer nor a disk waits for a member of the run.
-
-    - none, at-least-once: outputs are released as soon as they are made.
-    - exactly-once: what is released is final. Outputs that are not, wait for other nodes, and are
-      not counted. Elements that a buffering gate holds are released in spite of the brake.
-    - two-phase: what is released is committed. A marker waits behind the frames before it, and its
-      epoch for the marker: the epoch takes longer, but no output that is counted waits for it. An
-      open epoch counts only while the snapshot of the epoch before waits for disks and consumers:
-      every port of the node has ended that epoch, so its markers, and the frames before them, have
-      left. If it is given up, the marker of the next epoch says so, and the node goes on.
-    - strong productions: what is released is durable. A production ends between two blocks, so the
-      rest of a block, and the production with it, may wait; what is counted is of earlier ones.
-      Changes wait for a production, and are not counted.
-    - Changes in label order are of elements that are delivered, and any snapshot may take them.
-
-    Takes: the bytes that wait, and the time. Gives: whether the node may begin blocks. It goes on
-    once the consumer has all but half of the bytes, so that it does not stop and go with each
-    bundle.
+    No members wait for each other in a circle: what is counted waits for nothing but a consumer or
+    a disk, in every policy. Outputs that are not final, epochs that are open while no snapshot
+    waits, and changes that wait for a production are not counted; acknowledgements, snapshots and
+    commits go on, and so do elements that a gate releases.
     """
 
     def __init__(self, name: str, waiting_bytes: int = WAITING_BYTES) -> None:

@@ -1,17 +1,16 @@
 """Stages: works off the blocks of a node stage by stage, and sends the frames that this makes.
 
 Within a stage, blocks are worked off in label order, so that few elements come late. Their elements
-are pushed into the chain of their port until the time of the turn is over. The elements for which
-there is no time are the *rest*. The node registers the rest as a block with an id of its own, in
-the acknowledgement of the blocks that it comes from. So a frame, or a root, may take any number of
-turns, and no frontier passes elements that are not applied.
+are pushed into the chain of their port until the time of the turn is over. The node registers the
+*rest* as a block with an id of its own, in the acknowledgement of the blocks that it comes from. So
+a frame, or a root, may take any number of turns, and no frontier passes elements that are not
+applied.
 
-The end of a chain packs outputs batch by batch (`engine.operators.ends`). All batches that a chain
-has made for a port on a node, from all blocks worked off together, become one frame. It is tracked
-under the smallest time of its elements. (Not under that of the blocks: a late element of an early
-time may make nothing but corrections of later times, and frontiers would wait for them.) Batches
-for a port on the same node are packed, too: functions see the same types wherever their input comes
-from. They are not sent; a later stage of the same turn works them off.
+All batches that a chain has made for a port on a node, from all blocks worked off together, become
+one frame. It is tracked under the smallest time of its elements. (Not under that of the blocks: a
+late element of an early time may make nothing but corrections of later times, and frontiers would
+wait for them.) Batches for a port on the same node are packed, too: functions see the same types
+wherever their input comes from.
 
 Takes: blocks, markers, frontiers. Gives: frames, markers, and acknowledgements to the tracking.
 Invariants: an id is acknowledged together with the ids of all frames sent because of it; of the

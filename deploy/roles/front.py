@@ -1,11 +1,9 @@
 """The front: reads a source, gives each record its label, and sends it to a node. Can replay.
 
 Takes `Start`, `Progress`, `BeginEpoch`, `Committed`, `Drain`, `Hold`, `GoOn` (master), `AskPromise`
-(master, node), `AskDrain` (agent), `Delivered` (nodes, while the master is
-silent), and the messages that every member takes. Gives frames (nodes); a `Promise` for times
-without a frame (all trackers); `Prepared` for an epoch; `Drained`; `Held`;
-`AskSnapshot` while the records kept for a replay take much memory; and the messages that every
-member gives.
+(master, node), `AskDrain` (agent), `Delivered` (nodes, while the master is silent). Gives frames
+(nodes); a `Promise` for times without a frame (all trackers); `Prepared` for an epoch; `Drained`;
+`Held`; `AskSnapshot` while the records kept for a replay take much memory.
 
 Invariants: times grow; frames and promises together cover all times below `next`, without a gap;
 after a `Start` with an offset the same records get the same labels again; the records under way fit
@@ -17,12 +15,8 @@ A run ends in good order in four steps: `drain` makes each front say up to where
 the coordinator names the largest of these times; all fronts send, and promise, up to that time;
 once everything below it is delivered, a last snapshot is taken. So the next start replays nothing.
 
-Snapshots say from where on a live source is needed. Without replays none of its records is needed
-once its outputs are delivered: the front gives these up as it goes, and goes on behind them.
-
 At low load a frame holds one record. Under load a turn takes as many records as the window allows,
-and sends one frame to each node, tracked under the smallest time in it. A record is packed once, by
-itself: so its size is known before it is sent.
+and sends one frame to each node, tracked under the smallest time in it.
 """
 
 from __future__ import annotations

@@ -9,14 +9,11 @@ open and durable. Three rules:
    an earlier session is an old copy itself.
 3. A directory that was there, and is missing or empty now, is named.
 
-Copies from within one session are not recognised here; but the log of an input must not end before
-what snapshots or outputs were made of. A run goes on without a directory only if
-its outcome is provably the same: a lost store is computed again if the input can be read from its
-beginning, and the outputs are the same again or may come twice. Under the same conditions a damaged
-store goes back to the snapshot before.
+A run goes on without a directory only if its outcome is provably the same: a lost store is computed
+again if the input can be read from its beginning, and the outputs are the same again or may come
+twice. Under the same conditions a damaged store goes back to the snapshot before.
 
-`problems` takes the contents of the registry and a report on each directory. It does no I/O:
-`looking` reads the directories, `opening` refuses a run.
+`problems` does no I/O: `looking` reads the directories, `opening` refuses a run.
 """
 
 from __future__ import annotations
