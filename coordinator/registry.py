@@ -9,10 +9,10 @@ until it is done.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import astuple, dataclass, replace
 from math import inf
 from pathlib import Path
-from typing import ClassVar, Protocol
+from typing import Any, ClassVar, Protocol
 from zlib import crc32
 
 from driftline.coordinator.identity import Identity
@@ -83,8 +83,7 @@ class ClusterState:
     """The process of that master: no two masters write the same state, also if they decide the
     same."""
     layout: Layout = ()
-    """The nodes that run the flow; (): not decided yet, or that of a registry that has no field for
-    it. All snapshots are of this layout."""
+    """The nodes that run the flow; (): not decided yet. All snapshots are of this layout."""
 
     def same_code(self, snapshot: SnapshotRecord) -> bool:
         """Whether a snapshot was taken by the code of the newest session.
@@ -268,21 +267,12 @@ class FileRegistry:
             ) from None
 
 
-_FORMAT = 6
-_READABLE = (4, 5, 6)
+_FORMAT = 7
 
 
 def encode_state(state: ClusterState) -> bytes:
     """The bytes of a state, with a checksum."""
-    snapshots = [(s.number, s.time, s.offsets, s.taken, s.parts) for s in state.snapshots]
-    ended = state.outcome
-    outcome = None if ended is None else (ended.run, ended.error, ended.text)
-    run = outcome, state.lineage, state.opened, state.base
-    about = None if state.about is None else state.about.as_tuple()
-    code = state.code.python, state.code.operators, state.code_from, state.output
-    leads = state.epoch, state.leader, state.layout
-    begin = _FORMAT, state.identity, state.version, state.incarnation
-    data = pack((*begin, snapshots, run, about, (*code, *leads)))
+    data = pack((_FORMAT, astuple(state)))
     return crc32(data).to_bytes(4, "big") + data
 
 
@@ -304,26 +294,17 @@ def decode_state(data: bytes, where: str) -> ClusterState:
 
 def _decoded(parts: object) -> ClusterState:
     """Decode the parts of a state. Raises ValueError, TypeError or IndexError for other ones."""
-    if not isinstance(parts, tuple) or parts[0] not in _READABLE:
+    if not isinstance(parts, tuple) or parts[0] != _FORMAT:
         raise ValueError("another format")
-    form, identity, version, incarnation, snapshots, run, about, newest = parts
-    # Format 4 ends with `output`, or before it; format 5 has no layout.
-    python, operators, code_from, *rest = newest
-    outcome, lineage, opened, base = run
-    state = ClusterState(
-        identity,
-        version,
-        incarnation,
-        tuple(SnapshotRecord(*record) for record in snapshots),
-        None if outcome is None else RunOutcome(*outcome),
-        lineage,
-        opened,
-        base,
-        None if about is None else Identity.from_tuple(about),
-        Code(python, operators),
-        code_from,
-        *rest,
+    state = ClusterState(*parts[1])
+    ended: Any = state.outcome
+    about: Any = state.about
+    snapshots: Any = state.snapshots
+    code: Any = state.code
+    return replace(
+        state,
+        snapshots=tuple(SnapshotRecord(*record) for record in snapshots),
+        outcome=None if ended is None else RunOutcome(*ended),
+        about=None if about is None else Identity.from_tuple(about),
+        code=Code(*code),
     )
-    if form == _FORMAT or state.about is None:
-        return state
-    return replace(state, layout=tuple(range(state.about.nodes)))

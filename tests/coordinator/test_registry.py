@@ -97,12 +97,6 @@ def test_a_state_comes_back_as_it_was(state: ClusterState) -> None:
     assert decode_state(encode_state(state), "here") == state
 
 
-def test_a_state_of_before_does_not_know_where_its_outputs_are() -> None:
-    data = pack((4, "me", 1, 2, (), (None, "mine", 3, 0), None, ("3.11", (), 1)))
-    state = decode_state(crc32(data).to_bytes(4, "big") + data, "here")
-    assert (state.lineage, state.code_from, state.output) == ("mine", 1, "")
-
-
 @given(states, st.integers(0, 10_000), st.integers(0, 7))
 def test_a_damaged_state_is_refused(state: ClusterState, at: int, bit: int) -> None:
     data = bytearray(encode_state(state))
@@ -113,21 +107,13 @@ def test_a_damaged_state_is_refused(state: ClusterState, at: int, bit: int) -> N
         decode_state(bytes(data[: at % len(data)]), "here")
 
 
-def test_a_state_of_before_has_the_layout_of_its_identity() -> None:
-    about = Identity(Outline("flow", 128, ()), "digest", "exactly-once", 3, ())
-    newest = "3.11", (), 1, "/out", 4, "master#1"
-    data = pack((5, "me", 1, 2, (), (None, "mine", 3, 0), about.as_tuple(), newest))
-    state = decode_state(crc32(data).to_bytes(4, "big") + data, "here")
-    assert (state.layout, state.epoch, state.about) == ((0, 1, 2), 4, about)
-
-
 @pytest.mark.parametrize(
     "data",
     [
         pack((99, "me", 1, 1, ())),
-        pack((6, "me")),
+        pack((7, "me")),
         pack(()),
-        pack(6),
+        pack(7),
         b"\x91" * 200_000,
         b"\xc1",
         b"",
