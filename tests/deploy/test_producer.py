@@ -14,9 +14,9 @@ from driftline.deploy.producer import Producer
 from driftline.deploy.roles.intake import Kind
 from driftline.engine.errors import PayloadError, StateMismatch, Unavailable
 from driftline.engine.wire.codec import RECORD_BYTES_MAX, RECORD_DEPTH_MAX, unpack
-from tests.connectors.logs.memory_disk import memory_disk
+from tests.connectors.logs.received_front import memory_disk
 from tests.deploy.roles.intake_host import SOON_S, Host, Killed, Running, Wire, stored
-from tests.engine.wire.test_limits import nested
+from tests.engine.wire.test_codec import nested
 
 
 @pytest.fixture

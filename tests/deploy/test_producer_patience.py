@@ -18,7 +18,7 @@ from driftline.deploy.producer import ASK_AFTER_S, TIMEOUT_S, Producer
 from driftline.deploy.roles.intake import MAGIC, Kind, decode_request
 from driftline.engine.errors import Unavailable
 from driftline.engine.wire.codec import pack
-from tests.connectors.logs.memory_disk import memory_disk
+from tests.connectors.logs.received_front import memory_disk
 from tests.deploy.roles.intake_host import SOON_S
 
 RECORD_BYTES, WINDOW_BYTES = 4 << 20, 64 << 20

@@ -20,7 +20,7 @@ from driftline.deploy.runtime.sockets.keys import Authorised, add_keys, read_key
 from driftline.deploy.runtime.sockets.monitor import Refusals
 from driftline.deploy.runtime.sockets.zap import KeyVoice
 from driftline.engine.errors import NotPermitted, Unavailable
-from tests.connectors.logs.memory_disk import memory_disk
+from tests.connectors.logs.received_front import memory_disk
 from tests.deploy.local.run_copies import free_port, kill, run, wait_until
 from tests.deploy.roles.intake_host import Host, Running, stored
 

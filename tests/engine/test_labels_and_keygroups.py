@@ -21,7 +21,7 @@ from driftline.engine.keygroups import (
 from driftline.engine.labels import INFINITY, Label, child
 from driftline.engine.texts import time_in_words
 from driftline.engine.wire.codec import travelled
-from tests.engine.state.values import frozen
+from tests.engine.state.states import frozen
 
 labels = st.lists(st.integers(0, 5), min_size=2, max_size=5).map(tuple)
 

@@ -20,9 +20,8 @@ from driftline.engine.snapshots.store import LmdbStore, PartStore
 from driftline.engine.storage.manifest import Mark
 from driftline.engine.wire.party import Job
 from tests.deploy.local.directories import test_survey
-from tests.engine.snapshots import test_store, test_store_damage, test_store_joining
-from tests.engine.snapshots.stores import Unsteady, fill
-from tests.engine.snapshots.tables import FLOW
+from tests.engine.snapshots import test_store
+from tests.engine.snapshots.tables import FLOW, Unsteady, fill
 
 Mutation = Callable[[], AbstractContextManager[object]]
 
@@ -127,7 +126,7 @@ def a_store_in_the_place_of_another(path: Path) -> None:
 
 
 def a_fallback(_: Path) -> None:
-    test_store_joining.test_the_snapshot_to_fall_back_to_outlives_those_that_were_given_up_after_it()
+    test_store.test_the_snapshot_to_fall_back_to_outlives_those_that_were_given_up_after_it()
 
 
 def a_disk_that_does_not_answer(_: Path) -> None:
@@ -140,9 +139,7 @@ def a_disk_that_does_not_answer(_: Path) -> None:
 
 
 def a_newest_part_that_is_gone(_: Path) -> None:
-    test_store_damage.test_a_newest_snapshot_that_is_damaged_is_refused_and_not_passed_over(
-        None, True
-    )
+    test_store.test_a_newest_snapshot_that_is_damaged_is_refused_and_not_passed_over(None, True)
 
 
 def an_old_copy(_: Path) -> None:

@@ -30,7 +30,7 @@ from driftline.simulation.seeds import run_one
 from driftline.simulation.simulation import Simulation
 from driftline.simulation.world.disks import LogDisk, MasterDisk, NodeDisk, flipped
 from driftline.simulation.world.timeline import Faults, Timeline
-from tests.connectors.logs.memory_disk import memory_disk
+from tests.connectors.logs.received_front import memory_disk
 
 # The input log --------------------------------------------------------------------------------
 

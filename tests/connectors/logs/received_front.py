@@ -1,6 +1,10 @@
 """A log with its source, and what a runtime does for them, without a runtime."""
 
+from __future__ import annotations
+
+import tempfile
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from driftline.connectors.logs.inputlog import InputLog
@@ -34,7 +38,7 @@ class Front:
             self.source.validate()
         return told
 
-    def restarted(self, clock: Clock) -> "Front":
+    def restarted(self, clock: Clock) -> Front:
         """The front after a crash."""
         self.log.close()
         return Front(Path(self.log.name), clock)
@@ -49,3 +53,14 @@ def taken(records: Iterator[tuple[int, object] | BadRecord | None]) -> list[tupl
         assert not isinstance(record, BadRecord)
         found.append(record)
     return found
+
+
+# Directories that cost no fsync: for tests of what is written, not of what a disk does
+
+
+@contextmanager
+def memory_disk() -> Iterator[Path]:
+    """A temporary directory, in memory where there is such a thing."""
+    memory = Path("/dev/shm")
+    with tempfile.TemporaryDirectory(dir=memory if memory.is_dir() else None) as directory:
+        yield Path(directory)

@@ -20,7 +20,7 @@ from driftline.engine.errors import StateMismatch, Unavailable
 from driftline.engine.storage.manifest import Mark
 from driftline.engine.storage.segment_log import SegmentLog
 from driftline.engine.wire.codec import pack
-from tests.connectors.logs.memory_disk import memory_disk
+from tests.connectors.logs.received_front import memory_disk
 
 
 @pytest.fixture

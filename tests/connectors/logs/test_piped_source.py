@@ -15,7 +15,7 @@ from driftline.engine.errors import InputError, StateMismatch
 from driftline.engine.labels import INFINITY
 from driftline.engine.sources import BadRecord
 from driftline.engine.sources.record import Malformed, Row
-from tests.connectors.logs.memory_disk import memory_disk
+from tests.connectors.logs.received_front import memory_disk
 
 
 def record(number: int) -> Row:

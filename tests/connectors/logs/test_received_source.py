@@ -20,8 +20,7 @@ from driftline.engine.errors import PayloadError, StateMismatch
 from driftline.engine.labels import INFINITY
 from driftline.engine.sources.source import BadRecord
 from driftline.engine.wire.codec import RECORD_BYTES_MAX, unpack
-from tests.connectors.logs.memory_disk import memory_disk
-from tests.connectors.logs.received_front import Clock, Front, taken
+from tests.connectors.logs.received_front import Clock, Front, memory_disk, taken
 
 
 @pytest.fixture

@@ -1,7 +1,12 @@
 """A flow, a stream of bundles for it, and what each connector has made of them."""
 
+from __future__ import annotations
+
+import sys
 from collections.abc import Callable
 from pathlib import Path
+from random import Random
+from types import TracebackType
 
 from driftline.connectors.sinks import Consumer, JsonLinesConsumer
 from driftline.connectors.sinks.lmdb import LmdbConsumer, read_items
@@ -9,6 +14,7 @@ from driftline.engine.flow.flow import Flow
 from driftline.engine.operators.steps import FAILURES
 from driftline.engine.wire.bundles import Item, from_blob, running_checksum, to_blob
 from driftline.engine.wire.messages import Bundle
+from driftline.simulation.world.filesystem import FileSystem
 
 GROUPS = (0, 63)
 BARRIER = "barrier-0"
@@ -82,3 +88,52 @@ def uninterrupted(kind: str, path: Path, bundles: list[Bundle]) -> object:
         consumer.deliver(bundle)
     consumer.close()
     return written(kind, path)
+
+
+# A process that delivers bundles until it is killed: ``python -m ... KIND DIRECTORY COUNT``
+
+
+if __name__ == "__main__":
+    kind, directory, count = sys.argv[1:]
+    consumer = OPEN[kind](Path(directory))
+    print("ready", flush=True)
+    t_last = consumer.last(BARRIER, GROUPS).t_last
+    for bundle in stream(int(count)):
+        if bundle.t_last > t_last:
+            consumer.deliver(bundle)
+            print(bundle.t_last, flush=True)
+
+
+# A file system of which a call that is named in advance fails, or is the last one
+
+
+class PowerLoss(Exception):
+    """The process is gone."""
+
+
+class Disk(FileSystem):
+    """Everything below one directory."""
+
+    def __init__(self, root: Path, chance: Random) -> None:
+        super().__init__(root, chance, self._error)
+        self._calls = 0
+        self._fail_at = -1
+        self._raise: Exception | None = None
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        super().__exit__(kind, error, trace)
+        self.close()
+
+    def fail_at(self, call: int, error: Exception | None) -> None:
+        """Let a call fail, 0 is the next one; the one after it works again."""
+        self._fail_at = self._calls + call
+        self._raise = error
+
+    def _error(self) -> Exception | None:
+        self._calls += 1
+        return self._raise if self._calls - 1 == self._fail_at else None

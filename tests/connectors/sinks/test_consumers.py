@@ -206,7 +206,7 @@ def test_processes_that_open_a_directory_at_once_agree(kind: str, tmp_path: Path
 def test_kill_and_go_on_gives_the_bytes_of_an_uninterrupted_run(kind: str, tmp_path: Path) -> None:
     count, chance, confirmed, kills = 400, Random(kind), -1, 0
     path = tmp_path / "out"
-    command = [sys.executable, "-m", "tests.connectors.sinks.deliverer"]
+    command = [sys.executable, "-m", "tests.connectors.sinks.bundles"]
     arguments = [*command, kind, str(path), str(count)]
     while True:
         with subprocess.Popen(arguments, cwd=ROOT, stdout=subprocess.PIPE, text=True) as process:

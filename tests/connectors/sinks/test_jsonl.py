@@ -24,13 +24,14 @@ from tests.connectors.sinks.bundles import (
     BARRIER,
     FLOW,
     GROUPS,
+    Disk,
+    PowerLoss,
     items,
     json_lines,
     stream,
     uninterrupted,
     written,
 )
-from tests.connectors.sinks.disk import Disk, PowerLoss
 
 
 def expected(bundles: list[Bundle]) -> dict[str, bytes]:

@@ -16,8 +16,7 @@ from driftline.connectors.sinks.lmdb import LmdbConsumer, _from_key, item_key, r
 from driftline.engine.errors import PayloadError, Unavailable
 from driftline.engine.wire.bundles import Item, to_blob
 from driftline.engine.wire.messages import Bundle
-from tests.connectors.sinks.bundles import BARRIER, FLOW, GROUPS, in_lmdb, items, stream
-from tests.connectors.sinks.disk import PowerLoss
+from tests.connectors.sinks.bundles import BARRIER, FLOW, GROUPS, PowerLoss, in_lmdb, items, stream
 
 labels = st.lists(st.integers(0, 300) | st.integers(0, 2**64 - 1), max_size=6).map(tuple)
 

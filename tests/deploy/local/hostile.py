@@ -11,7 +11,7 @@ import zmq
 from driftline.deploy.roles.intake import MAGIC, Kind
 from driftline.engine.wire.codec import RECORD_DEPTH_MAX, pack
 from tests.deploy.runtime.raw_peer import COMMAND, GREETING, MORE, READY, Peer, frame, head
-from tests.engine.wire.test_limits import nested
+from tests.engine.wire.test_codec import nested
 
 VICTIM = "p"
 """The producer whose stream is to be spoilt; nothing that is sent here is a record with this id."""

@@ -32,7 +32,7 @@ from tests.deploy.local.run_copies import (
     wait_until,
 )
 from tests.deploy.runtime.raw_peer import GREETING, Peer
-from tests.engine.wire.test_limits import nested
+from tests.engine.wire.test_codec import nested
 
 GROWTH_MAX = 64 << 20
 

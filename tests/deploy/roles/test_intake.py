@@ -13,7 +13,7 @@ from driftline.deploy.runtime.sockets.intake_socket import DRAIN, IntakeSocket
 from driftline.engine.errors import StateMismatch, Unavailable
 from driftline.engine.wire.codec import pack
 from driftline.engine.wire.party import Job
-from tests.connectors.logs.memory_disk import memory_disk
+from tests.connectors.logs.received_front import memory_disk
 from tests.deploy.roles.intake_host import Host, Wire, stored
 
 

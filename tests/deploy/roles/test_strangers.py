@@ -25,7 +25,7 @@ from driftline.engine.errors import MalformedMessage
 from driftline.engine.events import PAUSE_S
 from driftline.engine.wire.codec import RECORD_DEPTH_MAX, pack
 from driftline.simulation.world.disks import LogDisk
-from tests.engine.wire.test_limits import nested
+from tests.engine.wire.test_codec import nested
 
 NOW_US = 1_000_000_000
 

@@ -11,9 +11,16 @@ from driftline.engine.operators.context import Context
 from driftline.engine.operators.keyed import Arrival, Keyed
 from driftline.engine.operators.speculative import Speculative
 from driftline.engine.state.managed import ListState, MapState, ValueState
-from tests.engine.operators.arrivals import Story, push, stories
-from tests.engine.operators.kept import held
-from tests.engine.operators.operators import KINDS, Payload, flow_of, make
+from tests.engine.operators.operators import (
+    KINDS,
+    Payload,
+    Story,
+    flow_of,
+    held,
+    make,
+    push,
+    stories,
+)
 
 KEYS = 20_000
 

@@ -16,7 +16,7 @@ from driftline.engine.operators.operator import Operator
 from driftline.engine.operators.registry import OPERATORS
 from driftline.engine.operators.speculative import Speculative
 from driftline.engine.reference import run_reference
-from tests.engine.operators.steps import Collected
+from tests.engine.operators.operators import Collected
 
 REFERENCE = Path(__file__).parents[3] / "docs/reference/flow.md"
 

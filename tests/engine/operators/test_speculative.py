@@ -1,19 +1,38 @@
 """Whatever the order of arrival, the outputs are those of the label order."""
 
+from __future__ import annotations
+
 from itertools import pairwise
 
 import pytest
 from hypothesis import event, given, settings
+from hypothesis import strategies as st
 
 from driftline.engine.flow.flow import Flow
 from driftline.engine.labels import Label
 from driftline.engine.operators.context import Context
+from driftline.engine.operators.keyed import Arrival
 from driftline.engine.operators.speculative import Speculative
+from driftline.engine.snapshots.jobs import Capture
 from driftline.engine.state.managed import ValueState
-from tests.engine.operators.arrivals import Story, push, stories
-from tests.engine.operators.kept import held
-from tests.engine.operators.one_by_one import net, one_by_one
-from tests.engine.operators.operators import KINDS, Payload, flow_of, make
+from tests.engine.operators.operators import (
+    KINDS,
+    Element,
+    Payload,
+    Story,
+    chains_of,
+    flow_of,
+    held,
+    labels,
+    make,
+    net,
+    one_by_one,
+    payloads,
+    push,
+    restored,
+    stories,
+    taken,
+)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -136,3 +155,43 @@ def test_stories_are_not_dull() -> None:
 
     look()
     assert sum(late) > len(late) / 2
+
+
+# Without an order: elements are applied as they come
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@given(elements=st.lists(st.tuples(labels, payloads), max_size=16, unique_by=lambda e: e[0]))
+def test_without_an_order_elements_are_applied_as_they_come(
+    kind: str, elements: list[Element]
+) -> None:
+    flow = flow_of(kind)
+    step, collected = make(Arrival, flow)
+    for start in range(0, len(elements), 4):
+        push(step, [(*element, 1) for element in elements[start : start + 4]])
+    outputs, states = one_by_one(flow.vertices[1], elements)
+    assert net(collected) == outputs
+    assert held(step.table) == states
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@given(
+    epochs=st.lists(
+        st.lists(st.tuples(labels, payloads), max_size=5, unique_by=lambda e: e[0]), max_size=4
+    )
+)
+def test_without_an_order_a_snapshot_holds_the_epochs_that_have_ended(
+    kind: str, epochs: list[list[Element]]
+) -> None:
+    flow = flow_of(kind)
+    step, _ = make(Arrival, flow)
+    chains: list[bytes] = []
+    before: list[Element] = []
+    captures: list[Capture] = []
+    for elements in epochs:
+        push(step, [(*element, 1) for element in elements])
+        captures.append(taken(step))  # written when the next epoch has begun
+    for elements, capture in zip(epochs, captures, strict=True):
+        before += elements
+        chains += chains_of(capture)
+        assert restored(flow, chains) == one_by_one(flow.vertices[1], before)[1]

@@ -11,10 +11,20 @@ from driftline.engine.labels import INFINITY
 from driftline.engine.operators.speculative import Speculative
 from driftline.engine.state.changelog import MANY
 from driftline.engine.state.managed import ValueState
-from tests.engine.operators.arrivals import Story, push, stories
-from tests.engine.operators.kept import held, restored, snapshot
-from tests.engine.operators.one_by_one import net, one_by_one
-from tests.engine.operators.operators import KINDS, Payload, flow_of, make
+from tests.engine.operators.operators import (
+    KINDS,
+    Payload,
+    Story,
+    flow_of,
+    held,
+    make,
+    net,
+    one_by_one,
+    push,
+    restored,
+    snapshot,
+    stories,
+)
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -20,7 +20,7 @@ from driftline.engine.reference import interpret
 from driftline.engine.state.managed import ValueState
 from driftline.engine.wire.label_columns import Labels
 from tests.careless.odd_types import AnyCase
-from tests.engine.operators.steps import Collected
+from tests.engine.operators.operators import Collected
 
 Element = tuple[Label, object, int]
 

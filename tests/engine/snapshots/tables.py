@@ -1,16 +1,27 @@
 """States of keyed operators: changes of them, what they hold, and segments of what has changed."""
 
+from __future__ import annotations
+
 from collections.abc import Iterable, Mapping
 
 from hypothesis import strategies as st
 
+from driftline.engine.errors import Unavailable
 from driftline.engine.flow.flow import Flow
 from driftline.engine.operators.operator import Vertex
-from driftline.engine.snapshots.jobs import Capture
+from driftline.engine.snapshots.jobs import (
+    Capture,
+    CommitSnapshot,
+    Loaded,
+    LoadSnapshot,
+    StoreSnapshot,
+)
 from driftline.engine.snapshots.merging import restore
+from driftline.engine.snapshots.store import LmdbStore, PartStore
 from driftline.engine.state.changelog import Changelog
 from driftline.engine.state.managed import ListState, MapState, ValueState
 from driftline.engine.state.table import StateTable
+from driftline.simulation.world.disks import MemoryKeyValue
 
 FLOW = Flow("snapshots", groups=4)
 (
@@ -114,3 +125,49 @@ def loaded(segments: Iterable[bytes]) -> list[str]:
     found = tables()
     restore(found, segments)
     return held(found)
+
+
+# Stores of snapshots that are filled and read, in memory or on a disk
+
+
+def part_store(kv: MemoryKeyValue | LmdbStore, merge_at: int = 3) -> PartStore:
+    return PartStore(kv, FLOW, merge_at)
+
+
+LATEST = -1
+
+
+def load_job(number: int) -> LoadSnapshot:
+    return LoadSnapshot(0, or_later=True) if number == LATEST else LoadSnapshot(number)
+
+
+def load(store: PartStore, number: int) -> tuple[bytes, list[str]]:
+    found = store.carry_out(load_job(number))
+    assert isinstance(found, Loaded)
+    return found.meta, loaded(found.segments)
+
+
+def fill(store: PartStore, numbers: Iterable[int], commit: bool = True) -> dict[int, list[str]]:
+    """Store snapshots; what each of them holds."""
+    found = tables()
+    shown: dict[int, list[str]] = {}
+    before = 0
+    for number in numbers:
+        change(found, [("append", "a", number), ("set", "bcdef"[number % 5], number)])
+        store.carry_out(StoreSnapshot(number, capture(found), b"meta %d" % number))
+        if commit:
+            store.carry_out(CommitSnapshot(number, before))
+        shown[number] = held(found)
+        before = number
+    return shown
+
+
+class Unsteady(MemoryKeyValue):
+    """Cannot be read now and then."""
+
+    failing = False
+
+    def read(self, key: bytes) -> bytes | None:
+        if self.failing:
+            raise Unavailable("the disk does not answer")
+        return super().read(key)

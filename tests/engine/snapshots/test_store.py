@@ -1,16 +1,46 @@
 """A snapshot is loaded whole, as it was taken, or not at all."""
 
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from driftline.engine.errors import SnapshotDamaged, StateMismatch, Unavailable
-from driftline.engine.snapshots.jobs import CommitSnapshot, Loaded, LoadSnapshot, StoreSnapshot
-from driftline.engine.snapshots.store import LmdbStore
+from driftline.engine.keygroups import Owners
+from driftline.engine.snapshots.jobs import (
+    MIXED,
+    CommitSnapshot,
+    ListParts,
+    Loaded,
+    LoadSnapshot,
+    ReadSlice,
+    StoreSnapshot,
+    Vacate,
+)
+from driftline.engine.snapshots.merging import restore, restoring_some
+from driftline.engine.snapshots.store import NEWEST, LmdbStore, PartStore
+from driftline.engine.state.managed import MapState
 from driftline.engine.wire.party import Job
 from driftline.simulation.world.disks import MemoryKeyValue
-from tests.engine.snapshots.stores import LATEST, Unsteady, fill, load, load_job, part_store
-from tests.engine.snapshots.tables import capture, change, tables
+from tests.engine.snapshots.tables import (
+    FLOW,
+    LATEST,
+    Step,
+    Unsteady,
+    capture,
+    change,
+    fill,
+    held,
+    load,
+    load_job,
+    part_store,
+    steps,
+    tables,
+)
 
 
 def test_what_was_stored_is_there_after_the_directory_was_closed(tmp_path: Path) -> None:
@@ -124,3 +154,312 @@ def test_a_snapshot_without_changes_is_a_snapshot() -> None:
 def test_only_snapshot_jobs_are_carried_out() -> None:
     with pytest.raises(TypeError, match="not a job for a snapshot store"):
         part_store(MemoryKeyValue("memory")).carry_out(Job())
+
+
+# Damage to a store is noticed wherever it is, and is not made worse
+
+
+@pytest.mark.parametrize("merge_at", [2, 99])
+def test_a_damaged_byte_anywhere_is_detected(merge_at: int) -> None:
+    kv = MemoryKeyValue("memory")
+    fill(part_store(kv, merge_at), range(1, 5))
+    assert len(kv.data) >= 4
+    for key, value in sorted(kv.data.items()):
+        number, said = (LATEST, "newest part") if key == NEWEST else (4, r"snapshot \d")
+        damaged = [
+            value[:at] + bytes([value[at] ^ 1 << at % 8]) + value[at + 1 :]
+            for at in range(len(value))
+        ]
+        for changed in [*damaged, value[:-1], value + b"\0", b""]:
+            kv.data[key] = changed
+            with pytest.raises(SnapshotDamaged, match=said):
+                part_store(kv).carry_out(load_job(number))
+        kv.data[key] = value
+    assert load(part_store(kv), 4)[0] == b"meta 4"
+
+
+def test_a_damaged_value_on_the_disk_is_detected(tmp_path: Path) -> None:
+    store = LmdbStore(tmp_path, "me")
+    fill(part_store(store), range(1, 5))
+    for key in store.all_keys():
+        value = store.read(key)
+        assert value
+        store.write({key: value[:-1] + bytes([value[-1] ^ 1])}, ())
+        with pytest.raises(SnapshotDamaged, match=str(tmp_path)):
+            part_store(store).carry_out(LoadSnapshot(0, or_later=True))
+        store.write({key: value}, ())
+    assert load(part_store(store), 4)[0] == b"meta 4"
+    store.close()
+
+
+def test_a_missing_segment_is_detected() -> None:
+    kv = MemoryKeyValue("memory")
+    fill(part_store(kv, 99), range(1, 4))
+    for key in sorted(kv.data):
+        value = kv.data.pop(key)
+        with pytest.raises(SnapshotDamaged):
+            part_store(kv).carry_out(LoadSnapshot(0, or_later=True))
+        kv.data[key] = value
+
+
+def test_a_missing_part_in_the_middle_is_detected() -> None:
+    kv = MemoryKeyValue("memory")
+    fill(part_store(kv, 99), range(1, 4))
+    for key in [key for key in kv.data if int.from_bytes(key[:8], "big") == 2]:
+        del kv.data[key]
+    with pytest.raises(SnapshotDamaged):
+        part_store(kv).carry_out(LoadSnapshot(3))
+
+
+def test_damage_does_not_reach_the_snapshot_before() -> None:
+    kv = MemoryKeyValue("memory")
+    shown = fill(part_store(kv, 99), range(1, 4))
+    for key in [key for key in kv.data if int.from_bytes(key[:8], "big") == 3]:
+        kv.data[key] = b"damaged"
+    with pytest.raises(SnapshotDamaged):
+        part_store(kv).carry_out(LoadSnapshot(3))
+    assert load(part_store(kv), 2) == (b"meta 2", shown[2])
+
+
+@pytest.mark.parametrize("damage", [b"", b"damage", None])
+@pytest.mark.parametrize("whole", [True, False])
+def test_a_newest_snapshot_that_is_damaged_is_refused_and_not_passed_over(
+    damage: bytes | None, whole: bool
+) -> None:
+    """Parts are written as a whole or not at all: one that is damaged has been there."""
+    kv = MemoryKeyValue("memory")
+    fill(part_store(kv), range(1, 4), commit=False)
+    newest = [key for key in kv.data if int.from_bytes(key[:8], "big") == 3]
+    for key in newest if whole else newest[-1:]:
+        if damage is None:
+            del kv.data[key]
+        else:
+            kv.data[key] = damage
+    before = dict(kv.data)
+    for _ in range(2):
+        with pytest.raises(SnapshotDamaged):
+            part_store(kv).carry_out(LoadSnapshot(0, or_later=True))
+    assert kv.data == before
+
+
+def test_damage_before_the_latest_snapshot_is_damage() -> None:
+    kv = MemoryKeyValue("memory")
+    fill(part_store(kv), range(1, 4), commit=False)
+    for key in [key for key in kv.data if int.from_bytes(key[:8], "big") == 2]:
+        kv.data[key] = b"damaged"
+    with pytest.raises(SnapshotDamaged):
+        part_store(kv).carry_out(LoadSnapshot(0, or_later=True))
+
+
+def test_a_damaged_store_is_not_made_worse_by_merging() -> None:
+    kv = MemoryKeyValue("memory")
+    store = part_store(kv, merge_at=2)
+    fill(store, range(1, 3))
+    key = next(key for key in kv.all_keys() if key != NEWEST)
+    kv.data[key] = b"damaged"
+    fill(store, range(3, 8))
+    with pytest.raises(SnapshotDamaged):
+        store.carry_out(LoadSnapshot(7))
+
+
+# A store gives its parts to other nodes, and is emptied for parts of others
+
+
+ALL = 0, FLOW.groups - 1
+
+
+def handed_over(store: PartStore, number: int, after: int, size: int = 7) -> list[bytes]:
+    """The segments that another node gets, a few bytes at a time."""
+    listed = store.carry_out(ListParts("node-9", number, 0, after, 0, ALL))
+    assert isinstance(listed, tuple)
+    segments = []
+    for part, group, _ in listed:
+        segment = b""
+        while True:
+            data = store.carry_out(ReadSlice("node-9", part, group, len(segment), size))
+            assert isinstance(data, bytes)
+            segment += data
+            if len(data) < size:
+                break
+        segments.append(segment)
+    return segments
+
+
+@pytest.mark.parametrize("lmdb", [False, True])
+def test_what_a_later_snapshot_adds_makes_it_of_the_earlier_one(lmdb: bool, tmp_path: Path) -> None:
+    store = part_store(LmdbStore(tmp_path, "me") if lmdb else MemoryKeyValue("store"), 100)
+    shown = fill(store, (1, 2, 3, 4, 5))
+    found = tables()
+    restore(found, handed_over(store, 2, 0))
+    assert held(found) == shown[2]
+    restore(found, handed_over(store, 5, 2))
+    assert held(found) == shown[5]
+
+
+def test_a_snapshot_that_was_joined_is_no_beginning_for_what_a_later_one_adds() -> None:
+    store = part_store(MemoryKeyValue("store"), 100)
+    fill(store, (1, 2, 3, 4))
+    store._merge_at = 2
+    store.carry_out(CommitSnapshot(4, 3))
+    with pytest.raises(SnapshotDamaged, match="snapshot 2 is not there"):
+        store.carry_out(ListParts("node-9", 4, 0, 2, 0, ALL))
+    handed_over(store, 4, 3)
+
+
+def test_a_snapshot_of_another_incarnation_is_not_given() -> None:
+    store = part_store(MemoryKeyValue("store"))
+    store.carry_out(StoreSnapshot(1, {}, b"", taken=3))
+    with pytest.raises(SnapshotDamaged):
+        store.carry_out(ListParts("node-9", 1, 2, 0, 0, ALL))
+
+
+def test_nodes_share_the_rows_of_a_segment() -> None:
+    store = part_store(MemoryKeyValue("store"), 100)
+    shown = fill(store, (1, 2, 3))
+    owners, whole = Owners(3, FLOW.groups), tables()
+    for place in range(3):
+        mine = tables()
+        chunks = [
+            chunk
+            for segment in handed_over(store, 3, 0)
+            for chunk in restoring_some(mine, segment, owners, place)
+        ]
+        keys = [key for table in mine.values() for key in table]
+        assert owners.of(keys) == [place] * len(keys)
+        restore(whole, [b"".join(chunks)])
+    assert sorted(held(whole)) == sorted(shown[3])
+
+
+def test_a_store_is_emptied_for_no_earlier_master() -> None:
+    kv = MemoryKeyValue("store")
+    store = part_store(kv)
+    fill(store, (1, 2))
+    assert store.carry_out(Vacate(5)) is True
+    assert store.newest() == 0
+    shown = fill(store, (7,))
+    again = part_store(kv)
+    assert again.carry_out(Vacate(4)) is False, "these parts may be those of the run by now"
+    assert load(again, 7)[1] == shown[7]
+    assert again.carry_out(Vacate(5)) is True
+
+
+def test_a_part_whose_writing_failed_is_written_again() -> None:
+    """As when it was written, and reported as failed."""
+    store = part_store(MemoryKeyValue("store"), 100)
+    shown = fill(store, (1, 2))
+    [segment] = handed_over(store, 2, 1)
+    store.carry_out(StoreSnapshot(2, {MIXED: segment}, b"meta 2"))
+    assert load(store, 2) == (b"meta 2", shown[2])
+
+
+# Parts of a store are joined as they pile up, and every snapshot that may be needed stays
+
+
+@given(st.lists(st.integers(1, 3), min_size=1, max_size=12), st.integers(1, 5))
+def test_the_last_two_committed_snapshots_are_loadable_however_often_parts_were_merged(
+    gaps: list[int], merge_at: int
+) -> None:
+    numbers = [sum(gaps[: i + 1]) for i in range(len(gaps))]
+    kv = MemoryKeyValue("memory")
+    store = part_store(kv, merge_at)
+    shown = fill(store, numbers)
+    for number in sorted(numbers[-2:], reverse=True):
+        assert load(store, number) == (b"meta %d" % number, shown[number])
+    parts = {key[:8] for key in kv.data if key != NEWEST}
+    assert len(parts) <= merge_at + 2
+
+
+@given(st.lists(steps, min_size=1, max_size=12), st.integers(1, 4))
+def test_whatever_was_changed_or_removed_is_so_after_parts_were_joined(
+    intervals: list[list[Step]], merge_at: int
+) -> None:
+    store = part_store(MemoryKeyValue("memory"), merge_at)
+    found = tables()
+    shown: list[list[str]] = []
+    for number, made in enumerate(intervals, 1):
+        change(found, made)
+        store.carry_out(StoreSnapshot(number, capture(found), b"meta"))
+        store.carry_out(CommitSnapshot(number, number - 1))
+        shown.append(held(found))
+    assert load(store, len(shown))[1] == shown[-1]
+    if len(shown) > 1:
+        assert load(store, len(shown) - 1)[1] == shown[-2]
+
+
+def test_joining_copies_a_row_a_few_times_and_not_again_with_every_part() -> None:
+    kv = MemoryKeyValue("memory")
+    store = part_store(kv, merge_at=4)
+    written = 0
+
+    def write(puts: Mapping[bytes, bytes], deletes: Iterable[bytes]) -> None:
+        nonlocal written
+        written += sum(map(len, puts.values()))
+        MemoryKeyValue.write(kv, puts, deletes)
+
+    kv.write = write  # type: ignore[method-assign]
+    found = tables()
+    stored = 0
+    for number in range(1, 400):
+        table = found["first"]
+        value = table.states("abcdef"[number % 6])[2]
+        assert isinstance(value, MapState)
+        value[number] = "x" * 50
+        table.keep()
+        segments = capture(found)
+        stored += sum(map(len, segments.values()))
+        store.carry_out(StoreSnapshot(number, segments, b""))
+        store.carry_out(CommitSnapshot(number, number - 1))
+    assert written < 20 * stored
+
+
+def test_the_snapshot_to_fall_back_to_outlives_those_that_were_given_up_after_it() -> None:
+    store = part_store(MemoryKeyValue("memory"), 2)
+    shown = fill(store, range(1, 4), commit=False)
+    for number in range(4, 9):  # 4 to 7 are prepared here, and given up elsewhere
+        store.carry_out(StoreSnapshot(number, {}, b"meta %d" % number))
+    store.carry_out(CommitSnapshot(8, 3))
+    assert load(store, 8) == (b"meta 8", shown[3])
+    assert load(store, 3) == (b"meta 3", shown[3])
+
+
+def test_parts_are_joined_in_steps_and_others_stored_in_between() -> None:
+    kv = MemoryKeyValue("memory")
+    store = PartStore(kv, FLOW, 4, 2)
+    found = tables()
+    steps_taken = 0
+    for number in range(1, 60):
+        change(found, [("put", "abcdef"[number % 6], number % 4), ("set", "a", number)])
+        store.carry_out(StoreSnapshot(number, capture(found), b"meta %d" % number))
+        steps_taken += bool(store.carry_out(CommitSnapshot(number, number - 1, whole=False)))
+    assert steps_taken > 10
+    parts = {int.from_bytes(key[:8], "big") for key in kv.data if key != NEWEST}
+    assert min(parts) > 1, "nothing was joined"
+    assert load(store, LATEST) == (b"meta 59", held(found))
+
+
+def test_a_snapshot_that_is_loaded_ends_what_was_being_joined() -> None:
+    kv = MemoryKeyValue("memory")
+    store = PartStore(kv, FLOW, 4, 2)
+    shown = fill(store, range(1, 10), commit=False)
+    assert store.carry_out(CommitSnapshot(9, 8, whole=False))
+    assert load(store, 6) == (b"meta 6", shown[6])
+    while store.carry_out(CommitSnapshot(6, 5, whole=False)):
+        pass
+    assert load(store, 6) == (b"meta 6", shown[6])
+
+
+# A store that fills its address space gets more of it
+
+
+def test_a_full_map_grows_and_what_is_written_is_all_there(tmp_path: Path) -> None:
+    store = LmdbStore(tmp_path, "me", map_size=1 << 17)
+    values = {bytes([number]): bytes([number]) * 100_000 for number in range(20)}
+    for key, value in values.items():
+        store.write({key: value}, iter(()))
+    store.write({b"last": b"one"}, iter([b"\0", b"\1"]))
+    assert store.all_keys() == sorted([*values, b"last"])[2:]
+    assert all(store.read(key) == value for key, value in list(values.items())[2:])
+    store.close()
+    again = LmdbStore(tmp_path, "me", map_size=1 << 17)
+    assert again.read(bytes([19])) == values[bytes([19])]
+    again.close()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from hypothesis import strategies as st
+
 from driftline.engine.state.managed import (
     Change,
     ListState,
@@ -23,3 +25,45 @@ DECLARED = (
 def fresh(declared: State) -> tuple[State, list[Change]]:
     undo_log: list[Change] = []
     return StateTable((declared,), undo_log).states("key")[0], undo_log
+
+
+# Values that can travel, and a comparison that tells 1, 1.0 and True apart
+
+
+scalars = (
+    st.none()
+    | st.booleans()
+    | st.integers(-(2**63), 2**64 - 1)
+    | st.sampled_from([0, 1, -1, 0.0, -0.0, 1.0, True, "", b"", "1", b"1"])
+    | st.floats()
+    | st.text(max_size=5)
+    | st.binary(max_size=5)
+)
+
+frozen = st.recursive(scalars, lambda inner: st.lists(inner, max_size=3).map(tuple), max_leaves=6)
+"""What state may hold: scalars and tuples."""
+
+travelling = st.recursive(
+    scalars,
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.lists(inner, max_size=3).map(tuple)
+        | st.dictionaries(st.text(max_size=3) | st.integers(-9, 9), inner, max_size=3)
+    ),
+    max_leaves=8,
+)
+"""What payloads may be."""
+
+
+def exact(value: object) -> object:
+    """Equal for two values iff they are the same in every type: 1 is not 1.0, 0.0 not -0.0."""
+    return repr(value)
+
+
+def as_tuples(value: object) -> object:
+    """The value with tuples for all its sequences."""
+    if isinstance(value, (list, tuple)):
+        return tuple(map(as_tuples, value))
+    if isinstance(value, dict):
+        return {key: as_tuples(inner) for key, inner in value.items()}
+    return value

@@ -23,8 +23,7 @@ from driftline.engine.state.managed import (
 )
 from driftline.engine.state.table import StateTable
 from driftline.engine.wire.codec import pack
-from tests.engine.state.states import DECLARED
-from tests.engine.state.values import exact
+from tests.engine.state.states import DECLARED, exact
 
 OFTEN = ["append", "append", "append", "put", "put", "set value", "add", "replace"]
 SELDOM = [

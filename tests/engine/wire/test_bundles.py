@@ -9,7 +9,7 @@ from driftline.engine.labels import Label
 from driftline.engine.operators.steps import FAILURES
 from driftline.engine.wire.bundles import from_blob, payload_columns, running_checksum, to_blob
 from driftline.engine.wire.codec import pack, travelled
-from tests.engine.state.values import as_tuples, exact, scalars, travelling
+from tests.engine.state.states import as_tuples, exact, scalars, travelling
 
 labels = st.lists(st.integers(0, 2**62), min_size=2, max_size=4).map(tuple)
 outputs = st.lists(

@@ -21,7 +21,7 @@ from driftline.engine.wire.messages import (
     decode,
     encode,
 )
-from tests.engine.state.values import as_tuples, exact, travelling
+from tests.engine.state.states import as_tuples, exact, travelling
 
 KINDS = sorted(
     (

@@ -17,7 +17,7 @@ from driftline.index.documents.versions import (
     replaced,
     words_of,
 )
-from tests.engine.state.values import exact, travelling
+from tests.engine.state.states import exact, travelling
 from tests.index.documents.versions import versions
 
 

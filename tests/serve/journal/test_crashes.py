@@ -16,7 +16,7 @@ from driftline.engine.errors import Unavailable
 from driftline.engine.wire.bundles import Item
 from driftline.engine.wire.messages import Bundle
 from driftline.serve.journal import Journal, Span
-from tests.connectors.sinks.disk import Disk, PowerLoss
+from tests.connectors.sinks.bundles import Disk, PowerLoss
 from tests.serve.journal.runs import Run, after_crash, chances, opened, run_of
 
 

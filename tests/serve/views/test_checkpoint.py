@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from driftline.engine.errors import Unavailable
 from driftline.engine.wire.bundles import Item
 from driftline.serve.views import KeyValueView, Version, restored, writing
-from tests.connectors.sinks.disk import Disk, PowerLoss
+from tests.connectors.sinks.bundles import Disk, PowerLoss
 
 
 def view_of(value: int) -> KeyValueView:

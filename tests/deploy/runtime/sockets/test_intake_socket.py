@@ -14,7 +14,7 @@ from driftline.deploy.producer import Producer
 from driftline.deploy.roles.intake import Kind
 from driftline.deploy.runtime.sockets import intake_socket
 from driftline.deploy.runtime.sockets.listening import is_local
-from tests.connectors.logs.memory_disk import memory_disk
+from tests.connectors.logs.received_front import memory_disk
 from tests.deploy.roles.intake_host import Host, Running, Wire, stored
 from tests.deploy.runtime.raw_peer import COMMAND, GREETING, LONG, READY, Peer, frame, head
 

@@ -10,9 +10,12 @@ from pathlib import Path
 from time import monotonic
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from driftline.engine.durable import Lock
 from driftline.engine.errors import Unavailable
+from driftline.engine.meters import Histogram, Stopwatch
 
 HOLDER = """
 import os, subprocess, sys
@@ -120,3 +123,31 @@ def test_what_the_system_refuses_is_its_error(tmp_path: Path) -> None:
     (tmp_path / "x.lock").mkdir()
     with pytest.raises(OSError, match=r"x\.lock"):
         Lock(tmp_path / "x.lock", "taken")
+
+
+# Histograms and stopwatches against the obvious ways to count
+
+
+DURATIONS = st.lists(st.tuples(st.sampled_from([0.0, 0.5, 1.0, 1.5, 2.0, 9.0]), st.integers(1, 5)))
+
+
+@given(DURATIONS)
+def test_each_duration_is_in_the_first_bucket_that_holds_it(added: list[tuple[float, int]]) -> None:
+    histogram = Histogram((1.0, 2.0))
+    for duration, count in added:
+        histogram.add(duration, count)
+    all_of_them = [duration for duration, count in added for _ in range(count)]
+    assert histogram.counts == [
+        sum(each <= 1.0 for each in all_of_them),
+        sum(1.0 < each <= 2.0 for each in all_of_them),
+        sum(each > 2.0 for each in all_of_them),
+    ]
+    assert histogram.sum == sum(all_of_them)
+
+
+@given(st.lists(st.booleans(), max_size=20))
+def test_a_stopwatch_counts_the_seconds_that_begin_with_true(seconds: list[bool]) -> None:
+    watch = Stopwatch()
+    for now, on in enumerate(seconds):
+        watch.look(on, float(now))
+    assert watch.total(float(len(seconds))) == sum(seconds)
