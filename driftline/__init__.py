@@ -134,7 +134,6 @@ def main() -> None:
     try:
         _fix_hash_seed()
         _hide_working_directory()
-        _unblock_standard_error()
         status = _status()
     except KeyboardInterrupt:  # while modules are imported; later click takes it
         print("driftline: interrupted", file=sys.stderr)
@@ -192,13 +191,6 @@ def _hide_working_directory() -> None:
 
     sys.path[:] = [path for path in sys.path if path not in ("", os.getcwd())]
     hide_checkout()
-
-
-def _unblock_standard_error() -> None:
-    """Let nothing that is said wait for a reader."""
-    from driftline.engine.ui.unblocked import unblock_standard_error
-
-    unblock_standard_error()
 
 
 def _group() -> click.Group:

@@ -169,11 +169,7 @@ def tell_again(record: logging.LogRecord) -> None:
 
 
 class ToConsole(logging.Handler):
-    """Prints records above whatever the console shows live.
-
-    Standard error of a command waits for no reader, and says itself what it lacks
-    (`engine.ui.unblocked`).
-    """
+    """Prints records above whatever the console shows live."""
 
     def __init__(self, console: Console) -> None:
         super().__init__()

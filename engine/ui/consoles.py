@@ -14,7 +14,6 @@ from rich.table import Table
 from rich.text import Text
 
 from driftline.engine.texts import counted, visible
-from driftline.engine.ui.unblocked import held_up
 
 WIDTH = 140
 """Width of tables in columns if the output is no terminal."""
@@ -41,28 +40,17 @@ def should_be_zero(count: int) -> str:
     return f"[bold red]{count}[/]" if count else "0"
 
 
-class ReadLive(Live):
-    """A live view that is drawn again only if the terminal is read: what is not would be lost."""
-
-    def refresh(self) -> None:
-        if not (self.is_started and held_up(self.console.file)):
-            super().refresh()
-
-
 def bars(console: Console, unit: str) -> Progress:
     """Progress bars that count things called `unit`; they vanish at the end."""
-    shown = Progress(
+    return Progress(
         TextColumn("{task.description}"),
         BarColumn(),
         MofNCompleteColumn(),
         TextColumn(unit),
         TimeElapsedColumn(),
         console=console,
+        transient=True,
     )
-    shown.live = ReadLive(
-        console=console, transient=True, get_renderable=shown.get_renderable, refresh_per_second=10
-    )
-    return shown
 
 
 def tell(console: Console, report: Mapping[str, object]) -> None:
@@ -103,7 +91,7 @@ class ProgressView:
         self._line = Text()  # in a narrow terminal it goes on in the next line
         # Standard error stays as it is: only log lines and this view write to it.
         shown = Group(self._bars, self._line)
-        self._live = ReadLive(shown, console=console, refresh_per_second=4)
+        self._live = Live(shown, console=console, refresh_per_second=4)
 
     def __enter__(self) -> Self:
         if self.shown:
