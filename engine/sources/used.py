@@ -29,7 +29,6 @@ from array import array
 from bisect import bisect_left
 from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import chain
 from typing import ClassVar
 from zlib import crc32
 
@@ -38,12 +37,6 @@ from driftline.engine.labels import INFINITY
 from driftline.engine.sources.source import BadRecord, Source, time_of
 from driftline.engine.wire.codec import pack
 from driftline.engine.wire.party import Job
-
-MARKS_MAX = 2**16
-"""How many checksums are kept at most while no snapshot is committed; an even number."""
-
-HELD_MAX = 4096
-"""How many records `check` holds at most, so that `read` need not read them again."""
 
 WAYS_OUT = (
     "Give the same records back, or begin anew: with another --output (and --state, if you do), "
@@ -76,37 +69,10 @@ class StoreUsed(Job):
     used: Used
 
 
-class Marks:
-    """The checksum over all records up to some of them, in order. Each mark takes 16 bytes."""
-
-    def __init__(self) -> None:
-        self.times = array("q")
-        self.sums = array("q")
-        self.is_thinned = False
-        """Whether there are records between the marks."""
-
-    def __len__(self) -> int:
-        return len(self.times)
-
-    def add(self, time: int, total: int) -> None:
-        """Mark a record. Drops every second mark if there are many, as there has been no snapshot
-        for long."""
-        if len(self) >= MARKS_MAX:
-            self.times, self.sums = self.times[1::2], self.sums[1::2]
-            self.is_thinned = True
-        self.times.append(time)
-        self.sums.append(total)
-
-    def take(self, count: int) -> None:
-        """Remove the first marks."""
-        del self.times[:count], self.sums[:count]
-        self.is_thinned = self.is_thinned and bool(self.times)
-
-
 class CheckedSource:
     """A source that reads from its beginning anyway; what a run has used of it is checked.
 
-    Only the latest `read` may be used.
+    Only the latest `read` may be used. Memory: 16 bytes for each record since the last snapshot.
     """
 
     def __init__(self, source: Source, used: Used = NOTHING) -> None:
@@ -114,11 +80,10 @@ class CheckedSource:
         self._used = used
         """What is compared whenever it is read."""
         self._below = 0, 0
-        """(time of the last record, checksum) of the records before those in `_marks`."""
-        self._marks = Marks()
-        """Of the records that were read; nearly always there is one of each."""
-        self._begun: tuple[int, Iterator[Record]] | None = None
-        """The first time of a `read`, and its records, if `check` has begun it."""
+        """(time of the last record, checksum) of the records before those in `_times`."""
+        self._times = array("q")
+        self._sums = array("q")
+        """The times of the records that were read, and the checksums up to each of them."""
 
     @property
     def name(self) -> str:
@@ -130,53 +95,19 @@ class CheckedSource:
     def identity(self) -> str:
         return self._source.identity()
 
-    def check(self, start: int) -> None:
-        """Compare the records that were used; `start`: the time from which on `read` will be asked.
+    def check(self) -> None:
+        """Compare the records that were used.
 
         Raises StateMismatch if they have changed, and the errors of `read`.
         """
-        if not self._used.until:
-            return
-        records = self._summed(start)
-        held: list[Record] = []
-        for record in records:
-            if len(held) < HELD_MAX:
-                held.append(record)
-            if time_of(record) >= self._used.until:
-                break
-        if len(held) < HELD_MAX:
-            self._begun = start, chain(held, records)
+        if self._used.until:
+            next(self.read(self._used.until), None)
 
     def read(self, start: int) -> Iterator[Record]:
         """All records with time >= `start`. Raises StateMismatch where used ones have changed."""
-        begun, self._begun = self._begun, None
-        if begun is not None and begun[0] == start:
-            return begun[1]
-        return self._summed(start)
-
-    def used(self, until: int) -> Used:
-        """What there is below a time. Preconditions: all of it was read; times do not decrease."""
-        count = bisect_left(self._marks.times, until)
-        last, total = self._below
-        if count:
-            last, total = self._marks.times[count - 1], self._marks.sums[count - 1]
-        if self._marks.is_thinned and count < len(self._marks):
-            until = last + 1  # nothing is known between two marks
-        self._below = last, total
-        self._marks.take(count)
-        return Used(max(until, last + 1), last, total)
-
-    def note(self, used: Used) -> None:
-        """From now on a run depends on these records, too."""
-        if used.until > self._used.until:
-            self._used = used
-
-    def _summed(self, start: int) -> Iterator[Record]:
-        """All records with time >= `start`, while all from the first one on are summed."""
         used = self._used
         total = last = 0
-        self._below = 0, 0
-        self._marks = Marks()
+        self._below, self._times, self._sums = (0, 0), array("q"), array("q")
         for record in self._source.read(1):
             time = time_of(record)
             if isinstance(record, BadRecord) and record.ends:
@@ -191,10 +122,25 @@ class CheckedSource:
             if time < start:
                 self._below = time, total
                 continue
-            self._marks.add(time, total)
+            self._times.append(time)
+            self._sums.append(total)
             yield record
         if used.until:
             self._compare(used, last, total, INFINITY)
+
+    def used(self, until: int) -> Used:
+        """What there is below a time. Preconditions: all of it was read; times do not decrease."""
+        count = bisect_left(self._times, until)
+        if count:
+            self._below = self._times[count - 1], self._sums[count - 1]
+            del self._times[:count], self._sums[:count]
+        last, total = self._below
+        return Used(max(until, last + 1), last, total)
+
+    def note(self, used: Used) -> None:
+        """From now on a run depends on these records, too."""
+        if used.until > self._used.until:
+            self._used = used
 
     def _compare(self, used: Used, last: int, total: int, following: int) -> None:
         """Compare what was read up to time `last`; `following`: the time of the next record."""

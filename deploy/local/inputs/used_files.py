@@ -70,7 +70,7 @@ def open_checked(source: Source, file: UsedFile, aside: Asides, start: int) -> C
     """
     checked = CheckedSource(source, file.used)
     try:
-        checked.check(start)
+        checked.check()
     except StateMismatch as error:
         if aside.below(file.used.until):
             raise StateMismatch(

@@ -114,7 +114,7 @@ def test_what_a_snapshot_is_made_of_is_noted() -> None:
     talk.tell(Committed(1, 0, 0, 3))
     (job,) = talk.front.jobs
     assert isinstance(job, StoreUsed)
-    CheckedSource(ListSource(["a", "b", "x", "y"]), job.used).check(3)
+    CheckedSource(ListSource(["a", "b", "x", "y"]), job.used).check()
     assert (job.used.until, job.used.last) == (3, 2)
     again = Talk(["a"], "none", keeps_bad=False)
     again.said()

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 
 from driftline.connectors.files import open_source
 from driftline.engine.errors import StateMismatch
-from driftline.engine.sources import BadRecord, CachedSource, ListSource, used
-from driftline.engine.sources.used import NOTHING, CheckedSource, Used
+from driftline.engine.sources import BadRecord, CachedSource, ListSource
+from driftline.engine.sources.used import CheckedSource, Used
 from driftline.engine.wire.codec import pack
 
 
@@ -47,33 +47,10 @@ def test_exactly_what_was_used_must_be_the_same(
     refuses = nullcontext() if same else pytest.raises(StateMismatch, match="memory: ")
     checked = CheckedSource(ListSource(now), noted)
     with refuses:
-        checked.check(start)
+        checked.check()
         assert list(checked.read(start)) == list(ListSource(now).read(start))
     with nullcontext() if same else pytest.raises(StateMismatch):
         list(CheckedSource(ListSource(now), noted).read(start))
-
-
-@given(
-    start=st.integers(1, 40),
-    wanted=st.lists(st.integers(1, 45), min_size=1),
-    spans=st.integers(1, 9),
-)
-def test_a_checksum_says_no_more_than_what_is_known(
-    start: int, wanted: list[int], spans: int
-) -> None:
-    """Of spans of several records, while there is no snapshot for long."""
-    records = list(range(40))
-    source = CheckedSource(ListSource(records))
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(used, "MARKS_MAX", 2 * spans)
-        list(source.read(start))
-    known = NOTHING
-    for until in sorted(wanted):
-        found = source.used(until)
-        assert known.until <= found.until <= max(until, start)
-        assert found == after(records, found.until)
-        known = found
-    assert source.used(100) == after(records, 100)
 
 
 def test_a_record_is_marked_by_few_bytes_while_there_is_no_snapshot() -> None:
@@ -95,10 +72,8 @@ class Changing:
 
     def __init__(self, records: list[object]) -> None:
         self.records = records
-        self.reads = 0
 
     def read(self, start: int) -> Iterator[tuple[int, object] | BadRecord]:
-        self.reads += 1
         yield from ListSource(self.records).read(start)
 
     def progress(self) -> tuple[int, int] | None:
@@ -106,15 +81,6 @@ class Changing:
 
     def identity(self) -> str:
         return self.name
-
-
-@pytest.mark.parametrize("start", [1, 3, 5])
-def test_what_was_checked_is_not_read_twice(start: int) -> None:
-    source = Changing(list("abcd"))
-    checked = CheckedSource(source, after("abcd", 5))
-    checked.check(start)
-    assert list(checked.read(start)) == list(source.read(start))
-    assert source.reads == 2
 
 
 def test_a_file_that_changes_while_the_run_reads_it_is_told_of() -> None:
@@ -143,10 +109,10 @@ def test_lines_may_be_written_and_compressed_in_another_way(tmp_path: Path) -> N
     again.write_bytes(
         gzip.compress(b'{ "text":"a",  "n":1 }\r\n\r\n{"text": \n{"text": "b"}\n{"text": "c"}\n')
     )
-    CheckedSource(open_source(again), noted).check(4)
+    CheckedSource(open_source(again), noted).check()
     again.write_bytes(gzip.compress(b'{"text": "a", "n": 1}\n{"text": ""}\n{"text": "b"}\n'))
     with pytest.raises(StateMismatch):
-        CheckedSource(open_source(again), noted).check(4)
+        CheckedSource(open_source(again), noted).check()
     assert open_source(again).identity() == open_source(path).identity()
 
 
@@ -162,14 +128,14 @@ def test_where_a_file_breaks_off_nothing_was_used(tmp_path: Path) -> None:
     assert source.used(last.time + 1).last == noted.last == last.time - 1
     path.write_bytes(whole)
     checked = CheckedSource(open_source(path), noted)
-    checked.check(last.time)
+    checked.check()
     assert len(list(checked.read(last.time))) == 3001 - last.time
 
 
 def test_an_input_that_had_ended_before_others_must_not_grow() -> None:
     noted = after("ab", 1000)
-    CheckedSource(ListSource("ab"), noted).check(900)
+    CheckedSource(ListSource("ab"), noted).check()
     with pytest.raises(StateMismatch, match="has ended at record 2 in this run, while others went"):
-        CheckedSource(ListSource("abc"), noted).check(900)
+        CheckedSource(ListSource("abc"), noted).check()
     with pytest.raises(StateMismatch, match="it has only 1 records now"):
-        CheckedSource(ListSource("a"), noted).check(900)
+        CheckedSource(ListSource("a"), noted).check()
