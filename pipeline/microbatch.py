@@ -51,9 +51,8 @@ from pyspark.sql.types import BinaryType, LongType, StructField, StructType
 
 from driftline.engine.errors import FlowError
 from driftline.engine.flow.flow import Flow
-from driftline.engine.operators.routing import Sink, Source
 from driftline.engine.operators.scan import Scan
-from driftline.engine.operators.stateless import FlatMap
+from driftline.engine.operators.stateless import FlatMap, Sink, Source
 from driftline.engine.operators.steps import Function
 from driftline.engine.state.managed import MapState as DeclaredMap
 from driftline.engine.wire.codec import pack, unpack

@@ -29,12 +29,10 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar, TypeVarTuple, overload
 from driftline.engine.errors import FlowError
 from driftline.engine.keygroups import GROUPS
 from driftline.engine.operators.context import Context
-from driftline.engine.operators.distinct import Distinct
 from driftline.engine.operators.operator import KeyedOperator, Operator, Vertex
 from driftline.engine.operators.registry import OPERATORS
-from driftline.engine.operators.routing import Sink, Source, Union
-from driftline.engine.operators.scan import Process, Scan
-from driftline.engine.operators.stateless import Filter, FlatMap, Map
+from driftline.engine.operators.scan import Distinct, Process, Scan
+from driftline.engine.operators.stateless import Filter, FlatMap, Map, Sink, Source, Union
 from driftline.engine.operators.steps import Fields, Function
 from driftline.engine.operators.users import as_line, line_of_caller
 from driftline.engine.state.managed import State

@@ -1,12 +1,12 @@
 """The contract of an operator: what a flow, its chains and the reference interpreter ask it for.
 
-An operator is one class in one module. It declares what it takes and keeps (`takes_function`,
+An operator is one class. It declares what it takes and keeps (`takes_function`,
 `keyed`, `states`) and which labels its outputs have (`many`). It makes the step that runs it
 (`step`), and says in plain code, which shares nothing with that step, what it means (`plain`).
 
-To add an operator: write its module, name its class in `engine.operators.registry`, and give
+To add an operator: write its class, name it in `engine.operators.registry`, and give
 `Stream` or `KeyedStream` a method of its kind. Graphs, chains, the reference interpreter, Spark and
-the simulation then have it. `engine.operators.distinct` is an example.
+the simulation then have it. `Distinct` (`engine.operators.scan`) is an example.
 """
 
 from __future__ import annotations

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from driftline.engine.operators.distinct import Distinct
 from driftline.engine.operators.operator import Operator
-from driftline.engine.operators.routing import Sink, Source, Union
-from driftline.engine.operators.scan import Process, Scan
-from driftline.engine.operators.stateless import Filter, FlatMap, Map
+from driftline.engine.operators.scan import Distinct, Process, Scan
+from driftline.engine.operators.stateless import Filter, FlatMap, Map, Sink, Source, Union
 
 OPERATORS: tuple[type[Operator], ...] = (
     Source,

@@ -1,4 +1,4 @@
-"""Keyed operators with a function of the user: scan and process."""
+"""The keyed operators: scan and process, with a function of the user, and distinct."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from driftline.engine.operators.context import Context
 from driftline.engine.operators.operator import KeyedOperator, Vertex
 from driftline.engine.operators.steps import iterable
+from driftline.engine.state.managed import ValueState
 
 
 class Scan(KeyedOperator):
@@ -34,3 +35,26 @@ class Process(KeyedOperator):
     ) -> list[object]:
         assert vertex.function is not None
         return iterable(vertex.function(context, value, *states))
+
+
+class Distinct(KeyedOperator):
+    """Passes the first element of each key, and drops those after it."""
+
+    kind = "distinct"
+    many = True
+    states = (ValueState[bool]("seen"),)
+
+    def apply(self, context: Context, value: object, seen: ValueState[bool]) -> Sequence[object]:
+        if seen.get(False):
+            return ()
+        seen.set(True)
+        return (value,)
+
+    def plain(
+        self, vertex: Vertex, context: Context, value: object, states: Sequence[object]
+    ) -> list[object]:
+        [seen] = states
+        assert isinstance(seen, ValueState)
+        is_first = seen.get() is None
+        seen.set(True)
+        return [value] if is_first else []

@@ -1,4 +1,4 @@
-"""Stateless operators: map, filter and flat_map."""
+"""The operators that keep nothing: map, filter and flat_map; source, union and sink."""
 
 from __future__ import annotations
 
@@ -141,3 +141,41 @@ class FlatMap(Stateless):
     ) -> list[object]:
         assert vertex.function is not None
         return iterable(vertex.function(value))
+
+
+class _PassingOn(Operator):
+    passes_on = True
+
+    def plain(
+        self, vertex: Vertex, context: Context, value: object, states: Sequence[object]
+    ) -> list[object]:
+        return [value]
+
+
+class Source(_PassingOn):
+    """Where the records of an input enter."""
+
+    kind = "source"
+    is_source = True
+
+    def step(self, vertex: Vertex, chain: Chain, maker: Maker) -> Step:
+        return chain.after(vertex, maker)
+
+
+class Union(_PassingOn):
+    """All elements of several streams: nothing is to be done for them."""
+
+    kind = "union"
+
+    def step(self, vertex: Vertex, chain: Chain, maker: Maker) -> Step:
+        return chain.after(vertex, maker)
+
+
+class Sink(_PassingOn):
+    """Where outputs leave, through the barrier."""
+
+    kind = "sink"
+    is_sink = True
+
+    def step(self, vertex: Vertex, chain: Chain, maker: Maker) -> Step:
+        return chain.sink(vertex, maker)

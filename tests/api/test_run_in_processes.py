@@ -11,7 +11,7 @@ from textwrap import indent
 import pytest
 
 from driftline import FlowError, InputError, RunSummary, run, run_reference
-from driftline.api.importable import as_others_import
+from driftline.api.run import as_others_import
 from driftline.engine.errors import FunctionFailed, StateMismatch, Unavailable
 from driftline.engine.flow.loading import OF_A_FILE, load_flow
 from tests.api import flows
