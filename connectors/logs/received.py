@@ -29,7 +29,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from enum import Enum
-from itertools import chain, islice, pairwise
+from itertools import chain, pairwise
 from typing import Protocol
 from zlib import crc32
 
@@ -279,10 +279,6 @@ class ReceivedSource(RetainedSource):
     def ended_producers(self) -> int:
         """How many of them have ended."""
         return len(self._ended)
-
-    def not_ended(self, most: int) -> list[str]:
-        """The first producers that have sent records and not ended, `most` of them."""
-        return list(islice((each for each in self._accepted if each not in self._ended), most))
 
     def stored_from(self, time: int) -> int:
         """How many records the log has from a time on."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import asdict, replace
 from pathlib import Path
 from signal import Signals
@@ -32,7 +31,6 @@ from driftline.engine.policy import policy
 from driftline.engine.snapshots.fitting import Choice
 from driftline.engine.snapshots.savepoint import open_savepoint
 from driftline.engine.sources.record import Shape
-from driftline.engine.texts import counted
 from driftline.engine.ui.consoles import as_words
 from driftline.engine.ui.options import (
     SHAPE,
@@ -168,7 +166,6 @@ def run(
     place = replace(place, directory=directory)
     ended_by: Signals | None = None
     then = ""
-    waiting: Mapping[str, int] = {}
     if reference:
         refuse_other_options(
             OF_REFERENCE,
@@ -207,10 +204,10 @@ def run(
             metrics=metrics,
         )
         done = run_flow(loaded, config, console)
-        ended_by, waiting, report = done.ended_by, done.waiting, done.as_json()
+        ended_by, report = done.ended_by, done.as_json()
         then = after_good_order(config.policy)
     signal = None if ended_by is None else ended_by.name
-    write_json(json_file, report | {"waiting": dict(waiting), "ended_by": signal, "error": None})
+    write_json(json_file, report | {"ended_by": signal, "error": None})
     figures = {name: value for name, value in report.items() if isinstance(value, (int, float))}
     what = "the run is over" if ended_by is None else "the run has stopped"
     log.info("%s: %s", what, as_words(report), extra=about("run-over", **figures))
@@ -225,13 +222,6 @@ def run(
         told = about("set-aside", directory=str(directory / DEAD_LETTERS))
         places = dict.fromkeys((str(directory / DEAD_LETTERS), place.letters))
         log.warning("bad records and failed elements are in %s", " and ".join(places), extra=told)
-    for name, records in waiting.items():
-        log.info(
-            "%s of %s %s in the input log: the next call goes on with %s",
-            *(counted(records, "record"), name),
-            *(("waits", "it") if records == 1 else ("wait", "them")),
-            extra=about("records-wait", name=name, records=records),
-        )
     if ended_by is not None:
         log.info(
             "ended in good order by %s: the same command %s",

@@ -146,7 +146,7 @@ class RunProgress:
     def end(self, now: float, watch: Watch, view: ProgressView) -> None:
         """Show the last figures. Precondition: the run is over, and all nodes have ended."""
         for tally in self.tallies:
-            tally.front.count_delivered()
+            tally.front.meter.give_up()
         outputs, failures = delivered_to(self._output)
         last = self._look(now, watch, outputs, failures)
         inputs = tuple(replace(each, lag_s=0.0) for each in last.inputs)
@@ -164,14 +164,6 @@ class RunProgress:
         """(outputs, dead letters) delivered by this call. Precondition: all nodes have ended."""
         outputs, failures = delivered_to(self._output)
         return outputs - self._outputs_before, failures - self._failures_before
-
-    def waiting(self, now: float) -> dict[str, int]:
-        """Input -> records that wait in its log for the next call; without inputs that have none.
-
-        Precondition: `end` was called.
-        """
-        inputs = (tally.look(now) for tally in self.tallies)
-        return {each.name: each.waiting for each in inputs if each.waiting}
 
     def _look(self, now: float, watch: Watch, outputs: int, failures: int) -> Figures:
         """`outputs`, `failures`: that consumers hold."""

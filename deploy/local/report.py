@@ -7,7 +7,7 @@ once no process is left. An input that has grown since makes no complete run inc
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
@@ -189,7 +189,7 @@ class RunReport:
     """Figures of a run that is over."""
 
     records: int
-    """Records that this call has read, without those that wait."""
+    """Records that this call has read."""
     outputs: int
     """Outputs that this call has delivered, without dead letters."""
     seconds: float
@@ -199,13 +199,11 @@ class RunReport:
     """Records that could not be read, that this call has set aside."""
     dead_letters: int
     """Elements whose function failed, that this call has set aside."""
-    waiting: Mapping[str, int]
-    """Input -> records that wait in its log for the next call."""
     ended_by: Signal | None = None
     """The signal that has ended the run before its input; None if the input has ended."""
 
     def as_json(self) -> dict[str, object]:
-        """The report of `--json`, but for what waits."""
+        """The report of `--json`."""
         return {
             "records": self.records,
             "outputs": self.outputs,

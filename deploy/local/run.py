@@ -149,7 +149,6 @@ def _run(
             cluster.restarts,
             sum(aside.new for aside in asides),
             failures,
-            progress.waiting(monotonic()),
             signals.asked if stop.text == IN_GOOD_ORDER else None,
         )
         tell_if_all_set_aside(

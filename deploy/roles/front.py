@@ -76,9 +76,6 @@ MANY_BYTES = KEPT_BYTES * 3 // 4
 TRIM_EVERY_S = 1.0
 """How often a live source gives up records without replays, in seconds: its log is written then."""
 
-REPLAY_LOGGED_EVERY_S = 5.0
-"""How often a long replay is logged, in seconds."""
-
 Record = PackedRecord | None
 
 
@@ -231,16 +228,6 @@ class Front(Member):
         self._held = max(self.next, message.time)
         self._asked = max(self._asked, message.time)
         self.send(MASTER, Held(message.number, min(self.next, self._end), int(self._ended)))
-
-    def count_delivered(self) -> None:
-        """Count in `taken` only what is delivered: later calls count what waits in an input log.
-
-        Precondition: the run is over, and without an error.
-        """
-        by_time = self.policy.cuts_by_time  # else the last snapshot has all that was sent
-        self.meter.look(self.now, self._over_at if by_time else INFINITY)
-        self.taken -= self.meter.under_way
-        self.meter.give_up()
 
     def note_used(self, until: int) -> None:
         """Store durably which records below this time were used, if the source may change.
@@ -445,18 +432,18 @@ class Front(Member):
 
 
 class ReplayLog:
-    """Log lines about the replays of one front: two for a replay, and more in a long one."""
+    """Log lines about the replays of one front: one at the beginning, and one at the end."""
 
     def __init__(self, front: str, source: str) -> None:
         self._front = front
         self._source = source
-        self._since = self._until = 0
-        self._began = self._log_at = 0.0
+        self._until = 0
+        self._began = 0.0
 
     def begin(self, now: float, since: int, furthest: int) -> None:
         """Records are read from time `since` on; those up to `furthest` had been read before."""
-        self._since, self._until = since, furthest if since <= furthest else 0
-        self._began, self._log_at = now, now + REPLAY_LOGGED_EVERY_S
+        self._until = furthest if since <= furthest else 0
+        self._began = now
         if self._until:
             told = about(
                 "replay", name=self._front, source=self._source, since=since, until=furthest
@@ -469,19 +456,12 @@ class ReplayLog:
 
     def look(self, now: float, settled: int) -> None:
         """All records below time `settled` are settled."""
-        if not self._until:
-            return
-        took = now - self._began
-        if settled > self._until:
+        if self._until and settled > self._until:
+            took = now - self._began
             told = about("caught-up", name=self._front, seconds=took, time=self._until)
             text = "%s has caught up after %.1f s, at %s"
             log.info(text, self._front, took, time_in_words(self._until), extra=told)
             self._until = 0
-        elif now >= self._log_at:
-            self._log_at = now + REPLAY_LOGGED_EVERY_S
-            done = max(0, settled - self._since) / (self._until - self._since + 1)
-            told = about("replaying", name=self._front, percent=round(100 * done), seconds=took)
-            log.info("%s has caught up by %.0f %%", self._front, 100 * done, extra=told)
 
 
 def given_up(source: str, start: int, trimmed: int) -> str:

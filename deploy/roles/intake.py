@@ -147,9 +147,6 @@ GONE_S, PAUSE_S = 1.0, 10.0
 """Seconds without a connection before that is logged, as a producer may connect again at once; and
 between two such lines, at least."""
 
-NAMES_MAX = 5
-"""Producers that a line names; of the others it has the number."""
-
 _ENDS_NOTHING = "it has sent no records: only a producer that has sent some can end the stream"
 
 
@@ -474,21 +471,13 @@ class ProducerLog:
 
     def _log_none(self) -> None:
         source = self._source
-        known, ended, missed = source.producers, source.ended_producers, source.not_ended(NAMES_MAX)
-        names, more = ", ".join(map(repr, missed)), known - ended - len(missed)
-        others = f" and {more} more" * (more > 0)
+        known, ended = source.producers, source.ended_producers
         log.warning(
             "%s: no producer is connected, and the run waits for one. %d of %d producers that have "
-            "sent records have ended (Producer.end)%s; the stream is over once all have. Ctrl-C, "
-            "or SIGTERM, ends the run in good order",
-            *(source.name, ended, known, f", not {names}{others}" if missed else ""),
-            extra=about(
-                "no-producers",
-                name=source.name,
-                producers=known,
-                ended=ended,
-                not_ended=[{"name": producer} for producer in missed],
-            ),
+            "sent records have ended (Producer.end); the stream is over once all have. Ctrl-C, or "
+            "SIGTERM, ends the run in good order",
+            *(source.name, ended, known),
+            extra=about("no-producers", name=source.name, producers=known, ended=ended),
         )
 
     def _log_over(self) -> None:
