@@ -92,7 +92,6 @@ class Joining:
         """Why it begins anew, for people."""
         self._process, self._address = process, address
         self.epoch = epoch
-        self._me = f"node-{components.index}"
         place, nodes = self.components.place, self.components.nodes
         groups = owned_by(place, nodes, components.plan.flow.groups)
         self._groups = groups[0], groups[-1]

@@ -61,25 +61,23 @@ def _stopped() -> float:
 class Pace:
     """The pace of one node.
 
-    `clock`: gives seconds, monotonic; without one, turns have no end. `turn_s`: seconds of a turn;
-    `careful`: be careful from the first time on, until all nodes are past the last one; `note`:
-    writes a note, or removes it (empty text).
+    `clock`: gives seconds, monotonic; without one, turns have no end. `careful`: be careful from
+    the first time on, until all nodes are past the last one; `note`: writes a note, or removes it
+    (empty text).
     """
 
     def __init__(
         self,
         plan: Plan,
         clock: Clock | None = None,
-        turn_s: float = TURN_S,
         careful: tuple[int, int] = CARELESS,
         note: Note = lambda text: None,
     ) -> None:
         self._plan = plan
         self._clock = clock or _stopped
-        self._turn_s = turn_s
         self._careful_from, self._careful_until = careful
         self._note = note
-        guess = (turn_s * GUESS_WEIGHT, AT_FIRST * GUESS_WEIGHT) if clock else (0.0, 1.0)
+        guess = (TURN_S * GUESS_WEIGHT, AT_FIRST * GUESS_WEIGHT) if clock else (0.0, 1.0)
         self._spent = [guess] * (2 * len(plan.ports))
         """Weighted (seconds, elements): per port, then per port for elements that its gate held."""
         self._last = self._until = 0.0
@@ -92,7 +90,7 @@ class Pace:
     def begin(self) -> None:
         """A turn begins."""
         self._last = self._clock()
-        self._until = self._last + self._turn_s
+        self._until = self._last + TURN_S
 
     @property
     def over(self) -> bool:

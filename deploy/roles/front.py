@@ -154,8 +154,6 @@ class Front(Member):
         """All records of a source that has ended are below this time."""
         self._trim_at = 0.0
         """When a live source gives up delivered records next; only without replays."""
-        self._over_at = INFINITY
-        """A run that is asked to end is over once all records below this time are delivered."""
         self.more_figures: Callable[[], dict[str, int]] = dict
 
     @property
@@ -205,7 +203,6 @@ class Front(Member):
             self.source.trim(message.trim)
             self.note_used(message.offset)
         elif isinstance(message, Drain):
-            self._over_at = message.time
             # What was sent is in the last snapshot of a policy with markers; no more is needed.
             self._until = max(self.next, message.time)
             self._asked = max(self._asked, message.time)
@@ -291,7 +288,6 @@ class Front(Member):
         if not self.policy.replay:
             self.meter.give_up()
         self._replay.begin(self.now, self.next, self.furthest)
-        self._over_at = INFINITY
         if self.draining:
             self._begin_drain()
 

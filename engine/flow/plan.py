@@ -52,10 +52,6 @@ class Plan:
         """The port at the vertex with this number. Precondition: there is one."""
         return next(port for port in self.ports if port.vertex.number == vertex)
 
-    def sinks_of(self, port: Port) -> list[Vertex]:
-        """The sinks in a port's chain."""
-        return [v for v in chain_of(self.flow, port.vertex) if v.operator.is_sink]
-
     def identity(self) -> str:
         """A digest. Flows with equal digests can use each other's state."""
         shape = [

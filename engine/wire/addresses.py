@@ -17,9 +17,6 @@ from driftline.engine.errors import MalformedMessage
 ADDRESS_CHARS_MAX = 320
 """A name of a host has at most 253."""
 
-PUBLIC_CHARS = 40
-"""The length of a key of CURVE, 32 bytes, in Z85."""
-
 _Z85 = re.compile(r"[0-9a-zA-Z.\-:+=^!/*?&<>()\[\]{}@%$#]{40}")
 _TCP = re.compile(r"tcp://(?:\[([0-9A-Fa-f:.%\w]+)\]|([^\s\[\]:/#;]+)):([0-9]{1,5})")
 

@@ -92,16 +92,6 @@ def test_sources_are_the_first_ports_and_their_fronts_have_their_numbers() -> No
     assert made.port_of(flow.vertices[1].number).vertex.name == "op"
 
 
-def test_the_sinks_of_a_port_are_those_before_the_next_shuffle() -> None:
-    flow = Flow("sinks")
-    source = flow.source("in")
-    source.map(str).sink("near")
-    keyed(source, "op").sink("far")
-    made = plan(flow)
-    assert [v.name for v in made.sinks_of(made.ports[0])] == ["near"]
-    assert [v.name for v in made.sinks_of(made.ports[1])] == ["far"]
-
-
 def flow_with(**changes: object) -> Flow:
     about: dict[str, object] = {
         "flow": "name",
