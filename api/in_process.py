@@ -8,8 +8,9 @@ from pathlib import Path
 from time import monotonic
 
 from driftline.api.cluster import Cluster, Patience
-from driftline.api.inputs import IteratorSource
+from driftline.api.inputs import IteratorSource, LiveRecords
 from driftline.api.outputs import MergingConsumer, OpenConsumers, RunSummary
+from driftline.connectors.live import LiveSource
 from driftline.connectors.sinks import Consumer
 from driftline.connectors.sinks.directory import identity_in
 from driftline.connectors.sinks.lines import DEAD_LETTERS
@@ -42,14 +43,15 @@ class InProcessRun:
     def __init__(
         self,
         flow: Flow,
-        sources: Sequence[Source | RetainedSource],
+        sources: Sequence[Source | RetainedSource | LiveSource],
         policy: Policy,
         nodes: int,
         checkpoint_s: float,
         dead_letters: bool,
     ) -> None:
         self._flow = flow
-        self._sources = sources
+        self._live: list[LiveRecords] = []
+        self._sources = list(map(self._as_read_here, sources))
         self._policy = policy
         self._nodes = nodes
         self._dead_letters = dead_letters
@@ -58,7 +60,7 @@ class InProcessRun:
         self._new_cluster = partial(
             Cluster,
             flow,
-            sources,
+            self._sources,
             policy=policy,
             nodes=nodes,
             checkpoint_s=checkpoint_s,
@@ -108,7 +110,7 @@ class InProcessRun:
         )
         self._connect(cluster)
         try:
-            for _ in _progress(cluster):
+            for _ in self._progress(cluster):
                 for lines in told:
                     lines.tell(monotonic())
         finally:
@@ -136,13 +138,31 @@ class InProcessRun:
 
     def _items(self, cluster: Cluster, consumer: MergingConsumer) -> Iterator[Item]:
         try:
-            for delivered in _progress(cluster):
+            for delivered in self._progress(cluster):
                 yield from consumer.take(delivered if self._policy.ordered else INFINITY + 1)
         finally:  # also if the caller stops reading
             self._close(cluster)
 
+    def _as_read_here(
+        self, source: Source | RetainedSource | LiveSource
+    ) -> Source | RetainedSource:
+        """A source as fronts in this process read it."""
+        if not isinstance(source, LiveSource):
+            return source
+        records = LiveRecords(source)
+        self._live.append(records)
+        return IteratorSource(source.name, iter(records))
+
+    def _progress(self, cluster: Cluster) -> Iterator[int]:
+        """Run to the end, as `_progress` does; then acknowledge what live sources gave."""
+        yield from _progress(cluster)
+        for records in self._live:
+            records.acknowledge()
+
     def _close(self, cluster: Cluster) -> None:
         cluster.close()
+        for records in self._live:
+            records.close()
         for source in self._sources:
             if isinstance(source, IteratorSource):
                 source.close()

@@ -14,15 +14,18 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Se
 from collections.abc import Set as AbstractSet
 from dataclasses import astuple
 from pathlib import Path
-from time import monotonic
+from time import monotonic, sleep
 
 from driftline.connectors.files import FileSource, ZipfSource
 from driftline.connectors.files.files import SeveralFiles
+from driftline.connectors.guarded import GuardedSource
 from driftline.connectors.inputs import AS_IT_IS, PRODUCERS, open_files
 from driftline.connectors.live import LiveSource
+from driftline.connectors.logs.received import check_position
 from driftline.connectors.registry import open_source as open_address
 from driftline.connectors.registry import scheme_of
-from driftline.engine.errors import DriftlineError, FlowError, PayloadError
+from driftline.engine.errors import DriftlineError, FlowError, InputError, PayloadError, Unavailable
+from driftline.engine.events import Trouble
 from driftline.engine.flow.flow import Flow
 from driftline.engine.labels import INFINITY
 from driftline.engine.sources import BadRecord, QueueSource, RetainedSource, Source
@@ -34,6 +37,9 @@ AHEAD_MAX = 24
 
 POLL_S = 0.1
 """Seconds that a live source waits for a record before it is asked again."""
+
+AGAIN_S = 1.0
+"""Seconds before a live source that cannot be reached is polled again."""
 
 QUICK_S = 0.002
 """An iterator that takes longer for a record counts as slow."""
@@ -77,16 +83,43 @@ def _ordered(flow: Flow, inputs: Inputs) -> list[Input]:
     return given
 
 
-def polled(source: LiveSource) -> Iterator[object]:
-    """The records of a live source, for a run in one process, which keeps no input log."""
-    try:
-        source.start({})
-        while (batch := source.poll(POLL_S)) is not None:
-            for record in batch:
-                yield record.value
-            source.acknowledge({record.partition: record.offset for record in batch})
-    finally:
-        source.close()
+class LiveRecords:
+    """The records of a live source, for a run in one process.
+
+    Nothing is stored before the end of such a run, and the same call reads everything again. So
+    records are acknowledged once the run is over.
+    """
+
+    def __init__(self, source: LiveSource) -> None:
+        self._source = GuardedSource(source)
+        self._offsets: dict[str, int] = {}
+
+    def __iter__(self) -> Iterator[object]:
+        name, trouble = self._source.name, Trouble("source-unavailable")
+        self._source.start({})
+        while True:
+            try:
+                batch = self._source.poll(POLL_S)
+            except Unavailable as error:
+                trouble.failed(monotonic(), f"{name}: {error}; polling again", name=name)
+                sleep(AGAIN_S)
+                continue
+            if batch is None:
+                return
+            for partition, offset, value in batch:
+                check_position(name, partition, offset)
+                if offset > self._offsets.get(partition, -1):
+                    self._offsets[partition] = offset
+                    yield value
+
+    def acknowledge(self) -> None:
+        """Tell the system that all records are stored: their outputs are."""
+        if self._offsets:
+            self._source.acknowledge(self._offsets)
+
+    def close(self) -> None:
+        """Close the source."""
+        self._source.close()
 
 
 def _source(name: str, given: Input) -> Source | RetainedSource | LiveSource:
@@ -229,6 +262,8 @@ class IteratorSource(QueueSource):
         except StopIteration:
             self.close()
             return
+        except Unavailable as error:  # nothing would ask the iterator again
+            raise InputError(shown_source(self.name), self._next, str(error)) from error
         if monotonic() - began > QUICK_S:
             self._ahead = 0  # `_may_pull` makes it 1 as soon as nothing is under way
         found = taken(self._next, record, shown_source(self.name))

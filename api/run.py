@@ -14,10 +14,9 @@ from typing import overload
 from rich.console import Console
 
 from driftline.api.in_process import InProcessRun
-from driftline.api.inputs import Inputs, IteratorSource, polled, sources_of
+from driftline.api.inputs import Inputs, sources_of
 from driftline.api.outputs import RunSummary
-from driftline.connectors.live import LiveSource
-from driftline.connectors.outputs import delivered_to, place_of
+from driftline.connectors.outputs import checked_place_of, delivered_to, place_of
 from driftline.connectors.sinks import Consumer
 from driftline.deploy.local.config import RunConfig
 from driftline.deploy.local.run import run_flow
@@ -146,7 +145,7 @@ def run(
             "directory, the address of a sink, a consumer, or nothing for an iterator"
         )
     if isinstance(output, (str, Path)):
-        place_of(str(output), Path())  # refuses wrong addresses
+        checked_place_of(str(output), Path())
         spec, imported = (flow, loaded) if isinstance(flow, str) else as_others_import(flow)
         if spec:
             place = place_of(str(output), None if state is None else Path(state))
@@ -164,11 +163,7 @@ def run(
             f"{name}= is for nodes that are processes: give a directory as output=, and a flow "
             "that other processes can import, as 'module:name'"
         )
-    read_here = [
-        IteratorSource(source.name, polled(source)) if isinstance(source, LiveSource) else source
-        for source in sources
-    ]
-    in_process = InProcessRun(loaded, read_here, chosen, nodes, checkpoint_ms / 1000, dead_letters)
+    in_process = InProcessRun(loaded, sources, chosen, nodes, checkpoint_ms / 1000, dead_letters)
     if isinstance(output, list):
         return in_process.append_to(output)
     return in_process.items() if output is None else in_process.write_to(output)

@@ -80,6 +80,9 @@ class LiveSource(ABC):
 
         Args:
             offsets: Partition -> offset, for the partitions that have advanced.
+
+        Raises:
+            Unavailable: The system cannot be reached; it is called again with the same offsets.
         """
 
     def close(  # noqa: B027 - optional

@@ -14,7 +14,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from driftline.connectors.registry import open_sink, scheme_of
+from driftline.connectors.registry import check_path, check_sink, open_sink, scheme_of
 from driftline.connectors.sinks import jsonl, lmdb
 from driftline.connectors.sinks.commit_record import CommitRecord
 from driftline.connectors.sinks.consumer import SinkContext
@@ -66,7 +66,7 @@ def place_of(output: str, state: Path | None) -> OutputPlace:
     """
     scheme = scheme_of(output)
     path = output.removeprefix(f"{scheme}:").removeprefix("//")
-    if not path:
+    if not path.strip():
         raise FlowError("the output is an empty text: give a directory, or the address of a sink")
     if scheme in ("", JSON_LINES, LMDB):
         return OutputPlace(f"{scheme or JSON_LINES}:{path}", Path(path))
@@ -76,6 +76,16 @@ def place_of(output: str, state: Path | None) -> OutputPlace:
             "DIR (in Python state=)"
         )
     return OutputPlace(output, state / RECORDS)
+
+
+def checked_place_of(output: str, state: Path | None) -> OutputPlace:
+    """Return `place_of`. Raises FlowError also for what is neither a path nor an address."""
+    place = place_of(output, state)
+    if not place.is_directory:
+        check_sink(output)
+    elif not scheme_of(output):
+        check_path(output)
+    return place
 
 
 def open_consumer(address: str, context: SinkContext) -> RecordingConsumer:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from driftline.connectors.live import LiveSource
 from driftline.connectors.sinks.consumer import Consumer, SinkContext
 from driftline.engine.errors import FlowError
-from driftline.engine.flow.loading import load_object
+from driftline.engine.flow.loading import find_object, load_object
 from driftline.engine.sources.source import Source
 
 
@@ -33,6 +33,11 @@ def open_sink(address: str, context: SinkContext) -> Consumer:
             "deliver, last, close"
         )
     return made
+
+
+def check_name(address: str) -> None:
+    """Raise FlowError if there is no object of this name. Makes no sink."""
+    find_object(_name_in(address))
 
 
 def _name_in(address: str) -> str:

@@ -10,9 +10,12 @@ import importlib
 import re
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
+from pathlib import Path
 from typing import Protocol, cast
 
+from driftline.connectors.guarded import guarded
 from driftline.connectors.live import LiveSource
+from driftline.connectors.python import check_name
 from driftline.connectors.sinks.consumer import Consumer, SinkContext
 from driftline.engine.errors import FlowError
 from driftline.engine.sources.source import Source
@@ -26,6 +29,10 @@ BUILT_IN = {
     "python": "driftline.connectors.python",
 }
 """Scheme -> module of a connector."""
+
+
+_SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):(//)?")
+"""Two letters at least: one may be a drive."""
 
 
 class Connector(Protocol):
@@ -43,7 +50,11 @@ def open_source(address: str) -> Source | LiveSource:
 
     Raises FlowError if no connector has its scheme, and the errors of the connector.
     """
-    return _with(address, "open_source").open_source(address)
+    connector = _with(address, "open_source")
+    found = guarded(f"the connector of {address}", lambda: connector.open_source(address))
+    if not isinstance(found, Source | LiveSource):
+        raise FlowError(f"{address}: the connector opened a {type(found).__name__}, not a source")
+    return found
 
 
 def open_sink(address: str, context: SinkContext) -> Consumer:
@@ -51,7 +62,18 @@ def open_sink(address: str, context: SinkContext) -> Consumer:
 
     Raises FlowError if no connector has its scheme, and the errors of the connector.
     """
-    return _with(address, "open_sink").open_sink(address, context)
+    connector = _with(address, "open_sink")
+    found = guarded(f"the connector of {address}", lambda: connector.open_sink(address, context))
+    if not isinstance(found, Consumer):
+        raise FlowError(f"{address}: the connector opened a {type(found).__name__}, not a sink")
+    return found
+
+
+def check_sink(address: str) -> None:
+    """Raise FlowError if no connector can open a sink at an address. Opens none."""
+    _with(address, "open_sink")
+    if scheme_of(address) == "python":
+        check_name(address)
 
 
 def scheme_of(address: str) -> str:
@@ -59,7 +81,7 @@ def scheme_of(address: str) -> str:
 
     A text with `://` is an address; any other text is one if a connector has its scheme.
     """
-    found = re.match(r"([a-z][a-z0-9+.-]*):(//)?", address)
+    found = _SCHEME.match(address)
     if found is None or (found[2] is None and found[1] not in {*BUILT_IN, *_installed()}):
         return ""
     return found[1]
@@ -71,12 +93,24 @@ def connector_for(address: str) -> Connector:
     if scheme in BUILT_IN:
         return cast(Connector, importlib.import_module(BUILT_IN[scheme]))
     if scheme in _installed():
-        return cast(Connector, _installed()[scheme].load())
-    known = ", ".join(sorted({*BUILT_IN, *_installed()}))
+        return cast(Connector, guarded(f"the connector of {address}", _installed()[scheme].load))
     raise FlowError(
-        f"{address}: there is no connector for {scheme!r}, only for {known}; install the package "
-        "that provides it"
+        f"{address}: there is no connector for {scheme!r}, only for {_known()}; install the "
+        "package that provides it"
     )
+
+
+def check_path(text: str) -> None:
+    """Raise FlowError for a path that looks like an address, as it has a mistyped scheme."""
+    if (found := _SCHEME.match(text)) is not None and not Path(text).exists():
+        raise FlowError(
+            f"{text} looks like an address, but there is no connector for {found[1]!r}, only for "
+            f"{_known()}; if it is a path, give ./{text}"
+        )
+
+
+def _known() -> str:
+    return ", ".join(sorted({*BUILT_IN, *_installed()}))
 
 
 def _with(address: str, function: str) -> Connector:

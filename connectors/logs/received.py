@@ -482,6 +482,16 @@ class PipedSource(ReceivedSource):
 OFFSET_MAX = (1 << 63) - 2
 
 
+def check_position(name: str, partition: object, offset: object) -> None:
+    """Raise InputError if a record of source `name` has a wrong partition or offset."""
+    where = f"{name}, partition {partition!r}"
+    if type(offset) is not int or not 0 <= offset <= OFFSET_MAX:
+        raise InputError(where, 0, f"the offset {offset!r} is no integer from 0 on")
+    data = partition.encode(errors="replace") if isinstance(partition, str) else b""
+    if not 0 < len(data) <= PRODUCER_BYTES_MAX or data.decode() != partition:
+        raise InputError(where, offset, "the partition is no text of 1 to 255 bytes")
+
+
 class PolledSource(ReceivedSource):
     """The records of one live source, with their labels.
 
@@ -504,11 +514,8 @@ class PolledSource(ReceivedSource):
 
         Raises InputError for a record that cannot be stored.
         """
+        check_position(self.name, partition, offset)
         where = f"{self.name}, partition {partition}"
-        if type(offset) is not int or not 0 <= offset <= OFFSET_MAX:
-            raise InputError(where, 0, f"the offset {offset!r} is no integer from 0 on")
-        if not isinstance(partition, str) or not 0 < len(partition.encode()) <= PRODUCER_BYTES_MAX:
-            raise InputError(where, offset, "the partition is no text of 1 to 255 bytes")
         if offset < self.accepted(partition):
             return False
         try:

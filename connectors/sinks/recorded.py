@@ -2,14 +2,15 @@
 
 A connector only has to store items and t_last in one step. What a run needs beyond that is the same
 for all of them, and is kept in the directory of the run: whose outputs they are, which process
-writes them, and how far the sink had come. That record is written after each bundle:
+writes them, and how far the sink had come. A sink that is behind that record has lost outputs: the
+run is refused, as a replay would not make them again.
 
-- A sink that is behind the record has lost outputs. The run is refused: a replay would not make
-  them again.
-- A sink that is ahead of the record has stored a bundle whose process was killed before it could
-  write the record. If the sink gives the blobs of that bundle, its outputs are counted.
+The record of a bundle is written before its delivery, beside that of the bundle before, and takes
+its place afterwards. So the counts are right after a crash at any moment: the sink says which of
+the two holds.
 
-Runs may share a target: each run has its own name for a barrier there, `LINEAGE/barrier-0`.
+Runs may share a target: each run has its own name for a barrier there, `LINEAGE/barrier-0`; a run
+in one process has a digest of its identity in place of the lineage.
 
 Cost: decoding the bundle once more, and one small durable file per bundle.
 """
@@ -18,16 +19,18 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from hashlib import sha256
 from pathlib import Path
 from typing import TypeVar
 
+from driftline.connectors.guarded import guarded
 from driftline.connectors.sinks.commit_record import CommitRecord
 from driftline.connectors.sinks.consumer import Consumer, Last, SinkContext, items_of
 from driftline.connectors.sinks.directory import OutputDirectory
 from driftline.engine.durable import replace_file, reported
-from driftline.engine.errors import DriftlineError, FlowError, StateMismatch
+from driftline.engine.errors import PayloadError, StateMismatch
 from driftline.engine.operators.steps import FAILURES
-from driftline.engine.texts import text_of, time_in_words
+from driftline.engine.texts import time_in_words
 from driftline.engine.wire.messages import Bundle
 
 T = TypeVar("T")
@@ -57,11 +60,12 @@ class RecordedSink:
         self._address = address
         self._sinks = len(context.flow.sinks)
         self._on_failures = context.on_failures
-        lineage = context.mark.lineage
-        self._name = f"{lineage}/{context.barrier}" if lineage else context.barrier
+        run = context.mark.lineage or sha256(context.identity.encode()).hexdigest()[:16]
+        self._name = f"{run}/{context.barrier}"
         self._claim: OutputDirectory | None = None
         self._path: Path | None = None
-        self._record = CommitRecord()
+        self._record = self._next = CommitRecord()
+        """What the sink is known to have; and with the bundle that is delivered now."""
         self._last: Last | None = None
         """The last bundle in the sink; None: the sink has to be asked."""
         if context.directory is not None:
@@ -70,6 +74,7 @@ class RecordedSink:
                 context.directory, context.barrier, identity, "*.jsonl", context.mark
             )
             self._path = self._claim.hidden / f"barrier-{self._claim.number}.progress"
+            self._next_path = self._path.with_suffix(".next")
             with reported("output", self._path):
                 if self._path.exists():
                     self._record = CommitRecord.decode(self._path.read_bytes(), str(self._path))
@@ -89,10 +94,14 @@ class RecordedSink:
         if bundle.t_last <= self.last(bundle.barrier, bundle.groups).t_last:
             return
         items = items_of(bundle, self._sinks)
-        self._last = None  # if a step fails from here on, the sink has to be asked
-        self._called(lambda sink: sink.deliver(replace(bundle, barrier=self._name)))
         after = self._record.after(bundle, items)
         self._note(after)
+        self._last = None  # if a step fails from here on, the sink has to be asked
+        try:
+            self._called(lambda sink: sink.deliver(replace(bundle, barrier=self._name)))
+        except PayloadError as error:
+            raise PayloadError(f"the sink {self._address}: {error}") from None
+        self._confirm(after)
         self._last = after.last
         if self._on_failures is not None:
             self._on_failures([item for item in items if item.sink == FAILURES])
@@ -101,16 +110,17 @@ class RecordedSink:
         """The last bundle that the sink has."""
         before = self._record.of_groups(groups, self._address)
         if self._last is None:
-            found = self._called(lambda sink: sink.last(self._name, groups))
+            found = self._called(lambda sink: _checked(sink.last(self._name, groups)))
             if found.t_last < before.t_last:
                 raise StateMismatch(
                     f"{self._address} has lost outputs of {barrier}: it had all up to "
                     f"{time_in_words(before.t_last)}, and has them up to "
-                    f"{time_in_words(found.t_last)} now. Restore them, or begin anew with --fresh"
+                    f"{time_in_words(found.t_last)} now. Restore them; or remove all outputs of "
+                    "the run from the target and begin anew with --fresh"
                 )
-            if found.t_last > before.t_last:
-                bundle = Bundle(barrier, 0, groups, found.blobs, found.t_last, found.checksum)
-                self._note(self._record.after(bundle, items_of(bundle, self._sinks)))
+            noted = self._noted()
+            if found.t_last > before.t_last and noted.last.t_last == found.t_last:
+                self._confirm(noted)
             self._last = found
         return self._last
 
@@ -124,23 +134,43 @@ class RecordedSink:
                 self._claim.close()
 
     def _note(self, record: CommitRecord) -> None:
-        """Record how far the sink has come."""
-        record = replace(record, last=replace(record.last, blobs=()))
+        """Write the record of a bundle that is delivered next."""
+        self._next = replace(record, last=replace(record.last, blobs=()))
+        if self._path is not None:
+            with reported("output", self._next_path):
+                replace_file(self._next_path, self._next.encode())
+
+    def _noted(self) -> CommitRecord:
+        """The record of the bundle that was delivered last, or nearly."""
+        if self._path is None or not self._next_path.exists():
+            return self._next
+        with reported("output", self._next_path):
+            return CommitRecord.decode(self._next_path.read_bytes(), str(self._next_path))
+
+    def _confirm(self, record: CommitRecord) -> None:
+        """The bundle that was noted is in the sink. A crash that undoes this does no harm."""
         if self._path is not None:
             with reported("output", self._path):
-                replace_file(self._path, record.encode())
+                self._next_path.replace(self._path)
         self._record = record
 
     def _called(self, call: Callable[[Consumer], T]) -> T:
-        """Call the sink. An error that is not Driftline's is a fault of the sink: FlowError."""
-        try:
-            if self._sink is None:
-                self._sink = self._open_sink()
-            return call(self._sink)
-        except DriftlineError:
-            raise
-        except Exception as error:
-            raise FlowError(
-                f"the sink {self._address} raised {type(error).__name__}: {text_of(error)}. Mend "
-                "it and give the same command again; for errors that pass, raise Unavailable"
-            ) from error
+        return guarded(f"the sink {self._address}", lambda: call(self._opened()))
+
+    def _opened(self) -> Consumer:
+        if self._sink is None:
+            self._sink = self._open_sink()
+        return self._sink
+
+
+def _checked(last: object) -> Last:
+    """What `last` of a sink has returned. Raises TypeError if it is not a `Last`."""
+    if not isinstance(last, Last):
+        raise TypeError(f"last() returned {last!r:.200}, which is not a Last")
+    is_right = type(last.t_last) is int and type(last.checksum) is int
+    if not is_right or not all(isinstance(blob, bytes) for blob in last.blobs):
+        raise TypeError(
+            f"last() returned {last!r:.200}: t_last and checksum have to be integers, and blobs a "
+            "tuple of bytes"
+        )
+    return Last(last.t_last, last.checksum, tuple(last.blobs))

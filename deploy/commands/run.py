@@ -10,7 +10,7 @@ import click
 from rich.console import Console
 
 from driftline.connectors.inputs import open_given_files, open_inputs
-from driftline.connectors.outputs import JSON_LINES, place_of
+from driftline.connectors.outputs import JSON_LINES, checked_place_of
 from driftline.connectors.registry import scheme_of
 from driftline.connectors.sinks.lines import DEAD_LETTERS
 from driftline.coordinator.coordinator import MISSING_AFTER_S
@@ -161,7 +161,7 @@ def run(
     """
     loaded = load_flow(flow)
     insist()
-    place = place_of(output, state)
+    place = checked_place_of(output, state)
     directory = place.directory.resolve()
     place = replace(place, directory=directory)
     ended_by: Signals | None = None

@@ -74,8 +74,6 @@ def verify_run(directory: Path, state: Path | None, look_beside: LookBeside) -> 
         state = directory / ".driftline" / "state"
         if (directory / "registry").exists() or not (directory / ".driftline").is_dir():
             output, state = None, directory
-            if (directory / RECORDS / ".driftline").is_dir():  # the outputs are at an address
-                output = directory / RECORDS
     if state.is_dir():
         try:
             if (command := state / "run.lock").exists():
@@ -93,6 +91,8 @@ def verify_run(directory: Path, state: Path | None, look_beside: LookBeside) -> 
     except StateMismatch as error:
         run = None
         found.append(Problem(str(error)))
+    if output is None and run is not None and Path(run.output).name == RECORDS:
+        output = state / RECORDS  # of outputs at an address
     checked = look(state, output)
     beside = look_beside(state, run) if output is None else None
     if not checked and not registry.exists() and beside is None:

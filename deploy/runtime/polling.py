@@ -14,6 +14,7 @@ from contextlib import suppress
 from queue import Full, Queue
 from time import monotonic
 
+from driftline.connectors.guarded import GuardedSource
 from driftline.connectors.live import LiveSource, Record
 from driftline.connectors.logs.received import PolledSource
 from driftline.deploy.roles.intake import AGAIN_S, Receiver
@@ -35,7 +36,7 @@ class PolledReceiver(Receiver):
     def __init__(self, source: PolledSource, live: LiveSource, *, name: str) -> None:
         super().__init__(source, name=name)
         self._source = source
-        self._live = live
+        self._live = GuardedSource(live)
         self._batches: Queue[_Batch] = Queue(BATCHES_MAX)
         self.file, self._signal = os.pipe()
         """Has one byte for each batch that waits."""
@@ -91,7 +92,7 @@ class PolledReceiver(Receiver):
             self._live.start(self._source.offsets())
             ended = False
             while not self._ending.is_set():
-                self._acknowledge()
+                self._acknowledge(trouble)
                 if ended:  # the last records are still to be acknowledged
                     self._ending.wait(POLL_S)
                     continue
@@ -105,11 +106,14 @@ class PolledReceiver(Receiver):
                 ended = batch is None
                 if ended or batch:
                     self._hand_over(batch)
-            self._acknowledge()
+            self._acknowledge(trouble)
         except BaseException as error:
             self._hand_over(error)
         finally:
-            self._live.close()
+            try:
+                self._live.close()
+            except DriftlineError as error:
+                log.warning("%s", error, extra=about("source-not-closed", name=name))
 
     def _hand_over(self, batch: _Batch) -> None:
         while not self._ending.is_set():
@@ -118,8 +122,15 @@ class PolledReceiver(Receiver):
                 os.write(self._signal, b"\0")
                 return
 
-    def _acknowledge(self) -> None:
+    def _acknowledge(self, trouble: Trouble) -> None:
         with self._lock:
             stored, self._stored = self._stored, {}
-        if stored:
+        if not stored:
+            return
+        try:
             self._live.acknowledge(stored)
+        except Unavailable as error:
+            name = self._source.name
+            trouble.failed(monotonic(), f"{name}: {error}; acknowledging again", name=name)
+            with self._lock:
+                self._stored = {**stored, **self._stored}

@@ -74,12 +74,8 @@ def load_flow(spec: str) -> Flow:
     return _as_flow(value, name, where).validate()
 
 
-def load_object(spec: str, *arguments: object) -> object:
-    """The object that ``module:name`` names; what it makes, if it is a class or a function.
-
-    `arguments`: are given to a class or function that requires some. Raises FlowError if there is
-    no such object, or if it cannot be made with these arguments; Unavailable if making it does.
-    """
+def find_object(spec: str) -> object:
+    """The object that ``module:name`` names. Raises FlowError if there is none."""
     where, _, name = spec.partition(":")
     if not name:
         raise FlowError(f"{spec} names no object: give {where}:NAME")
@@ -87,6 +83,17 @@ def load_object(spec: str, *arguments: object) -> object:
     if not hasattr(module, name):
         raise FlowError(f"{where} has no {name!r}")
     value: object = getattr(module, name)
+    return value
+
+
+def load_object(spec: str, *arguments: object) -> object:
+    """The object that ``module:name`` names; what it makes, if it is a class or a function.
+
+    `arguments`: are given to a class or function that requires some. Raises FlowError if there is
+    no such object, or if it cannot be made with these arguments; Unavailable if making it does.
+    """
+    value = find_object(spec)
+    where, _, name = spec.partition(":")
     if inspect.isclass(value) or isinstance(value, FunctionType):
         return _called(value, name, where, arguments)
     return value

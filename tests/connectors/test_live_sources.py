@@ -7,16 +7,19 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from time import monotonic, sleep
+from typing import cast
 
 import pytest
 
-from driftline import Flow, FlowError, InputError, run
+from driftline import DriftlineError, Flow, FlowError, InputError, run
+from driftline.api import inputs
 from driftline.connectors import LiveSource, Record, open_source
 from driftline.connectors.logs.inputlog import InputLog
 from driftline.connectors.logs.received import PolledSource
+from driftline.engine.errors import Unavailable
 
 SHOP = '''
 import json
@@ -175,11 +178,56 @@ class Counter(LiveSource):
 
 
 def test_run_in_python_reads_a_live_source() -> None:
+    source = Counter(50)
+    assert [item.value for item in run(doubled(), {"numbers": source})] == list(range(2, 102, 2))
+    assert source.acknowledged == [49], "nothing is stored before the end"
+
+
+class Flaky(LiveSource):
+    """A source that cannot be reached now and then, and that repeats records."""
+
+    name = "flaky"
+
+    def __init__(self, *polls: object) -> None:
+        self.polls = list(polls)
+
+    def start(self, offsets: object) -> None:
+        """Nothing to do."""
+
+    def poll(self, timeout_s: float) -> Sequence[Record] | None:
+        found = self.polls.pop(0) if self.polls else None
+        if isinstance(found, Exception):
+            raise found
+        return cast(Sequence[Record] | None, found)
+
+
+def doubled() -> Flow:
     flow = Flow("double")
     flow.source("numbers").map(lambda number: 2 * number).sink()
-    source = Counter(50)
-    assert [item.value for item in run(flow, {"numbers": source})] == list(range(2, 102, 2))
-    assert source.acknowledged == list(range(50))
+    return flow
+
+
+def test_run_in_python_polls_again_and_recognises_repeated_records(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(inputs, "AGAIN_S", 0.01)
+    first, second = [Record("a", 0, 1), Record("a", 1, 2)], [Record("a", 1, 2), Record("a", 5, 3)]
+    source = Flaky(first, Unavailable("away"), second, Unavailable("away"))
+    assert [item.value for item in run(doubled(), [source])] == [2, 4, 6]
+
+
+@pytest.mark.parametrize(
+    ("found", "problem"),
+    [
+        (7, r"'flaky': poll\(\) returned 7; give a list of Record"),
+        ([("a", 0)], r"poll\(\) returned \[\('a', 0\)\]; give"),
+        (KeyError("k"), "the source 'flaky' raised KeyError: 'k'"),
+        ([Record("\ud800", 0, 1)], "the partition is no text"),
+    ],
+)
+def test_fault_of_a_live_source_is_named(found: object, problem: str) -> None:
+    with pytest.raises(DriftlineError, match=problem):
+        run(doubled(), [Flaky(found)], [])
 
 
 def test_repeated_records_are_recognised_by_their_offsets(tmp_path: Path) -> None:

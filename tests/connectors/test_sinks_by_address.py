@@ -12,12 +12,13 @@ from collections.abc import Callable
 from os import environ
 from pathlib import Path
 from time import monotonic, sleep
+from typing import cast
 
 import pytest
 
 from driftline import Flow, FlowError, run, run_reference
 from driftline.connectors import NO_BUNDLE, Bundle, Consumer, Last, SinkContext, open_sink
-from driftline.connectors.outputs import place_of
+from driftline.connectors.outputs import checked_place_of, delivered_to, place_of
 
 DOCUMENTED = Path(__file__).resolve().parents[2] / "docs" / "reference" / "sinks.md"
 
@@ -122,6 +123,7 @@ def test_killed_run_delivers_each_output_once(tmp_path: Path, output: str) -> No
         command.wait()
     log = shop.finish()
     assert shop.outputs() == expected(), log
+    assert delivered_to(tmp_path / "state" / "outputs") == (len(ORDERS), 0)
     verified = subprocess.run(
         [sys.executable, "-m", "driftline", "verify", "state"],
         cwd=tmp_path, capture_output=True, text=True, check=False,
@@ -170,13 +172,16 @@ def test_runs_in_python_take_an_address_or_a_consumer(
 
 
 class Broken:
-    """A sink with a fault of its own."""
+    """A sink with a fault of its own. `answer`: what its `last` returns."""
+
+    def __init__(self, answer: object = NO_BUNDLE) -> None:
+        self.answer = answer
 
     def deliver(self, bundle: Bundle) -> None:
         raise KeyError("no such table")
 
     def last(self, barrier: str, groups: tuple[int, int]) -> Last:
-        return NO_BUNDLE
+        return cast(Last, self.answer)
 
     def close(self) -> None:
         """Nothing to do."""
@@ -187,6 +192,9 @@ def test_error_of_a_sink_ends_the_run_with_its_name() -> None:
     flow.source("numbers").sink()
     with pytest.raises(FlowError, match="the sink Broken raised KeyError: 'no such table'"):
         run(flow, [[1, 2]], Broken())
+    for answer in (None, (30, 1, ()), Last(3.0, 1, ()), Last(3, 1, ("text",))):  # type: ignore[arg-type]
+        with pytest.raises(FlowError, match=r"the sink Broken raised TypeError: last\(\) returned"):
+            run(flow, [[1, 2]], Broken(answer))
 
 
 @pytest.mark.parametrize(
@@ -204,7 +212,14 @@ def test_wrong_address_is_refused(address: str, problem: str) -> None:
         open_sink(address, SinkContext(flow, "barrier-0"))
 
 
+def test_mistyped_output_is_refused(tmp_path: Path) -> None:
+    for output in ("pyton:shop.py:outputs", "PYTHON:shop.py:outputs", "python:shop.py:outputs"):
+        with pytest.raises(FlowError, match=r"no connector for|no file shop\.py"):
+            checked_place_of(output, tmp_path)
+    assert checked_place_of("./odd:name", None).directory == Path("odd:name")
+
+
 def test_empty_output_is_refused() -> None:
-    for output in ("", "lmdb:", "jsonl:"):
+    for output in ("", " ", "lmdb:", "jsonl:"):
         with pytest.raises(FlowError, match="the output is an empty text"):
             place_of(output, None)

@@ -39,7 +39,7 @@ records about outputs, which is emptied."""
 _OF_STATE = r"registry|at-node-[0-9]+|input-[0-9]+\.used"
 _FOLDER = r"(node|input)-[0-9]+"
 _IN_FOLDER = r"data\.mdb|lock\.mdb|claim|mark|segment-[0-9]{8}"
-_HIDDEN = r"identity|barrier-[0-9]+\.(mark|progress)"
+_HIDDEN = r"identity|barrier-[0-9]+\.(mark|next|progress)"
 _DEAD_LETTERS = r"(input-)?[0-9]+\.jsonl"
 
 
@@ -86,7 +86,8 @@ def _begin_anew(flow: Flow, state: Path, output: Path) -> None:
     _check_one_run(run, state, output)
     _check_logs(run, state)
     registry = state / "registry"
-    for kind in (".mark", ".jsonl", ".progress"):  # the last ones say which files are the run's
+    # The last ones say which files are the run's.
+    for kind in (".mark", ".jsonl", ".next", ".progress"):
         _remove([path for path in of_outputs if path.suffix == kind])
     _remove([path for path in of_state if path != registry])
     _remove([registry, hidden / IDENTITY])

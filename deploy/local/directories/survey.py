@@ -21,6 +21,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from driftline.connectors.outputs import RECORDS
 from driftline.coordinator.registry import ClusterState
 from driftline.engine.errors import StateMismatch
 from driftline.engine.events import log
@@ -173,6 +174,8 @@ def _replayable(policy: Policy, state: ClusterState, reports: Sequence[Directory
 def _begin_anew(registry: str, reports: Sequence[DirectoryReport]) -> str:
     outputs = sorted({report.path for report in reports if report.kind == OUTPUT})
     of_run = f" and the outputs of the run in {', '.join(outputs)}" if outputs else ""
+    if outputs == [f"{_folder(registry)}/{RECORDS}"]:
+        of_run = ", but no outputs of the run from their sink: remove them first"
     anew = f"begin anew with --fresh, which removes the state in {_folder(registry)}{of_run}"
     logs = [report.path for report in reports if report.kind == LOG and report.mark is not None]
     if not logs:

@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
 from time import time_ns
 
+from driftline.connectors.guarded import GuardedSource
 from driftline.connectors.inputs import Input, Piped
 from driftline.connectors.live import LiveSource
 from driftline.connectors.logs.inputlog import InputLog
@@ -172,7 +173,7 @@ def identity_of(given: Input | RetainedSource) -> str:
     if isinstance(given, str):
         return RECEIVED
     if isinstance(given, LiveSource):
-        return f"{POLLED}{given.identity()!r}"
+        return f"{POLLED}{GuardedSource(given).identity()!r}"
     return PIPED if isinstance(given, Piped) else given.identity()
 
 
@@ -203,7 +204,9 @@ def receiver_of(
         return piped
     if isinstance(given, LiveSource):
         polled = PolledReceiver(
-            PolledSource(input_log, _now_us, given.name), given, name=f"poller-{number}"
+            PolledSource(input_log, _now_us, GuardedSource(given).name),
+            given,
+            name=f"poller-{number}",
         )
         store = input_log.carry_out
         runtime.watch(polled, polled.file, polled.drain, has_room=polled.room, carry_out=store)

@@ -1,0 +1,80 @@
+"""Calls to sources and sinks of users: their errors get the name of the source or the sink.
+
+A connector raises Driftline's errors for what it foresees. Any other exception, and a result of a
+wrong type, is a fault of the connector: FlowError, which ends the run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TypeVar
+
+from driftline.connectors.live import LiveSource, Record
+from driftline.engine.errors import DriftlineError, FlowError
+from driftline.engine.texts import let_through, raised
+
+T = TypeVar("T")
+
+
+def guarded(what: str, call: Callable[[], T]) -> T:
+    """Return what a call of a connector returns. `what`: the source or the sink, for errors.
+
+    Raises FlowError for an exception that is not Driftline's.
+    """
+    try:
+        return call()
+    except DriftlineError:
+        raise
+    except BaseException as error:  # also SystemExit: user code must not end the process
+        let_through(error)
+        raise FlowError(
+            f"{what} raised {raised(error)}. Mend it, and give the same command again; for errors "
+            "that pass, raise Unavailable"
+        ) from error
+
+
+class GuardedSource:
+    """The calls of a live source, with checked results."""
+
+    def __init__(self, source: LiveSource) -> None:
+        """Raises FlowError if the source has no name."""
+        self._source = source
+        self.name = guarded(f"the source {type(source).__name__}", lambda: source.name)
+        self._what = f"the source {self.name!r}"
+        if not isinstance(self.name, str):
+            raise FlowError(f"{self._what}: its name is no text")
+
+    def identity(self) -> str:
+        """Return `LiveSource.identity`."""
+        found = guarded(self._what, self._source.identity)
+        if not isinstance(found, str):
+            raise FlowError(f"{self._what}: identity() returned {found!r}, which is no text")
+        return found
+
+    def start(self, offsets: Mapping[str, int]) -> None:
+        """Call `LiveSource.start`."""
+        guarded(self._what, lambda: self._source.start(offsets))
+
+    def poll(self, timeout_s: float) -> list[Record] | None:
+        """Return the records of `LiveSource.poll`."""
+        return guarded(self._what, lambda: self._polled(timeout_s))
+
+    def acknowledge(self, offsets: Mapping[str, int]) -> None:
+        """Call `LiveSource.acknowledge`."""
+        guarded(self._what, lambda: self._source.acknowledge(offsets))
+
+    def close(self) -> None:
+        """Call `LiveSource.close`."""
+        guarded(self._what, self._source.close)
+
+    def _polled(self, timeout_s: float) -> list[Record] | None:
+        batch = self._source.poll(timeout_s)
+        if batch is None:
+            return None
+        try:
+            return [Record(*record) for record in batch]
+        except TypeError:
+            raise FlowError(
+                f"{self._what}: poll() returned {batch!r:.200}; give a list of Record, or None at "
+                "the end"
+            ) from None
