@@ -13,15 +13,20 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from time import monotonic, sleep
 from typing import Any
 
 import pytest
 
+from driftline.deploy.cluster.status import status_of
+from driftline.deploy.cluster.tree import Tree
+from driftline.deploy.runtime.sockets.transport import Network
 from driftline.deploy.zookeeper.ensemble import Ensemble
-from tests.zookeepers import make_cluster
+from driftline.engine.errors import Unavailable
+from tests.zookeepers import SESSION_S, make_cluster
 
 COMMAND = str(Path(sys.executable).with_name("driftline"))
 
@@ -154,6 +159,7 @@ class Lab:
         self.prefix = f"d{os.getpid() % 100_000}"
         self.bridge = f"{self.prefix}b"
         self.keys = folder / "keys"
+        self._any_key = self.keys / f"{names[0]}.key"
         self.producers = list(producers)
         self.zookeeper = ""
         self.hosts = {name: Host(self, name, number) for number, name in enumerate(names)}
@@ -213,18 +219,23 @@ class Lab:
         assert "Traceback" not in done.stderr, done.stderr
         return done
 
-    def status(self, host: str = "") -> dict[str, Any]:
-        """What `driftline status` says, once ZooKeeper can be reached."""
-        chosen = self.hosts[host or next(iter(self.hosts))]
-        file = self.folder / "status.json"
-        network = "--bind", chosen.address, "--keys", self.keys / f"{chosen.name}.key"
-        asked = "status", "--json", file, *network
+    def status(self) -> dict[str, Any]:
+        """What `driftline status --json` says, once ZooKeeper can be reached; asked at the bridge,
+        which no fault of a host cuts off."""
+        network = Network("tcp", f"10.{self.net}.0.1", keys=str(self._any_key))
         give_up_at = monotonic() + LIMIT_S
-        while (done := self.tried(*asked, host=chosen.name)).returncode:
-            away = "ZooKeeper" in done.stderr and monotonic() < give_up_at
-            assert away, f"{done.stdout}{done.stderr}\n{self.logs()}"
-        found: dict[str, Any] = json.loads(file.read_text())
-        return found
+        while True:
+            try:
+                with (
+                    closing(Tree(self.zookeeper, SESSION_S)) as tree,
+                    TemporaryDirectory() as sockets,
+                ):
+                    found = status_of(tree, Path(sockets), network)
+            except Unavailable:
+                if monotonic() > give_up_at:
+                    raise
+            else:
+                return dict(json.loads(json.dumps(found.as_json())))
 
     def until(self, condition: Callable[[], bool], what: str) -> None:
         """Wait until a condition holds."""

@@ -27,14 +27,6 @@ def machine(
     return Machine(tmp_path, zookeeper, session_s=SESSION_S)
 
 
-def test_an_agent_that_was_killed_comes_back_at_once(machine: Machine) -> None:
-    with machine:
-        machine.until(lambda: machine.log("node").count("is at work") == 1, "the agent")
-        machine.kill("node")
-        machine.start("node")
-        machine.until(lambda: machine.log("node").count("is at work") == 2, "the next agent")
-
-
 def test_a_spare_becomes_the_front_and_a_standby_leads(machine: Machine) -> None:
     with machine, closing(Tree(machine.zookeeper, SESSION_S)) as tree:
         machine.start("master", "standby")

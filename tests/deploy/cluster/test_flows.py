@@ -73,7 +73,7 @@ def values(machine: Machine, flow: str) -> list[object]:
 def test_a_flow_whose_module_is_missing_waits_for_it_and_others_go_on(
     machine: Machine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """So does one whose function fails for good: it ends with the reason, alone."""
+    """A flow whose function fails for good ends with the reason, alone."""
     folder, read = machine.folder, ("--input", machine.folder / "in.jsonl")
     helper = "def doubled(record):\n    return 2 * record['n']\n"
     (folder / "lib").mkdir()
@@ -92,8 +92,30 @@ def test_a_flow_whose_module_is_missing_waits_for_it_and_others_go_on(
     machine.until(lambda: told in machine.log("master"), told)
     assert machine.flow("needs")["trouble"], "it is shown while it lasts, also at each new try"
     (folder / "helper_of_flow.py").write_text(helper)
+    _damage_registry(machine)
     machine.over("needs")
     assert values(machine, "needs") == [2, 4, 6]
+
+
+def _damage_registry(machine: Machine) -> None:
+    """A damaged registry of a flow that is over hinders no other flow."""
+    with closing(Tree(machine.zookeeper, SESSION_S)) as tree:
+        path = registry_path("fails")
+        entry = tree.read(path)
+        assert entry is not None
+        tree.write(path, b"damaged", entry.version)
+    read = "--input", machine.folder / "in.jsonl"
+    submit(machine, "added", ADDED.replace('"key"', '"n"'), *read)
+    machine.over("added")
+    assert len(values(machine, "added")) == 3
+    trouble, *_ = machine.flow("fails")["trouble"]
+    assert "is damaged" in trouble
+    machine.until(
+        lambda: machine.flow("fails")["trouble"][1:2] == [f"front, master, node: {trouble}"],
+        "trouble of all agents",
+    )
+    machine.command("remove", "fails")
+    machine.until(lambda: "fails" not in str(machine.status()["agents"]), "no trouble")
 
 
 def test_a_flow_at_one_agent_is_stopped_cancelled_and_changed_and_goes_on_each_time(
@@ -152,29 +174,3 @@ def _stop_cancel_and_change(machine: Machine) -> None:
     machine.command("stop", "added")
     machine.command("remove", "added")
     assert machine.status()["flows"] == []
-
-
-def test_a_damaged_registry_ends_nothing_that_runs_and_hinders_no_other_flow(
-    machine: Machine,
-) -> None:
-    read = "--input", machine.folder / "in.jsonl"
-    submit(machine, "fails", FAILS, *read, "--on-error", "dead-letter")
-    machine.over("fails")
-    with closing(Tree(machine.zookeeper, SESSION_S)) as tree:
-        path = registry_path("fails")
-        entry = tree.read(path)
-        assert entry is not None
-        tree.write(path, b"damaged", entry.version)
-    submit(machine, "added", ADDED.replace('"key"', '"n"'), *read)
-    machine.over("added")
-    assert len(values(machine, "added")) == 3
-    trouble, *_ = machine.flow("fails")["trouble"]
-    assert "is damaged" in trouble
-    machine.until(
-        lambda: machine.flow("fails")["trouble"][1:2] == [f"front, master, node: {trouble}"],
-        "trouble of all agents",
-    )
-    machine.command("remove", "fails")
-    machine.until(
-        lambda: not any(agent["trouble"] for agent in machine.status()["agents"]), "no trouble"
-    )

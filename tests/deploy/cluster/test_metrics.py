@@ -126,8 +126,32 @@ def test_every_process_is_found_at_an_agent_and_says_how_it_is(machine: Machine)
         assert ask(f"{urls['front-0']}/healthz").status == 200
         machine.start("node")
         machine.until(lambda: ask(f"{master}/readyz").status == 200, "the nodes")
+        _go_on_without_a_master(machine, producer)
     machine.command("stop", "other")
     machine.until(lambda: len(found_at(machine, *KINDS)) == 3, "the agents alone")
+
+
+def _go_on_without_a_master(machine: Machine, producer: Producer) -> None:
+    """While no master lives, the status says what nodes and fronts do."""
+
+    def state() -> str:
+        return str(machine.flow("other")["state"])
+
+    machine.until(lambda: state() == "running", "it runs")
+    machine.kill("master")
+    machine.until(lambda: state().startswith("no master answers; nodes go on"), "nodes go on")
+    before = machine.flow("other")["frontier"]
+    producer.send({"n": RECORDS})
+    producer.flush()
+    machine.until(lambda: len(machine.values()) == RECORDS + 1, "one more")
+    machine.until(lambda: machine.flow("other")["frontier"] > before, "it is seen")
+    machine.until(lambda: machine.flow("other")["lag_s"] == 0.0, "nothing waits")
+    flow = machine.flow("other")
+    assert [node["state"] for node in flow["nodes"]] == ["running"] * 2
+    assert [front["state"] for front in flow["inputs"]] != ["silent"]
+    assert "there is no agent for masters" in flow["trouble"]
+    machine.start("master")
+    machine.until(lambda: state() == "running", "another one leads")
 
 
 def test_an_agent_without_its_cluster_is_not_ready_and_one_that_hangs_is_not_healthy() -> None:

@@ -100,26 +100,6 @@ def test_stop_asks_the_run_that_it_was_meant_for_and_no_later_one(
     assert submission_of(tree, "sums").wish is Wish.RUN
 
 
-def test_who_waits_for_an_end_is_told_of_what_has_come_after_it(
-    tree: Tree, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    first = submit(tree, flow(), order())
-    acts = [lambda: again(tree, first)]
-    monkeypatch.setattr(flows, "sleep", lambda _: acts.pop()())
-    with pytest.raises(Replaced, match="was submitted again"):
-        command(tree, flows.stop, "sums")
-
-    second = submission_of(tree, "sums")
-
-    def removed() -> object:
-        fail(tree, second, CANCELLED, "by another command")
-        return remove(tree, "sums")
-
-    monkeypatch.setattr(flows, "sleep", lambda _: removed())
-    with pytest.raises(Replaced, match="or removed, meanwhile"):
-        command(tree, flows.stop, "sums")
-
-
 def test_a_flow_that_was_submitted_again_meanwhile_is_not_removed(
     tree: Tree, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -214,16 +194,6 @@ def test_a_flow_whose_records_are_damaged_or_lost_is_removed(
     command(tree, flows.remove, "sums")
     assert tree.children("flows") == []
     submit(tree, flow(), order())
-
-
-def test_without_slots_for_more_nodes_nothing_is_written(tree: Tree) -> None:
-    first = submit(tree, flow(), order())
-    fail(tree, first, CANCELLED, "by a test")
-    before = tree.registry("sums").read()
-    with pytest.raises(Unavailable, match="9 node processes needed"):
-        submit(tree, flow(sums_otherwise), order(nodes=9))
-    assert tree.registry("sums").read() == before
-    assert submission_of(tree, "sums") == first
 
 
 def test_nothing_but_a_flow_is_removed(tree: Tree) -> None:

@@ -126,7 +126,9 @@ def test_a_wheel_brings_the_flow_to_the_hosts(machine: Machine) -> None:
     wheel = folder / "counting-1.0-py3-none-any.whl"
     with zipfile.ZipFile(wheel, "w") as archive:
         archive.writestr("counting_flow.py", FLOW)
-        archive.writestr("counting-1.0.dist-info/WHEEL", "Root-Is-Purelib: true\n")
+        about = "counting-1.0.dist-info"
+        archive.writestr(f"{about}/METADATA", "Name: counting\nVersion: 1.0\n")
+        archive.writestr(f"{about}/WHEEL", "Root-Is-Purelib: true\n")
     given = "--input", f"records={write(folder, RECORDS)}", "--output", machine.output
     machine.command("submit", "counting_flow", *given, "--wheel", wheel, "--nodes", "2")
     live = "--input", "records=tcp://127.0.0.1:0", "--output", folder / "live", "--name", "live"

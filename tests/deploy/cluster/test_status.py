@@ -13,7 +13,6 @@ from driftline.deploy.cluster.records import AgentRecord, Role, Submission
 from driftline.deploy.cluster.status import ClusterStatus, FlowStatus, flow_status
 from driftline.deploy.commands.status import as_table
 from driftline.deploy.node.node import Node
-from driftline.deploy.roles.front import Front
 from driftline.engine.flow.flow import Flow
 from driftline.engine.state.managed import MapState
 from driftline.engine.wire.messages import AskReport, Report, decode
@@ -137,37 +136,6 @@ def test_without_a_master_the_nodes_say_how_far_the_outputs_are() -> None:
     commits = flow("node-0", "node-1", policy="two-phase")
     assert commits.state == "no master answers; outputs wait for one, which commits them"
     assert flow(state=ClusterState("identity")).state == "starting: no master answers yet"
-
-
-def test_the_lag_is_that_of_the_fronts_whoever_else_answers() -> None:
-    made = room()
-    made.run(made.has(20))
-    front = made.parties["front-0"]
-    assert isinstance(front, Front)
-    front.more_figures = lambda: {"lag_ms": 1500}
-
-    def lag_s(*names: str) -> float | None:
-        return flow_status(SUBMITTED, BEGUN, reports_in(made, *names), AGENTS).lag_s
-
-    assert lag_s("master", "node-0", "node-1", "front-0") == 1.5
-    assert lag_s("node-0", "front-0") == 1.5
-    assert lag_s("master", "node-0", "node-1") is None
-
-
-def test_what_a_flow_waits_for_is_said_once() -> None:
-    made = room()
-    made.run(made.has(5))
-    full = "node-1 cannot write its snapshot: No space left on device"
-    reports = reports_in(made, "master", "node-0", "node-1", "front-0")
-    for state in ("running", "loading"):
-        waits = f"{full}; it loads"
-        reports["master"] = replace(
-            reports["master"], state=state, obstacles=(full,), waits_for=waits
-        )
-        lines = shown(flow_status(SUBMITTED, ClusterState("identity"), reports, AGENTS))
-        assert sum("No space left on device" in line for line in lines) == 1, state
-        assert lines[0] == f"sums: {state}"
-        assert ("  waits for: it loads" in lines) == (state == "loading")
 
 
 def nodes(room: Room) -> list[Node]:

@@ -61,7 +61,7 @@ def run(directory: Path, texts: list[str], *options: str) -> subprocess.Complete
 @pytest.mark.parametrize(
     ("text", "how"),
     [
-        ("exit", "status 0"),
+        pytest.param("exit", "status 0", marks=pytest.mark.soak),
         ("late", "SIGKILL (is there enough memory"),
         ("segfault", "SIGSEGV"),
     ],
@@ -83,9 +83,8 @@ def test_a_record_that_kills_its_process_is_named(text: str, how: str, tmp_path:
         assert re.search(r"Its files are in .*/node-\d", done.stderr)  # one of them may be damaged
 
 
-@pytest.mark.parametrize("policy", ["two-phase", "strong-productions"])
-def test_also_without_label_order(policy: str, tmp_path: Path) -> None:
-    done = run(tmp_path, ["fine"] * 40 + ["exit"], "--policy", policy, "--deaths", "3")
+def test_also_without_label_order(tmp_path: Path) -> None:
+    done = run(tmp_path, ["fine"] * 40 + ["exit"], "--policy", "two-phase", "--deaths", "3")
     assert done.returncode == 1
     assert "has died 3 times" in done.stderr
     assert "'text': 'exit'" in done.stderr

@@ -144,9 +144,11 @@ def test_a_cluster_comes_to_other_numbers_of_nodes_whatever_dies(
         assert cluster.restarts >= 3
 
 
+@pytest.mark.soak
 def test_a_node_that_hangs_on_its_way_is_replaced_and_the_run_goes_on_meanwhile(
     tmp_path: Path,
 ) -> None:
+    """The simulation has the same case in seconds."""
     with ExitStack() as stack:
         run = Run(tmp_path, stack, Limits(missing_after_s=1.0))
         run.outputs(500)

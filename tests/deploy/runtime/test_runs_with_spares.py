@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import os
-import select
 import signal
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
-from time import monotonic
 
 import pytest
 
-from tests.deploy.runtime.test_silent_processes import FLOW, LIMIT_S, Served
+from tests.deploy.runtime.test_silent_processes import FLOW, Served
 
 FALLS = f"""
 import os, sys
@@ -57,38 +55,23 @@ def kill(run: Served, name: str) -> None:
     run.await_outputs()
 
 
-def test_a_spare_takes_the_place_of_a_node_and_the_next_one_that_of_the_master(
-    start: Start,
-) -> None:
-    run = start()
-    for number, name in enumerate(("node-1", "master"), 1):
-        run.wait(lambda n=number: len(run.told("spare-ready")) == n, "a spare")  # type: ignore[misc]
-        spare = run.told("spare-ready")[-1]["pid"]
-        kill(run, name)
-        assert run.told("process-started", name=name, spare=True)[-1]["pid"] == spare
-    run.process.send_signal(signal.SIGTERM)
-    run.ends_in_good_order()
-    assert {line["process"] for line in run.lines} == {"run", "master", "node-0", "node-1"}
-
-
-def test_a_spare_that_dies_is_replaced_and_is_no_event_for_the_run(start: Start) -> None:
+def test_spares_take_the_places_of_others_or_are_replaced(start: Start, tmp_path: Path) -> None:
+    """A spare that dies is no event for the run; one that finds another file refuses it, and the
+    run goes on with its own code."""
     run = start()
     first = run.told("spare-ready")[0]["pid"]
     assert isinstance(first, int)
     os.kill(first, signal.SIGKILL)
     run.wait(lambda: len(run.told("spare-ready")) == 2, "another spare")
-    run.send()
-    run.await_outputs()
     assert len(run.told("spare-died", pid=first, status=-signal.SIGKILL)) == 1
     assert not run.told("recovery")
-    run.process.send_signal(signal.SIGTERM)
-    run.ends_in_good_order()
-
-
-def test_a_run_whose_file_has_changed_goes_on_with_its_own_code(
-    start: Start, tmp_path: Path
-) -> None:
-    run = start()
+    for number, name in enumerate(("node-1", "master"), 2):
+        run.wait(lambda n=number: len(run.told("spare-ready")) == n, "a spare")  # type: ignore[misc]
+        spare = run.told("spare-ready")[-1]["pid"]
+        kill(run, name)
+        assert run.told("process-started", name=name, spare=True)[-1]["pid"] == spare
+    run.wait(lambda: len(run.told("spare-ready")) == 4, "a spare")
+    assert {line["process"] for line in run.lines} == {"run", "master", "node-0", "node-1"}
     (tmp_path / "counts.py").write_text(FLOW.replace("total.get()]", "-total.get()]"))
     kill(run, "node-0")
     run.wait(lambda: run.told("spare-died", status=2), "a spare that refuses the new file")
@@ -107,14 +90,3 @@ def test_a_crash_loop_that_begins_with_a_spare_ends_with_its_record(start: Start
     assert {line["process"] for line in run.told("print")} < {"node-0", "node-1"}
     [error] = [str(line["said"]) for line in run.lines if "died 5 times" in str(line["said"])]
     assert "'id': -7" in error
-
-
-def test_a_spare_ends_with_its_parent(start: Start) -> None:
-    run = start()
-    spare = Path(f"/proc/{run.told('spare-ready')[0]['pid']}/cmdline")
-    assert b'"role": "spare"' in spare.read_bytes()
-    run.process.kill()
-    deadline = monotonic() + LIMIT_S
-    while spare.exists() and spare.read_bytes():
-        assert monotonic() < deadline
-        select.select((), (), (), 0.01)

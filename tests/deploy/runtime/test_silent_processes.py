@@ -138,27 +138,24 @@ def served(tmp_path: Path) -> Iterator[Served]:
         run.process.wait()
 
 
-def test_a_node_that_hangs_is_replaced_each_time_it_does(served: Served) -> None:
-    for _ in range(2):
-        pid = served.stop("node-1")
-        served.send()
-        served.await_outputs()
-        assert len(served.told("process-silent", name="node-1", pid=pid)) == 1
-        [hung] = served.told("process-hung", name="node-1", pid=pid)
-        assert 10 < float(str(hung["seconds"])) < 20
-        assert len(served.told("process-died", name="node-1", pid=pid)) == 1
-    served.process.send_signal(signal.SIGTERM)
-    served.ends_in_good_order()
-
-
-def test_a_master_that_hangs_is_replaced_and_the_operator_is_told(served: Served) -> None:
-    pid = served.stop("master")
+def test_processes_that_hang_are_replaced_also_while_the_run_is_asked_to_end(
+    served: Served,
+) -> None:
+    pid = served.stop("node-1")
     served.send()
-    served.wait(lambda: served.told("process-died", name="master", pid=pid), "its end")
-    assert len(served.told("process-silent", name="master", pid=pid)) == 1
     served.await_outputs()
+    assert len(served.told("process-silent", name="node-1", pid=pid)) == 1
+    [hung] = served.told("process-hung", name="node-1", pid=pid)
+    assert 10 < float(str(hung["seconds"])) < 20
+    assert len(served.told("process-died", name="node-1", pid=pid)) == 1
+    pids = {name: served.stop(name) for name in ("master", "node-0")}
+    served.send()
+    served.producer.flush(LIMIT_S)
     served.process.send_signal(signal.SIGTERM)
     served.ends_in_good_order()
+    for name, pid in pids.items():
+        assert served.told("process-hung", name=name, pid=pid)
+        assert len(served.told("process-silent", name=name, pid=pid)) == 1
 
 
 def test_outputs_do_not_wait_for_a_master_and_a_new_one_goes_on_without_a_recovery(
@@ -176,19 +173,3 @@ def test_outputs_do_not_wait_for_a_master_and_a_new_one_goes_on_without_a_recove
     served.process.send_signal(signal.SIGTERM)
     served.ends_in_good_order()
     assert not served.told("recovery")
-
-
-@pytest.mark.parametrize(
-    "names",
-    [("node-0",), pytest.param(("master",), marks=pytest.mark.soak), ("master", "node-0")],
-)
-def test_a_run_that_is_asked_to_end_while_a_process_hangs_ends_in_good_order(
-    names: tuple[str, ...], served: Served
-) -> None:
-    pids = {name: served.stop(name) for name in names}
-    served.send()
-    served.producer.flush(LIMIT_S)
-    served.process.send_signal(signal.SIGTERM)
-    served.ends_in_good_order()
-    for name, pid in pids.items():
-        assert served.told("process-hung", name=name, pid=pid)

@@ -144,7 +144,7 @@ class Run:
         ]
 
 
-@pytest.mark.parametrize("name", ["at-least-once", "exactly-once", "two-phase"])
+@pytest.mark.parametrize("name", ["exactly-once", "two-phase"])
 def test_a_consumer_that_stands_still_holds_the_input(tmp_path: Path, name: str) -> None:
     with ExitStack() as stack:
         run = Run(tmp_path, name, stack)

@@ -97,12 +97,6 @@ def counts(records: int) -> list[object]:
 SHORT = ("--missing-after", "1", "--stalled-after", "1")
 
 
-def test_many_slow_records_are_not_mistaken_for_a_dead_node(tmp_path: Path) -> None:
-    run = Run(tmp_path, [0.02] * 200, *SHORT)
-    assert not run.recoveries
-    assert run.values == counts(200)
-
-
 def test_one_record_that_takes_far_longer_than_all_limits_is_told_and_ends(tmp_path: Path) -> None:
     run = Run(tmp_path, [0, 0, 4.5, 0, 0], *SHORT, "--nodes", "2", "--slow-after", "1")
     assert not run.recoveries
@@ -112,7 +106,14 @@ def test_one_record_that_takes_far_longer_than_all_limits_is_told_and_ends(tmp_p
     assert all("source 'records'" in what and "label [" in what for _, what in told)
 
 
-@pytest.mark.parametrize("options", [(), ("--ordering", "buffered"), ("--policy", "two-phase")])
+@pytest.mark.parametrize(
+    "options",
+    [
+        ("--ordering", "buffered"),
+        pytest.param((), marks=pytest.mark.soak),
+        pytest.param(("--policy", "two-phase"), marks=pytest.mark.soak),
+    ],
+)
 def test_a_slow_keyed_operator_on_three_nodes_ends(
     tmp_path: Path, options: tuple[str, ...]
 ) -> None:

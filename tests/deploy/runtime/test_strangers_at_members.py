@@ -18,7 +18,7 @@ from time import monotonic
 import pytest
 import zmq
 
-from driftline.deploy.runtime.sockets import inbox, transport
+from driftline.deploy.runtime.sockets import transport
 from driftline.deploy.runtime.sockets.inbox import GuardedInbox
 from driftline.deploy.runtime.sockets.keys import read_key
 from driftline.deploy.runtime.sockets.transport import PART_BYTES
@@ -131,17 +131,6 @@ def test_who_does_not_shake_hands_as_a_member_is_shut_out(member: Member) -> Non
     assert resident() - before < GROWTH_MAX
 
 
-def test_garbage_after_the_greeting_is_closed_and_the_port_lives(member: Member) -> None:
-    chance = Random(1)
-    assert member.hears_its_friend()
-    for _ in range(100):
-        with Peer(member.endpoint, shaken=False) as stranger:
-            stranger.try_to_send(CURVE_GREETING[: chance.choice([64, 70])])
-            stranger.try_to_send(frame(chance.randbytes(chance.randrange(2000)), COMMAND))
-    assert member.hears_its_friend()
-    member.hosts.until(lambda: accepted(member) == 1)
-
-
 def test_a_handshake_that_stays_away_is_closed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -164,19 +153,6 @@ def test_a_large_message_of_a_member_comes_as_it_was_sent(member: Member) -> Non
         member.hosts.until(lambda: len(member.node.heard) == 2)
         assert member.node.heard == [("node-1", bundle), ("node-1", ALIVE)]
         member.node.heard.clear()
-
-
-def test_a_message_of_a_member_that_is_too_large_is_not_taken(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    monkeypatch.setattr(inbox, "MESSAGE_BYTES_MAX", 1 << 20)
-    with Hosts(tmp_path) as hosts:
-        member = Member(hosts)
-        with hosts.raw(member.address, "two") as spoken:
-            spoken.send_multipart([bytes(PART_BYTES)] * 17, copy=False)
-            hosts.until(lambda: member.node.malformed == 1)
-        assert "1114112 bytes, at most 1048576" in caplog.text
-        assert member.hears_its_friend()
 
 
 @contextmanager

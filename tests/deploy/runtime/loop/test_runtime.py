@@ -121,28 +121,6 @@ def test_a_message_that_is_lost_at_the_last_moment_is_no_error(runtime: Runtime)
     assert node.heard == []
 
 
-class Ticking(Listener):
-    """Notes when it has had three ticks."""
-
-    def __init__(self, name: str) -> None:
-        super().__init__(name)
-        self.third = threading.Event()
-        self._ticks = 0
-
-    def tick(self, now: float) -> float:
-        self._ticks += 1
-        if self._ticks == 3:
-            self.third.set()
-        return now + 0.001
-
-
-def test_a_party_in_a_thread_of_its_own_has_ticks_while_no_message_comes(runtime: Runtime) -> None:
-    node, consumer = Listener("node-0"), Ticking("consumer")
-    runtime.add(node, "inproc://node-0")
-    runtime.host(consumer, node)
-    assert consumer.third.wait(LONG_S)
-
-
 class Dying(Listener):
     """Meets what nobody has thought of."""
 
@@ -173,17 +151,6 @@ def test_a_party_that_dies_in_its_thread_ends_the_loop_of_its_partner(runtime: R
     runtime.flush(node)
     with pytest.raises(ThreadDied, match="consumer died: SystemExit"):
         until(runtime, node.heard)
-
-
-def test_what_was_sent_to_a_process_that_has_gone_holds_nobody_up(tmp_path: Path) -> None:
-    """A socket that was closed before keeps its messages for their receiver."""
-    runtime = Runtime()
-    with runtime.connect(f"ipc://{tmp_path}/gone") as socket:
-        socket.send(b"alive")
-    closing = threading.Thread(target=runtime.close, kwargs={"linger_ms": 0}, daemon=True)
-    closing.start()
-    closing.join(timeout=20)
-    assert not closing.is_alive()
 
 
 def test_a_disk_that_hangs_is_told_and_named_until_it_is_back(

@@ -18,7 +18,7 @@ from driftline.engine.errors import NotPermitted, PayloadError, Unavailable
 from driftline.engine.wire.addresses import Address, parse
 from driftline.engine.wire.messages import Alive, Bundle, BundleStored, Progress, Stop
 from tests.deploy.runtime.keyed import Hosts
-from tests.deploy.runtime.loop.test_runtime import Echo, Listener
+from tests.deploy.runtime.loop.test_runtime import Listener
 
 STOP = Stop("run", "", "")
 ALIVE = Alive("process", 1, 0)
@@ -164,25 +164,6 @@ def test_a_party_that_comes_back_at_its_address_is_heard_again(hosts: Hosts) -> 
     hosts.until(heard)
 
 
-def test_a_thread_of_the_process_may_ring_and_say_nothing(hosts: Hosts) -> None:
-    """What has no key on it is not believed, wherever it comes from."""
-    node, _ = hosts.start("one", "node-0")
-    with hosts.runtimes[0].connect("inproc://inbox-of-node-0") as inside:
-        inside.send(b"")
-        inside.send(b"anything")
-        hosts.until(lambda: bool(node.malformed))
-    assert (node.heard, node.malformed) == ([], 1)
-
-
-def test_an_embedded_consumer_answers_beside_a_guarded_inbox(hosts: Hosts) -> None:
-    node, _ = hosts.start("one", "node-0")
-    hosts.runtimes[0].host(Echo("consumer"), node)
-    hosts.runtimes[0].step(wait_s=0)
-    node.send("consumer", ALIVE)
-    hosts.until(lambda: bool(node.heard))
-    assert (node.heard, node.malformed) == ([("consumer", ALIVE)], 0)
-
-
 def test_a_message_too_large_for_others_ends_its_sender_with_words(hosts: Hosts) -> None:
     (node, _), (_, there) = hosts.start("one", "node-0"), hosts.start("two", "node-1")
     node.addresses["node-1"] = there
@@ -217,12 +198,6 @@ def test_without_keys_nothing_is_sent_beyond_this_machine(caplog: pytest.LogCapt
 def test_a_key_is_not_for_a_party_that_it_does_not_speak_for(hosts: Hosts) -> None:
     with pytest.raises(NotPermitted, match="the key two does not speak for master"):
         hosts.start("two", "master")
-
-
-def test_an_address_in_use_is_said(hosts: Hosts) -> None:
-    _, address = hosts.start("one", "master")
-    with pytest.raises(Unavailable, match=r"node-0 cannot listen on tcp://.*in use by another"):
-        hosts.start("one", "node-0", at=parse(address).endpoint)
 
 
 @pytest.mark.parametrize(

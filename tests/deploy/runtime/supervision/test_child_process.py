@@ -81,7 +81,7 @@ def test_what_is_printed_is_text_for_people_and_no_log_line(
 
 
 def test_a_process_that_prints_without_end_fills_nothing(caplog: pytest.LogCaptureFixture) -> None:
-    lines = 2_000_000
+    lines = 400_000
     records = said(
         f"import sys\nfor n in range(0, {lines}, 1000):\n"
         "    print(*range(n, n + 1000), sep='\\n', file=sys.stderr)",

@@ -62,17 +62,6 @@ def test_masters_that_make_way_in_vain_are_told_how_often() -> None:
     assert told[:5] == [0, 0, 1, 2, 3]
 
 
-def test_masters_that_lose_their_place_again_and_again_do_not_end_the_run() -> None:
-    with Scripted("import sys; sys.exit(3)") as cluster:
-        cluster.config = replace(cluster.config, zookeeper="somewhere")
-        never = threading.Event()
-        while cluster.restarts <= DEATHS_MAX:
-            cluster.supervise()
-            never.wait(0.02)
-        for process in cluster._processes.values():
-            process.kill()
-
-
 def test_killing_it_on_purpose_does_not_count_as_dying_again_and_again() -> None:
     chance = random.Random(1)
     with Scripted("import time; time.sleep(60)") as cluster:
