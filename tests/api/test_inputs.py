@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from driftline import DriftlineError, Flow, FlowError, InputError, run
+from driftline import Flow, FlowError, InputError, run
 from driftline.api import inputs as inputs_module
 from driftline.api.inputs import AHEAD_MAX, Inputs
 from driftline.engine.sources import ListSource, QueueSource
@@ -105,11 +105,6 @@ def test_what_is_no_input_is_refused_at_the_call(inputs: Inputs, told: str) -> N
     assert told in str(error.value)
 
 
-def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
-    with pytest.raises(DriftlineError, match=r"nothing\.csv: there is no such file"):
-        run(echo(), [tmp_path / "nothing.csv"])
-
-
 def test_a_record_that_cannot_be_read_is_named(tmp_path: Path) -> None:
     file = tmp_path / "some.jsonl"
     file.write_text('{"id": 1}\n{"id": 2}\nno json\n')
@@ -149,12 +144,6 @@ class Asked(Iterator[int]):
         number = next(self._numbers)
         self.count += 1
         return number
-
-
-def test_nothing_is_asked_for_before_the_first_output_is_wanted() -> None:
-    asked = Asked(count())
-    run(echo(), [asked])
-    assert asked.count == 0
 
 
 @pytest.mark.parametrize("nodes", [1, 3])

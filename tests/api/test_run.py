@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import json
 import signal
-from collections.abc import Callable, Generator, Iterable, Iterator
-from itertools import count, islice
+from collections.abc import Generator, Iterable, Iterator
+from itertools import count
 from pathlib import Path
-from time import monotonic
 
 import pytest
 from hypothesis import given
@@ -22,7 +21,6 @@ from driftline import (
     run,
     run_reference,
 )
-from driftline.api.inputs import Input
 from driftline.connectors.sinks.lmdb import read_items
 from driftline.engine.errors import NotDeterministic, StateMismatch, Unavailable
 from driftline.engine.operators.steps import FAILURES
@@ -206,15 +204,6 @@ def test_what_cannot_be_worked_off_is_set_aside_in_the_directory(tmp_path: Path)
     assert json.loads(failed)["value"]["operator"] == "key of total"
 
 
-def test_bad_records_are_counted_where_there_is_no_directory(tmp_path: Path) -> None:
-    file = tmp_path / "numbers.jsonl"
-    file.write_text('{"who": "a", "price": 1}\nno json\n{"who": "a", "price": 2}\n')
-    items: list[Item] = []
-    summary = run(running_totals(), [file], items, dead_letters=True)
-    assert [item.value for item in items] == [("a", 1), ("a", 3)]
-    assert (summary.records, summary.bad_records, summary.dead_letters) == (2, 1, 0)
-
-
 # Calls ------------------------------------------------------------------------------------------
 
 
@@ -247,21 +236,6 @@ def test_arguments_that_do_not_fit_are_refused_at_the_call(
 def test_a_flow_that_cannot_run_is_refused_at_the_call() -> None:
     with pytest.raises(FlowError, match="is empty"):
         run(Flow("nothing"), [ORDERS])
-
-
-def test_two_runs_may_be_under_way_together() -> None:
-    one, other = run(running_totals(), [iter(ORDERS)]), run(running_totals(), [ORDERS])
-    both = list(islice(zip(one, other, strict=True), 40))
-    assert len(both) == 40
-    assert all(a == b for a, b in both)
-
-
-@pytest.mark.parametrize("iterate", [list, iter])
-def test_ten_thousand_records_take_seconds(iterate: Callable[[list[object]], Input]) -> None:
-    began = monotonic()
-    found = run(running_totals(), [iterate(ORDERS * 250)], nodes=2)
-    assert sum(1 for _ in found) == 10_000
-    assert monotonic() - began < 30  # on two busy cores; one or two otherwise
 
 
 def test_an_iterator_may_use_one_record_again_and_again() -> None:

@@ -52,18 +52,6 @@ def test_how_a_run_ended_is_written_before_anybody_is_told() -> None:
     assert cluster.coordinator.error == "FunctionFailed: operator 'x' failed"
 
 
-def test_what_fails_after_the_end_was_decided_changes_nothing() -> None:
-    cluster = Cluster().run()
-    cluster.coordinator.stop()
-    failed(cluster)
-    restart(cluster, "node-0")
-    cluster.pass_time(2 * MISSING_AFTER_S, silent=("node-1",))
-    [state] = cluster.write()
-    assert state.outcome == RunOutcome("", "", "")
-    assert cluster.write() == []
-    assert cluster.coordinator.recoveries == 0
-
-
 def test_an_end_waits_for_the_write_that_is_under_way() -> None:
     cluster = Cluster().run()
     cluster.pass_time(INTERVAL + 0.1)
@@ -80,16 +68,6 @@ def test_an_end_waits_for_the_write_that_is_under_way() -> None:
     [end] = cluster.write()
     assert (end.snapshots, end.outcome) == (snapshot.snapshots, OUTCOME)
     assert cluster.sent() == to_everybody(cluster)
-
-
-def test_nothing_is_prepared_for_a_run_that_is_over() -> None:
-    cluster = Cluster().run()
-    cluster.pass_time(INTERVAL + 0.1)
-    cluster.coordinator.consider_snapshot(50)
-    failed(cluster).write()
-    for node in cluster.nodes:
-        cluster.coordinator.prepared(node, Prepared(1, 0))
-    assert cluster.coordinator.jobs == []
 
 
 def test_an_end_that_cannot_be_written_is_tried_again_and_told_when_it_is() -> None:
@@ -136,13 +114,6 @@ def test_who_is_silent_is_not_waited_for_for_ever() -> None:
     assert cluster.phase() is Phase.ENDED
 
 
-def test_a_master_that_stood_still_itself_has_missed_nobody() -> None:
-    cluster = failed(Cluster().run())
-    cluster.write()
-    cluster.coordinator.tick(cluster.now + 100 * MISSING_AFTER_S)
-    assert cluster.phase() is Phase.STOPPED
-
-
 def test_a_goodbye_is_of_one_process() -> None:
     """A node may be killed when it has said goodbye, and started again; it has to be told anew."""
     cluster = failed(Cluster().run())
@@ -168,13 +139,6 @@ def test_a_new_master_tells_what_an_earlier_one_has_written() -> None:
     after.pass_time(MISSING_AFTER_S + 1.0, silent=("node-0", "node-1", "front-0"))
     assert after.phase() is Phase.ENDED, "node-1 has ended before"
     assert after.write() == []
-
-
-def test_a_new_master_decides_anew_where_no_end_was_written() -> None:
-    after = successor(failed(Cluster().run()))
-    after.hello(*after.processes, incarnation=1)
-    [state] = after.write()
-    assert (state.incarnation, state.outcome) == (2, None)
 
 
 @pytest.mark.parametrize("error", ["", "FunctionFailed"])
@@ -218,13 +182,6 @@ def test_nothing_new_at_the_end_needs_no_snapshot() -> None:
     assert cluster.sent() == []
     [state] = cluster.write()
     assert (state.snapshots, state.outcome) == (ended.snapshots, RunOutcome("", "", ""))
-
-
-def test_without_snapshots_the_end_of_the_input_is_the_end() -> None:
-    cluster = Cluster(mode="none").run()
-    at_end(cluster)
-    [state] = cluster.write()
-    assert (state.snapshots, state.outcome) == ((), RunOutcome("", "", ""))
 
 
 File = tuple[int, bool, bool]

@@ -7,11 +7,7 @@ import pytest
 from driftline.coordinator.coordinator import MISSING_AFTER_S, Phase
 from driftline.coordinator.registry import AGAIN_S, ClusterState, SnapshotRecord
 from driftline.engine.wire.messages import (
-    BeginEpoch,
-    Committed,
-    Failed,
     Lost,
-    Prepare,
     Prepared,
     Recover,
     Start,
@@ -71,29 +67,6 @@ def test_nodes_are_told_whether_the_snapshot_is_by_the_code_that_runs(
     assert [message.same_code for message in told] == [same, same]
 
 
-def test_without_replay_fronts_go_on_where_they_are() -> None:
-    cluster = Cluster(mode="none")
-    cluster.hello(*cluster.processes, incarnation=0)
-    cluster.write()
-    cluster.sent()
-    cluster.hello(*cluster.nodes, ready=True)
-    [(_, message)] = cluster.sent()
-    assert isinstance(message, Start)
-    assert message.offset == -1
-
-
-def test_a_ready_of_an_earlier_incarnation_does_not_count() -> None:
-    cluster = Cluster().run()
-    cluster.coordinator.lost(Lost(1, "a frame"))
-    cluster.write()
-    cluster.sent()
-    cluster.hello(*cluster.nodes, ready=True, incarnation=1)
-    assert cluster.phase() is Phase.LOADING
-    assert {type(message) for _, message in cluster.sent()} == {Recover}
-    cluster.hello(*cluster.nodes, ready=True)
-    assert cluster.phase() is Phase.RUNNING
-
-
 def test_whoever_missed_where_the_run_stands_is_told_again() -> None:
     cluster = Cluster().run()
     cluster.hello("front-0", "node-1", incarnation=0)
@@ -141,42 +114,6 @@ def test_a_restarted_process_begins_a_recovery_at_once(name: str) -> None:
     assert cluster.coordinator.recoveries == 1
     addresses = [message.addresses for _, message in cluster.sent() if isinstance(message, Recover)]
     assert (name, f"at {name}") in addresses[0]
-
-
-def test_a_node_that_restarts_while_it_loads_begins_a_recovery() -> None:
-    cluster = Cluster()
-    cluster.hello(*cluster.processes, incarnation=0)
-    cluster.write()
-    cluster.hello("node-0", ready=True)
-    restart(cluster, "node-0")
-    cluster.hello("node-1", ready=True)
-    assert cluster.phase() is not Phase.RUNNING
-    assert [state.incarnation for state in cluster.write()] == [2]
-    cluster.hello("node-1", ready=True)
-    assert cluster.phase() is Phase.LOADING
-    cluster.hello("node-0", ready=True)
-    assert cluster.phase() is Phase.RUNNING
-
-
-def test_a_second_restart_while_the_first_is_being_decided_needs_no_new_master() -> None:
-    cluster = Cluster().run()
-    restart(cluster, "node-0")
-    restart(cluster, "node-1")
-    cluster.write()
-    cluster.write()
-    assert cluster.phase() is Phase.LOADING
-
-
-def test_a_restart_while_a_snapshot_is_being_committed_needs_no_new_master() -> None:
-    cluster = Cluster().run()
-    cluster.pass_time(INTERVAL + 0.1)
-    cluster.coordinator.consider_snapshot(50)
-    for node in cluster.nodes:
-        cluster.coordinator.prepared(node, Prepared(1, 0))
-    restart(cluster, "node-0")
-    cluster.write()
-    cluster.write()
-    assert cluster.phase() is Phase.LOADING
 
 
 def test_incarnations_only_grow_and_every_decision_is_written_before_it_is_sent() -> None:
@@ -247,14 +184,6 @@ def test_when_another_master_has_written_only_a_new_one_can_go_on() -> None:
     assert cluster.sent() == []
 
 
-def test_a_failure_of_an_earlier_incarnation_does_not_count() -> None:
-    cluster = Cluster().run()
-    restart(cluster, "node-0")
-    cluster.write()
-    cluster.coordinator.failed(Failed(1, "FunctionFailed", "old"))
-    assert cluster.phase() is Phase.LOADING
-
-
 def unloadable(cluster: Cluster, number: int) -> None:
     incarnation = cluster.coordinator.state.incarnation
     cluster.coordinator.unloadable("node-1", Unloadable(incarnation, number, "damaged"))
@@ -277,19 +206,6 @@ def test_an_unloadable_snapshot_is_left_and_the_one_before_is_used() -> None:
     [(_, start)] = cluster.sent()
     assert isinstance(start, Start)
     assert start.offset == 50
-
-
-def test_two_nodes_that_cannot_load_the_same_snapshot_go_back_by_one_only() -> None:
-    cluster = Cluster().run()
-    cluster.snapshot(1, 50)
-    cluster.snapshot(2, 60)
-    restart(cluster, "node-1")
-    cluster.write()
-    for node in cluster.nodes:
-        cluster.coordinator.unloadable(node, Unloadable(2, 2, "damaged"))
-    cluster.write()
-    assert [record.number for record in cluster.written.snapshots] == [1]
-    assert cluster.phase() is Phase.LOADING
 
 
 def test_when_no_snapshot_is_left_everything_is_replayed_from_the_empty_state() -> None:
@@ -332,56 +248,3 @@ def test_a_run_that_began_from_a_savepoint_does_not_begin_anew_without_it() -> N
     unloadable(cluster, 1)
     assert cluster.phase() is Phase.STOPPING
     assert "SnapshotDamaged: node-1 cannot load snapshot 1" in cluster.coordinator.error
-
-
-def test_a_snapshot_by_markers_begins_at_the_fronts_and_keeps_their_offsets() -> None:
-    cluster = Cluster(fronts=2, mode="two-phase").run()
-    cluster.pass_time(INTERVAL + 0.1)
-    cluster.coordinator.consider_snapshot(0)
-    assert cluster.sent() == [(front, BeginEpoch(1)) for front in cluster.fronts]
-    for node in cluster.nodes:
-        cluster.coordinator.prepared(node, Prepared(1, 0))
-    assert cluster.write() == []  # fronts have a part as well
-    cluster.coordinator.prepared("front-1", Prepared(1, 88))
-    cluster.coordinator.prepared("front-0", Prepared(1, 77))
-    [state] = cluster.write()
-    assert state.snapshots == (SnapshotRecord(1, 0, (77, 88), 1),)
-    committed = {name: m for name, m in cluster.sent() if isinstance(m, Committed)}
-    assert set(committed) == {*cluster.nodes, *cluster.fronts}
-    assert (committed["front-0"].trim, committed["front-1"].trim) == (77, 88)
-
-
-def test_without_snapshots_none_is_taken() -> None:
-    cluster = Cluster(mode="none").run()
-    cluster.pass_time(5 * INTERVAL)
-    cluster.coordinator.consider_snapshot(99)
-    assert cluster.sent() == []
-
-
-def test_of_productions_only_the_inputs_that_nobody_needs_are_written_down() -> None:
-    cluster = Cluster(fronts=2, mode="strong-productions").run()
-    cluster.pass_time(INTERVAL + 0.1)
-    cluster.coordinator.consider_snapshot(0)
-    assert cluster.write() == []
-    cluster.pass_time(INTERVAL + 0.1)
-    cluster.coordinator.consider_snapshot(40)
-    assert cluster.sent() == [(node, Prepare(1, 40)) for node in cluster.nodes]
-    cluster.coordinator.prepared("node-0", Prepared(1, 17))
-    assert cluster.write() == []
-    cluster.coordinator.prepared("node-1", Prepared(1, 0))
-    assert cluster.write()[0].snapshots == (SnapshotRecord(1, 40, (40, 40), 1, (17, 0)),)
-    assert ("front-0", Committed(1, 0, 40, 40)) in cluster.sent()
-
-
-def test_of_productions_every_node_loads_the_latest_that_it_has() -> None:
-    """Which is no older than what it had when the last snapshot was written down."""
-    records = (SnapshotRecord(7, 40, (40,), 2, (17, 5)),)
-    cluster = Cluster(mode="strong-productions", state=ClusterState("me", 9, 3, records))
-    cluster.hello(*cluster.processes, incarnation=0)
-    cluster.write()
-    for (_, message), number in zip(cluster.sent(), (17, 5), strict=True):
-        assert isinstance(message, Recover)
-        assert (message.number, message.time) == (number, 40)
-    cluster.coordinator.unloadable("node-0", Unloadable(4, 17, "damaged"))
-    assert cluster.phase() is Phase.STOPPING, "what has left cannot be made again"
-    assert "SnapshotDamaged" in cluster.coordinator.error

@@ -131,13 +131,6 @@ def test_what_is_no_identity_is_none() -> None:
         assert Identity.from_json(line) is None
 
 
-def test_every_change_is_a_new_version() -> None:
-    state = ClusterState("me")
-    after = state.next(incarnation=4)
-    assert (after.version, after.incarnation, after.identity) == (1, 4, "me")
-    assert after.next().version == 2
-
-
 def test_only_the_state_of_the_same_flow_is_gone_on_from() -> None:
     assert check_identity(None, "me", "here") == ClusterState("me")
     state = ClusterState("me", 4, 2)
@@ -383,12 +376,6 @@ def test_a_write_that_failed_is_repeated_whether_it_was_done_or_not(
         assert master.read() == state
 
 
-def test_the_first_write_has_to_be_the_first_version(place: Place) -> None:
-    with pytest.raises(StateMismatch):
-        place.master().write(ClusterState("me", 2))
-    assert place.master().read() is None
-
-
 def test_damage_is_refused_for_reading_and_for_writing(place: Place) -> None:
     master = place.master()
     master.write(FIRST)
@@ -425,25 +412,3 @@ def test_a_server_that_hangs_is_out_of_reach(in_zookeeper: InZooKeeper) -> None:
     patient = in_zookeeper.master()
     patient.write(FIRST.next(incarnation=2), again=True)
     assert patient.read() == FIRST.next(incarnation=2)
-
-
-def test_masters_that_write_at_the_same_time_write_one_after_the_other(
-    in_zookeeper: InZooKeeper,
-) -> None:
-    """Each version is written by exactly one of them."""
-    masters = [in_zookeeper.master(), in_zookeeper.master()]
-    state = ClusterState("me")
-
-    def write(registry: Registry, mine: ClusterState) -> ClusterState | None:
-        try:
-            registry.write(mine)
-        except StateMismatch:
-            return None
-        return mine
-
-    with ThreadPoolExecutor(2) as threads:
-        for i in range(40):
-            tries = [state.next(incarnation=2 * i), state.next(incarnation=2 * i + 1)]
-            [written] = filter(None, threads.map(write, masters, tries))
-            assert masters[0].read() == masters[1].read() == written
-            state = written

@@ -157,32 +157,6 @@ def test_a_recovery_gives_the_cut_up() -> None:
     assert (written.layout, written.incarnation) == ((0, 1), 5)
 
 
-def test_a_new_process_of_a_node_has_nothing() -> None:
-    cluster = Resized()
-    cluster.cut()
-    cluster.joined(8, "node-3", "node-4")
-    cluster.coordinator.hello("node-2", Hello("at node-2", "node-2#2", 0, 0))
-    cluster.joined(8, "node-2", process=2, earlier=1)
-    cluster.joined(8, "node-2", process=1)  # the word of the process before comes late
-    cluster.look(90, 89)
-    assert cluster.coordinator.jobs == []
-    cluster.joined(8, "node-2", process=2)
-    cluster.look(90, 89)
-    assert cluster.write()[0].layout == (2, 3, 4)
-
-
-def test_a_member_that_fails_while_it_is_written_is_waited_for_in_the_next_layout() -> None:
-    cluster = Resized()
-    cluster.cut()
-    cluster.joined(8)
-    cluster.look(90, 89)
-    cluster.processes["front-0"] = "front-0#2"
-    cluster.hello("front-0", incarnation=0)
-    [first, second] = [*cluster.write(), *cluster.write()]
-    assert (first.layout, first.incarnation) == ((2, 3, 4), 5)
-    assert (second.layout, second.incarnation) == ((2, 3, 4), 6)
-
-
 def test_a_run_that_is_to_end_keeps_its_nodes() -> None:
     cluster = Resized()
     cluster.hold()

@@ -6,8 +6,8 @@ from driftline.coordinator.coordinator import Phase
 from driftline.coordinator.registry import SnapshotRecord
 from driftline.coordinator.snapshots import HURRIED_EVERY_S
 from driftline.engine.labels import INFINITY
-from driftline.engine.wire.messages import Committed, Prepare, Prepared, PrepareFailed, Recover
-from tests.coordinator.cluster import INTERVAL, Cluster, restart
+from driftline.engine.wire.messages import Committed, Prepare, Prepared, PrepareFailed
+from tests.coordinator.cluster import INTERVAL, Cluster
 
 
 def test_the_steps_of_a_snapshot_come_in_order() -> None:
@@ -101,34 +101,6 @@ def test_a_snapshot_with_a_part_that_failed_is_given_up_when_all_have_answered()
     assert cluster.written.snapshots == (SnapshotRecord(2, 60, (60,), 1),)
 
 
-def test_answers_about_another_snapshot_do_not_count() -> None:
-    cluster = Cluster().run()
-    cluster.snapshot(1, 50)
-    cluster.pass_time(INTERVAL + 0.1)
-    cluster.coordinator.consider_snapshot(60)
-    for node in cluster.nodes:
-        cluster.coordinator.prepared(node, Prepared(1, 0))
-        cluster.coordinator.prepare_failed(node, PrepareFailed(1, "late"))
-    assert cluster.write() == []
-    for node in cluster.nodes:
-        cluster.coordinator.prepared(node, Prepared(2, 0))
-    assert [record.number for record in cluster.write()[0].snapshots] == [2, 1]
-
-
-def test_a_recovery_gives_up_the_snapshot_under_way() -> None:
-    cluster = Cluster().run()
-    cluster.snapshot(1, 50)
-    cluster.pass_time(INTERVAL + 0.1)
-    cluster.coordinator.consider_snapshot(60)
-    cluster.coordinator.prepared("node-0", Prepared(2, 0))
-    restart(cluster, "node-1")
-    cluster.coordinator.prepared("node-1", Prepared(2, 0))
-    cluster.write()
-    assert [record.number for record in cluster.written.snapshots] == [1]
-    told = [message for _, message in cluster.sent() if isinstance(message, Recover)]
-    assert {message.number for message in told} == {1}
-
-
 def test_a_snapshot_may_take_as_long_as_it_takes() -> None:
     """A marker that is lost is a gap in a channel: who misses it says so."""
     cluster = Cluster().run()
@@ -139,19 +111,3 @@ def test_a_snapshot_may_take_as_long_as_it_takes() -> None:
     for node in cluster.nodes:
         cluster.coordinator.prepared(node, Prepared(1, 0))
     assert [record.number for record in cluster.write()[0].snapshots] == [1]
-
-
-def test_numbers_of_snapshots_go_on_from_the_one_that_was_recovered_from() -> None:
-    cluster = Cluster().run()
-    cluster.snapshot(1, 50)
-    cluster.snapshot(2, 60)
-    restart(cluster, "node-0")
-    cluster.write()
-    cluster.hello(*cluster.nodes, ready=True)
-    cluster.sent()
-    cluster.pass_time(INTERVAL + 0.1)
-    cluster.coordinator.consider_snapshot(60)
-    assert cluster.sent() == []  # nothing new
-    cluster.pass_time(INTERVAL + 0.1)
-    cluster.coordinator.consider_snapshot(70)
-    assert cluster.sent() == [(node, Prepare(3, 70)) for node in cluster.nodes]

@@ -6,17 +6,15 @@ from dataclasses import replace
 
 import pytest
 
-from driftline.coordinator.coordinator import MISSING_AFTER_S, Coordinator, Phase
+from driftline.coordinator.coordinator import Coordinator, Phase
 from driftline.coordinator.registry import AGAIN_S, ClusterState, RunOutcome, SnapshotRecord
 from driftline.coordinator.snapshots import HURRIED_EVERY_S
 from driftline.engine.policy import policy
 from driftline.engine.wire.messages import (
     Committed,
-    Failed,
     Following,
     GoOn,
     Lead,
-    Lost,
     Prepare,
     Prepared,
     Recover,
@@ -141,13 +139,6 @@ def test_a_member_that_is_not_in_the_incarnation_needs_a_recovery(name: str, wri
     assert cluster.phase() is Phase.LOADING
 
 
-def test_a_node_without_its_state_needs_a_recovery() -> None:
-    cluster = successor()
-    at_work(cluster, "node-1")
-    cluster.hello("node-1", incarnation=3, ready=False)
-    assert cluster.write()[0].incarnation == 4
-
-
 @pytest.mark.parametrize("mode", ["two-phase", "strong-productions", "at-least-once", "none"])
 def test_without_label_order_nobody_knows_the_progress_so_there_is_a_recovery(mode: str) -> None:
     cluster = successor(mode=mode)
@@ -169,40 +160,6 @@ def test_an_incarnation_of_another_call_is_not_gone_on_with(
     [written] = cluster.write()
     assert (written.incarnation, written.opened) == (4, session)
     assert cluster.coordinator.recoveries == 0, "this call begins"
-
-
-@pytest.mark.parametrize("steps", [1, 2])
-def test_a_message_that_was_lost_meanwhile_begins_a_recovery(steps: int) -> None:
-    cluster = successor()
-    at_work(cluster)
-    for _ in range(steps - 1):
-        cluster.write()
-    cluster.coordinator.lost(Lost(3, "node-0 misses messages of node-1"))
-    assert cluster.write()
-    assert [s.incarnation for s in cluster.write()] in ([4], [])
-    assert (cluster.coordinator.state.incarnation, cluster.phase()) == (4, Phase.LOADING)
-
-
-def test_a_member_that_is_silent_meanwhile_begins_a_recovery() -> None:
-    cluster = successor()
-    at_work(cluster)
-    cluster.write()
-    until = cluster.now + MISSING_AFTER_S + 1.0
-    while cluster.now < until:
-        cluster.now += 0.5
-        at_work(cluster, "node-1")
-        cluster.coordinator.tick(cluster.now)
-    assert cluster.phase() is Phase.GATHERING
-    assert cluster.coordinator.recoveries == 1
-
-
-def test_a_flow_that_failed_meanwhile_ends_with_its_error() -> None:
-    cluster = successor()
-    at_work(cluster)
-    cluster.coordinator.failed(Failed(3, "FunctionFailed", "operator 'x' failed"))
-    cluster.write()
-    [state] = cluster.write()
-    assert state.outcome == RunOutcome("run", "FunctionFailed", "operator 'x' failed")
 
 
 def test_of_two_that_take_over_only_one_can_lead() -> None:

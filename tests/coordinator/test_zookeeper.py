@@ -16,7 +16,7 @@ from kazoo.client import KazooClient
 from kazoo.protocol.states import KazooState
 from kazoo.security import make_acl
 
-from driftline.coordinator.leadership import Enlist, Leadership, LookAtQueue, LookBehind
+from driftline.coordinator.leadership import Leadership, LookAtQueue, LookBehind
 from driftline.coordinator.registry import ClusterState, encode_state
 from driftline.coordinator.zookeeper import (
     DATA_BYTES_MAX,
@@ -214,13 +214,6 @@ def test_after_its_session_has_expired_a_client_goes_on_with_a_new_one(
     assert registry.read() == SECOND
 
 
-def test_a_closed_client_is_told_as_such(zookeeper: Ensemble, path: str) -> None:
-    client = connect(zookeeper.addresses, SESSION_S)
-    close(client)
-    with pytest.raises(Unavailable, match="no server is connected"):
-        ZooKeeperRegistry(client, path).read()
-
-
 # Clients --------------------------------------------------------------------------------------
 
 
@@ -369,17 +362,6 @@ def test_a_leader_finds_out_who_is_behind_it(masters: Masters) -> None:
         first.succession.carry_out(LookBehind("a"))
 
 
-def test_one_that_goes_from_the_middle_makes_nobody_lead(masters: Masters) -> None:
-    first, second, third = masters("a"), masters("b"), masters("c")
-    for master in (first, second, third):
-        master.act()
-    second.client.stop()
-    third.notice()
-    assert third.leadership.before == "a"
-    assert not third.leadership.first
-    assert first.leadership.first
-
-
 def test_a_session_that_expires_loses_its_place_and_says_so(masters: Masters) -> None:
     first, second = masters("a"), masters("b")
     first.act()
@@ -404,15 +386,6 @@ def test_who_has_lost_its_place_finds_out_when_it_looks(masters: Masters) -> Non
         second.succession.carry_out(LookAtQueue("b"))
 
 
-def test_a_process_queues_up_once_however_often_it_tries(masters: Masters) -> None:
-    master = masters("a")
-    for _ in range(3):
-        master.succession.carry_out(Enlist("a"))
-    assert master.succession.carry_out(LookAtQueue("a")) == ""
-    assert masters("b").succession.leader() == ("a", "at a")
-    assert len(master.client.get_children(master.succession._path)) == 1
-
-
 def test_a_server_that_is_away_for_a_moment_changes_no_place(masters: Masters) -> None:
     first, second = masters("a"), masters("b")
     first.act()
@@ -428,13 +401,6 @@ def test_a_server_that_is_away_for_a_moment_changes_no_place(masters: Masters) -
     second.notice()
     assert second.leadership.before in ("a", "")  # "": the session of the first was too short
     assert first.leadership.first
-
-
-def test_nobody_leads_an_empty_queue(masters: Masters) -> None:
-    master = masters("a")
-    assert master.succession.leader() == ("", "")
-    master.act()
-    assert master.changed.wait(WAIT_S), "a watch of whoever looked"
 
 
 def test_z_nodes_of_strangers_are_no_masters(masters: Masters) -> None:

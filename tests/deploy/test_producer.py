@@ -60,21 +60,6 @@ def test_several_producers_over_tcp(directory: Path) -> None:
     host.close()
 
 
-def test_a_producer_that_comes_back_goes_on_where_the_front_says(host: Host) -> None:
-    records = list("abcdef")
-    with Running(host):
-        first = Producer(host.intake.address, "p")
-        for record in records[:3]:
-            first.send(record)
-        first.flush()
-        first.close()
-        with Producer(host.intake.address, "p") as second:
-            assert second.acknowledged == second.sequence == 3
-            for record in records[second.acknowledged :]:
-                second.send(record)
-    assert stored(host.log) == [("p", i + 1, record) for i, record in enumerate(records)]
-
-
 def test_a_producer_waits_for_a_front_that_starts_later(directory: Path) -> None:
     address = f"ipc://{directory}/intake"
 
@@ -119,22 +104,6 @@ def test_a_producer_whose_clock_went_back_is_not_shut_out(host: Host) -> None:
         assert wire.hear() == (Kind.SYNC, ahead, 0)
     with Running(host), Producer(host.intake.address, "p") as producer:
         producer.send("a")
-
-
-def test_the_end_of_the_stream_is_kept(host: Host) -> None:
-    with Running(host), Producer(host.intake.address, "p") as producer:
-        producer.send("a")
-        producer.end()
-        producer.end()
-        assert producer.ended
-        with pytest.raises(Unavailable, match="producer 'p' has ended"):
-            producer.send("b")
-        with Producer(host.intake.address, "q") as other:
-            assert other.ended
-            with pytest.raises(Unavailable, match="the stream was ended"):
-                other.send("b")
-    assert host.source.ended
-    assert stored(host.log) == [("p", 1, "a")]
 
 
 def test_the_stream_ends_when_all_have_ended_that_have_sent(directory: Path) -> None:
@@ -220,13 +189,6 @@ def test_a_refused_record_is_told_of(host: Host, monkeypatch: pytest.MonkeyPatch
         with Producer(host.intake.address, "q") as other:
             other.send("b")
     assert stored(host.log) == [("p", 1, "a"), ("q", 1, "b")]
-
-
-def test_what_cannot_travel_takes_no_number(host: Host) -> None:
-    with Running(host), Producer(host.intake.address, "p") as producer:
-        with pytest.raises(PayloadError):
-            producer.send(object())
-        assert producer.send("a") == 1
 
 
 def test_a_log_that_was_replaced_is_noticed(directory: Path) -> None:

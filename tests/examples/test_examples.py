@@ -19,7 +19,7 @@ from driftline.engine.flow.loading import load_flow
 from tests.examples.inputs import NAMES, Record, records
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
-SEEDS = 30
+SEEDS = 15
 COMMAND_MAX_S = 120.0
 
 

@@ -30,6 +30,7 @@ from driftline.simulation.scenarios.scenario import (
     without_faults,
 )
 from driftline.simulation.scenarios.troubles import Behind, Hang, Resized
+from driftline.simulation.seeds import run_one
 from driftline.simulation.simulation import Simulation
 from driftline.simulation.world.timeline import Hole
 
@@ -300,3 +301,25 @@ def test_a_snapshot_as_of_a_time_before_the_silence_is_refused() -> None:
 def test_if_it_were_taken_it_would_be_wrong() -> None:
     with patch.object(Snapshotter, "refuse", Snapshotter.prepare):
         assert any("NotDeterministic" in problem for problem in outcomes_of_crashes())
+
+
+@pytest.mark.parametrize(
+    ("policy", "seeds"),
+    [
+        ("two-phase", 45),
+        ("strong-productions", 25),
+        pytest.param("at-least-once", 90, marks=pytest.mark.soak),
+    ],
+)
+def test_a_bit_that_flips_while_a_node_is_down_is_told_or_changes_nothing(
+    policy: str, seeds: int
+) -> None:
+    rotten = refused = 0
+    for seed in range(1, seeds + 1):
+        what = scenario(seed, name=policy)
+        outcome = run_one(replace(what, faults=replace(what.faults, rot=0.3), live=(None,)))
+        assert not outcome.problem, f"seed {seed}: {outcome.problem}"
+        rotten += outcome.counted["rotten node"] > 0
+        refused += outcome.counted["stopped because of damage"]
+    assert rotten > 5
+    assert refused > 0 or policy == "at-least-once"

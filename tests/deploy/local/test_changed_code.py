@@ -13,7 +13,11 @@ from tests.deploy.local.edited import RECORDS, Edited
 from tests.deploy.local.run_copies import LIMIT_S, kill, wait_until
 
 
-@pytest.mark.parametrize("checkpoint_ms", [60, 3_600_000], ids=["snapshots", "no snapshot"])
+@pytest.mark.parametrize(
+    "checkpoint_ms",
+    [60, pytest.param(3_600_000, marks=pytest.mark.soak)],
+    ids=["snapshots", "no snapshot"],
+)
 def test_changed_code_is_refused_by_name_or_accepted_and_survives_kills(
     tmp_path: Path, checkpoint_ms: int
 ) -> None:
@@ -38,9 +42,8 @@ def test_changed_code_is_refused_by_name_or_accepted_and_survives_kills(
     assert run.versions().count("newest") > 10
 
 
-@pytest.mark.parametrize(
-    "policy", ["two-phase", pytest.param("strong-productions", marks=pytest.mark.soak)]
-)
+@pytest.mark.soak
+@pytest.mark.parametrize("policy", ["two-phase", "strong-productions"])
 def test_the_other_policies_neither_lose_nor_repeat_with_new_code(
     tmp_path: Path, policy: str
 ) -> None:

@@ -27,7 +27,7 @@ from tests.deploy.local.run_copies import (
 
 POLICIES = [
     "exactly-once",
-    "two-phase",
+    pytest.param("two-phase", marks=pytest.mark.soak),
     pytest.param("strong-productions", marks=pytest.mark.soak),
     pytest.param("at-least-once", marks=pytest.mark.soak),
 ]
@@ -92,11 +92,15 @@ LOG_CASES: list[tuple[str, Deed]] = [
 ]
 
 
+OF_EPOCHS = [("state/registry", restored), ("state/node-0", deleted), ("out", restored)]
+"""Cases in which two-phase differs."""
+
+
 def case(what: tuple[str, Deed]) -> str:
     return f"{what[0].rpartition('/')[2]} {what[1].__name__}"
 
 
-@pytest.fixture(scope="module", params=POLICIES)
+@pytest.fixture(scope="module", params=["exactly-once"])
 def copies(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> tuple[Place, Place]:
@@ -131,7 +135,16 @@ def check(copies: tuple[Place, Place], tmp_path: Path, directory: str, deed: Dee
 
 
 @pytest.mark.parametrize("what", CASES, ids=case)
+@pytest.mark.parametrize("copies", POLICIES, indirect=True)
 def test_a_directory_that_does_not_fit_is_refused_or_changes_nothing(
+    copies: tuple[Place, Place], tmp_path: Path, what: tuple[str, Deed]
+) -> None:
+    check(copies, tmp_path, *what)
+
+
+@pytest.mark.parametrize("what", OF_EPOCHS, ids=case)
+@pytest.mark.parametrize("copies", ["two-phase"], indirect=True)
+def test_so_is_one_of_two_phase(
     copies: tuple[Place, Place], tmp_path: Path, what: tuple[str, Deed]
 ) -> None:
     check(copies, tmp_path, *what)
@@ -144,6 +157,7 @@ def test_so_is_the_log_of_an_input(
     check(logged, tmp_path, *what)
 
 
+@pytest.mark.parametrize("copies", ["exactly-once", "two-phase"], indirect=True)
 def test_without_any_deed_it_goes_on(copies: tuple[Place, Place], tmp_path: Path) -> None:
     place = copies[1].copy(tmp_path.name)
     status, said = end(place)
@@ -158,13 +172,7 @@ def test_so_does_a_received_one(logged: tuple[Place, Place], tmp_path: Path) -> 
     assert place.problem() == ""
 
 
-FIRST = [
-    "registry",
-    "node-0",
-    "node-1",
-    "../out/.driftline/barrier-0.mark",
-    "../out/counts-1.jsonl",
-]
+FIRST = ["registry", "node-1", "../out/.driftline/barrier-0.mark"]
 
 
 @pytest.mark.parametrize("made", FIRST)
@@ -182,14 +190,18 @@ def test_a_first_start_may_be_killed_at_any_moment(made: str, tmp_path: Path) ->
 
 @pytest.mark.parametrize(
     "policy",
-    ["exactly-once", pytest.param("two-phase", marks=pytest.mark.soak), "strong-productions"],
+    [
+        "exactly-once",
+        *(
+            pytest.param(each, marks=pytest.mark.soak)
+            for each in ("two-phase", "strong-productions")
+        ),
+    ],
 )
 def test_a_run_goes_on_from_a_savepoint_and_is_refused_without_its_state(
     copies: tuple[Place, Place], policy: str, tmp_path: Path
 ) -> None:
     now = copies[1]
-    if now.policy != "exactly-once":
-        pytest.skip("has no savepoints")
     saved = tmp_path / "saved"
     made = run(
         "savepoint", str(FLOW), "--state", str(now.copy("saved").state), "--output", str(saved)

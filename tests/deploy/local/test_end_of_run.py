@@ -19,7 +19,8 @@ MEMBERS = 3
 POINTS = [
     "write",
     "written",
-    *(f"{kind}-{number}" for kind in ("Stop", "Goodbye") for number in range(1, MEMBERS + 1)),
+    *(f"{kind}-{number}" for kind in ("Stop", "Goodbye") for number in (1, MEMBERS)),
+    *(pytest.param(point, marks=pytest.mark.soak) for point in ("Stop-2", "Goodbye-2")),
 ]
 
 FAILING = """
@@ -84,32 +85,16 @@ def test_a_master_that_is_killed_at_the_end_finishes_it(
     assert left_over(tmp_path) == []
 
 
-@pytest.mark.parametrize("point", ["written", "Stop-2"])
-def test_an_error_is_told_by_the_next_master_too(point: str, tmp_path: Path) -> None:
+def test_an_error_is_told_by_the_next_master_too(tmp_path: Path) -> None:
     (tmp_path / "failing.py").write_text(FAILING)
     (tmp_path / "in.txt").write_text("aa\nbbb\ncccc\n")
+    given = "run", tmp_path / "failing.py", "--input", tmp_path / "in.txt"
     done = driftline(
-        point, tmp_path / "died", "run", tmp_path / "failing.py", "--input", tmp_path / "in.txt",
-        "--output", tmp_path / "out", "--nodes", "2", module="tests.deploy.local.dying",
+        "written", tmp_path / "died", *given, "--output", tmp_path / "out", "--nodes", "2",
+        module="tests.deploy.local.dying",
     )  # fmt: skip
     assert done.returncode == 1
     assert (tmp_path / "died").exists()
     assert "'divide'" in done.stderr
     assert "ZeroDivisionError" in done.stderr
     assert left_over(tmp_path) == []
-
-
-def test_the_same_command_given_again_goes_on_normally(records: Path, tmp_path: Path) -> None:
-    """How the run before it ended is nothing to it."""
-    run: list[str | Path] = [
-        "run",
-        "driftline.index",
-        "--input",
-        records,
-        "--output",
-        tmp_path / "out",
-    ]
-    for _ in range(3):
-        done = driftline(*run, module="driftline")
-        assert done.returncode == 0, done.stderr
-        assert words(tmp_path / "out") == 3 * RECORDS

@@ -174,17 +174,9 @@ def test_a_killed_run_a_signal_and_an_end_are_told_apart(tmp_path: Path) -> None
     assert verified(place, tmp_path)[1]["how"] == "complete"
 
 
-@pytest.mark.parametrize(
-    ("does", "error"),
-    [
-        ("1 // (r['n'] - 3)", r"FunctionFailed: .*divide.*ZeroDivisionError"),
-        ("r['n'] != 3 or os.abort()", r"Unavailable: node-0 has died 1 times.*SIGABRT"),
-    ],
-    ids=["a function raises", "a function kills its process"],
-)
-def test_the_error_that_ended_a_run_is_told(tmp_path: Path, does: str, error: str) -> None:
+def test_the_error_that_ended_a_run_is_told(tmp_path: Path) -> None:
+    does, error = "1 // (r['n'] - 3)", r"FunctionFailed: .*divide.*ZeroDivisionError"
     (tmp_path / "failing.py").write_text(
-        "import os\n"
         "from driftline import Flow\n"
         "flow = Flow('failing')\n"
         f"flow.source('lines').map(lambda r: {does}, name='divide').sink()\n"

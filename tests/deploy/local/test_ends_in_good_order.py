@@ -98,7 +98,7 @@ def expected(count: int) -> Counter[str]:
     [
         ("exactly-once", signal.SIGTERM, True),
         pytest.param("exactly-once", signal.SIGINT, True, marks=pytest.mark.soak),
-        ("strong-productions", signal.SIGHUP, False),
+        pytest.param("strong-productions", signal.SIGHUP, False, marks=pytest.mark.soak),
     ],
 )
 def test_the_next_run_replays_nothing(
@@ -126,7 +126,10 @@ def test_the_next_run_replays_nothing(
 
 @pytest.mark.parametrize(
     "policy",
-    ["exactly-once", "two-phase", pytest.param("at-least-once", marks=pytest.mark.soak)],
+    [
+        "exactly-once",
+        *(pytest.param(name, marks=pytest.mark.soak) for name in ("two-phase", "at-least-once")),
+    ],
 )
 def test_what_producers_know_to_be_stored_is_delivered(tmp_path: Path, policy: str) -> None:
     command = Command(tmp_path, "--input", "tcp://127.0.0.1:0", "--nodes", "2", "--policy", policy,

@@ -50,7 +50,9 @@ class Calls:
         return sum(file.read_bytes().count(b"\n") for file in files)
 
 
-@pytest.mark.parametrize("policy", ["exactly-once", "at-least-once"])
+@pytest.mark.parametrize(
+    "policy", ["exactly-once", pytest.param("at-least-once", marks=pytest.mark.soak)]
+)
 def test_live_records_that_wait_are_delivered_by_the_next_call(tmp_path: Path, policy: str) -> None:
     calls = Calls(tmp_path, policy)
     process, address = calls.start()

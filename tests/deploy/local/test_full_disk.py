@@ -12,12 +12,13 @@ import pytest
 
 from driftline.deploy.producer import Producer
 from tests.deploy.local.full_disk import SmallDisk, small_disk
+from tests.deploy.local.run_copies import wait_until
 from tests.deploy.local.test_log import Line, Watched
 
 STORY_LINES_MAX = 10
 RECORDS = 300
 WAITING = "cannot-open", "job-failed", "consumer-unavailable"
-OF_OTHERS = "progress", "run-over"
+OF_OTHERS = "progress", "run-over", "log-file"
 LIVE = "tcp://127.0.0.1:0"
 OPTIONS = "--nodes", "2", "--log-level", "debug"
 
@@ -49,26 +50,33 @@ def told(run: Watched) -> list[Line]:
     ]  # fmt: skip
 
 
+def names(run: Watched, event: str) -> list[str]:
+    """The parties with this event."""
+    return sorted(str(line["fields"]["name"]) for line in run.events(event))
+
+
 def as_sent(run: Watched) -> bool:
     """Whether the outputs are one for each record, each once."""
     lines = [line for file in run.output.glob("*.jsonl") for line in file.read_text().splitlines()]
     return len(lines) == len(set(lines)) == RECORDS
 
 
-def send(to: str, first: int, last: int, *, end: bool = False) -> None:
+def send(to: str, first: int, last: int) -> None:
     with Producer(to, f"p{first}", timeout_s=100) as producer:
         for number in range(first, last):
             producer.send({"id": number, "text": "x" * 1000})
         producer.flush()
-        if end:
-            producer.end()
 
 
-def test_state_and_input_log_on_a_full_disk(tmp_path: Path, disk: SmallDisk) -> None:
-    state = disk.folder / "state"
-    with Watched(tmp_path, "flow", 0, *OPTIONS, "--state", str(state), source=LIVE) as run:
+def test_state_and_input_log_on_a_full_disk_twice_also_while_the_run_is_asked_to_end(
+    tmp_path: Path, disk: SmallDisk
+) -> None:
+    """The log file lies on the full disk, too."""
+    state, log = disk.folder / "state", disk.folder / "log"
+    options = *OPTIONS, "--state", str(state), "--log-file", str(log)
+    with Watched(tmp_path, "flow", 0, *options, source=LIVE) as run:
         place = address(run)
-        send(place, 0, RECORDS // 2, end=False)
+        send(place, 0, RECORDS // 2)
         run.until("snapshot")
         disk.fill()
         sender = threading.Thread(target=send, args=(place, RECORDS // 2, RECORDS))
@@ -80,39 +88,24 @@ def test_state_and_input_log_on_a_full_disk(tmp_path: Path, disk: SmallDisk) -> 
         disk.make_room()
         sender.join()
         run.until("standstill-over")
-        run.process.send_signal(signal.SIGTERM)
-        assert run.end() == 128 + signal.SIGTERM, run.raw
+        wait_until(lambda: names(run, "job-failed") == names(run, "job-failed-over"), "all writes")
         story = told(run)
         assert len(story) <= STORY_LINES_MAX, "\n".join(str(line["message"]) for line in story)
-        failed = [line["fields"]["name"] for line in story if line["event"] == "job-failed"]
-        again = [line["fields"]["name"] for line in story if line["event"] == "job-failed-over"]
-        assert sorted(failed) == sorted(again)
+        failed = names(run, "job-failed")
         assert len(set(failed)) == len(failed), "each is told once"
-        assert not run.events("process-died")
-        assert as_sent(run)
-
-
-def test_the_end_of_a_run_says_that_it_waits_for_a_full_disk(
-    tmp_path: Path, disk: SmallDisk
-) -> None:
-    """The log file lies on the full disk, too."""
-    state, log = disk.folder / "state", disk.folder / "log"
-    options = *OPTIONS, "--state", str(state), "--log-file", str(log)
-    with Watched(tmp_path, "flow", 0, *options, source=LIVE) as run:
-        send(address(run), 0, RECORDS)
-        run.until("snapshot")
+        before = len(run.events("standstill"))
         disk.fill()
         run.process.send_signal(signal.SIGTERM)
-        waits = run.until("standstill")["fields"]["reason"]
+        wait_until(lambda: len(run.events("standstill")) > before, "the run says what it waits for")
+        waits = run.events("standstill")[before]["fields"]["reason"]
         assert f"state directory {state / 'node-'}" in waits
         assert "asked to end" in waits
-        run.until("log-file")
         disk.make_room()
         assert run.end() == 128 + signal.SIGTERM, run.raw
-        assert [str(log) in line["message"] for line in run.events("log-file")] == [True]
+        assert str(log) in run.events("log-file")[0]["message"]
         assert log.read_text().splitlines()[-1] == run.raw[-1].rstrip()
-        story = [line for line in told(run) if line["event"] != "log-file"]
-        assert len(story) <= STORY_LINES_MAX
+        assert not run.events("process-died")
+        assert as_sent(run)
 
 
 def test_how_a_run_ended_is_written_once_there_is_room(tmp_path: Path, disk: SmallDisk) -> None:

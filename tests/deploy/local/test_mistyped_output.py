@@ -6,8 +6,6 @@ import json
 import subprocess
 from pathlib import Path
 
-import pytest
-
 from tests.deploy.local.run_copies import FLOW
 from tests.deploy.local.test_run_command import driftline
 
@@ -42,51 +40,33 @@ class Folder:
         return sum(len(file.read_text().splitlines()) for file in (self.path / output).glob("*.j*"))
 
 
-@pytest.fixture
-def folder(tmp_path: Path) -> Folder:
-    made = Folder(tmp_path)
-    done = made.run("o")
-    assert done.returncode == 0, done.stderr
-    assert made.outputs("o") == 3
-    return made
-
-
-def test_another_output_is_refused_with_that_of_the_state(folder: Folder) -> None:
+def test_a_state_knows_where_its_outputs_are(tmp_path: Path) -> None:
+    folder = Folder(tmp_path)
+    assert folder.run("o").returncode == 0
+    assert folder.outputs("o") == 3
     right = folder.path / "o"
-    for more in ([], ["--fresh"], ["--accept-changed-code"]):
-        said = folder.refuse("o2", *more)
-        assert f"are in {right}" in said
-        assert f"--output {right}" in said
-        assert "it has been there" not in said
-    (folder.path / "in.txt").write_text("a b a\nc\n")
-    assert folder.run("o").returncode == 0, "what the words say"
-    assert folder.outputs("o") == 4
-    assert folder.run("o2", "--state", str(folder.path / "st2")).returncode == 0, "the other way"
-    assert folder.outputs("o2") == 4
-    assert f"--output {right}" in folder.refuse("o2"), "outputs of another run are there"
-
-
-def test_outputs_may_be_moved(folder: Folder) -> None:
-    (folder.path / "o").rename(folder.path / "moved")
-    said = folder.refuse("o2")
-    assert f"were last in {folder.path / 'o'}" in said
-    assert folder.run("moved").returncode == 0
-    assert f"--output {folder.path / 'moved'}" in folder.refuse("o2")
-
-
-def test_verify_names_them_too(folder: Folder) -> None:
-    (folder.path / "o2").mkdir()
+    said = folder.refuse("o2", "--fresh")
+    assert f"are in {right}" in said
+    assert f"--output {right}" in said
+    assert "it has been there" not in said
+    (folder.path / "o2").mkdir(exist_ok=True)
     done = driftline(
         "verify", folder.path / "o2", "--state", folder.path / "st",
         "--json", folder.path / "report",
     )  # fmt: skip
     assert done.returncode == 1
     [problem] = json.loads((folder.path / "report").read_text())["problems"]
-    assert f"are in {folder.path / 'o'}" in problem
+    assert f"are in {right}" in problem
+    (folder.path / "in.txt").write_text("a b a\nc\n")
+    assert folder.run("o2", "--state", str(folder.path / "st2")).returncode == 0, "the other way"
+    assert folder.outputs("o2") == 4
+    assert f"--output {right}" in folder.refuse("o2"), "outputs of another run are there"
 
-
-def test_without_the_registry_fresh_is_named_only_where_it_works(folder: Folder) -> None:
+    right.rename(folder.path / "moved")
+    assert f"were last in {right}" in folder.refuse("o3")
+    assert folder.run("moved").returncode == 0, "outputs may be moved"
+    assert folder.outputs("moved") == 4
     (folder.path / "st" / "registry").unlink()
-    said = folder.refuse("o")
+    said = folder.refuse("moved")
     assert "give the --state of these outputs, or another --output" in said
-    assert "--fresh" not in said
+    assert "--fresh" not in said, "it is named only where it works"

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -13,7 +10,6 @@ from driftline.connectors.files import open_source
 from driftline.deploy.local.reference import run_reference_to
 from driftline.engine.errors import FunctionFailed
 from driftline.engine.flow.flow import Flow
-from tests.deploy.local.run_copies import LIMIT_S
 
 RECORDS = 40
 FLOW = (
@@ -58,22 +54,3 @@ def test_without_dead_letters_the_first_failure_ends_it(source: Path, tmp_path: 
     source.write_text('{"n": 1}\n{"n": 2}\n')
     with pytest.raises(FunctionFailed, match="divide"):
         run_reference_to(flow(), [open_source(source)], tmp_path / "out", dead_letters=False)
-
-
-def test_the_command_counts_them_and_says_where_they_are(source: Path, tmp_path: Path) -> None:
-    (tmp_path / "failing.py").write_text(FLOW)
-    done = subprocess.run(
-        [
-            *(sys.executable, "-m", "driftline", "run", "failing.py", "--input", source.name),
-            *("--output", "out", "--reference", "--on-error", "dead-letter", "--json", "r.json"),
-        ],
-        cwd=tmp_path,
-        timeout=LIMIT_S,
-        stderr=subprocess.PIPE,
-        text=True,
-        check=True,
-    )
-    assert "the run is over: 40 records, 20 outputs, 1 bad record, 20 dead letters" in done.stderr
-    assert "bad records and failed elements are in " in done.stderr
-    told = json.loads((tmp_path / "r.json").read_text())
-    assert (told["bad_records"], told["dead_letters"]) == (1, 20)

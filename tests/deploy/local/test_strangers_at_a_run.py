@@ -86,14 +86,6 @@ def among_strangers(root: Path, trouble: Callable[[str], None]) -> None:
     assert len(said.splitlines()) < 20 + 3 * 6 * minutes, said
 
 
-def test_whatever_strangers_send_a_run_goes_on(tmp_path: Path) -> None:
-    def trouble(address: str) -> None:
-        for seed in range(3):
-            attack(address, Random(seed))
-
-    among_strangers(tmp_path, trouble)
-
-
 def connect(address: str, count: int) -> None:
     """Many connections, most of which say nothing or stop in the middle of the handshake."""
     held: list[Peer] = []
@@ -107,8 +99,13 @@ def connect(address: str, count: int) -> None:
         peer.close()
 
 
-def test_many_connections_are_one_producer_and_strangers(tmp_path: Path) -> None:
-    among_strangers(tmp_path, lambda address: connect(address, 1200))
+def test_whatever_strangers_send_a_run_goes_on(tmp_path: Path) -> None:
+    def trouble(address: str) -> None:
+        for seed in range(3):
+            attack(address, Random(seed))
+        connect(address, 1200)
+
+    among_strangers(tmp_path, trouble)
 
 
 @pytest.mark.soak

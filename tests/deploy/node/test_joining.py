@@ -9,7 +9,7 @@ import pytest
 from driftline import Flow, ValueState
 from driftline.deploy.node.joining import ASK_AGAIN_S
 from driftline.deploy.node.node import Node
-from driftline.engine.errors import DriftlineError, Unavailable
+from driftline.engine.errors import DriftlineError
 from driftline.engine.flow.plan import plan
 from driftline.engine.keygroups import Owners
 from driftline.engine.policy import policy
@@ -200,21 +200,6 @@ def test_questions_without_an_answer_are_asked_again(pair: Pair) -> None:
     assert (len(lost), pair.has) == (2, [2])
 
 
-def test_a_disk_that_fails_is_tried_again(pair: Pair) -> None:
-    carry_out, failures = pair.carry_out, iter((True, True, True))
-
-    def fails(name: str, job: Job) -> object:
-        if name == "node-2" and next(failures, False):
-            return Unavailable("the disk is full")
-        return carry_out(name, job)
-
-    pair.carry_out = fails  # type: ignore[method-assign]
-    pair.join(2)
-    for _ in range(4):
-        pair.wait(ASK_AGAIN_S)
-    assert pair.has == [2]
-
-
 def test_an_earlier_master_empties_no_store(pair: Pair) -> None:
     pair.join(2, epoch=5)
     pair.nodes["node-2"] = node(2)  # another process, which knows of no master
@@ -223,13 +208,3 @@ def test_an_earlier_master_empties_no_store(pair: Pair) -> None:
     pair.wait(ASK_AGAIN_S)
     assert pair.has == []
     assert pair.stores["node-2"].look(2).segments, "it may be that of the run by now"
-
-
-def test_a_node_that_takes_part_joins_nothing(pair: Pair) -> None:
-    pair.join(2)
-    pair.recover(2, 100)
-    pair.go()
-    pair.told.clear()
-    pair.join(2)
-    assert pair.has == []
-    pair.check()

@@ -69,21 +69,10 @@ def test_a_turn_takes_what_fits_once_it_is_known_what_an_element_costs() -> None
     assert all(0.5 < count * 0.01 / TURN_S < 1.5 for count in others[10:])
 
 
-def test_elements_that_are_quick_are_never_parted() -> None:
-    clock = Clock()
-    pace = Pace(plan(two_fronts), clock)
-    work(pace, clock, batch(AT_FIRST), 2e-6)
-    assert work(pace, clock, batch(10_000), 2e-6) == [10_000]
-
-
 def test_an_element_that_takes_longer_than_a_turn_is_worked_off_all_the_same() -> None:
     clock = Clock()
     taken = work(Pace(plan(two_fronts), clock), clock, batch(AT_FIRST + 20), 7.0)
     assert taken[1:] == [1] * (len(taken) - 1)
-
-
-def test_without_a_clock_nothing_is_parted() -> None:
-    assert work(Pace(plan(two_fronts)), Clock(), batch(100_000), 1.0) == [100_000]
 
 
 def test_what_is_cut_is_all_there_in_its_order() -> None:

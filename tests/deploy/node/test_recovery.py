@@ -13,7 +13,7 @@ from driftline.barrier.barrier import NOTHING
 from driftline.deploy.node.delivery import ASK_EVERY_S
 from driftline.deploy.node.node import Node
 from driftline.deploy.node.pace import Pace
-from driftline.engine.errors import SnapshotDamaged, Unavailable
+from driftline.engine.errors import SnapshotDamaged
 from driftline.engine.flow.plan import plan
 from driftline.engine.policy import POLICIES, policy
 from driftline.engine.snapshots.jobs import Loaded, LoadSnapshot, StoreSnapshot
@@ -121,31 +121,6 @@ def test_only_a_newer_incarnation_begins_and_an_earlier_load_is_void() -> None:
     assert not beginning.said(FetchLast)
     beginning.node.done(second, EMPTY)
     assert [question.incarnation for question in beginning.said(FetchLast)] == [3]
-
-
-def test_everything_of_the_incarnation_before_is_dropped() -> None:
-    beginning = Beginning()
-    beginning.node.done(beginning.recover(1), EMPTY)
-    beginning.answer(beginning.question())
-    before = beginning.node.assembly
-    beginning.recover(2, start=7)
-    assert not beginning.ready()
-    assert not beginning.node.running
-    assert beginning.node.assembly is not before, "its state is not kept while another is loaded"
-    beginning.node.validate()
-
-
-def test_a_disk_that_cannot_be_read_at_the_moment_is_asked_again() -> None:
-    beginning = Beginning()
-    job = beginning.recover(1)
-    beginning.node.done(job, Unavailable("no"))
-    assert beginning.node.jobs == [], "not at once"
-    beginning.later(1.0)
-    assert beginning.node.jobs == [job]
-    beginning.later(1.0)
-    assert beginning.node.jobs == [job], "once for each answer"
-    beginning.node.done(job, EMPTY)
-    assert len(beginning.said(FetchLast)) == 1
 
 
 @pytest.mark.parametrize(

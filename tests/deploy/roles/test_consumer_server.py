@@ -138,21 +138,6 @@ def test_a_bundle_of_an_earlier_incarnation_is_ignored(dialogue: Dialogue) -> No
     assert dialogue.consumer.items == items([first, second])
 
 
-def test_a_question_of_an_earlier_incarnation_lowers_no_fence(dialogue: Dialogue) -> None:
-    dialogue.say(ask(2))
-    assert dialogue.say(ask(1, address="ipc://of-a-replaced-node")) == []
-    assert dialogue.say(stream(2)[1]) == []
-    assert dialogue.server.addresses == {"node-0": "ipc://a"}
-
-
-def test_a_fence_is_of_one_barrier(dialogue: Dialogue) -> None:
-    dialogue.say(ask(1))
-    dialogue.say(ask(7, "barrier-1"), "node-1")
-    bundle = stream(2)[1]
-    assert dialogue.say(bundle) == stored(bundle)
-    assert dialogue.server.fences == {BARRIER: 1, "barrier-1": 7}
-
-
 def test_a_server_that_has_restarted_wants_to_be_asked_first(dialogue: Dialogue) -> None:
     bundle = stream(2)[1]
     assert dialogue.say(bundle) == []
@@ -214,16 +199,6 @@ def test_other_messages_are_malformed(dialogue: Dialogue, message: Message) -> N
     with pytest.raises(MalformedMessage):  # where it is read, or where it is dealt with
         dialogue.server.handle("node-0", decode(encode(Header("node-0", 1, 0), message))[1])
     assert dialogue.consumer.items == []
-
-
-def test_each_barrier_gets_its_consumer_once_and_all_are_closed(dialogue: Dialogue) -> None:
-    for _ in range(2):
-        dialogue.say(ask(1))
-        dialogue.say(ask(1, "barrier-1"), "node-1")
-    assert dialogue.made == [BARRIER, "barrier-1"]
-    dialogue.server.close()
-    dialogue.server.close()
-    assert dialogue.consumer.closed == 2
 
 
 def test_dead_letters_are_told_though_no_more_bundles_come(

@@ -22,7 +22,6 @@ from driftline.engine.sources.used import CheckedSource, StoreUsed
 from driftline.engine.wire.codec import pack
 from driftline.engine.wire.messages import (
     AskSnapshot,
-    BeginEpoch,
     Committed,
     Drain,
     Drained,
@@ -30,7 +29,6 @@ from driftline.engine.wire.messages import (
     Frame,
     Header,
     Message,
-    Prepared,
     Progress,
     Promise,
     Start,
@@ -101,13 +99,6 @@ def test_a_bad_record_is_passed_with_the_next_good_one(last: str) -> None:
     assert ends[-1].until == INFINITY
 
 
-def test_after_its_end_an_epoch_goes_on_where_the_source_may_grow() -> None:
-    talk = Talk(["a", "b"], "two-phase", keeps_bad=False)
-    talk.said()
-    talk.tell(BeginEpoch(1))
-    assert [m.offset for m in talk.said() if isinstance(m, Prepared)] == [3]
-
-
 def test_what_a_snapshot_is_made_of_is_noted() -> None:
     talk = Talk(["a", "b", "c"], "exactly-once", keeps_bad=False)
     talk.said()
@@ -120,17 +111,6 @@ def test_what_a_snapshot_is_made_of_is_noted() -> None:
     again.said()
     again.tell(Committed(1, 0, 0, 2))
     assert again.front.jobs == [], "without replay every call reads all"
-
-
-@pytest.mark.parametrize(("mode", "under_way"), [("none", 0), ("at-least-once", 2)])
-def test_records_that_no_replay_brings_again_are_not_under_way(mode: str, under_way: int) -> None:
-    talk = Talk(["a", "b"], mode, keeps_bad=False)
-    talk.said()
-    assert talk.front.meter.under_way == 2
-    offset = 1 if talk.front.policy.replay else -1
-    talk.front.receive(encode(Header("master", 2, 0), Start(2, offset, ())))
-    talk.said()
-    assert talk.front.meter.under_way == under_way
 
 
 SIZE = 1_000_000
@@ -180,16 +160,6 @@ def test_large_records_are_under_way_up_to_a_number_of_bytes(live: bool, name: s
     assert 9 * SIZE < sum(sending.sent[first:]) < 12 * SIZE
 
 
-def test_a_record_larger_than_the_window_is_sent() -> None:
-    sending = Sending(2, False, "exactly-once")
-    sending.front.window.bytes_max = SIZE // 2
-    sending.go()
-    assert len(sending.sent) == 1
-    sending.front.receive(encode(Header("master", 1, 1), Progress(2, 2)))
-    sending.go()
-    assert len(sending.sent) == 2
-
-
 def asks(front: Front) -> bool:
     """Whether the front, with its regular messages, asks for a snapshot."""
     front.outbox.clear()
@@ -216,16 +186,6 @@ def test_a_front_that_keeps_many_records_asks_for_a_snapshot_before_it_is_due() 
     assert asks(sending.front)
     sending.tell(Committed(1, 0, 90, 90))
     assert not asks(sending.front)
-
-
-def test_without_replays_a_front_keeps_no_records() -> None:
-    sending = Sending(120, False, "none")
-    assert deliver(sending, 90) < 2 * SIZE
-    assert not asks(sending.front)
-    assert sending.front.taken == 120
-    sending.front.receive(encode(Header("master", 2, 0), Start(2, -1, ())))
-    sending.go()
-    assert sending.front.taken == 120
 
 
 @pytest.mark.parametrize("name", ["exactly-once", "at-least-once"])

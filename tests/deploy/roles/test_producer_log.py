@@ -28,20 +28,6 @@ def events(caplog: pytest.LogCaptureFixture) -> list[str]:
     return [str(vars(record)["fields"]["event"]) for record in caplog.records]
 
 
-def test_nobody_is_missed_who_was_never_there(caplog: pytest.LogCaptureFixture) -> None:
-    producers = ProducerLog(made())
-    for now in range(100):
-        producers.look(float(now), 0)
-    assert not caplog.messages
-
-
-def test_who_comes_back_at_once_was_not_away(caplog: pytest.LogCaptureFixture) -> None:
-    producers = ProducerLog(made())
-    for step in range(100):
-        producers.look(step * 0.5, step % 2)
-    assert not caplog.messages
-
-
 def test_the_last_one_to_go_and_the_end_of_the_stream_are_logged(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
@@ -67,21 +53,6 @@ def test_the_last_one_to_go_and_the_end_of_the_stream_are_logged(
     )
 
 
-def test_a_run_that_goes_on_misses_those_of_earlier_calls(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    log = LogDisk("log")
-    before = ReceivedSource(log, lambda: 10**15)
-    before.receive("a", 1, "a")
-    while (group := before.group()) is not None:
-        log.carry_out(group)
-        before.written(group)
-    producers = ProducerLog(ReceivedSource(log, lambda: 10**15))
-    producers.look(0.0, 0)
-    producers.look(1.0, 0)
-    assert events(caplog) == ["no-producers"]
-
-
 def test_a_run_that_is_to_end_waits_for_nobody(caplog: pytest.LogCaptureFixture) -> None:
     source = made()
     producers = ProducerLog(source)
@@ -89,13 +60,6 @@ def test_a_run_that_is_to_end_waits_for_nobody(caplog: pytest.LogCaptureFixture)
     source.stop()
     producers.look(1.0, 0)
     producers.look(9.0, 0)
-    assert not caplog.messages
-
-
-def test_who_needs_no_producers_misses_none(caplog: pytest.LogCaptureFixture) -> None:
-    producers = ProducerLog(made(), needed=False)
-    for now, connected in ((0.0, 0), (60.0, 0), (120.0, 1), (130.0, 1), (140.0, 0), (150.0, 0)):
-        producers.look(now, connected)
     assert not caplog.messages
 
 

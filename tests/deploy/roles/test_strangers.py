@@ -14,7 +14,6 @@ from driftline.connectors.logs.received import PRODUCERS_MAX, ReceivedSource
 from driftline.deploy.roles.intake import (
     CLIENTS_MAX,
     MAGIC,
-    SESSION_AHEAD_US,
     Answer,
     Intake,
     Kind,
@@ -103,13 +102,6 @@ def test_no_bytes_end_the_intake(data: bytes) -> None:
         bench.tell(bytes([kind]) + data)
 
 
-def test_a_kind_that_has_no_hash_is_malformed() -> None:
-    bench = Bench()
-    assert bench.tell(pack((MAGIC, {}, "x", 1))) == []
-    assert bench.tell(pack((MAGIC, nested(900, "list"), "x", 1))) == []
-    assert bench.intake.malformed == 2
-
-
 def test_of_malformed_messages_the_first_is_logged_and_then_a_count(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
@@ -122,29 +114,6 @@ def test_of_malformed_messages_the_first_is_logged_and_then_a_count(
     first, then = (record.getMessage() for record in caplog.records)
     assert "dropped a malformed message: not msgpack" in first
     assert "1000 times" in then
-
-
-def test_an_end_of_somebody_without_records_closes_nothing() -> None:
-    bench = Bench()
-    ((kind, _, _, number, reason),) = bench.say(Kind.END, "stranger", 1, 0)
-    assert (kind, number) == (Kind.REFUSED, 0)
-    assert "only a producer that has sent some" in reason
-    bench.say(Kind.RECORD, "p", 1, 1, "a")
-    assert bench.say(Kind.END, "stranger", 1, 0)[0].kind is Kind.REFUSED
-    assert not bench.source.closed
-    assert bench.say(Kind.END, "p", 1, 1) == [Answer(Kind.ENDED, 1, 1)]
-    assert bench.source.ended
-
-
-def test_a_session_far_in_the_future_is_refused_and_its_owner_gets_in() -> None:
-    bench = Bench()
-    latest = (NOW_US + SESSION_AHEAD_US) * 1000 + 999
-    for session in ((1 << 63) - 1, latest + 1):
-        ((kind, told, _, number, reason),) = bench.say(Kind.HELLO, "p", session)
-        assert (kind, told, number) == (Kind.REFUSED, session, 0)
-        assert "clock" in reason
-    assert bench.say(Kind.HELLO, "p", 5) == [Answer(Kind.SYNC, 5, 0)]
-    assert bench.say(Kind.HELLO, "p", latest) == [Answer(Kind.SYNC, latest, 0)]
 
 
 def test_what_is_remembered_of_strangers_is_bounded() -> None:
@@ -211,13 +180,3 @@ def test_sequences_as_keys_are_refused_before_there_is_a_dict() -> None:
         decode_request(pack((MAGIC, Kind.RECORD, "p", 1, 1, record)))
     plain = {1: 2, 2.5: 3, b"4": 5, None: 6, "7": 8}
     assert decode_request(pack((MAGIC, Kind.RECORD, "p", 1, 1, plain)))[-1] == plain
-
-
-def test_malformed_messages_before_the_end_are_told_at_the_end(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    bench = Bench()
-    for _ in range(5):
-        bench.intake.take([b"route", b"nonsense"])
-    bench.intake.close()
-    assert [vars(record)["fields"]["count"] for record in caplog.records] == [1, 4]

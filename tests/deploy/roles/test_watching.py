@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import re
 
 import pytest
 
@@ -27,24 +26,6 @@ def test_a_latency_ends_with_the_delivery() -> None:
     assert percentile(meter.recent(32.0), 99) == 21.0
     assert meter.recent(99.0) == [], "of the last seconds only"
     assert percentile([], 50) is None
-
-
-def test_records_count_as_under_way_however_many_there_are(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr("driftline.deploy.roles.window.HANDED_MAX", 3)
-    meter = Meter()
-    for time in range(1, 8):
-        meter.hand(time, now=float(time))
-    assert meter.under_way == 7
-    meter.look(now=10.0, delivered=3)
-    meter.hand(8, now=10.0)
-    assert (meter.under_way, meter.oldest) == (6, 3)
-    meter.look(now=11.0, delivered=9)
-    assert (meter.under_way, sorted(meter.recent(11.0))) == (0, [8.0, 8.0, 9.0])
-    meter.hand(9, now=11.0)
-    meter.look(now=12.0, delivered=10)
-    assert meter.recent(12.0)[-1] == 1.0, "they are remembered one by one again"
 
 
 def report(state: str, waits_for: str = "", outputs: int = 0, **figures: int) -> Report:
@@ -96,16 +77,6 @@ def test_a_watch_asks_master_and_nodes_and_says_what_the_run_does() -> None:
     assert watch.state(9.0) == "waiting for the master"
 
 
-def test_a_watch_names_the_disk_that_a_run_waits_for() -> None:
-    watch = Watch()
-    disks = "node-0 cannot write: /a: full", "node-1 cannot write: /b: full"
-    for phase in (Phase.RUNNING, Phase.STOPPING):
-        hear(watch, 1.0, master=Report((), phase.value, "", (), disks[:1]))
-        assert watch.state(1.0) == f"{phase.value} ({disks[0]})"
-        hear(watch, 1.0, master=Report((), phase.value, "", (), disks))
-        assert watch.state(1.0) == f"{phase.value} ({disks[0]}, and 1 more)"
-
-
 def test_trouble_is_told_at_once_every_half_minute_and_at_its_end(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
@@ -119,21 +90,6 @@ def test_trouble_is_told_at_once_every_half_minute_and_at_its_end(
         "/disk: no space (for 30 s now, 31 times)",
         "/disk: no space (for 60 s now, 61 times)",
         "/disk has space; it had failed 70 times in 70.0 s",
-    ]
-
-
-def test_the_first_malformed_message_is_told_and_then_counts(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    watch = Watch()
-    for _ in range(123):
-        watch.receive(b"stranger")
-    assert [re.sub(":.*", "", text) for text in caplog.messages] == [
-        "watch dropped a malformed message",
-        *(
-            f"watch has dropped {count} malformed messages; the last one"
-            for count in (*range(10, 100, 10), 100)
-        ),
     ]
 
 

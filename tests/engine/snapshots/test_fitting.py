@@ -133,3 +133,34 @@ def test_what_begins_empty_is_told(savepoint: Savepoint) -> None:
         "operator 'new' begins empty",
         "source 'in' is gone",
     )
+
+
+def test_other_key_groups_are_refused(savepoint: Savepoint) -> None:
+    flow = Flow("g", groups=64)
+    flow.source("in").sink()
+    said = refusal(savepoint, flow)
+    assert "has 4 key groups, and flow 'g' has 64" in said
+    assert "Flow('g', groups=4)" in said
+
+
+def test_an_operator_without_a_name_of_its_own_is_not_mistaken(tmp_path: Path) -> None:
+    def behind(name: str) -> Flow:
+        flow = Flow("f", groups=4)
+        stream = flow.source("in").map(str, name=name)
+        stream.key_by(0).process(lambda *_: (), VALUE).sink()
+        return flow
+
+    old = behind("this")
+    for vertex in old.vertices:
+        table = StateTable(vertex.states, [])
+        if vertex.keyed:
+            table.states(7)[0].assign(None, "kept")
+        write_table(tmp_path, vertex, table, GroupCache(4))
+    complete(tmp_path, old, 5)
+    start = open_savepoint(tmp_path)
+    [name] = [vertex.name for vertex in old.vertices if vertex.keyed]
+    said = refusal(start, behind("another"))
+    assert f"'{name}' has no name of its own" in said
+    assert f"--rename-state {name}={name}" in said
+    confirmed = Choice(rename=((name, name),))
+    assert contents(start, behind("another"), confirmed) == {(name, "v"): "kept"}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
 import json
 from pathlib import Path
 
@@ -57,38 +56,6 @@ def test_a_record_is_set_aside_once_and_a_torn_line_is_written_again(tmp_path: P
         assert path.read_bytes() == whole
 
 
-def test_what_is_new_is_counted_and_told_once_also_if_it_was_forgotten_and_read_again(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    records = bad_records(tmp_path / "in.jsonl")
-    first = Asides(tmp_path / "aside.jsonl")
-    first.add(records[:2])
-    first.add(records[:2])  # a replay
-    assert first.new == 2
-    assert [message.split(" in ")[0] for message in caplog.messages] == ["2 dead letters"]
-    caplog.clear()
-    again = Asides(tmp_path / "aside.jsonl")
-    again.forget(records[1].time)
-    again.add(records[1:2])
-    assert (again.count, again.new, caplog.messages) == (2, 0, [])
-    again.add(records[2:])
-    assert (again.count, again.new) == (len(records), len(records) - 2)
-    assert "record" in caplog.text
-    assert records[-1].reason in caplog.text
-
-
-def test_a_file_that_ends_too_early_is_told_of(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    path = tmp_path / "in.jsonl.gz"
-    path.write_bytes(gzip.compress(b'{"text": "a"}\n' * 1000)[:-9])
-    *_, last = open_source(path).read(1)
-    assert isinstance(last, BadRecord)
-    Asides(tmp_path / "aside.jsonl").add([last])
-    assert "in.jsonl.gz cannot be read to its end" in caplog.text
-    assert f"nothing from record {last.time} on" in caplog.text
-
-
 def test_a_file_that_somebody_else_has_written_is_told_of(tmp_path: Path) -> None:
     path = tmp_path / "input-0.jsonl"
     path.write_text('{"record": 1}\nnot ours\n')
@@ -111,16 +78,3 @@ def test_what_is_read_again_is_set_aside_again_only_if_it_is_still_bad(tmp_path:
         found = path.read_bytes().splitlines(keepends=True)
         wanted = whole.splitlines(keepends=True)
         assert found == wanted[:first] + wanted[first + 1 :]
-
-
-def test_records_set_aside_just_before_the_end_are_told_at_the_end(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    asides = Asides(tmp_path / "input-0.jsonl")
-    for record in bad_records(tmp_path / "in.jsonl"):
-        asides.add([record])
-    told = len(caplog.records)
-    asides.close()
-    counts = [vars(record)["fields"]["count"] for record in caplog.records]
-    assert told == 1
-    assert sum(counts) == asides.count > 1

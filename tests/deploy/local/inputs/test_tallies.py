@@ -10,14 +10,14 @@ import pytest
 from driftline.connectors.files import open_source
 from driftline.connectors.logs.inputlog import InputLog
 from driftline.connectors.logs.received import PipedSource, ReceivedSource
-from driftline.deploy.local.inputs.tallies import InputFigures, ProducerFigures, Tally
+from driftline.deploy.local.inputs.tallies import InputFigures, Tally
 from driftline.deploy.roles.front import Front
 from driftline.engine.flow.flow import Flow
 from driftline.engine.flow.plan import plan
 from driftline.engine.labels import INFINITY
 from driftline.engine.policy import POLICIES
 from driftline.engine.policy import policy as policy_of
-from driftline.engine.sources import BadRecord, ListSource, RetainedSource, Source
+from driftline.engine.sources import BadRecord, RetainedSource, Source
 from driftline.engine.wire.messages import Header, Progress, Start, encode
 
 FLOW = Flow("tally")
@@ -104,24 +104,6 @@ def test_a_file_is_as_far_as_its_records_are_delivered(tmp_path: Path) -> None:
     assert call.look().percent == 100.0
 
 
-def test_a_file_that_was_replaced_by_a_shorter_one_is_not_read_more_than_once() -> None:
-    assert InputFigures("in.jsonl", 5, 1561, 10, None, 0.0).percent == 100.0
-
-
-def test_the_producers_of_an_input_are_among_its_figures() -> None:
-    producers = ProducerFigures(connected=2, known=3, ended=1)
-    figures = InputFigures("tcp://x", 5, None, None, 4, 0.0, producers)
-    assert str(figures) == "tcp://x 4 waiting, 2 producers"
-    assert figures.fields()["producers"] == {"connected": 2, "known": 3, "ended": 1}
-
-
-def test_the_times_of_other_sources_are_no_numbers_of_records() -> None:
-    call = Call(ListSource(["a", "b", "c"]), 3)
-    call.begin(3)
-    assert call.look() == InputFigures("memory", 1, None, None, None, 0.0)
-    assert str(call.look()) == "memory"
-
-
 class Clock:
     us = 10**15
 
@@ -203,23 +185,4 @@ def test_the_lag_of_standard_input_counts_from_where_its_records_were_taken(
     call.front.now = seconds[0]
     call.turn()
     assert call.look(seconds[0]).lag_s == seconds[0] - 1000, "also in a replay"
-    log.close()
-
-
-def test_records_wait_with_a_lag_though_their_number_is_not_known(
-    tmp_path: Path, clock: Clock
-) -> None:
-    log = InputLog(tmp_path / "log", "flow")
-    source = ReceivedSource(log, clock, name="orders")
-    for number in range(1, 6):
-        source.receive("p", number, number)
-    write(source, log)
-    times = [entry.time for entry in log.read(1)]
-    call = Call(source, times[3])
-    call.begin(times[1])
-    call.deliver(times[4] + 1)
-    assert (call.look().waiting, call.look().lag_s) == (None, 0.0)
-    source.receive("p", 6, "later")
-    clock.us += 3_000_000
-    assert (call.look().waiting, call.look().lag_s) == (None, 3.0)
     log.close()
