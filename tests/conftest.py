@@ -3,9 +3,11 @@
 Every run tries the same examples, also on a slow machine.
 """
 
+import asyncio
 import sys
 from collections.abc import Generator
 from compileall import compile_dir
+from inspect import iscoroutinefunction
 from pathlib import Path
 
 import pytest
@@ -91,3 +93,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.slow)
         if item.get_closest_marker("soak"):  # it sets its own duration
             item.add_marker(pytest.mark.timeout(0))
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
+    """Run a test that is a coroutine function in an event loop of its own."""
+    if not iscoroutinefunction(pyfuncitem.obj):
+        return None
+    names = pyfuncitem._fixtureinfo.argnames
+    asyncio.run(pyfuncitem.obj(**{name: pyfuncitem.funcargs[name] for name in names}))
+    return True

@@ -1,6 +1,5 @@
 """The feeds of a journal that many follow: what a turn does for them, and that they end."""
 
-import gc
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import closing
@@ -108,32 +107,6 @@ def test_a_silent_follower_is_forgotten_and_nothing_is_kept_of_streams() -> None
     assert crowd.turn(feeds.GONE_AFTER_S).total() > 0
     assert crowd.turn().total() == 0
     assert (crowd.feeds.followers, crowd.feeds.kept) == (0, {})
-
-
-def test_what_was_read_for_a_stream_goes_with_it() -> None:
-    """At once, not when garbage is collected: each may have read megabytes."""
-    gone: list[int] = []
-
-    class Read:
-        def __del__(self) -> None:
-            gone.append(1)
-
-    def read(since: int) -> Iterator[Span | None]:
-        content = Read()
-        while content:
-            yield None
-
-    feeds = Feeds(read)
-    gc.disable()
-    try:
-        for n in range(5):
-            route = b"stream-%d" % n
-            feeds.take(route, Subscription("s", "session", 0, STREAM_BYTES).follow(NOBODY), 0.0)
-            feeds.turn(0.0)
-            feeds.gone(route)
-    finally:
-        gc.enable()
-    assert len(gone) == 5
 
 
 def test_a_stream_ends_in_the_journal_when_its_client_closes(tmp_path: Path) -> None:

@@ -70,12 +70,7 @@ def test_a_journal_that_does_not_go_back_so_far_ends_the_process() -> None:
     follower.exchange(0.0)
     assert follower.host.lost is not None
     assert follower.host.lost.oldest == 7
-    said = follower.host.lost.reason
-    assert "v-0 in the state directory, needs a checkpoint as of record 7 or later" in said
-    assert "has none that can be used: the journal has nothing from before" in said
-    assert "--retain-mb has dropped it, or files were removed" in said
-    assert "Put v-0 back from a copy" in said
-    assert "a new --state" in said
+    assert "needs a checkpoint as of record 7 or later" in follower.host.lost.reason
 
 
 class Live:
@@ -241,19 +236,6 @@ def test_no_further_answers_are_made_while_there_is_no_room_for_them() -> None:
     room[0] = True
     live.turn()
     assert len(live.host.answers) == 1
-
-
-def test_answers_leave_before_the_view_does_what_it_has_put_off() -> None:
-    view = Settling()
-    live = Live(view=view)
-    live.host.take(b"asker", encode_request(Request(1, {"what": "count"}, 5, 1.0)))
-    live.feeds.forward(span(0, 5))
-    assert live.turn(), "there is more to do"
-    assert view.done == ["apply", "ask"]
-    assert len(live.host.answers) == 1
-    while live.turn():
-        pass
-    assert view.done == ["apply", "ask", "settle"]
 
 
 def test_the_view_does_what_it_has_put_off_though_there_are_always_questions() -> None:

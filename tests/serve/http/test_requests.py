@@ -10,13 +10,12 @@ from pathlib import Path
 import httpx
 import pytest
 from starlette.responses import Response
-from starlette.types import ASGIApp, Message
+from starlette.types import Message
 
 from driftline.index.documents.writes import Write
 from driftline.index.http.application import application
 from driftline.serve.errors import Refused
 from driftline.serve.http.access import Access, new_token
-from driftline.serve.http.flow_application import flow_application
 from driftline.serve.http.metrics import figures_in
 from driftline.serve.http.operations import SERVICE, AppState, Call, Operation, Settings
 from driftline.serve.views.tokens import token_of
@@ -26,36 +25,33 @@ LATER = token_of(21)
 """It is reached with the second write."""
 
 
-def test_too_many_requests_at_one_time_are_refused_and_places_are_given_back(
+async def test_too_many_requests_at_one_time_are_refused_and_places_are_given_back(
     tmp_path: Path,
 ) -> None:
-    async def drive() -> None:
-        service = Service(tmp_path)
-        async with client_of(service, Settings(requests_max=2)) as client:
-            waiting = []
-            for number in (1, 2):
-                asked = client.get("/count", params={"q": "a", "after": LATER})
-                waiting.append(asyncio.ensure_future(asked))
-                while service.asking < number:
-                    await asyncio.sleep(0)
-            refused = await client.get("/count?q=a")
-            assert refused.status_code == 429
-            assert int(refused.headers["retry-after"]) >= 1
-            for _ in range(2):
-                await service.write(Write("documents", "1", {}).record())
-            assert [(await each).status_code for each in waiting] == [200, 200]
-            assert (await client.get("/count?q=a")).status_code == 200
-
-    asyncio.run(drive())
+    service = Service(tmp_path)
+    async with client_of(service, Settings(requests_max=2)) as client:
+        waiting = []
+        for number in (1, 2):
+            asked = client.get("/count", params={"q": "a", "after": LATER})
+            waiting.append(asyncio.ensure_future(asked))
+            while service.asking < number:
+                await asyncio.sleep(0)
+        refused = await client.get("/count?q=a")
+        assert refused.status_code == 429
+        assert int(refused.headers["retry-after"]) >= 1
+        for _ in range(2):
+            await service.write(Write("documents", "1", {}).record())
+        assert [(await each).status_code for each in waiting] == [200, 200]
+        assert (await client.get("/count?q=a")).status_code == 200
 
 
 @pytest.mark.parametrize(
     ("asked", "questions"), [(f"/count?q=a&after={LATER}", 1), ("/changes", 0)]
 )
-def test_a_client_that_leaves_is_noticed_and_the_log_is_silent(
+async def test_a_client_that_leaves_is_noticed_and_the_log_is_silent(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, asked: str, questions: int
 ) -> None:
-    async def drive() -> None:
+    with caplog.at_level(logging.WARNING):
         service = Service(tmp_path)
         async with served(service, Settings(within_s=600)) as client:
             url = client.base_url
@@ -69,9 +65,6 @@ def test_a_client_that_leaves_is_noticed_and_the_log_is_silent(
                 while await at_work(client):
                     await asyncio.sleep(0.005)
             assert (service.asking, service.cancelled) == (0, questions)
-
-    with caplog.at_level(logging.WARNING):
-        asyncio.run(drive())
     assert caplog.text == ""
 
 
@@ -83,34 +76,10 @@ async def at_work(client: httpx.AsyncClient) -> int:
     return round(float(line.removeprefix(figure))) - 1
 
 
-@pytest.mark.parametrize("reads", [0, 1000])
-def test_who_leaves_in_the_middle_of_an_answer_leaves_no_error_line(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture, reads: int
-) -> None:
-    async def drive() -> None:
-        service = Service(tmp_path)
-        async with served(service) as client:
-            url = client.base_url
-            for n in range(2):
-                await client.put(f"/documents/{n}", json={"text": "a " * 450_000})
-            for _ in range(5):
-                reader, writer = await asyncio.open_connection(url.host, url.port, limit=1000)
-                path = "/search?q=a&limit=6&snippets=0&field=text"
-                writer.write(f"GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
-                await (reader.readexactly(reads) if reads else asyncio.sleep(0.001))
-                writer.transport.abort()
-            while await at_work(client):
-                await asyncio.sleep(0.005)
-
-    with caplog.at_level(logging.WARNING):
-        asyncio.run(drive())
-    assert caplog.text == ""
-
-
-def test_a_failure_is_told_to_the_log_and_not_to_the_client(
+async def test_a_failure_is_told_to_the_log_and_not_to_the_client(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def drive() -> None:
+    with caplog.at_level(logging.DEBUG, "driftline"):
         service = Service(tmp_path)
 
         async def broken(record: object) -> int:
@@ -122,22 +91,19 @@ def test_a_failure_is_told_to_the_log_and_not_to_the_client(
             assert answer.status_code == 500
             assert answer.json()["error"]["code"] == "internal"
             assert "secret" not in answer.text
-
-    with caplog.at_level(logging.DEBUG, "driftline"):
-        asyncio.run(drive())
     assert "secret" in caplog.text
     fields = [getattr(each, "fields", {}) for each in caplog.records]
     (told,) = [each for each in fields if each.get("event") == "request"]
     assert (told["method"], told["status"], told["operation"]) == ("PUT", 500, "put_document")
 
 
-def test_the_log_says_who_asked_from_where_and_how_it_was_refused(
+async def test_the_log_says_who_asked_from_where_and_how_it_was_refused(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     token, line = new_token("read", "shop")
     (tmp_path / "tokens").write_text(line)
 
-    async def drive() -> None:
+    with caplog.at_level(logging.DEBUG, "driftline"):
         async with served(Service(tmp_path), Settings(Access(tmp_path / "tokens"))) as client:
             headers = {"Authorization": f"Bearer {token}"}
             for method, path in (
@@ -148,9 +114,6 @@ def test_the_log_says_who_asked_from_where_and_how_it_was_refused(
                 ("GET", "/documents/%FF"),
             ):
                 await client.request(method, path, headers=headers)
-
-    with caplog.at_level(logging.DEBUG, "driftline"):
-        asyncio.run(drive())
     fields = [getattr(each, "fields", {}) for each in caplog.records]
     told = [each for each in fields if each.get("event") == "request"]
     assert {each["address"] for each in told} == {"127.0.0.1"}
@@ -159,25 +122,22 @@ def test_the_log_says_who_asked_from_where_and_how_it_was_refused(
     ]  # fmt: skip
 
 
-def test_requests_are_counted_and_figures_shown(tmp_path: Path) -> None:
-    async def drive() -> None:
-        async with client_of(Service(tmp_path)) as client:
-            await client.put("/documents/1", json={"title": "tea"})
-            assert (await client.head("/documents/1")).status_code == 200
-            await client.get("/documents/2")
-            metrics = (await client.get("/metrics")).text
-            for line in (
-                'driftline_http_requests_total{operation="put_document",status="200"} 1.0',
-                'driftline_http_requests_total{operation="get_document",status="404"} 1.0',
-                'driftline_http_request_seconds_count{operation="put_document"} 1.0',
-                'driftline_service_documents{part="documents-0"}',
-            ):
-                assert line in metrics
-            figures = figures_in(metrics)
-            assert sum(figures[f"documents-{n}"]["documents"] for n in (0, 1)) == 1
-            assert (await client.get("/readyz")).status_code == 200
-
-    asyncio.run(drive())
+async def test_requests_are_counted_and_figures_shown(tmp_path: Path) -> None:
+    async with client_of(Service(tmp_path)) as client:
+        await client.put("/documents/1", json={"title": "tea"})
+        assert (await client.head("/documents/1")).status_code == 200
+        await client.get("/documents/2")
+        metrics = (await client.get("/metrics")).text
+        for line in (
+            'driftline_http_requests_total{operation="put_document",status="200"} 1.0',
+            'driftline_http_requests_total{operation="get_document",status="404"} 1.0',
+            'driftline_http_request_seconds_count{operation="put_document"} 1.0',
+            'driftline_service_documents{part="documents-0"}',
+        ):
+            assert line in metrics
+        figures = figures_in(metrics)
+        assert sum(figures[f"documents-{n}"]["documents"] for n in (0, 1)) == 1
+        assert (await client.get("/readyz")).status_code == 200
 
 
 def test_a_service_that_works_no_write_off_is_not_ready(tmp_path: Path) -> None:
@@ -192,7 +152,9 @@ def test_a_service_that_works_no_write_off_is_not_ready(tmp_path: Path) -> None:
     assert asyncio.run(drive()) == [200, 503, 200]
 
 
-def test_who_is_not_answered_before_the_service_ends_is_told_to_ask_again(tmp_path: Path) -> None:
+async def test_who_is_not_answered_before_the_service_ends_is_told_to_ask_again(
+    tmp_path: Path,
+) -> None:
     sent: list[Message] = []
 
     async def receive() -> Message:
@@ -203,25 +165,22 @@ def test_who_is_not_answered_before_the_service_ends_is_told_to_ask_again(tmp_pa
     async def send(message: Message) -> None:
         sent.append(message)
 
-    async def drive() -> None:
-        service = Service(tmp_path)
-        scope = {
-            "type": "http",
-            "method": "GET",
-            "path": "/count",
-            "query_string": f"q=a&after={LATER}".encode(),
-            "headers": [],
-        }
-        app = application(service, service.schema, Settings())
-        asked = asyncio.ensure_future(app(scope, receive, send))
-        while not service.asking:
-            await asyncio.sleep(0)
-        asked.cancel()  # as uvicorn does
-        await asked
-        assert sent[0]["status"] == 503
-        assert b"ask again" in sent[1]["body"]
-
-    asyncio.run(drive())
+    service = Service(tmp_path)
+    scope = {
+        "type": "http",
+        "method": "GET",
+        "path": "/count",
+        "query_string": f"q=a&after={LATER}".encode(),
+        "headers": [],
+    }
+    app = application(service, service.schema, Settings())
+    asked = asyncio.ensure_future(app(scope, receive, send))
+    while not service.asking:
+        await asyncio.sleep(0)
+    asked.cancel()  # as uvicorn does
+    await asked
+    assert sent[0]["status"] == 503
+    assert b"ask again" in sent[1]["body"]
 
 
 def test_streams_take_no_room_of_other_requests_and_the_service_itself_always_answers() -> None:
@@ -241,64 +200,18 @@ def test_streams_take_no_room_of_other_requests_and_the_service_itself_always_an
         pass
 
 
-def test_bodies_that_do_not_come_are_refused_and_leave_their_room(tmp_path: Path) -> None:
-    async def drive() -> None:
-        async with served(Service(tmp_path), Settings(idle_s=0.5, requests_max=2)) as client:
-            url = client.base_url
-            head = b"PUT /documents/1 HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9\r\n\r\n{"
-            connections = [await asyncio.open_connection(url.host, url.port) for _ in range(2)]
-            for _, writer in connections:
-                writer.write(head)
-            while (await client.get("/count?q=*")).status_code != 429:
-                pass
-            for path in ("/healthz", "/metrics"):
-                assert (await client.get(path)).status_code == 200, path
-            for reader, writer in connections:
-                assert (await reader.readline()).startswith(b"HTTP/1.1 408")
-                writer.close()
-            assert (await client.put("/documents/3", json={"title": "Tea"})).status_code == 200
-
-    asyncio.run(drive())
-
-
-def test_the_trouble_of_one_operation_is_not_over_as_others_are_answered(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    service = Service(tmp_path)
-
-    async def drive() -> None:
-        async with client_of(service) as client:
-            service.refuses.append(Refused("full", "the disk is full"))
-            assert (await client.put("/documents/1", json={})).status_code == 507
-            assert (await client.get("/count?q=*")).status_code == 200
-            assert (await client.put("/documents/1", json={"title": 7})).status_code == 400
-            told = "put_document: requests are answered again"
-            assert not any(told in record.getMessage() for record in caplog.records)
-            assert (await client.put("/documents/1", json={})).status_code == 200
-            assert any(told in record.getMessage() for record in caplog.records)
-
-    with caplog.at_level(logging.WARNING):
-        asyncio.run(drive())
-
-
-def test_only_questions_about_the_service_have_the_places_of_these(tmp_path: Path) -> None:
-    """With others among them, nobody could ask whether a busy service is well."""
-    service = Service(tmp_path)
-    for app in (application(service, service.schema), flow_application(service, ["documents"])):
-
-        async def described(app: ASGIApp = app) -> dict[str, dict[str, dict[str, list[str]]]]:
-            transport = httpx.ASGITransport(app)
-            async with httpx.AsyncClient(
-                transport=transport, base_url="http://localhost"
-            ) as client:
-                paths: dict[str, dict[str, dict[str, list[str]]]]
-                paths = (await client.get("/openapi.json")).json()["paths"]
-                return paths
-
-        about = {
-            path
-            for path, methods in asyncio.run(described()).items()
-            if any(SERVICE in each["tags"] for each in methods.values())
-        }
-        asked = {"/healthz", "/readyz", "/metrics"}
-        assert asked <= about <= asked | {"/collections"}
+async def test_bodies_that_do_not_come_are_refused_and_leave_their_room(tmp_path: Path) -> None:
+    async with served(Service(tmp_path), Settings(idle_s=0.5, requests_max=2)) as client:
+        url = client.base_url
+        head = b"PUT /documents/1 HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9\r\n\r\n{"
+        connections = [await asyncio.open_connection(url.host, url.port) for _ in range(2)]
+        for _, writer in connections:
+            writer.write(head)
+        while (await client.get("/count?q=*")).status_code != 429:
+            pass
+        for path in ("/healthz", "/metrics"):
+            assert (await client.get(path)).status_code == 200, path
+        for reader, writer in connections:
+            assert (await reader.readline()).startswith(b"HTTP/1.1 408")
+            writer.close()
+        assert (await client.put("/documents/3", json={"title": "Tea"})).status_code == 200

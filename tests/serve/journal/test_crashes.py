@@ -177,22 +177,3 @@ def test_a_sync_that_fails_loses_all_that_it_was_for(
         journal.deliver(bundle)
     assert [item for span in journal.read(0) for item in span.items] == run.items
     journal.close()
-
-
-def test_of_what_was_not_synced_the_first_may_be_lost_and_the_last_be_there(
-    tmp_path: Path,
-) -> None:
-    run = run_of(Random(3))
-    journal = opened(tmp_path)
-    journal.deliver(run.bundles[0])
-    file = tmp_path / "segment-00000000"
-    size = file.stat().st_size
-    for bundle in run.bundles[1:4]:
-        journal.take(bundle)
-    journal.close()
-    data = file.read_bytes()
-    file.write_bytes(data[:size] + bytes(30) + data[size + 30 :])
-    journal = opened(tmp_path)
-    assert journal.sync() == {run.bundles[0].barrier: run.bundles[0].t_last}
-    assert file.stat().st_size == size
-    journal.close()

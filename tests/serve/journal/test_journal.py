@@ -1,7 +1,7 @@
 """The journal as a consumer, and for those who read it later."""
 
 import os
-from contextlib import closing, suppress
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from random import Random
@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 
 from driftline.connectors.sinks import NO_BUNDLE, JsonLinesConsumer, Last
 from driftline.engine.errors import MalformedMessage, StateMismatch, Unavailable
-from driftline.engine.storage import segment_log as module
 from driftline.engine.storage.manifest import Mark
 from driftline.engine.storage.segment_log import LogDamaged
 from driftline.engine.wire.bundles import Item
@@ -122,41 +121,6 @@ def test_who_comes_later_reads_what_others_were_given(chance: Random, segment_by
         journal.close()
 
 
-def test_reading_from_a_time_on_needs_one_segment_on(tmp_path: Path) -> None:
-    journal = filled(tmp_path, LONG.bundles)
-    files = segments(tmp_path)
-    assert len(files) > 8
-    files[3].write_bytes(b"no frame")
-    readable = {since for since in range(journal.time) if _is_readable(journal, since)}
-    assert readable == set(range(min(readable), journal.time))
-    assert 0 < min(readable) < journal.time / 2
-    journal.close()
-
-
-def _is_readable(journal: Journal, since: int) -> bool:
-    try:
-        assert items_in(list(journal.read(since))) == LONG.below(journal.time, since)
-    except StateMismatch:
-        return False
-    return True
-
-
-def test_a_segment_is_full_of_few_large_or_of_many_small_bundles(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(module, "SEGMENT_FRAMES", 5)
-    journal = filled(tmp_path, LONG.bundles[:4], 1 << 26)
-    journal.close()
-    journal = opened(tmp_path)
-    for bundle in LONG.bundles[4:]:
-        journal.deliver(bundle)
-    assert [len(_ends(path)) - 1 for path in segments(tmp_path)][:-1] == [5] * (
-        (len(LONG.bundles) - 1) // 5
-    )
-    assert items_in(list(journal.read(0))) == LONG.items
-    journal.close()
-
-
 def test_retention_by_size(tmp_path: Path) -> None:
     journal = filled(tmp_path, LONG.bundles)
     sizes = [path.stat().st_size for path in segments(tmp_path)]
@@ -208,14 +172,6 @@ def test_a_reader_whose_segment_is_removed_is_told(tmp_path: Path) -> None:
     journal.close()
 
 
-def test_no_file_is_open_for_those_who_read_while_others_have_their_turn(tmp_path: Path) -> None:
-    with closing(filled(tmp_path, LONG.bundles)) as journal:
-        before = set(os.listdir("/proc/self/fd"))
-        readers = [journal.read(0) for _ in range(50)]
-        assert [next(reader) for reader in readers] == [next(journal.read(0))] * 50
-        assert set(os.listdir("/proc/self/fd")) == before
-
-
 def test_damage_is_found_wherever_it_is(tmp_path: Path) -> None:
     """Nothing that was read is wrong, and nothing is skipped."""
     filled(tmp_path, LONG.bundles, 3000).close()
@@ -257,13 +213,6 @@ def test_a_segment_that_is_missing_or_cut_is_found(tmp_path: Path) -> None:
         opened(tmp_path, SMALL)
 
 
-def test_a_draft_of_a_segment_that_never_began_is_removed(tmp_path: Path) -> None:
-    filled(tmp_path, LONG.bundles).close()
-    (tmp_path / ".segment-00000099.1234").write_bytes(b"half of it")
-    assert items_in(read_all(tmp_path)) == LONG.items
-    assert not list(tmp_path.glob(".segment*"))
-
-
 def test_outputs_that_come_too_late_change_nothing(tmp_path: Path) -> None:
     journal = filled(tmp_path, LONG.bundles[:5])
     first = next(bundle for bundle in LONG.bundles if bundle.blobs)
@@ -276,59 +225,17 @@ def test_outputs_that_come_too_late_change_nothing(tmp_path: Path) -> None:
     journal.close()
 
 
-def test_a_follower_that_fails_harms_nobody_else(tmp_path: Path) -> None:
-    journal = opened(tmp_path, SMALL)
-    given: list[Span] = []
-    chance = Random(3)
-
-    def fails(span: Span) -> None:
-        if chance.random() < 0.3:
-            raise RuntimeError
-
-    journal.followers += [given.append, fails]
-    for bundle in LONG.bundles:
-        while journal.last(bundle.barrier, bundle.groups).t_last < bundle.t_last:
-            with suppress(RuntimeError):
-                journal.deliver(bundle)
-    assert items_in(list(journal.read(0))) == LONG.items
-    follower = [
-        item
-        for time, span in zip([0, *(s.time for s in given)], given, strict=False)
-        for item in span.items
-        if item.label[0] >= time
-    ]
-    assert follower == LONG.items
-    journal.close()
-
-
-def test_an_end_of_zeros_is_torn_too(tmp_path: Path) -> None:
-    journal = filled(tmp_path, LONG.bundles)
-    journal.close()
-    last = segments(tmp_path)[-1]
-    whole = last.read_bytes()
-    last.write_bytes(whole + bytes(5000))
-    journal = opened(tmp_path, SMALL)
-    assert items_in(list(journal.read(0))) == LONG.items
-    assert last.read_bytes() == whole
-    journal.close()
-
-
-def test_who_only_looks_sees_how_far_it_is_and_a_torn_end(tmp_path: Path) -> None:
+def test_who_only_looks_sees_how_far_it_is_and_all_damage(tmp_path: Path) -> None:
     filled(tmp_path, LONG.bundles, 3000).close()
-    last = segments(tmp_path)[-1]
+    first, *_, last = segments(tmp_path)
     whole = last.read_bytes()
-    found = look_at(tmp_path)
+    found = look_at(tmp_path, whole=True)
     assert (found.t_last, found.torn) == (max(bundle.t_last for bundle in LONG.bundles), "")
+    assert (found.segments, found.entries) == (len(segments(tmp_path)), len(LONG.bundles))
     last.write_bytes(whole[:-1])
     assert "no whole record; they are cut off" in look_at(tmp_path).torn
     assert last.read_bytes() == whole[:-1], "nothing is changed"
-
-
-def test_who_looks_at_all_of_it_sees_damage_in_any_segment(tmp_path: Path) -> None:
-    filled(tmp_path, LONG.bundles, 3000).close()
-    found = look_at(tmp_path, whole=True)
-    assert (found.segments, found.entries) == (len(segments(tmp_path)), len(LONG.bundles))
-    first = segments(tmp_path)[0]
+    last.write_bytes(whole)
     whole = first.read_bytes()
     without_its_last = whole[: whole.rindex(b"\xd7JNL")]
     for damaged in (whole[:-1], whole[:500] + b"?" + whole[501:], without_its_last):

@@ -30,13 +30,10 @@ def read(path: Path, about: str = "me") -> KeyValueView:
     return restored(path, about, lambda: KeyValueView(0))
 
 
-def test_without_a_checkpoint_a_view_begins_anew(tmp_path: Path) -> None:
-    assert read(tmp_path / "view").time == 0
-
-
 def test_a_checkpoint_of_another_run_is_not_used(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
+    assert read(tmp_path / "view").time == 0
     write(tmp_path / "view", view_of(3))
     assert read(tmp_path / "view").get("999") == Version(3, 3)
     with caplog.at_level(logging.WARNING):

@@ -82,10 +82,3 @@ def test_who_waits_is_called_once_as_soon_as_the_time_has_come(chance: Random) -
                 called.clear()
                 expected = [each for each in expected if each[0] > time]
                 waiting = {ticket: after for ticket, after in waiting.items() if after > time}
-
-
-def test_who_leaves_is_forgotten() -> None:
-    follower = Follower(Seen())
-    for _ in range(10_000):
-        follower.cancel(follower.wait(10**9, lambda: None))
-    assert len(follower._moments) < 200

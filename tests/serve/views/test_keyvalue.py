@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import closing, suppress
-from pathlib import Path
 from random import Random
-from tempfile import TemporaryDirectory
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from driftline.engine.errors import SnapshotDamaged, Unavailable
+from driftline.engine.errors import Unavailable
 from driftline.engine.wire.bundles import Item
 from driftline.serve.errors import NoLongerRetained
-from driftline.serve.journal import Journal
-from driftline.serve.views import Follower, KeyValueView, Version, keyvalue, restored, writing
-from tests.serve.journal.runs import Run, chances, opened, run_of
+from driftline.serve.views import KeyValueView, Version, keyvalue
+from tests.serve.journal.runs import chances
 
 KEYS: list[object] = ["", "a", "ab", "b", "b\U0010ffff", "ж", 1, 2.5, -3, (1, "a"), None, b"a"]
 IN_ORDER: list[object] = [-3, 1, 2.5, "", "a", "ab", "b", "b\U0010ffff", "ж", (1, "a"), None, b"a"]
@@ -124,31 +120,6 @@ def test_a_view_is_saved_while_it_goes_on(chance: Random, rows: int) -> None:
     assert not other._superseded_of
 
 
-@settings(max_examples=50, deadline=None)
-@given(chances)
-def test_what_is_saved_does_not_depend_on_what_is_applied_meanwhile(chance: Random) -> None:
-    items = outputs(chance, 20, KEYS)
-    view = KeyValueView(0)
-    until = chance.randint(0, 20)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(keyvalue, "_ROWS", 2)
-        for _ in spans(view, items, until, chance):
-            pass
-        at_once = list(view.save())
-        slowly = view.save()
-        going_on = spans(view, items, 22, chance)
-        for part in at_once:
-            next(going_on, None)
-            assert next(slowly) == part
-
-
-def test_values_that_no_time_shows_are_not_kept() -> None:
-    view = KeyValueView(0)
-    view.apply(8, [Item((7, 0, n), 0, ("a", n)) for n in range(9)])
-    assert view.get("a") == Version(7, 8)
-    assert not view._older
-
-
 def test_equal_keys_are_one_and_what_has_no_key_is_counted() -> None:
     view = KeyValueView(1)
     values = [(1, "a"), (1.0, "b"), (True, "c"), ((1.0, 2), "d"), ((1, 2), "e")]
@@ -179,65 +150,3 @@ def test_keys_are_given_as_of_one_time_though_the_view_goes_on() -> None:
     view.retain(25)
     with pytest.raises(NoLongerRetained):
         next(given)
-
-
-def test_another_sinks_checkpoint_is_refused() -> None:
-    with pytest.raises(SnapshotDamaged):
-        KeyValueView(0).load(KeyValueView(1).save())
-
-
-class Replica:
-    """A process with a view, which crashes."""
-
-    def __init__(self, path: Path, journal: Journal, chance: Random) -> None:
-        self.path = path
-        self.chance = chance
-        self.start(journal)
-
-    def start(self, journal: Journal) -> None:
-        """Begin with the checkpoint, if there is one, and the journal from there."""
-        self.view = restored(self.path, "counts", lambda: KeyValueView(0))
-        self.steps: Iterator[None] | None = None
-        self.follower = Follower(self.view)
-        for span in journal.read(self.view.time):
-            assert self.follower.take(span)
-        journal.followers.append(self.follower.take)
-
-    def go_on(self, journal: Journal) -> None:
-        """Save a part, drop history, or crash."""
-        draw = self.chance.random()
-        if draw < 0.1:
-            journal.followers.remove(self.follower.take)
-            self.start(journal)
-        elif draw < 0.2:
-            self.view.retain(self.view.time - self.chance.randint(0, 9))
-        elif self.steps is None and draw < 0.5:
-            self.steps = writing(self.path, "counts", self.view.save())
-        elif self.steps is not None:
-            with suppress(StopIteration):
-                next(self.steps)
-                return
-            self.steps = None
-
-
-@settings(max_examples=40)
-@given(chances)
-def test_replicas_that_crash_answer_the_same(chance: Random) -> None:
-    run: Run = run_of(chance, times=14)
-    keys = sorted({item.value[0] for item in run.items if item.sink == 0})  # type: ignore[index]
-    with TemporaryDirectory() as directory, pytest.MonkeyPatch.context() as patch:
-        patch.setattr(keyvalue, "_ROWS", 1)
-        with closing(opened(Path(directory) / "journal", 1000)) as journal:
-            replicas = [Replica(Path(directory) / name, journal, chance) for name in "ab"]
-            for bundle in run.bundles:
-                journal.deliver(bundle)
-                for replica in replicas:
-                    for _ in range(chance.randint(0, 4)):
-                        replica.go_on(journal)
-            one, other = (replica.view for replica in replicas)
-            assert one.time == other.time == journal.time
-        for at in range(max(one.since, other.since), one.time + 1):
-            expected = model(run.items, at)
-            for key in [*keys, "x"]:
-                assert one.get(key, at) == other.get(key, at) == expected.get(key)
-            assert list(one.items(at=at)) == list(other.items(at=at)) == sorted(expected.items())

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
-from driftline.serve.views.checkpoint import Note, Retained, noted
+from driftline.serve.views.checkpoint import Retained, noted
 
 
 class Clock:
@@ -34,32 +33,12 @@ def test_it_answers_so_far_back_and_not_much_further(tmp_path: Path, restarts_ev
     assert path.stat().st_size < 2_000
 
 
-def test_many_checkpoints_make_few_notes(tmp_path: Path) -> None:
-    clock, path = Clock(), tmp_path / "retained"
-    retained = Retained(600, clock)
-    for turn in range(10_000):
-        clock.now += 0.3
-        retained.since(turn)
-    retained.write(path)
-    assert len(noted(path, 10_000)) <= 66
-
-
-@pytest.mark.parametrize(
-    ("content", "expected"),
-    [
-        (None, []),
-        (b"", []),
-        (b"\xc1 no notes", []),
-        (b"\x93\x01\x02\x03", []),
-    ],
-)
-def test_notes_that_cannot_be_read_are_none(
-    tmp_path: Path, content: bytes | None, expected: Sequence[Note]
-) -> None:
+def test_notes_that_cannot_be_read_are_none(tmp_path: Path) -> None:
     path = tmp_path / "retained"
-    if content is not None:
+    assert noted(path, 5) == []
+    for content in (b"", b"\xc1 no notes", b"\x93\x01\x02\x03"):
         path.write_bytes(content)
-    assert noted(path, 5) == expected
+        assert noted(path, 5) == []
 
 
 def test_notes_of_a_later_checkpoint_do_not_count(tmp_path: Path) -> None:
