@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from uuid import uuid4
 
 import pytest
@@ -10,8 +9,6 @@ import pytest
 from driftline import AsyncIndexClient, IndexClient
 from driftline.index.client import NotFound, QueryRefused, WatchEvent
 from tests.index.client.serving import Cut, Proxy, Serving
-
-pytest.importorskip("driftline.index.http.events")
 
 
 def test_a_watch_tells_of_each_document_that_begins_or_ceases_to_match(
@@ -45,15 +42,12 @@ def test_a_watch_tells_of_each_document_that_begins_or_ceases_to_match(
             direct.get_watch(rare)
 
 
-def test_the_client_for_asyncio_has_watches_as_well(service: Serving) -> None:
-    async def drive() -> None:
-        rare = f"w{uuid4().hex}"
-        async with AsyncIndexClient(service.url, token=service.token, session=True) as client:
-            stored = await client.put_watch(rare, rare, wait="visible")
-            assert (await client.get_watch(rare)).q == rare
-            written = await client.put(rare, {"title": rare})
-            async with client.watch_events(rare, stored.label) as events:
-                assert await anext(events) == WatchEvent(written.label, rare, "begins", rare)
-            await client.remove_watch(rare)
-
-    asyncio.run(drive())
+async def test_the_client_for_asyncio_has_watches_as_well(service: Serving) -> None:
+    rare = f"w{uuid4().hex}"
+    async with AsyncIndexClient(service.url, token=service.token, session=True) as client:
+        stored = await client.put_watch(rare, rare, wait="visible")
+        assert (await client.get_watch(rare)).q == rare
+        written = await client.put(rare, {"title": rare})
+        async with client.watch_events(rare, stored.label) as events:
+            assert await anext(events) == WatchEvent(written.label, rare, "begins", rare)
+        await client.remove_watch(rare)

@@ -11,9 +11,7 @@ from typing import Any
 import httpx
 import pytest
 
-from driftline.index.http import events as watching
 from driftline.serve.http.operations import Settings
-from driftline.serve.journal import Span
 from tests.index.http.service import Service, client_of, served
 
 Event = tuple[str, str, dict[str, Any]]
@@ -57,80 +55,73 @@ async def read(
     return found
 
 
-def test_every_change_comes_once_in_order_wherever_the_stream_is_resumed(tmp_path: Path) -> None:
-    async def drive() -> None:
-        async with served(Service(tmp_path), Settings(heartbeat_s=60)) as client:
-            labels = []
-            for n in range(6):
-                answer = await client.put(f"/documents/{n % 2}", json={"n": n})
-                labels.append(answer.json()["label"])
-                await client.put("/documents/0", json={"n": n}, params={"if_label": "none"})
-            labels.append((await client.delete("/documents/1")).json()["label"])
-            found = await read(client, 7, BEGINNING)
-            assert [id for _, id, _ in found] == labels
-            assert [data for *_, data in found] == [
-                {"id": str(n % 2), "document": {"n": n}, "label": labels[n]} for n in range(6)
-            ] + [{"id": "1", "deleted": True, "label": labels[6]}]
-            for number, label in enumerate(labels[:-1], 1):
-                rest = found[number:]
-                assert await read(client, len(rest), label) == rest
-                resumed = {"Last-Event-ID": label}
-                assert await read(client, len(rest), labels[0], resumed) == rest
-
-    asyncio.run(drive())
-
-
-def test_what_comes_later_is_told_and_silence_says_how_far_it_is(tmp_path: Path) -> None:
-    async def drive() -> None:
-        service = Service(tmp_path)
-        async with served(service, Settings(heartbeat_s=0.05)) as client:
-            await client.put("/documents/1", json={})
-            async with client.stream("GET", "/changes") as answer:
-                stream = events(answer)
-                name, id, data = await anext(stream)
-                assert (name, data) == ("time", {"at": id})
-                label = (await client.put("/documents/2", json={})).json()["label"]
-                told = [await anext(stream)]
-                while told[-1][0]:
-                    told.append(await anext(stream))
-                assert told[-1] == ("", label, {"id": "2", "document": {}, "label": label})
-                later = await anext(stream)
-                assert later[0] == "time"
-                assert later[1] >= label
-
-    asyncio.run(drive())
+async def test_every_change_comes_once_in_order_wherever_the_stream_is_resumed(
+    tmp_path: Path,
+) -> None:
+    async with served(Service(tmp_path), Settings(heartbeat_s=60)) as client:
+        labels = []
+        for n in range(6):
+            answer = await client.put(f"/documents/{n % 2}", json={"n": n})
+            labels.append(answer.json()["label"])
+            await client.put("/documents/0", json={"n": n}, params={"if_label": "none"})
+        labels.append((await client.delete("/documents/1")).json()["label"])
+        found = await read(client, 7, BEGINNING)
+        assert [id for _, id, _ in found] == labels
+        assert [data for *_, data in found] == [
+            {"id": str(n % 2), "document": {"n": n}, "label": labels[n]} for n in range(6)
+        ] + [{"id": "1", "deleted": True, "label": labels[6]}]
+        for number, label in enumerate(labels[:-1], 1):
+            rest = found[number:]
+            assert await read(client, len(rest), label) == rest
+            resumed = {"Last-Event-ID": label}
+            assert await read(client, len(rest), labels[0], resumed) == rest
 
 
-def test_who_does_not_read_is_cut_off_and_nobody_else_notices(
+async def test_what_comes_later_is_told_and_silence_says_how_far_it_is(tmp_path: Path) -> None:
+    service = Service(tmp_path)
+    async with served(service, Settings(heartbeat_s=0.05)) as client:
+        await client.put("/documents/1", json={})
+        async with client.stream("GET", "/changes") as answer:
+            stream = events(answer)
+            name, id, data = await anext(stream)
+            assert (name, data) == ("time", {"at": id})
+            label = (await client.put("/documents/2", json={})).json()["label"]
+            told = [await anext(stream)]
+            while told[-1][0]:
+                told.append(await anext(stream))
+            assert told[-1] == ("", label, {"id": "2", "document": {}, "label": label})
+            later = await anext(stream)
+            assert later[0] == "time"
+            assert later[1] >= label
+
+
+async def test_who_does_not_read_is_cut_off_and_nobody_else_notices(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async def drive() -> None:
-        service = Service(tmp_path)
-        async with served(service, unread_s=0.5) as client:
-            url = client.base_url
-            reader, writer = await asyncio.open_connection(url.host, url.port, limit=1000)
-            writer.write(b"GET /changes?from=00000000000000 HTTP/1.1\r\nHost: localhost\r\n\r\n")
-            text = "a" * 500_000
-            for n in range(40):
-                await client.put(f"/documents/{n}", json={"text": text})
-            found = await read(client, 40, BEGINNING)
-            assert [data["id"] for *_, data in found] == [str(n) for n in range(40)]
-            figure = "driftline_http_open_requests"
-            while True:
-                metrics = (await client.get("/metrics")).text
-                (line,) = [each for each in metrics.splitlines() if each.startswith(figure)]
-                if float(line.split()[1]) == 1:  # this one
-                    break
-            received = 0
-            try:
-                while data := await reader.read(1 << 20):
-                    received += len(data)
-            except ConnectionError:
-                pass
-            assert received < 40 * len(text)
-            writer.close()
-
-    asyncio.run(drive())
+    service = Service(tmp_path)
+    async with served(service, unread_s=0.5) as client:
+        url = client.base_url
+        reader, writer = await asyncio.open_connection(url.host, url.port, limit=1000)
+        writer.write(b"GET /changes?from=00000000000000 HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        text = "a" * 500_000
+        for n in range(40):
+            await client.put(f"/documents/{n}", json={"text": text})
+        found = await read(client, 40, BEGINNING)
+        assert [data["id"] for *_, data in found] == [str(n) for n in range(40)]
+        figure = "driftline_http_open_requests"
+        while True:
+            metrics = (await client.get("/metrics")).text
+            (line,) = [each for each in metrics.splitlines() if each.startswith(figure)]
+            if float(line.split()[1]) == 1:  # this one
+                break
+        received = 0
+        try:
+            while data := await reader.read(1 << 20):
+                received += len(data)
+        except ConnectionError:
+            pass
+        assert received < 40 * len(text)
+        writer.close()
     assert "ASGI" not in caplog.text
 
 
@@ -141,125 +132,37 @@ async def label_of(answer: httpx.Response) -> str:
     return label
 
 
-async def read_watch(client: httpx.AsyncClient, count: int, since: str) -> list[Event]:
-    """The first events of a watch."""
-    return await read(client, count, since, path="/watches/w%2F1/events")
+async def test_watches_are_put_shown_and_removed(tmp_path: Path) -> None:
+    async with client_of(Service(tmp_path)) as client:
+        labels = {
+            id: await label_of(await client.put(f"/watches/{id}", json={"q": f"tea {id}"}))
+            for id in ("b", "a", "c")
+        }
+        shown = (await client.get("/watches/a")).json()
+        assert shown == {"id": "a", "q": "tea a", "label": labels["a"]}
+        listed = (await client.get("/watches?limit=2")).json()
+        assert (listed["total"], [each["id"] for each in listed["watches"]]) == (3, ["a", "b"])
+        rest = (await client.get("/watches?behind=b")).json()["watches"]
+        assert [each["id"] for each in rest] == ["c"]
+        await client.delete("/watches/a", params={"wait": "visible"})
+        assert (await client.get("/watches/a")).status_code == 404
+        assert (await client.get("/watches/a/events")).status_code == 404
 
 
-def test_events_come_once_in_order_from_any_label_on(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(watching, "AT_ONCE", 2)
-
-    async def drive() -> None:
-        async with served(Service(tmp_path, shards=3), Settings(heartbeat_s=60)) as client:
-            await client.put("/documents/0", json={"title": "tea"})
-            since = await label_of(await client.put("/watches/w%2F1", json={"q": "tea -black"}))
-            expected: list[tuple[str, str, str]] = []
-            for n in range(12):
-                path, there = f"/documents/{n % 6}", n < 6
-                title = {"title": "green tea" if there else "black tea"}
-                label = await label_of(await client.put(path, json=title))
-                if n:  # the first one matched before
-                    expected.append((label, str(n % 6), "begins" if there else "ceases"))
-            await client.put("/documents/9", json={"title": "coffee"})
-            expected_events = [
-                ("", label, {"watch": "w/1", "id": id, "event": change, "label": label})
-                for label, id, change in expected
-            ]
-            assert await read_watch(client, 11, since) == expected_events
-            for number, (label, _, _) in enumerate(expected[:-1], 1):
-                rest = expected_events[number:]
-                assert await read_watch(client, len(rest), label) == rest
-
-            # What comes later is told, too.
-            following = asyncio.ensure_future(read_watch(client, 12, since))
-            label = await label_of(await client.put("/documents/9", json={"text": "tea"}))
-            told = await following
-            assert told[:11] == expected_events
-            assert told[11][1:] == (
-                label,
-                {"watch": "w/1", "id": "9", "event": "begins", "label": label},
-            )
-
-    asyncio.run(drive())
-
-
-def test_a_stream_without_events_says_how_far_it_is(tmp_path: Path) -> None:
-    async def drive() -> None:
-        async with served(Service(tmp_path), Settings(heartbeat_s=0.02)) as client:
-            since = await label_of(await client.put("/watches/w%2F1", json={"q": "tea"}))
-            label = await label_of(await client.put("/documents/1", json={"title": "coffee"}))
-            async with client.stream("GET", "/watches/w%2F1/events?from=" + since) as answer:
-                async for name, id, data in events(answer):
-                    assert (name, data) == ("time", {"at": id})
-                    if id >= label:
-                        break
-
-    asyncio.run(drive())
-
-
-def test_a_stream_is_whole_when_the_service_ends(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    async def ended(since: int) -> AsyncIterator[Span]:
-        return
-        yield
-
-    async def drive() -> None:
-        service = Service(tmp_path)
-        async with served(service) as client:
-            since = await label_of(await client.put("/watches/w%2F1", json={"q": "tea"}))
-            label = await label_of(await client.put("/documents/1", json={"title": "tea"}))
-            monkeypatch.setattr(service, "spans", ended)
-            [(_, id, _)] = await read_watch(client, 2, since)
-            assert id == label
-
-    asyncio.run(drive())
-
-
-def test_watches_are_put_shown_and_removed(tmp_path: Path) -> None:
-    async def drive() -> None:
-        async with client_of(Service(tmp_path)) as client:
-            labels = {
-                id: await label_of(await client.put(f"/watches/{id}", json={"q": f"tea {id}"}))
-                for id in ("b", "a", "c")
-            }
-            shown = (await client.get("/watches/a")).json()
-            assert shown == {"id": "a", "q": "tea a", "label": labels["a"]}
-            listed = (await client.get("/watches?limit=2")).json()
-            assert (listed["total"], [each["id"] for each in listed["watches"]]) == (3, ["a", "b"])
-            rest = (await client.get("/watches?behind=b")).json()["watches"]
-            assert [each["id"] for each in rest] == ["c"]
-            await client.delete("/watches/a", params={"wait": "visible"})
-            assert (await client.get("/watches/a")).status_code == 404
-            assert (await client.get("/watches/a/events")).status_code == 404
-
-    asyncio.run(drive())
-
-
-@pytest.mark.parametrize(
-    ("path", "body", "code", "says"),
-    [
-        ("/watches/1", b'{"q": "(tea"}', "query", "character"),
+async def test_a_bad_watch_never_gets_into_the_log(tmp_path: Path) -> None:
+    cases = (
         ("/watches/1", b'{"q": "titel:tea"}', "query", "titel"),
-        ("/watches/1", b'{"q": 1}', "invalid", "QUERY"),
         ("/watches/1", b'{"q": "tea", "more": 1}', "invalid", "QUERY"),
         ("/watches/1", b'{"q": "\\ud800"}', "query", "half a character"),
         ("/watches/1", b"[", "invalid", "no JSON"),
         ("/watches/a%00", b'{"q": "tea"}', "invalid", "control character"),
-    ],
-)
-def test_a_bad_watch_never_gets_into_the_log(
-    tmp_path: Path, path: str, body: bytes, code: str, says: str
-) -> None:
-    async def drive() -> None:
-        service = Service(tmp_path)
-        async with client_of(service) as client:
+    )
+
+    service = Service(tmp_path)
+    async with client_of(service) as client:
+        for path, body, code, says in cases:
             answer = await client.put(path, content=body)
             assert answer.status_code == 400
             assert answer.json()["error"]["code"] == code
             assert says in answer.json()["error"]["message"]
-            assert service.time == 1
-
-    asyncio.run(drive())
+        assert service.time == 1

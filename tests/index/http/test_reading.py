@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from pathlib import Path
 from typing import Any
@@ -69,131 +68,87 @@ async def pages(client: httpx.AsyncClient, **query: Any) -> tuple[list[dict[str,
         await client.put(f"/collections/teas/documents/t{len(hits)}", json=changed)
 
 
-@pytest.mark.parametrize("sort", [None, "year", "-year", "tags", "-tags", "picked", "-picked"])
-def test_pages_are_those_of_one_shard_as_of_one_time(tmp_path: Path, sort: str | None) -> None:
-    async def drive() -> None:
-        query = {"q": "tea OR leaves", "snippets": 0, **({"sort": sort} if sort else {})}
-        schema = schema_of(tmp_path)
-        several, one = (Service(tmp_path / str(n), schema, n) for n in (3, 1))
-        async with client_of(one) as client:
-            await filled(client)
-            expected, _ = await pages(client, limit=1000, **query)
-        async with client_of(several) as client:
-            await filled(client)
-            hits, tokens = await pages(client, limit=7, **query)
-        assert hits == expected
-        assert len(hits) == 40
-        assert len(tokens) == 6
-        assert len(set(tokens)) == 1
-
-    asyncio.run(drive())
-
-
-def test_counts_facets_fields_and_snippets(tmp_path: Path) -> None:
-    async def drive() -> None:
-        service = Service(tmp_path, schema_of(tmp_path), 3)
-        async with client_of(service) as client:
-            await filled(client, 12)
-            query = {"q": "number7 water", "facet": "tags", "field": ["year", "none"]}
-            found = (await client.get("/collections/teas/search", params=query)).json()
-            assert found["total"] == 1
-            assert found["facets"] == {
-                "tags": [{"value": "cheap", "count": 1}, {"value": "green", "count": 1}]
-            }
-            (hit,) = found["hits"]
-            assert hit["id"] == "t7"
-            assert hit["fields"] == {"year": 1993}
-            assert hit["snippet"] == "tea tea leaves &lt;b&gt; &amp; <mark>water</mark>"
-            many = (
-                await client.get("/collections/teas/search", params={"q": "*", "facet": "tags"})
-            ).json()
-            assert many["facets"]["tags"] == [
-                {"value": "cheap", "count": 8},
-                {"value": "green", "count": 8},
-                {"value": "black", "count": 4},
-            ]
-            unknown = {"q": "*", "field": "titel"}
-            assert (await client.get("/collections/teas/search", params=unknown)).json()["total"]
-            refused = await client.get("/collections/empty/search", params=unknown)
-            assert refused.status_code == 400
-            assert "has no field 'titel' (did you mean 'title'?)" in refused.text
-            count = await client.get("/collections/teas/count", params={"q": "tags:black"})
-            assert count.json()["total"] == 4
-
-    asyncio.run(drive())
+@pytest.mark.parametrize("sort", [None, "year", "-tags", "picked"])
+async def test_pages_are_those_of_one_shard_as_of_one_time(
+    tmp_path: Path, sort: str | None
+) -> None:
+    query = {"q": "tea OR leaves", "snippets": 0, **({"sort": sort} if sort else {})}
+    schema = schema_of(tmp_path)
+    several, one = (Service(tmp_path / str(n), schema, n) for n in (3, 1))
+    async with client_of(one) as client:
+        await filled(client)
+        expected, _ = await pages(client, limit=1000, **query)
+    async with client_of(several) as client:
+        await filled(client)
+        hits, tokens = await pages(client, limit=7, **query)
+    assert hits == expected
+    assert len(hits) == 40
+    assert len(tokens) == 6
+    assert len(set(tokens)) == 1
 
 
-def test_a_score_is_explained(tmp_path: Path) -> None:
-    async def drive() -> None:
-        service = Service(tmp_path, schema_of(tmp_path), 3)
-        async with client_of(service) as client:
-            await filled(client, 12)
-            base = "/collections/teas"
-            hits = (await client.get(f"{base}/search", params={"q": "tea"})).json()["hits"]
-            for hit in hits:
-                query = {"q": "tea", "id": hit["id"]}
-                told = (await client.get(f"{base}/explain", params=query)).json()
-                assert told["score"] == hit["score"]
-                assert sum(share["score"] for share in told["tree"]["shares"]) == hit["score"]
-            absent = await client.get(f"{base}/explain", params={"q": "tea", "id": "x"})
-            assert absent.status_code == 404
-
-    asyncio.run(drive())
-
-
-def test_a_cursor_is_for_its_query_only(tmp_path: Path) -> None:
-    async def drive() -> None:
-        service = Service(tmp_path, schema_of(tmp_path))
-        async with client_of(service) as client:
-            await filled(client, 12)
-            path = "/collections/teas/search"
-            query = {"q": "tea", "limit": "2"}
-            cursor = (await client.get(path, params=query)).json()["cursor"]
-            damaged = "AB"[cursor[8] == "A"].join((cursor[:8], cursor[9:]))
-            for where, more in (
-                (path, {"cursor": damaged}),
-                (path, {"cursor": cursor[:-1]}),
-                (path, {"cursor": cursor, "q": "leaves"}),
-                (path, {"cursor": cursor, "sort": "year"}),
-                (path, {"cursor": cursor, "at": "00000000000000"}),
-                ("/collections/empty/search", {"cursor": cursor}),
-            ):
-                answer = await client.get(where, params=query | more)
-                assert answer.status_code == 400
-            good = await client.get("/collections/teas/search", params=query | {"cursor": cursor})
-            assert good.status_code == 200
-            assert (await client.get("/search", params={"q": "a"})).status_code == 404
-
-    asyncio.run(drive())
+async def test_counts_facets_fields_and_snippets(tmp_path: Path) -> None:
+    service = Service(tmp_path, schema_of(tmp_path), 3)
+    async with client_of(service) as client:
+        await filled(client, 12)
+        query = {"q": "number7 water", "facet": "tags", "field": ["year", "none"]}
+        found = (await client.get("/collections/teas/search", params=query)).json()
+        assert found["total"] == 1
+        assert found["facets"] == {
+            "tags": [{"value": "cheap", "count": 1}, {"value": "green", "count": 1}]
+        }
+        (hit,) = found["hits"]
+        assert hit["id"] == "t7"
+        assert hit["fields"] == {"year": 1993}
+        assert hit["snippet"] == "tea tea leaves &lt;b&gt; &amp; <mark>water</mark>"
+        many = (
+            await client.get("/collections/teas/search", params={"q": "*", "facet": "tags"})
+        ).json()
+        assert many["facets"]["tags"] == [
+            {"value": "cheap", "count": 8},
+            {"value": "green", "count": 8},
+            {"value": "black", "count": 4},
+        ]
+        unknown = {"q": "*", "field": "titel"}
+        assert (await client.get("/collections/teas/search", params=unknown)).json()["total"]
+        refused = await client.get("/collections/empty/search", params=unknown)
+        assert refused.status_code == 400
+        assert "has no field 'titel' (did you mean 'title'?)" in refused.text
+        count = await client.get("/collections/teas/count", params={"q": "tags:black"})
+        assert count.json()["total"] == 4
 
 
-def test_a_query_that_costs_too_much_is_refused(tmp_path: Path) -> None:
-    async def drive() -> None:
-        service = Service(tmp_path)
-        async with client_of(service) as client:
-            words = " ".join(f"a{n}" for n in range(1_001))
-            await client.put("/documents/1", json={"text": words})
-            answer = await client.get("/search", params={"q": "a*"})
-            assert answer.status_code == 422
-            assert answer.json()["error"]["code"] == "costly"
+async def test_a_cursor_is_for_its_query_only(tmp_path: Path) -> None:
+    service = Service(tmp_path, schema_of(tmp_path))
+    async with client_of(service) as client:
+        await filled(client, 12)
+        path = "/collections/teas/search"
+        query = {"q": "tea", "limit": "2"}
+        cursor = (await client.get(path, params=query)).json()["cursor"]
+        damaged = "AB"[cursor[8] == "A"].join((cursor[:8], cursor[9:]))
+        for where, more in (
+            (path, {"cursor": damaged}),
+            (path, {"cursor": cursor[:-1]}),
+            (path, {"cursor": cursor, "q": "leaves"}),
+            (path, {"cursor": cursor, "sort": "year"}),
+            (path, {"cursor": cursor, "at": "00000000000000"}),
+            ("/collections/empty/search", {"cursor": cursor}),
+        ):
+            answer = await client.get(where, params=query | more)
+            assert answer.status_code == 400
+        good = await client.get("/collections/teas/search", params=query | {"cursor": cursor})
+        assert good.status_code == 200
+        assert (await client.get("/search", params={"q": "a"})).status_code == 404
 
-    asyncio.run(drive())
 
-
-def test_a_read_repeats_exactly_as_of_its_token(tmp_path: Path) -> None:
-    async def drive() -> None:
-        service = Service(tmp_path, schema_of(tmp_path))
-        async with client_of(service) as client:
-            await filled(client, 12)
-            path, query = "/collections/teas/search", {"q": "tea", "facet": "tags"}
-            first = (await client.get(path, params=query)).content
-            at = json.loads(first)["at"]
-            for number in range(12):
-                await client.delete(f"/collections/teas/documents/t{number}")
-            assert (await client.get(path, params=query)).json()["total"] == 0
-            assert (await client.get(path, params={**query, "at": at})).content == first
-
-    asyncio.run(drive())
+async def test_a_query_that_costs_too_much_is_refused(tmp_path: Path) -> None:
+    service = Service(tmp_path)
+    async with client_of(service) as client:
+        words = " ".join(f"a{n}" for n in range(1_001))
+        await client.put("/documents/1", json={"text": words})
+        answer = await client.get("/search", params={"q": "a*"})
+        assert answer.status_code == 422
+        assert answer.json()["error"]["code"] == "costly"
 
 
 def test_a_snippet_is_html_of_the_field_with_most_marks() -> None:

@@ -93,32 +93,6 @@ def test_a_mistake_in_a_query_is_shown_with_its_place(page: Chromium) -> None:
     page.problems.clear()
 
 
-def test_an_answer_that_is_late_is_not_shown(page: Chromium) -> None:
-    """Also if the browser does not take the question back."""
-    page.value(
-        """(() => {
-          const fetched = window.fetch;
-          window.fetch = async (url, { signal, ...options }) => {
-            const answer = await fetched(url, options);
-            if (String(url).includes("q=cat")) {
-              await new Promise((go) => { window.letGo = go; });
-              setTimeout(() => { window.late = true; }, 100);
-            }
-            return answer;
-          };
-        })()"""
-    )
-    page.press("/")
-    page.type("cat")
-    page.until("window.letGo")
-    page.value("document.getElementById('q').select()")
-    page.type("tea")
-    page.until(f"{IDS} === '3'")
-    page.value("letGo()")
-    page.until("window.late")
-    assert page.value(IDS) == "3"
-
-
 def test_a_document_is_added_and_found(page: Chromium, service: str) -> None:
     title = f"An ocelot {WILD}"
     page.value("document.querySelector('#document-id').focus()")
