@@ -94,11 +94,6 @@ def test_canonically_equal_texts_have_the_same_words(name: str, text: str) -> No
     assert words(unicodedata.normalize("NFC", text)) == words(unicodedata.normalize("NFD", text))
 
 
-@pytest.mark.parametrize("name", ALL)
-def test_long_words_are_cut(name: str) -> None:
-    assert max(map(len, analyser(name).words("x" * 1000 + " " + "ß" * 1000 + " ok"))) == WORD_MAX
-
-
 def test_names() -> None:
     for name in ("plain", "folded", "cjk", "english", "german", "dutch_porter", "yiddish"):
         assert analyser(name).name == name

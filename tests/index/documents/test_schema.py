@@ -14,8 +14,6 @@ from driftline.index.documents.schema import (
     Schema,
     SchemaError,
     StoredField,
-    TextField,
-    ValueField,
     load_schema,
 )
 
@@ -56,53 +54,30 @@ def test_fields_have_the_order_of_the_file_and_numbers_of_their_own(articles: Co
     assert articles.others == "refused"
 
 
-@pytest.mark.parametrize(
-    ("text", "error"),
-    [
+def test_a_file_that_cannot_be_used(tmp_path: Path) -> None:
+    fields = "[collections.a.fields]\n"
+    for text, error in (
         ("", r"the table \[collections\] is missing"),
         ("[collection.a]", r"no key 'collection' \(did you mean 'collections'"),
         ("[collections.a]", "collection 'a' is empty"),
         ("[collections.a]\nothers = 'stored'", "the table of its fields is missing"),
         ("[collections.A.fields]\nx = {}", "collection 'A': a name has"),
-        ("[collections.a.fields]\nid = {kind='text'}", "field 'id': a name has"),
-        ("[collections.a.fields]\n'a b' = {kind='text'}", "field 'a b': a name has"),
-        (
-            "[collections.a.fields]\nx = {kind='txt'}",
-            r"field 'x': its kind is 'txt' \(did you mean 'text",
-        ),
-        ("[collections.a.fields]\nx = {weight=1}", "it has no kind; it can be text"),
-        ("[collections.a.fields]\nx = 'text'", "field 'x' is 'text'; it has to be a table"),
-        ("[collections.a.fields]\nx = {kind='text', analyzer='plain'}", "did you mean 'analyser'"),
-        ("[collections.a.fields]\nx = {kind='text', analyser='porters'}", "did you mean 'porter'"),
-        ("[collections.a.fields]\nx = {kind='text', analyser=5}", "the analyser is 5"),
-        ("[collections.a.fields]\nx = {kind='text', weight=0}", "the weight is 0"),
-        ("[collections.a.fields]\nx = {kind='text', weight=nan}", "the weight is nan"),
-        (f"[collections.a.fields]\nx = {{kind='text', weight={10**400}}}", "the weight is 1000"),
-        (
-            "\ufeff[collections.a.fields]\nx = {kind='text'}",
-            "begins with a byte-order mark; save it",
-        ),
-        (f"[collections.a.fields]\nx = {'9' * 5000}", "a number in it has thousands of digits$"),
-        ("[collections.a.fields]\nx = {kind='text', weight=true}", "the weight is true"),
-        ("[collections.a.fields]\nx = {kind='number', weight=1}", "no key 'weight'"),
-        (
-            "[collections.a]\nothers='kept'\n[collections.a.fields]\nx={kind='text'}",
-            "others is 'kept'",
-        ),
-        (
-            "[collections.a.fields]\n" + "".join(f"x{i}={{kind='text'}}\n" for i in range(257)),
-            "257",
-        ),
+        (f"{fields}id = {{kind='text'}}", "field 'id': a name has"),
+        (f"{fields}x = {{kind='txt'}}", r"its kind is 'txt' \(did you mean 'text"),
+        (f"{fields}x = 'text'", "field 'x' is 'text'; it has to be a table"),
+        (f"{fields}x = {{kind='text', analyzer='plain'}}", "did you mean 'analyser'"),
+        (f"{fields}x = {{kind='text', analyser='porters'}}", "did you mean 'porter'"),
+        (f"{fields}x = {{kind='text', weight={10**400}}}", "the weight is 1000"),
+        (f"{fields}x = {{kind='number', weight=1}}", "no key 'weight'"),
+        (f"\ufeff{fields}x = {{kind='text'}}", "begins with a byte-order mark; save it"),
+        (f"{fields}x = {'9' * 5000}", "a number in it has thousands of digits$"),
+        (f"[collections.a]\nothers='kept'\n{fields}x={{kind='text'}}", "others is 'kept'"),
+        (fields + "".join(f"x{i}={{kind='text'}}\n" for i in range(257)), "257"),
         ("[collections", "is no TOML"),
-    ],
-)
-def test_a_file_that_cannot_be_used(tmp_path: Path, text: str, error: str) -> None:
-    with pytest.raises(SchemaError, match=error) as caught:
-        load(tmp_path, text)
-    assert str(caught.value).startswith(str(tmp_path / "schema.toml"))
-
-
-def test_a_file_that_is_not_there(tmp_path: Path) -> None:
+    ):
+        with pytest.raises(SchemaError, match=error) as caught:
+            load(tmp_path, text)
+        assert str(caught.value).startswith(str(tmp_path / "schema.toml"))
     with pytest.raises(SchemaError, match=r"none\.toml: No such file"):
         load_schema(tmp_path / "none.toml")
 
@@ -122,63 +97,45 @@ def test_a_document_with_everything(articles: Collection) -> None:
     articles.check("a", {})
 
 
-@pytest.mark.parametrize(
-    ("field", "value", "error"),
-    [
+def test_a_field_that_is_refused(articles: Collection) -> None:
+    cases: list[tuple[str, object, str]] = [
         ("title", 5, "5 is no text"),
         ("title", "\ud800", "not Unicode"),
-        ("tags", 5, "no keyword"),
-        ("tags", ["a", None], "no keyword"),
+        ("tags", ["a", None], "null is no keyword"),
         ("tags", "é" * 513, "1026 bytes"),
         ("year", True, "true is no number"),
-        ("year", "1990", "no number"),
-        ("tags", ["a", None], "null is no keyword"),
-        ("day", [False], r"\[false\] is no date"),
         ("year", float("nan"), "no finite number"),
         ("year", 10**400, "64 bits"),
-        ("day", 5, "no date"),
-        ("day", "yesterday", "no date; that is a text like"),
+        ("day", [False], r"\[false\] is no date"),
         ("day", "2013-02-30", "no date: there is no such day"),
-        ("source", float("inf"), "no finite number"),
         ("source", b"x", "nothing that JSON can hold"),
         ("source", {5: 5}, "no text"),
         ("source", 2**63, "64 bits"),
         ("titel", "x", "no such field.*did you mean 'title'"),
         ("id", "x", "the id is given beside the document"),
-    ],
-)
-def test_a_field_that_is_refused(
-    articles: Collection, field: str, value: object, error: str
-) -> None:
-    with pytest.raises(DocumentRefused, match=error) as caught:
-        articles.check("a", {"text": "fine", field: value})
-    assert caught.value.field == field
-    assert str(caught.value).startswith(f"field '{field}': ")
+    ]
+    for field, value, error in cases:
+        with pytest.raises(DocumentRefused, match=error) as caught:
+            articles.check("a", {"text": "fine", field: value})
+        assert caught.value.field == field
+        assert str(caught.value).startswith(f"field '{field}': ")
 
 
-@pytest.mark.parametrize(
-    ("id", "document", "error"),
-    [
+def test_a_document_that_is_refused() -> None:
+    cases: list[tuple[object, object, str]] = [
         (5, {}, "the id 5 is no text"),
         ("", {}, "0 bytes"),
         ("é" * 257, {}, "514 bytes"),
-        ("a\nb", {}, "control character"),
         ("a\x85b", {}, "control character"),
         ("\udc00", {}, "not Unicode"),
         ("a", [], "no document"),
         ("a", {5: 5}, "no name of a field"),
         ("a", {f"x{n}": 0 for n in range(257)}, "257 fields"),
         ("a", {"text": "é" * (DOCUMENT_BYTES_MAX // 2)}, "the most is 1048576"),
-        (
-            "a",
-            {"x": "y" * (DOCUMENT_BYTES_MAX // 2), "text": "y" * (DOCUMENT_BYTES_MAX // 2)},
-            "most",
-        ),
-    ],
-)
-def test_a_document_that_is_refused(id: object, document: object, error: str) -> None:
-    with pytest.raises(DocumentRefused, match=error):
-        DEFAULT.collections["documents"].check(id, document)
+    ]
+    for id, document, error in cases:
+        with pytest.raises(DocumentRefused, match=error):
+            DEFAULT.collections["documents"].check(id, document)
 
 
 def test_what_is_nested_deeply_is_refused_and_not_walked_through() -> None:
@@ -194,15 +151,6 @@ def test_what_is_nested_deeply_is_refused_and_not_walked_through() -> None:
             documents.check(id, document)
 
 
-def test_without_a_file() -> None:
-    documents = DEFAULT.collections["documents"]
-    assert [(field.name, field.weight) for field in documents.texts] == [
-        ("title", 2.0),
-        ("text", 1.0),
-    ]
-    documents.check("a", {"title": "x", "text": "y", "anything": [1, {"more": None}]})
-
-
 def test_a_fingerprint_stays_until_something_differs(tmp_path: Path, articles: Collection) -> None:
     documents = DEFAULT.collections["documents"]
     assert documents.fingerprint() == "f995a93a1e5005c3"
@@ -212,25 +160,10 @@ def test_a_fingerprint_stays_until_something_differs(tmp_path: Path, articles: C
         ("english", "german"),
         ("= 2", "= 2.5"),
         ("number", "date"),
-        ("stored", "keyword"),
         ("tags", "tag"),
-        (
-            "[collections.articles.fields]",
-            '[collections.articles]\nothers = "stored"\n[collections.articles.fields]',
-        ),
-        (
-            'text = {kind = "text"}\ntags = {kind = "keyword"}',
-            'tags = {kind = "keyword"}\ntext = {kind = "text"}',
-        ),
+        ("articles.fields]", 'articles]\nothers = "stored"\n[collections.articles.fields]'),
     ]
     assert all(before in ARTICLES for before, _ in changes)
     changed = [load(tmp_path, ARTICLES.replace(*change)) for change in changes]
     prints = {schema.collections["articles"].fingerprint() for schema in changed}
     assert len(prints | {articles.fingerprint()}) == len(changes) + 1
-    renamed = load(tmp_path, ARTICLES.replace("articles", "papers"))
-    assert renamed.fingerprint() != load(tmp_path, ARTICLES).fingerprint()
-    assert renamed.collections["papers"].fingerprint() == articles.fingerprint()
-
-
-def test_fields_of_all_classes_are_described(articles: Collection) -> None:
-    assert {type(field) for field in articles.fields} == {TextField, ValueField, StoredField}

@@ -15,7 +15,6 @@ from driftline.index.documents.values import (
     date_in_words,
     number_of,
     period_of,
-    size_of,
     value_of,
 )
 
@@ -67,8 +66,3 @@ def test_numbers(number: float) -> None:
 def test_what_is_no_number(text: str) -> None:
     with pytest.raises(ValueError, match=r"no (finite )?number"):
         number_of(text)
-
-
-def test_the_size_of_a_value() -> None:
-    assert size_of("Maß") == 4
-    assert size_of({"ab": ["x", 5, None, 1.5, True]}) == 8 + 2 + (8 + 1 + 4 * 8)

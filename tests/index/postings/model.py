@@ -74,11 +74,6 @@ def many_rows(number: int, seed: int) -> list[Row]:
     return found
 
 
-def version_of(texts: list[list[str]]) -> Version:
-    """A document with these texts, and nothing else."""
-    return Version("documents", "id", tuple(map(words_of, texts)), NOTHING, b"")
-
-
 def tail_of(first: int, some: list[Row]) -> Tail:
     """A tail with these versions."""
     tail = Tail(first, TEXT_FIELDS, VALUE_FIELDS)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -12,16 +11,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from driftline.index.documents.values import Kind
-from driftline.index.documents.versions import Version, words_of
 from driftline.index.postings import packing, pairs
 from driftline.index.postings import segment as segments
 from driftline.index.postings import tail as tails
 from driftline.index.postings.merging import write
 from driftline.index.postings.parts import Part
 from driftline.index.postings.segment import Segment
-from driftline.index.postings.tail import Tail
-from tests.index.postings.model import Row, check, many_rows, rows, tail_of, version_of
+from tests.index.postings.model import Row, check, many_rows, rows, tail_of
 
 
 @pytest.fixture(params=[1, 1 << 14], autouse=True)
@@ -84,28 +80,6 @@ def test_segments_with_many_versions(tmp_path: Path) -> None:
     check(Segment(tmp_path / "all"), 0, some)
 
 
-def test_only_the_commonest_words_are_paired(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    text = ["the", "end", "of", "the", "end", "of", "the", "ox", "end"]  # 3, 3, 2, 1
-    some = [Row(0, version_of([text, []]))]
-
-    def paired(**limits: int) -> list[str]:
-        with monkeypatch.context() as patch:
-            for name, limit in limits.items():
-                patch.setattr(pairs, name, limit)
-            segment = write([tail_of(0, some)], tmp_path / "one")
-        check(segment, 0, some)
-        return [word for word in segment.words(0, "") if segment.has_pair(0, word, word)]
-
-    assert paired(COMMON=1) == ["end", "of", "ox", "the"]
-    assert paired(COMMON=2) == ["end", "of", "the"]
-    assert paired(COMMON=4) == []
-    assert paired(COMMON=1, COMMON_MAX=2) == ["end", "the"]
-    assert paired(COMMON=1, POSITIONS_MAX=7) == ["end", "the"]
-    assert paired(COMMON=1, POSITIONS_MAX=5) == ["the"]
-
-
 def test_a_merged_segment_is_the_same_file_as_a_sealed_one(tmp_path: Path) -> None:
     """Whatever the order of merges was, so replicas can be compared. Stored blocks may differ."""
     some = many_rows(60, seed=5)
@@ -123,44 +97,3 @@ def test_there_is_nothing_of_a_segment_that_could_not_be_written(tmp_path: Path)
     with pytest.raises(TypeError):
         write([tail], tmp_path / "never")
     assert not list(tmp_path.iterdir())
-
-
-def parts_of(*bounds: tuple[int, int]) -> Sequence[Tail]:
-    some = many_rows(20, seed=7)
-    return [tail_of(begin, some[begin:end]) for begin, end in bounds]
-
-
-def test_only_parts_that_follow_each_other_are_merged(tmp_path: Path) -> None:
-    for parts in (parts_of((0, 5), (6, 9)), parts_of((5, 9), (0, 5)), parts_of((0, 5), (4, 9))):
-        with pytest.raises(ValueError, match="do not follow each other"):
-            write(parts, tmp_path / "none")
-    with pytest.raises(ValueError, match="differ in their fields"):
-        write([Tail(0, 1, ()), Tail(0, 1, (Kind.DATE,))], tmp_path / "none")
-    assert not list(tmp_path.iterdir())
-
-
-def test_the_words_that_were_asked_for_last_stay_unpacked(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(segments, "UNPACKED", 4)
-    monkeypatch.setattr(segments, "OBJECTS", 0)
-    monkeypatch.setattr(segments, "BY_VERSION", 0)
-    words = [str(number) for number in range(10)]
-    version = Version("c", "id", (words_of(words),), (), b"")
-    tail = Tail(0, 1, ())
-    for time in range(200):
-        tail.add(time, version)
-    segment = write([tail], tmp_path / "some")
-    asked = {word: segment.postings(0, word) for word in (*words, "none")}
-    kept = [word for word in reversed(words) if segment.postings(0, word) is asked[word]]
-    assert kept == ["9", "8"], "each takes 3,200 unpacked, and 203 packed"
-
-
-def test_a_word_that_is_often_in_a_version_is_kept_by_version(tmp_path: Path) -> None:
-    tail = Tail(0, 1, ())
-    for time, times in enumerate((1, 300, 70_000, 2)):
-        tail.add(time, Version("c", "id", (words_of(["a"] * times),), (), b""))
-    postings = write([tail], tmp_path / "some").postings(0, "a")
-    assert postings is not None
-    assert postings.often is not None
-    assert postings.often.tolist() == [1, 300, 70_000, 2]

@@ -8,9 +8,7 @@ from hypothesis import strategies as st
 from driftline.index.postings import packing
 from driftline.index.postings.packing import (
     Numbers,
-    edges,
     gaps,
-    narrow_edges,
     pack_lists,
     sums,
     unpack_list,
@@ -45,12 +43,6 @@ def test_lists_come_back_from_anywhere(values: list[list[int]], begin: int) -> N
         assert (one.tolist(), end) == (some, begin + after)
 
 
-def test_a_list_takes_the_bytes_of_its_largest_value() -> None:
-    for largest, size in ((0, 1), (1, 1001), (255, 1001), (256, 2001), (65_536, 4001)):
-        data, _ = pack_lists(array([largest] + [0] * 999), np.array([1000]))
-        assert len(data) == size
-
-
 @given(lists)
 def test_gaps_of_several_lists_say_what_each_leaves_out(values: list[list[int]]) -> None:
     ascending = [sorted(set(some)) for some in values]
@@ -64,11 +56,3 @@ def test_gaps_of_several_lists_say_what_each_leaves_out(values: list[list[int]])
     ]
     assert gaps(flat, counts).tolist() == expected
     assert sums(gaps(flat, counts), counts).tolist() == flat.tolist()
-
-
-def test_where_lists_begin_takes_64_bits_only_if_it_has_to() -> None:
-    for last, kind in ((2**32 - 1, np.uint32), (2**32, np.intp)):
-        found = narrow_edges(np.array([7, last - 7]))
-        assert found.dtype == np.dtype(kind)
-        assert found.tolist() == [0, 7, last]
-        assert edges(np.array([7, last - 7])).tolist() == [0, 7, last]

@@ -17,7 +17,6 @@ from tests.index.postings.model import (
     check,
     many_rows,
     rows,
-    tail_of,
 )
 
 
@@ -28,11 +27,6 @@ def test_a_tail_has_what_was_added_at_each_moment(some: list[Row]) -> None:
         check(tail, 7, some[:number])
         tail.add(*row)
     check(tail, 7, some)
-
-
-def test_a_tail_with_many_versions() -> None:
-    some = many_rows(300, seed=1)
-    check(tail_of(0, some), 0, some)
 
 
 Array = NDArray[np.uint32] | NDArray[np.int64] | NDArray[np.float64]
@@ -80,11 +74,3 @@ def test_what_was_read_does_not_change(recent: int, monkeypatch: pytest.MonkeyPa
     assert all(found.count == len(before) for found, before in postings)
     assert all(list(found) == before for found, before in words)
     check(tail, 0, some)
-
-
-def test_nobody_can_write_into_what_was_given_out() -> None:
-    tail = tail_of(0, many_rows(3, seed=3))
-    for array in (tail.times, tail.lengths(0), tail.values(1), tail.values(2)):
-        assert not isinstance(array, Keywords)
-        with pytest.raises(ValueError, match="read-only"):
-            array[0] = 1

