@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from itertools import product
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -34,16 +33,3 @@ def test_near_words_are_found_each_once(words: list[str], word: str) -> None:
     with TemporaryDirectory() as directory:
         segment = write([tail], Path(directory, "segment"))
         assert sorted(near_words(segment, 0, word)) == near
-
-
-def test_words_are_leapt_over_that_cannot_be_near() -> None:
-    words = [
-        "".join(word) for size in range(1, 5) for word in product("ab\ud7ff\ue000", repeat=size)
-    ]
-    tail = Tail(0, 1, ())
-    tail.add(1, Version("c", "1", (words_of(words),), (), b""))
-    with TemporaryDirectory() as directory:
-        segment = write([tail], Path(directory, "segment"))
-        for word in words[::3]:
-            near = sorted(other for other in words if is_near(word, other))
-            assert sorted(near_words(segment, 0, word)) == near

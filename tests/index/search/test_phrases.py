@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from sys import setprofile
-from types import FrameType
-
 import numpy as np
 import pytest
 from hypothesis import given
@@ -63,37 +59,6 @@ def test_in_a_text_they_are_found_also_if_their_words_are_rare(text: str, phrase
         }
         found = starts_in_text(phrase, positions).tolist()
         assert found == [start + afar for start in expected]
-
-
-def calls(work: Callable[[], object]) -> int:
-    """The number of functions that are called meanwhile."""
-    count = 0
-
-    def note(frame: FrameType, event: str, argument: object) -> None:
-        nonlocal count
-        count += event in ("call", "c_call")
-
-    setprofile(note)
-    try:
-        work()
-    finally:
-        setprofile(None)
-    return count
-
-
-def test_a_text_of_any_length_takes_about_as_many_calls() -> None:
-    phrase = "aab" * 4
-
-    def calls_for(text: str) -> tuple[int, int]:
-        words = {word: Word([text], word) for word in phrase}
-        positions = {word: words[word].positions(np.array([0]))[0].tolist() for word in phrase}
-        return (
-            calls(lambda: find_phrase(numbered(words, phrase), 1)),
-            calls(lambda: starts_in_text(phrase, positions)),
-        )
-
-    short, long = calls_for("aabcaab" * 100), calls_for("aabcaab" * 10_000)
-    assert max(long) < 2 * min(short) + max(short)  # some are of the collector of garbage
 
 
 @given(TEXTS, st.text("abc", min_size=2, max_size=6))

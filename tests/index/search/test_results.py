@@ -4,20 +4,15 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from random import Random
 
 from hypothesis import given
 from hypothesis import strategies as st
 
 from driftline.index.documents.analysis import analyser
 from driftline.index.documents.schema import DEFAULT
-from driftline.index.documents.versions import Version
-from driftline.index.documents.versions import words_of as fields_of
-from driftline.index.postings.tail import Tail
 from driftline.index.query.parsing import parse
-from driftline.index.query.tree import Fuzzy, Or, Phrase, Prefix, Query, Scoring, Term
+from driftline.index.query.tree import Fuzzy, Phrase, Prefix, Query, Scoring, Term
 from driftline.index.search.results import LENGTH, READ_MAX, snippet, snippets
-from driftline.index.search.shard import Shard
 from tests.index.search.indexes import QUERY, WEIGHTS, histories, indexes
 from tests.index.search.model import Model, frequency, phrase_starts, words_of
 
@@ -107,31 +102,6 @@ def test_a_huge_text_is_read_to_a_limit() -> None:
     assert snippet(text, analyser("plain"), [Prefix(0, "f", "a")]).marks == ()
 
 
-def test_the_best_piece_is_the_first_of_the_best() -> None:
-    text = "cat and mouse or cat and dog or dog and cat"
-    leaves = [Term(0, "f", "cat"), Term(0, "f", "dog")]
-    found = snippet(text, analyser("plain"), leaves, 11)
-    assert (found.text, found.marks) == ("cat and dog", ((0, 3), (8, 11)))
-    assert snippet(text, analyser("plain"), leaves, 10).text == "cat and"
-
-
-def test_a_match_at_the_end_has_all_of_the_piece_before_it() -> None:
-    text = "word " * 100 + "cat"
-    found = snippet(text, analyser("plain"), [Term(0, "f", "cat")])
-    assert (len(found.text), found.more) == (158, False)
-
-
-def test_a_match_that_is_longer_than_a_piece_is_marked_as_far_as_it_is_seen() -> None:
-    text = "b " + "a" * 300 + " c"
-    found = snippet(text, analyser("plain"), [Prefix(0, "f", "aa")])
-    assert (found.text, found.start, found.marks) == ("a" * LENGTH, 2, ((0, LENGTH),))
-
-
-def test_marks_that_touch_are_one() -> None:
-    found = snippet("x a京 b", analyser("cjk"), [Term(0, "f", "a"), Term(0, "f", "京")])
-    assert found.marks == ((2, 4),)
-
-
 @given(histories(), QUERY, st.lists(st.integers(1, 25), max_size=4), st.data())
 def test_shares_add_up_to_the_score(
     tmp_path: Path,
@@ -171,21 +141,3 @@ def test_shares_add_up_to_the_score(
                 assert share.average == sum(map(len, texts)) / max(share.documents, 1) or not text
                 assert share.weight == WEIGHTS[leaf.field]
                 assert share.score == model.score(leaf, document, model.everything(at))
-
-
-def test_many_shares_add_up_in_their_order() -> None:
-    random = Random(7)
-    shard = Shard(Tail(0, 1, ()), [1.3])
-    for number in range(200):
-        words = fields_of(random.choices("abcdefgh", range(1, 9), k=random.randint(5, 30)))
-        shard.apply(number, Version("c", str(number), (words,), (), b""))
-    leaves = tuple(Term(0, "f", word) for word in "hagbfce")
-    query = Query(Or(leaves), leaves)
-    for ranked in shard.search(query, 200, 200).ranked:
-        explanation = shard.explain(query, str(ranked.ordinal), 200)
-        assert explanation is not None
-        assert explanation.score == ranked.place.score
-        score = 0.0
-        for share in explanation.shares:
-            score += share.score
-        assert score == ranked.place.score

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from random import Random
 
-import numpy as np
 import pytest
 
 from driftline.index.documents.versions import Version, words_of
@@ -87,13 +86,3 @@ def test_most_versions_are_left_out(shard: Shard) -> None:
             scored += len(candidates(scorer, matching, mask, floor))
             found += int(mask.sum())
     assert scored * 5 < found
-
-
-def test_a_floor_is_what_enough_versions_reach() -> None:
-    floor = Floor(2)
-    floor.rise(np.array([3.0]))
-    assert floor.score == 0
-    floor.rise(np.array([3.0, 1.0, 2.0]))
-    assert floor.score == 2.0
-    floor.rise(np.array([1.0, 1.0, 1.0]))
-    assert floor.score == 2.0

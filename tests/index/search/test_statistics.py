@@ -8,9 +8,7 @@ from hypothesis import strategies as st
 from driftline.index.documents.versions import Replaced, Version, Words, words_of
 from driftline.index.search.saving import Saved
 from driftline.index.search.statistics import (
-    FORGETS,
     TRIMMED_EVERY,
-    UNCOUNTED_MAX,
     Counts,
     FieldStatistics,
     Statistics,
@@ -73,13 +71,6 @@ def check(statistics: Statistics, field: int, time: int, there: list[Words | Non
         assert statistics.documents_with(field, word, time) == having
 
 
-def test_only_a_few_texts_wait_to_be_counted() -> None:
-    statistics = Statistics(1)
-    for time in range(10 * UNCOUNTED_MAX):
-        statistics.apply(time, Version("c", str(time), (words_of("a"),), (), b""))
-        assert len(statistics._uncounted) <= UNCOUNTED_MAX
-
-
 CHANGES = st.lists(st.tuples(st.integers(0, 3), st.sampled_from("ab"), st.sampled_from((-1, 1))))
 
 
@@ -114,16 +105,3 @@ def test_what_is_not_retained_takes_no_memory() -> None:
     assert loaded._since == counts._since
     loaded.retain(10 * TRIMMED_EVERY)
     assert not Counts.load(Saved(list(loaded.save())))._changing
-
-
-def test_what_is_not_retained_is_forgotten_little_by_little() -> None:
-    """Answers wait for it: so for a bounded part of it at a time."""
-    counts = Counts()
-    counts.add(0, [f"once {number}" for number in range(10 * FORGETS)], 1)
-    counts.retain(1)
-    left = []
-    for time in range(1, 21):
-        counts.add(time, [f"new {number}" for number in range(FORGETS // 4)], 1)
-        left.append(sum(word.startswith("once") for word in counts._changing) // FORGETS)
-    assert left == [each for each in (10, 8, 6, 4, 2, 0) for _ in range(4)][1 : 20 + 1]
-    assert counts.before("once 7", 21) == 1

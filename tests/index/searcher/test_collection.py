@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
-import weakref
 from math import log
 from pathlib import Path
 
@@ -11,21 +9,15 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from driftline.index.documents.versions import Version, Words
-from driftline.index.postings.tail import Tail
-from driftline.index.search.matching import BUDGET
 from driftline.index.searcher.collection import (
-    FREED,
     LARGER,
     MUCH_LARGER,
     SMALL,
-    CollectionIndex,
-    SegmentFiles,
     merged_from,
 )
 from driftline.index.searcher.searcher import Searcher
 from tests.index.search.model import Document, Model, Write
-from tests.index.searcher.world import COLLECTION, SCHEMA, check, items_of
+from tests.index.searcher.world import SCHEMA, check, items_of
 
 MODEL = Model([2.0, 1.0])
 MODEL.writes += [Write(time, "pq"[time % 2], Document((("a", "b"), ()))) for time in range(1, 40)]
@@ -52,56 +44,6 @@ def searcher(tmp_path: Path) -> Searcher:
     return searcher
 
 
-def names(directory: Path) -> list[str]:
-    return sorted(path.name for path in directory.iterdir())
-
-
-def check_loaded(directory: Path, parts: list[bytes]) -> None:
-    """A checkpoint is good, with the files that there are now."""
-    other = shutil.copytree(directory, directory.with_name("copy"), dirs_exist_ok=False)
-    searcher = Searcher(SCHEMA, other)
-    searcher.load(parts)
-    check([searcher], MODEL, QUERIES, searcher.time)
-    shutil.rmtree(other)
-
-
-def test_what_the_valid_checkpoint_names_stays_until_the_next_one(
-    tmp_path: Path, searcher: Searcher
-) -> None:
-    """Also what was merged while it was written."""
-    directory = tmp_path / "index"
-    work = searcher.work()
-    assert work is not None
-    before = names(directory)
-    parts = freeze(searcher)
-    work.do()
-    work.done()
-    searcher.saved()
-    assert set(before) < set(names(directory))
-    check_loaded(directory, parts)
-    next_parts = freeze(searcher)
-    check_loaded(directory, parts)
-    check_loaded(directory, next_parts)
-    searcher.saved()
-    check_loaded(directory, next_parts)
-    assert len(names(directory)) == searcher.figures()["segments"] == 3
-
-
-def test_what_is_being_merged_stays(tmp_path: Path, searcher: Searcher) -> None:
-    work = searcher.work()
-    assert work is not None
-    work.do()
-    for _ in range(2):
-        freeze(searcher)
-        searcher.saved()
-    work.done()
-    check([searcher], MODEL, QUERIES, searcher.time)
-    parts = freeze(searcher)
-    searcher.saved()
-    check_loaded(tmp_path / "index", parts)
-    assert len(names(tmp_path / "index")) == searcher.figures()["segments"] == 4
-
-
 def test_a_merge_that_cannot_be_used_changes_nothing(tmp_path: Path, searcher: Searcher) -> None:
     work = searcher.work()
     assert work is not None
@@ -109,20 +51,6 @@ def test_a_merge_that_cannot_be_used_changes_nothing(tmp_path: Path, searcher: S
     check([searcher], MODEL, QUERIES, searcher.time)
     assert searcher.work() is None
     assert searcher.figures()["segments"] == 2
-
-
-def test_a_draft_stays_while_its_file_is_needed_and_not_there(tmp_path: Path) -> None:
-    files = SegmentFiles(tmp_path)
-    name = files.new()
-    draft = tmp_path / f".{name}.77"
-    draft.touch()
-    files.sweep({name})
-    assert names(tmp_path) == [draft.name]
-    (tmp_path / name).touch()
-    files.sweep({name})
-    assert names(tmp_path) == [name]
-    files.sweep(())
-    assert names(tmp_path) == []
 
 
 @given(
@@ -153,46 +81,3 @@ def test_segments_are_few_and_each_version_is_copied_few_times(
     times = log(small + 1, 1 + 1 / MUCH_LARGER)
     times += log(total / each / max(small, 1) + 1, 1 + 1 / LARGER)
     assert copied <= total * (1 + times)
-
-
-def test_small_segments_become_one_sooner() -> None:
-    assert [merged_from([SMALL, SMALL // MUCH_LARGER]), merged_from([SMALL, 9])] == [0, 2]
-    assert [merged_from([4 * SMALL, SMALL]), merged_from([4 * SMALL, 2 * SMALL])] == [2, 0]
-
-
-def test_what_is_no_longer_retained_is_not_saved(searcher: Searcher) -> None:
-    searcher.apply(35, [item for item in ITEMS if searcher.time <= item.label[0] < 35])
-    full = sum(map(len, freeze(searcher)))
-    searcher.retain(searcher.time)
-    histories = 4 * 34 * 2  # of two words, the documents and their lengths: times and sums
-    assert sum(map(len, freeze(searcher))) < full - histories / 2
-
-
-NO_VALUES = (None,) * len(COLLECTION.values)
-
-
-def words_left(tail: Tail | None) -> int:
-    """How many words of the first field a tail has in memory."""
-    assert tail is not None
-    return sum(tail.postings(0, word) is not None for word in tail.words(0, ""))
-
-
-def test_the_memory_of_a_tail_that_is_a_segment_now_is_freed_little_by_little(
-    tmp_path: Path,
-) -> None:
-    """Answers wait for it: to free all of it at once takes some 10 ms."""
-    holding = CollectionIndex(COLLECTION, SegmentFiles(tmp_path), lambda id: True, BUDGET)
-    words = Words(3 * FREED, tuple((f"w{number:05}", (number,)) for number in range(3 * FREED)))
-    holding.apply(1, Version("c", "1", (words, None), NO_VALUES, b"{}"))
-    tail = weakref.ref(holding.shard.tail)
-    holding.freeze()
-    list(holding.save())
-    holding.saved()
-    left = []
-    while tail() is not None:
-        left.append(words_left(tail()))
-        holding.settle()
-    assert left == [3 * FREED, 2 * FREED, FREED]
-    postings = holding.segments[0].postings(0, "w00007")
-    assert postings is not None
-    assert postings.ordinals.tolist() == [0]

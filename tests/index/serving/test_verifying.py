@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import shutil
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -86,12 +83,6 @@ def test_all_parts_of_a_service_are_checked_and_nothing_is_changed(ended: Path) 
     assert read(ended) == before
 
 
-def test_a_part_of_a_service_is_not_taken_for_the_outputs_of_a_run(ended: Path) -> None:
-    done = run(ended / "journal")
-    assert done.exit_code == 1
-    assert f"is a part of a state directory: verify {ended}" in f"{done.exception}"
-
-
 @pytest.mark.parametrize(
     ("change", "said", "end"),
     [
@@ -102,7 +93,6 @@ def test_a_part_of_a_service_is_not_taken_for_the_outputs_of_a_run(ended: Path) 
         (flipped("documents-0/checkpoint"), "; it is made anew", "goes on"),
         (removed("documents-0/checkpoint"), "is missing; it is made anew", "goes on"),
         (flipped("documents-0/00000001.segment"), "; it is made anew", "goes on"),
-        (removed("documents-0/00000001.segment"), "is missing; it is made", "goes on"),
     ],
 )
 def test_what_is_damaged_is_named_with_what_follows(
@@ -141,36 +131,12 @@ def test_what_cannot_be_made_anew_is_not_said_to_be(ended: Path, tmp_path: Path,
 
 
 def test_what_says_what_is_served_is_checked(ended: Path, tmp_path: Path) -> None:
-    for name, data in (("searchers", b"seven"), ("schema.toml", b"garbage [")):
+    for name, data in (("searchers", b"seven"), ("schema.toml", b"garbage ["), ("registry", b"")):
         state = tmp_path / name
         shutil.copytree(ended, state)
-        (state / name).write_bytes(data)
+        (state / name).unlink(missing_ok=True)
+        if data:
+            (state / name).write_bytes(data)
         done = run(state)
         assert done.exit_code == 1
         assert str(state / name) in done.stdout
-        assert "The same command is refused" in done.stdout
-
-
-def test_without_what_an_index_needs_all_else_is_checked(ended: Path) -> None:
-    without = "import sys; sys.modules['numpy'] = None; from driftline import main; main()"
-    done = subprocess.run(
-        [sys.executable, "-c", without, "verify", str(ended)],
-        capture_output=True,
-        text=True,
-        check=False,
-        env={**os.environ, "PYTHONHASHSEED": "0"},
-    )
-    assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout.count("\nok ") == 2, "input log and journal, after the store"
-    assert "(a view): that needs numpy: pip install 'driftline[index]'" in done.stdout
-
-
-def test_a_service_without_its_registry_is_not_right(ended: Path, tmp_path: Path) -> None:
-    state = tmp_path / "copy"
-    shutil.copytree(ended, state)
-    (state / "registry").unlink()
-    done = run(state)
-    assert done.exit_code == 1
-    assert "registry is not there: it was removed" in done.stdout
-    assert "restore the whole state directory" in done.stdout
-    assert "--fresh" not in done.stdout

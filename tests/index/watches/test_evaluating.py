@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from itertools import product
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -12,27 +11,14 @@ from driftline.index.documents.schema import DEFAULT
 from driftline.index.postings.tail import Tail
 from driftline.index.query.parsing import parse
 from driftline.index.query.tree import (
-    Exists,
-    Fuzzy,
     Keyword,
-    KeywordPrefix,
-    Node,
-    Or,
-    Phrase,
-    Prefix,
     Query,
-    Term,
 )
 from driftline.index.search.shard import Shard
 from driftline.index.watches.evaluating import Anchor, Contents, anchors_of
 from driftline.index.watches.evaluating import matches as matches_alone
 from tests.index.search.indexes import DOCUMENT, KINDS, QUERY, WEIGHTS, versions
 from tests.index.search.model import Document, Write, matches
-
-
-def contents_of(document: Document) -> Contents:
-    [(_, version)] = versions([Write(1, "p", document)])
-    return Contents.of(version)
 
 
 @given(QUERY, st.lists(st.integers(0, 9), min_size=5, max_size=5), DOCUMENT)
@@ -45,23 +31,6 @@ def test_what_matches_has_an_anchor(
             each.text in (document.keywords if each.is_keyword else document.texts[each.field])
             for each in anchors
         )
-
-
-def test_each_leaf_matches_what_it_should_in_each_short_text() -> None:
-    words = ("a", "ab", "abc", "b")
-    phrases = [*product(words[:2], repeat=2), *product(words[:2], repeat=3)]
-    leaves: list[Node] = [
-        *(kind(0, "f", word) for kind in (Term, Fuzzy, Prefix) for word in words),
-        *(Phrase(0, "f", phrase) for phrase in phrases),
-        *(kind(0, "f", word) for kind in (Keyword, KeywordPrefix) for word in words),
-        *(Exists(0, "f"), KeywordPrefix(0, "f", "")),
-        Or((Term(0, "f", "b"), Phrase(0, "f", ("a", "ab", "a")))),
-    ]
-    for text in (text for length in range(4) for text in product(words, repeat=length)):
-        document = Document((text, ()), text)
-        contents = contents_of(document)
-        for leaf in leaves:
-            assert matches_alone(leaf, contents) == matches(leaf, document), (leaf, text)
 
 
 def test_the_rarest_part_is_the_anchor() -> None:
