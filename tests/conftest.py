@@ -43,7 +43,6 @@ SLOW = (
     "index/client",
     "index/commands",
     "index/http",
-    "index/serving",
     "index/truth",
     "mutations",
     "pipeline",

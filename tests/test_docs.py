@@ -217,7 +217,7 @@ SERVED = ROOT / "docs/reference/client.md"
 """What it shows is run with a service, by tests/index/client."""
 
 SERVED_TOO = ROOT / "docs/service.md"
-"""The same, by tests/index/serving."""
+"""The same, by tests/index/commands."""
 
 
 @pytest.mark.parametrize(

@@ -24,11 +24,16 @@ from driftline.engine.errors import FlowError
 from driftline.engine.events import about, log
 from driftline.engine.flow.loading import load_flow
 from driftline.engine.ui.options import refuse_options
+from driftline.index.commands.definition import (
+    FLOW,
+    define,
+    schema_in,
+    searchers_in,
+    views_of,
+    write_wheel,
+)
 from driftline.index.http.application import application
-from driftline.index.http.page.routes import page_routes
-from driftline.index.serving.definition import define, schema_in, searchers_in
-from driftline.index.serving.shards import views_of
-from driftline.index.serving.wheel import FLOW, write_wheel
+from driftline.index.http.page import page_routes
 from driftline.serve.gateway.backend import Backend
 from driftline.serve.gateway.server import Listening, bound
 from driftline.serve.hosting import keyvalues

@@ -2,12 +2,71 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterable, Iterator
 from functools import partial
+from pathlib import Path
 
 from driftline.deploy.commands.verify import verify_command
-from driftline.index.serving.checking import check_segments
-from driftline.index.serving.definition import check_definition
+from driftline.engine.errors import MalformedMessage, SnapshotDamaged, Unavailable
+from driftline.engine.wire.codec import unpack
+from driftline.index.commands.definition import check_definition
 from driftline.serve.running.verifying import look_beside
+
+_NAME = re.compile(r"\d{8,}\.segment", re.ASCII)
+
+
+def check_segments(directory: Path, saved: Iterable[bytes]) -> int:
+    """How many files belong to a checkpoint, which has the parts `saved`; 0 for that of a view
+    without files.
+
+    Raises SnapshotDamaged, OSError; Unavailable if numpy is not there.
+    """
+    rows = map(_row, saved)
+    is_searcher = _is_searcher(next(rows, None))
+    names = dict(pair for row in rows if is_searcher for pair in _named(row))
+    if not names:
+        return 0
+    try:  # `verify` is there without the extra that an index needs
+        from driftline.index.postings.sections import DamagedSegment, OtherFormat, Sections
+    except ModuleNotFoundError as error:
+        raise Unavailable(f"that needs {error.name}: pip install 'driftline[index]'") from None
+    for name, checksum in names.items():
+        path = directory / name
+        if not path.exists():
+            raise SnapshotDamaged(f"{path} is missing")
+        try:
+            sections = Sections(path)
+            sections.verify()
+        except (DamagedSegment, OtherFormat) as error:
+            raise SnapshotDamaged(error.problem) from None
+        if sections.checksum != checksum:
+            raise SnapshotDamaged(f"{path} is not the file that the checkpoint names")
+    return len(names)
+
+
+def _row(part: bytes) -> object:
+    try:
+        return unpack(part)
+    except MalformedMessage:
+        raise SnapshotDamaged("a checkpoint has not the parts that were written") from None
+
+
+def _is_searcher(row: object) -> bool:
+    """Whether this is the first part of what `Searcher.save` writes."""
+    match row:
+        case (str(form), *_):
+            return form.startswith("searcher ")
+    return False
+
+
+def _named(row: object) -> Iterator[tuple[str, int]]:
+    """Names of segments and their checksums, if this is the part of `Holding.save` with them."""
+    for each in row if isinstance(row, tuple) else ():
+        match each:
+            case (str(name), int(checksum)) if _NAME.fullmatch(name):
+                yield name, checksum
+
 
 verify = verify_command(
     partial(look_beside, check_files=check_segments, check_definition=check_definition)

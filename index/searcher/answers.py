@@ -24,6 +24,7 @@ from driftline.index.search.places import Place, Sort
 from driftline.index.search.ranking import Ranked
 from driftline.index.search.results import READ_MAX, Snippet, snippets
 from driftline.index.search.shard import Shard
+from driftline.index.search.watches import Watch, Watches
 from driftline.index.searcher import messages
 from driftline.index.searcher.messages import (
     AnyQuestion,
@@ -43,7 +44,6 @@ from driftline.index.searcher.messages import (
     Total,
     WatchEvent,
 )
-from driftline.index.watches.watches import Watch, Watches
 from driftline.serve.errors import Refused
 
 BYTES_MAX = 8 << 20

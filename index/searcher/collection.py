@@ -35,7 +35,7 @@ from driftline.index.postings.tail import Tail
 from driftline.index.search.matching import Budget
 from driftline.index.search.saving import Saved
 from driftline.index.search.shard import Shard
-from driftline.index.watches.watches import Watches
+from driftline.index.search.watches import Watches
 
 _FILE = re.compile(r"\.?(?P<name>(?P<number>\d{8,})\.segment)(?:\.\d+)?", re.ASCII)
 """A segment, or a draft of one that a process was writing."""

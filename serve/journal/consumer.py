@@ -35,9 +35,15 @@ from driftline.engine.storage.segment_log import (
 )
 from driftline.engine.wire.messages import Bundle
 from driftline.serve.errors import NoLongerRetained
-from driftline.serve.journal.entries import BEGINNING, Entry, Header, entry_of
+from driftline.serve.journal.entries import (
+    BEGINNING,
+    Entry,
+    Header,
+    decoded_header,
+    entry_of,
+    lacking,
+)
 from driftline.serve.journal.merging import Merge, Span
-from driftline.serve.journal.reading import decoded_header, lacking
 
 _CLAIM = "journal-0"
 """One process writes all of it."""

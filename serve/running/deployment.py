@@ -29,7 +29,7 @@ from driftline.engine.flow.plan import Plan
 from driftline.serve.gateway.server import Listening
 from driftline.serve.gateway.service import Service
 from driftline.serve.hosting.config import ViewSpec
-from driftline.serve.running.opening import POLICY, open_service
+from driftline.serve.running.directories import POLICY, open_service
 
 WATCH = "watch"
 

@@ -1,4 +1,4 @@
-"""Whether what is in the state directory of a service belongs together, before anything is started.
+"""Opens the state directory of a service, if what is in it belongs together.
 
 The rules are those of a run (`deploy.local.directories.survey`). The journal takes the place of
 outputs. It is read by this process: its records have checksums of our own.
@@ -6,11 +6,13 @@ outputs. It is read by this process: its records have checksums of our own.
 
 from __future__ import annotations
 
+import secrets
 from dataclasses import replace
 from pathlib import Path
 
 from driftline.connectors.sinks.directory import IDENTITY, identity_lines, mark_of
-from driftline.coordinator.registry import ClusterState
+from driftline.coordinator.identity import Identity
+from driftline.coordinator.registry import ClusterState, FileRegistry, check_identity
 from driftline.deploy.local.directories.looking import look
 from driftline.deploy.local.directories.opening import with_missing
 from driftline.deploy.local.directories.survey import (
@@ -20,9 +22,14 @@ from driftline.deploy.local.directories.survey import (
     problems,
     refuse,
 )
+from driftline.deploy.local.inputs.fronts import RECEIVED
 from driftline.engine.durable import reported
 from driftline.engine.errors import StateMismatch
 from driftline.engine.events import log
+from driftline.engine.flow.code import Code, code_of
+from driftline.engine.flow.flow import Flow
+from driftline.engine.flow.outline import outline
+from driftline.engine.flow.plan import Plan
 from driftline.engine.keygroups import Layout
 from driftline.engine.policy import POLICIES
 from driftline.engine.storage.manifest import read_mark
@@ -30,13 +37,66 @@ from driftline.engine.storage.segment_log import LogDamaged
 from driftline.engine.texts import counted
 from driftline.serve.hosting.config import JOURNAL as FOLDER
 from driftline.serve.journal.consumer import identity_of
-from driftline.serve.journal.reading import look_at
+from driftline.serve.journal.entries import look_at
 
 FRONT, LOGS = "input-0", (0,)
 """The only input log of a service, and its number."""
 
 WHOLE_COPY = "restore the whole state directory of the service from one copy"
 """What to do where a part of the directory does not fit the others."""
+
+
+POLICY = "exactly-once"
+"""The only policy whose outputs are in one order."""
+
+ANEW = "remove the directory, with all that the service holds"
+
+WHOLE = f"{WHOLE_COPY}, or {ANEW}"
+"""The ways out, where a part of the directory does not fit the others."""
+
+
+def open_service(
+    state: Path, flow: Flow, flow_plan: Plan, nodes: int, *, accept_changed_code: bool
+) -> ClusterState:
+    """Open the state of a service.
+
+    Precondition: the caller has locked the directory, and the processes of an earlier session have
+    ended. Returns the contents of the registry. Raises StateMismatch if the directory is of another
+    flow, what is in it does not belong together, or the code of the flow has changed and that is
+    not accepted; Unavailable.
+    """
+    registry = FileRegistry(state / "registry")
+    before = registry.read()
+    inputs = (RECEIVED,) * len(flow.sources)
+    identity = Identity(outline(flow), flow_plan.identity(), POLICY, nodes, inputs)
+    if before is not None:
+        identity = identity.beginning_as(before.about)
+    run = check_identity(before, identity.text, str(state), identity, ANEW, "give another --state")
+    layout = run.layout or tuple(range(identity.nodes))
+    known = run if run.version else None
+    check_directories(state, str(state / "registry"), known, POLICY, layout, WHOLE)
+    code = code_of(flow)
+    if not run.version:
+        run = run.next(lineage=secrets.token_hex(8), code=code, output=str(state))
+        registry.write(run)
+    elif run.code != code:
+        run = _with_code(run, code, state, accept_changed_code)
+        registry.write(run)
+    return run
+
+
+def _with_code(run: ClusterState, code: Code, state: Path, accept: bool) -> ClusterState:
+    changed = code.changed(run.code)
+    if not changed or not run.incarnation:
+        return run.next(code=code)
+    names = ", ".join(map(repr, changed))
+    if not accept:
+        raise StateMismatch(
+            f"the code of operator {names} has changed since {state} was written. "
+            "--accept-changed-code goes on with the new code: what the old code has put out stays"
+        )
+    log.warning("new code of operator %s: it counts for what comes from now on", names)
+    return run.next(code=code, code_from=run.incarnation + 1)
 
 
 def check_directories(

@@ -42,7 +42,7 @@ from driftline.engine.flow.plan import Plan
 from driftline.engine.policy import POLICIES
 from driftline.engine.wire.kinds import AGENT
 from driftline.serve.running.deployment import ENDS_WITHIN_S, Deployment, Serving
-from driftline.serve.running.opening import POLICY
+from driftline.serve.running.directories import POLICY
 from driftline.serve.running.session import Beginning, journal_network
 
 LOOK_S = 0.25

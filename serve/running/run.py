@@ -45,8 +45,8 @@ from driftline.serve.gateway.service import Service, Waiting
 from driftline.serve.hosting.children import Children
 from driftline.serve.hosting.config import ServiceConfig
 from driftline.serve.running.deployment import Deploy, Serving, on_this_machine
+from driftline.serve.running.directories import POLICY
 from driftline.serve.running.lookout import Lookout
-from driftline.serve.running.opening import POLICY
 
 
 def run_service(

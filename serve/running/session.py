@@ -38,8 +38,7 @@ from driftline.engine.policy import policy
 from driftline.engine.texts import counted
 from driftline.engine.wire.kinds import CONSUMER
 from driftline.serve.running.deployment import NOTE, Serving
-from driftline.serve.running.directories import check_directories
-from driftline.serve.running.opening import ANEW, POLICY
+from driftline.serve.running.directories import ANEW, POLICY, check_directories
 
 PATH_BYTES_MAX = 100
 """Of a socket's path; the kernel takes 107."""

@@ -18,10 +18,9 @@ from driftline.engine.errors import DriftlineError, SnapshotDamaged, Unavailable
 from driftline.engine.texts import counted
 from driftline.serve.hosting.config import JOURNAL as FOLDER
 from driftline.serve.hosting.view_process import CHECKPOINT, RETAINED
-from driftline.serve.journal.reading import begins_at
+from driftline.serve.journal.entries import begins_at
 from driftline.serve.running.deployment import NOTE
-from driftline.serve.running.directories import WHOLE_COPY, report_on_journal
-from driftline.serve.running.opening import WHOLE
+from driftline.serve.running.directories import WHOLE, WHOLE_COPY, report_on_journal
 from driftline.serve.views.checkpoint import parts_of
 
 CheckFiles = Callable[[Path, Iterable[bytes]], int]

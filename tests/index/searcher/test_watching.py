@@ -16,15 +16,15 @@ from driftline.engine.errors import SnapshotDamaged
 from driftline.engine.wire.bundles import Item
 from driftline.engine.wire.codec import pack, unpack
 from driftline.index.documents.writes import WatchWrite, Write, document_flow
+from driftline.index.search import watches
+from driftline.index.search.watches import Event
 from driftline.index.searcher.searcher import Searcher
-from driftline.index.watches import watches
-from driftline.index.watches.watches import Event
 from driftline.serve.errors import Refused
 from tests.index.search.model import Document
+from tests.index.search.test_watches import BruteForce
 from tests.index.searcher.test_damage import flipped, loaded
 from tests.index.searcher.test_searcher import EVENTS
 from tests.index.searcher.world import COLLECTION, QUERIES, SCHEMA, Replica
-from tests.index.watches.test_watches import BruteForce
 
 WORDS = st.lists(st.sampled_from(("a", "b", "ab", "abc", "c", "caa")), max_size=6).map(" ".join)
 DOCUMENTS = st.fixed_dictionaries(

@@ -19,7 +19,7 @@ from driftline.engine.wire.bundles import Item
 from driftline.engine.wire.messages import Bundle
 from driftline.serve.errors import NoLongerRetained
 from driftline.serve.journal import Journal, Retention, Span
-from driftline.serve.journal.reading import look_at
+from driftline.serve.journal.entries import look_at
 from tests.serve.journal.runs import FLOW, chances, opened, run_of
 
 LONG = run_of(Random(5), layouts=3, times=60)

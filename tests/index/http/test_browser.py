@@ -11,7 +11,7 @@ import pytest
 
 from driftline.serve.http.access import new_token
 from driftline.serve.http.metrics import figures_in
-from tests.index.http.page.browser import CHROMIUM, Chromium, chromium
+from tests.index.http.browser import CHROMIUM, Chromium, chromium
 from tests.index.truth.service import Service, served
 
 pytestmark = pytest.mark.skipif(not CHROMIUM, reason="there is no Chromium: `make browser`")

@@ -19,9 +19,9 @@ from driftline.deploy.cluster.records import Role
 from driftline.deploy.cluster.tree import FLOWS, NAMES, Tree
 from driftline.engine.errors import DriftlineError, InUse
 from driftline.index.client import IndexClient
+from driftline.index.commands.definition import define, schema_in
 from driftline.index.commands.serve import serve
-from driftline.index.http.page.routes import FILES
-from driftline.index.serving.definition import define, schema_in
+from driftline.index.http.page import FILES
 from driftline.serve.http.metrics import figures_in
 from tests.index.truth.service import ROOT, Service
 from tests.test_docs import SERVED_TOO, blocks

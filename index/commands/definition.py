@@ -8,13 +8,20 @@ master and nodes import: nothing of searching, nor of HTTP.
 from __future__ import annotations
 
 import re
+from io import BytesIO
 from pathlib import Path
+from typing import TYPE_CHECKING
+from zipfile import ZipFile, ZipInfo
 
 from driftline.deploy.runtime.claims import ANOTHER_STATE, claim
 from driftline.engine.durable import make_directory, replace_file, reported
 from driftline.engine.errors import StateMismatch
 from driftline.engine.events import log
 from driftline.index.documents.schema import DEFAULT, Schema, load_schema
+
+if TYPE_CHECKING:
+    from driftline.index.searcher.searcher import Searcher
+    from driftline.serve.hosting.config import Place, ViewSpec
 
 VIEW = "documents"
 """The view of an index."""
@@ -26,7 +33,7 @@ _MODULE = '''"""Makes the flow of the index, by its schema. Written by Driftline
 from pathlib import Path
 
 from driftline.index.documents.writes import document_flow
-from driftline.index.serving.definition import schema_in
+from driftline.index.commands.definition import schema_in
 
 flow = document_flow(schema_in(Path(__file__).parent))
 '''
@@ -159,3 +166,77 @@ def _check_kept(before: Schema, schema: Schema, given: Path, state: Path) -> Non
                 "keeps its schema: leave it as it is, add a collection with the new one, and fill "
                 "that from the old one's documents"
             )
+
+
+# The view.
+
+
+def views_of(state: Path, searchers: int) -> tuple[ViewSpec, ...]:
+    """The view of an index, in so many shards."""
+    from driftline.serve.hosting.config import ViewSpec  # nodes have no need of it
+
+    return (ViewSpec(VIEW, f"{__name__}:make", searchers, {"state": str(state)}),)
+
+
+def make(place: Place) -> Searcher:
+    """A shard of the view."""
+    from driftline.index.searcher.searcher import Searcher  # the gateway has no need of it
+
+    schema = schema_in(Path(place.options["state"]))
+    return Searcher(schema, place.directory, place.shard, place.shards)
+
+
+# On a cluster.
+#
+# The wheel has one module, with the schema, that makes the flow. Hosts import from the file, and
+# install nothing, so it has no more of a wheel than they look at. The same schema gives the same
+# bytes: so a service that is started again sends nothing new.
+
+_WHEEL_NAME, _WHEEL_VERSION = "driftline_index_flow", "1"
+
+FLOW = f"{_WHEEL_NAME}:flow"
+"""The name of the flow, for whoever has the wheel on its path."""
+
+_WHEEL_MODULE = '''"""Makes the flow of an index, by its schema. Written by Driftline."""
+
+from driftline.index.documents.schema import DEFAULT, read_schema
+from driftline.index.documents.writes import document_flow
+
+SCHEMA: bytes | None = {schema!r}
+
+flow = document_flow(DEFAULT if SCHEMA is None else read_schema(SCHEMA, "the schema of the index"))
+'''
+
+_WHEEL = """Wheel-Version: 1.0
+Generator: driftline
+Root-Is-Purelib: true
+Tag: py3-none-any
+"""
+
+_WHEN = 1980, 1, 1, 0, 0, 0
+"""The time of all files: the earliest that a zip can have."""
+
+
+def write_wheel(state: Path) -> Path:
+    """Write the wheel of the index that a state directory defines. Returns its file; raises
+    Unavailable."""
+    file = state / f"{_WHEEL_NAME}-{_WHEEL_VERSION}-py3-none-any.whl"
+    with reported("state directory", state):
+        given = schema_file(state)
+        data = wheel_of(given.read_bytes() if given.exists() else None)
+        if not file.exists() or file.read_bytes() != data:
+            replace_file(file, data)
+    return file
+
+
+def wheel_of(schema: bytes | None) -> bytes:
+    """The bytes of the wheel; `schema`: the text of its file, None for the default."""
+    files = {
+        f"{_WHEEL_NAME}.py": _WHEEL_MODULE.format(schema=schema),
+        f"{_WHEEL_NAME}-{_WHEEL_VERSION}.dist-info/WHEEL": _WHEEL,
+    }
+    made = BytesIO()
+    with ZipFile(made, "w") as archive:
+        for name, text in files.items():
+            archive.writestr(ZipInfo(name, _WHEN), text)  # stored as it is
+    return made.getvalue()

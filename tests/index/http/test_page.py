@@ -8,7 +8,7 @@ import re
 import httpx
 from starlette.applications import Starlette
 
-from driftline.index.http.page.routes import FILES, page_routes
+from driftline.index.http.page import FILES, page_routes
 
 ALL = sorted(FILES.iterdir())
 SCRIPTS = [path for path in ALL if path.suffix == ".js"]

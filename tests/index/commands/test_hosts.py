@@ -1,6 +1,6 @@
 """A service on one host, master and node on another one: links fail, hosts die, nothing is lost.
 
-pytest -m soak -n 0 tests/index/serving/test_hosts.py
+pytest -m soak -n 0 tests/index/commands/test_hosts.py
 """
 
 from __future__ import annotations

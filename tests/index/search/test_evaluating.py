@@ -14,9 +14,9 @@ from driftline.index.query.tree import (
     Keyword,
     Query,
 )
+from driftline.index.search.evaluating import Anchor, Contents, anchors_of
+from driftline.index.search.evaluating import matches as matches_alone
 from driftline.index.search.shard import Shard
-from driftline.index.watches.evaluating import Anchor, Contents, anchors_of
-from driftline.index.watches.evaluating import matches as matches_alone
 from tests.index.search.indexes import DOCUMENT, KINDS, QUERY, WEIGHTS, versions
 from tests.index.search.model import Document, Write, matches
 

@@ -15,8 +15,8 @@ from driftline.engine.errors import StateMismatch
 from driftline.engine.flow.loading import load_flow
 from driftline.engine.flow.plan import plan
 from driftline.index.client import IndexClient
-from driftline.index.serving.definition import define, searchers_in
-from driftline.serve.running.opening import open_service
+from driftline.index.commands.definition import define, searchers_in
+from driftline.serve.running.directories import open_service
 from tests.index.truth.service import Service
 
 Change = Callable[[Path], object]

@@ -29,8 +29,8 @@ from driftline.index.documents.schema import Collection
 from driftline.index.documents.versions import Version
 from driftline.index.query.parsing import QueryError, parse
 from driftline.index.query.tree import Node, Or
+from driftline.index.search.evaluating import Anchor, Contents, Frequency, anchors_of, matches
 from driftline.index.search.saving import Saved, of_numbers, of_texts
-from driftline.index.watches.evaluating import Anchor, Contents, Frequency, anchors_of, matches
 
 Change = Literal["begins", "ceases"]
 CHANGES: tuple[Change, Change] = "ceases", "begins"

@@ -1,1 +1,0 @@
-"""The page of an index, for people."""

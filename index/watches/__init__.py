@@ -1,1 +1,0 @@
-"""Stored queries: which versions of documents begin or cease to match them."""
