@@ -12,7 +12,6 @@ import msgspec
 from driftline.deploy.runtime.config import ProcessConfig
 from driftline.deploy.runtime.sockets.transport import LOCAL, Network
 from driftline.engine.flow.flow import Flow
-from driftline.serve.journal import Retention
 from driftline.serve.views.hosted import HostedView
 
 JOURNAL = "journal"
@@ -105,11 +104,6 @@ class ServiceConfig:
     def names(self) -> list[str]:
         """The names of all shards of all views."""
         return [name_of(view.name, shard) for view in self.views for shard in range(view.shards)]
-
-    @property
-    def retention(self) -> Retention:
-        """What of the journal stays in any case."""
-        return Retention(bytes=self.retained_bytes)
 
     def path(self, name: str) -> Path:
         """The directory of the journal or of a shard of a view."""

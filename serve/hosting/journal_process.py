@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from time import monotonic, time
+from time import monotonic
 
 from driftline.deploy.roles.consumer import ConsumerServer
 from driftline.deploy.runtime.loop.runtime import Runtime
@@ -138,10 +138,12 @@ class FeedLines(IpcParty):
 
     def _drop(self) -> None:
         """Remove what need not stay: never what a view has to begin with."""
-        kept = self._feeds.kept
+        retained_bytes, kept = self._config.retained_bytes, self._feeds.kept
+        if retained_bytes is None:
+            return
         needed = min((kept.get(name, 0) for name in self._config.names), default=INFINITY)
         try:
-            self._server.journal.drop(self._config.retention, time(), needed)
+            self._server.journal.drop(retained_bytes, needed)
         except Unavailable as error:
             self._trouble.failed(self.now, f"the journal cannot be made smaller: {error}")
         else:

@@ -2,7 +2,7 @@
 
 `POST /records` hands a record to the flow. `GET /views/{name}/{key}?at=&after=` and
 `GET /views/{name}?prefix=&limit=&behind=&cursor=` read the value of a key, and keys in order, as of
-a T; `serve.hosting.keyvalues` answers. `GET /changes` are all outputs, as server-sent events.
+a T; `serve.views.keyvalue` answers. `GET /changes` are all outputs, as server-sent events.
 
 A list goes on by its cursor, as of the same T. Keys may be more than a text of JSON can say, as
 bytes or infinity: a cursor has any.

@@ -7,7 +7,7 @@ for span in journal.read(since=0):  # what is stored, for those who come later
     ...
 """
 
-from driftline.serve.journal.consumer import Journal, Retention
+from driftline.serve.journal.consumer import Journal
 from driftline.serve.journal.merging import Span
 
-__all__ = ["Journal", "Retention", "Span"]
+__all__ = ["Journal", "Span"]

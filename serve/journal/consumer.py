@@ -14,7 +14,6 @@ A directory belongs to one flow and one run, as those of other consumers do.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 
@@ -52,16 +51,6 @@ _CLAIM = "journal-0"
 def identity_of(identity: str) -> str:
     """What the directory of a journal says of whose it is; `identity`: of flow and input."""
     return f"journal\n{identity}"
-
-
-@dataclass(frozen=True, slots=True)
-class Retention:
-    """How much of the journal stays. The last segment always does."""
-
-    bytes: int | None = None
-    """Of all segments together, at most."""
-    seconds: float | None = None
-    """Since a segment was last written to, at most."""
 
 
 class Journal:
@@ -186,29 +175,20 @@ class Journal:
             raise self._no_longer_retained()
         return self._spans(since, max(n for n, start in self._starts.items() if start <= since))
 
-    def drop(self, retention: Retention, now: float, needed: int = INFINITY) -> None:
-        """Remove what need not be retained, as far as it fills whole segments.
+    def drop(self, retained_bytes: int, needed: int = INFINITY) -> None:
+        """Remove whole segments until the others have so many bytes; the last one stays.
 
-        Args:
-            retention: What is to be retained.
-            now: The time in seconds since 1970.
-            needed: From this time on outputs are retained in any case.
-
-        Raises:
-            Unavailable: If it cannot be removed.
+        `needed`: from this time on outputs are retained in any case. Raises Unavailable.
         """
         with reported("journal", self.path):
-            found = {number: path_of(self.path, number).stat() for number in self._starts}
-        total = sum(each.st_size for each in found.values())
+            sizes = {n: path_of(self.path, n).stat().st_size for n in self._starts}
+        total = sum(sizes.values())
         for number, after in pairwise(list(self._starts)):
-            is_much = retention.bytes is not None and total > retention.bytes
-            age = now - found[number].st_mtime
-            is_old = retention.seconds is not None and age > retention.seconds
-            if self._starts[after] > needed or not (is_much or is_old):
+            if self._starts[after] > needed or total <= retained_bytes:
                 break
             self._log.remove_oldest()
             del self._starts[number]
-            total -= found[number].st_size
+            total -= sizes[number]
 
     def close(self) -> None:
         """Close the files, and release the claim on them. What was taken is not synced."""

@@ -33,7 +33,7 @@ class View(Protocol):
         """Apply the outputs from `self.time` up to a later time, in label order."""
 
     def save(self) -> Iterator[bytes]:
-        """The view as of now, in parts. It may be applied to while they are taken."""
+        """The view as of now, in parts."""
 
     def load(self, parts: Iterable[bytes]) -> None:
         """Become the view that was saved. Precondition: nothing has been applied.

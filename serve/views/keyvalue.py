@@ -9,6 +9,14 @@ to be asked for.
     >>> view.get("a"), view.get("a", at=2), view.get("a", at=1)
     (Version(time=2, value=2), Version(time=1, value=1), None)
 
+What it can be asked, by a process that hosts it:
+
+    {"what": "value", "key": key, "at"?: T} -> {"at", "time", "value"}, or refused as absent
+    {"what": "items", "prefix": text, "limit": n, "behind"?: key, "at"?: T}
+        -> {"at", "items": [{"key", "time", "value"}, ...], "more": whether there are further ones}
+
+An answer with items has a bounded number of bytes, but for one item, which may be larger.
+
 The history of a key is an array of times and a list of values. It is retained from a time on
 (`retain`): as of every T from there on answers are exact, below they are refused.
 
@@ -20,7 +28,7 @@ from __future__ import annotations
 from array import array
 from bisect import bisect_left, bisect_right, insort
 from collections import Counter, deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from operator import itemgetter
 from typing import NamedTuple
 
@@ -29,9 +37,11 @@ from driftline.engine.keygroups import canonical
 from driftline.engine.texts import time_in_words
 from driftline.engine.wire.bundles import Item
 from driftline.engine.wire.codec import order_of, pack, unpack
-from driftline.serve.errors import NoLongerRetained
+from driftline.serve.errors import NoLongerRetained, Refused
+from driftline.serve.views.hosted import Answer, Question, Work
+from driftline.serve.views.tokens import token_of
 
-_FORMAT = "key-value 1"
+_FORMAT = "key-value 2"
 
 _ROWS = 500
 """Keys, or versions of a key, in a part of a checkpoint."""
@@ -46,6 +56,13 @@ _NOTHING = object()
 """No key comes before it."""
 
 
+LIMIT = 1_000
+"""Keys of one answer, at most."""
+
+BYTES_MAX = 8 << 20
+"""Bytes of the values of one answer, if it has several: others wait while it is made."""
+
+
 class Version(NamedTuple):
     """A value of a key."""
 
@@ -55,7 +72,9 @@ class Version(NamedTuple):
 
 
 class KeyValueView:
-    """The values of the outputs of a sink, by its number in the flow."""
+    """The values of the outputs of a sink, by its number in the flow; a `HostedView`."""
+
+    damaged = ""
 
     def __init__(self, sink: int) -> None:
         self.time = 0
@@ -115,6 +134,48 @@ class KeyValueView:
         """
         return self._items(self._keys(prefix, behind), self._checked(at))
 
+    def ask(self, question: Question) -> Answer:
+        """Answer as the module's docstring says. Raises Refused."""
+        at = question.get("at", self.time)
+        try:
+            match question:
+                case {"what": "value", "key": key} if isinstance(at, int):
+                    return {"at": at, **self._found(key, at)}
+                case {"what": "items", "prefix": str(prefix), "limit": int(limit)} if isinstance(
+                    at, int
+                ):
+                    behind = {"behind": question["behind"]} if "behind" in question else {}
+                    found = self.items(prefix, at, **behind)
+                    return {"at": at, **_page(found, max(0, min(limit, LIMIT)))}
+        except NoLongerRetained as error:
+            raise Refused("retained", str(error), {"oldest": error.oldest}) from None
+        except Unavailable as error:
+            raise Refused("unavailable", str(error)) from None
+        except (PayloadError, TypeError):
+            raise Refused("invalid", "a key is a text, a number, or a list of these") from None
+        raise Refused("invalid", "the view has no answer to such a question")
+
+    def _found(self, key: object, at: int) -> Mapping[str, object]:
+        found = self.get(key, at)
+        if found is None:
+            raise Refused("absent", "there is no such key", {"at": token_of(at)})
+        return {"time": found.time, "value": found.value}
+
+    def settle(self) -> None:
+        """Nothing is put off."""
+
+    def freeze(self) -> None:
+        pass
+
+    def saved(self) -> None:
+        pass
+
+    def work(self) -> Work | None:
+        return None
+
+    def figures(self) -> Mapping[str, float]:
+        return {"keys": len(self), "without_key": self.without_key}
+
     def retain(self, since: int) -> None:
         """Give no answers as of earlier times than this any more. It is at most `self.time`."""
         self.since = max(self.since, min(since, self.time))
@@ -128,25 +189,29 @@ class KeyValueView:
                 del self._older[history.key]
 
     def save(self) -> Iterator[bytes]:
-        """The view as of now, in parts. It may be applied to while they are taken."""
-        head = pack((_FORMAT, self._sink, self.time, self.without_key))
-        return self._saved(head, self.time, list(self._latest))
+        yield pack((_FORMAT, self._sink, self.time, self.since, self.without_key))
+        rows: list[tuple[object, Sequence[int], Sequence[object]]] = []
+        for key in self._latest:
+            for times, values in self._versions(key):
+                rows.append((key, times, values))
+                if len(rows) >= _ROWS or len(times) >= _ROWS:
+                    yield pack(rows)
+                    rows = []
+        yield pack(rows)
 
     def load(self, parts: Iterable[bytes]) -> None:
         """Become the view that was saved. Raises SnapshotDamaged for the parts of another one."""
         rest = iter(parts)
         match unpack(next(rest)):
-            case (str(form), sink, int(time), int(count)) if (form, sink) == (_FORMAT, self._sink):
-                self.time, self.without_key = time, count
+            case (str(form), sink, int(time), int(since), int(without_key)) if (
+                form == _FORMAT and sink == self._sink
+            ):
+                self.time, self.since, self.without_key = time, since, without_key
             case _:
                 raise SnapshotDamaged("the checkpoint is of another sink, or another version")
         superseded: list[tuple[int, _History]] = []
         for part in rest:
-            rows = unpack(part)
-            if isinstance(rows, int):
-                self.since = rows
-                continue
-            for key, times, values in rows:  # type: ignore[attr-defined]
+            for key, times, values in unpack(part):  # type: ignore[attr-defined]
                 for at, value in zip(times, values, strict=True):
                     history = self._set(key, at, value)
                     if history is not None:
@@ -215,31 +280,14 @@ class KeyValueView:
             first = bisect_right(order, _rank(canonical(behind)), first, after, key=_rank)
         return order[first:after]
 
-    def _saved(self, head: bytes, time: int, keys: list[object]) -> Iterator[bytes]:
-        yield head
-        rows: list[tuple[object, Sequence[int], Sequence[object]]] = []
-        for key in keys:
-            for times, values in self._versions(key, time):
-                rows.append((key, times, values))
-                if len(rows) >= _ROWS or len(times) >= _ROWS:
-                    yield pack(rows)
-                    rows = []
-        yield pack(rows)
-        # Versions that are no longer retained may lack by now: so this comes last.
-        yield pack(self.since)
-
-    def _versions(self, key: object, time: int) -> list[tuple[Sequence[int], Sequence[object]]]:
-        """The versions of a key from before a time: times and values, some at once."""
+    def _versions(self, key: object) -> Iterator[tuple[Sequence[int], Sequence[object]]]:
+        """The versions of a key: times and values, some at once."""
         history = self._older.get(key)
-        times, values = ([], []) if history is None else (history.times.tolist(), history.values)
         at, value = self._latest[key]
-        times, values = [*times, at], [*values, value]
-        count = bisect_left(times, time)
-        starts = range(0, count, _ROWS)
-        return [
-            (times[first : min(first + _ROWS, count)], values[first : min(first + _ROWS, count)])
-            for first in starts
-        ]
+        times = [*(history.times if history else ()), at]
+        values = [*(history.values if history else ()), value]
+        for first in range(0, len(times), _ROWS):
+            yield times[first : first + _ROWS], values[first : first + _ROWS]
 
 
 class _History:
@@ -294,3 +342,15 @@ def _rank(key: object) -> tuple[int, int | float | str | bytes]:
 
 def _begins(key: object, prefix: str) -> bool:
     return isinstance(key, str) and key.startswith(prefix)
+
+
+def _page(items: Iterable[tuple[object, Version]], limit: int) -> Mapping[str, object]:
+    """The first items, and whether there are more."""
+    rows: list[Mapping[str, object]] = []
+    size = 0
+    for key, found in items:
+        size += len(pack((key, found.value)))
+        if len(rows) == limit or (rows and size > BYTES_MAX):
+            return {"items": rows, "more": True}
+        rows.append({"key": key, "time": found.time, "value": found.value})
+    return {"items": rows, "more": False}

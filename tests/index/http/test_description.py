@@ -14,11 +14,11 @@ import pytest
 from jsonschema import Draft202012Validator
 
 from driftline.serve.errors import NoLongerRetained, Refused
-from driftline.serve.hosting.keyvalues import HostedKeyValues
 from driftline.serve.http.flow_application import flow_application, told_of
 from driftline.serve.http.operations import Settings
 from driftline.serve.http.reads import changes
 from driftline.serve.journal import Span
+from driftline.serve.views.keyvalue import KeyValueView
 from tests.index.http.service import Service, client_of, served
 from tests.index.http.test_events import BEGINNING, Event, events
 from tests.index.http.test_reading import filled, schema_of
@@ -187,7 +187,7 @@ def test_each_event_of_a_stream_is_described(
 
 
 def test_the_answers_of_any_flow_are_described() -> None:
-    backend = FlowBackend(counting(), {"counts": [HostedKeyValues(0)]}, dead_letters=True)
+    backend = FlowBackend(counting(), {"counts": [KeyValueView(0)]}, dead_letters=True)
     transport = httpx.ASGITransport(flow_application(backend, ["counts"]))
 
     async def drive() -> None:

@@ -11,11 +11,11 @@ from pathlib import Path
 import httpx
 
 from driftline import Flow, ReducingState
-from driftline.serve.hosting.keyvalues import HostedKeyValues
 from driftline.serve.http.application import build
 from driftline.serve.http.flow_application import journal_operation, told_of, value_operations
 from driftline.serve.http.operations import Settings
 from driftline.serve.http.reads import changes
+from driftline.serve.views.keyvalue import KeyValueView
 from tests.serve.http.backends import FlowBackend
 
 
@@ -44,7 +44,7 @@ async def client_of(backend: FlowBackend) -> AsyncIterator[httpx.AsyncClient]:
 
 
 def backend_of() -> FlowBackend:
-    return FlowBackend(counting(), {"counts": [HostedKeyValues(0)]})
+    return FlowBackend(counting(), {"counts": [KeyValueView(0)]})
 
 
 def test_values_are_read_as_of_a_token() -> None:
@@ -89,7 +89,7 @@ def outputs_of() -> Flow:
 
 def test_a_list_goes_on_by_its_cursor_whatever_the_keys_are_as_of_one_time() -> None:
     async def drive() -> None:
-        backend = FlowBackend(outputs_of(), {"counts": [HostedKeyValues(0)]})
+        backend = FlowBackend(outputs_of(), {"counts": [KeyValueView(0)]})
         async with client_of(backend) as client:
             for number, key in enumerate(ODD):
                 await backend.write((key, number))
@@ -118,7 +118,7 @@ def test_a_list_goes_on_by_its_cursor_whatever_the_keys_are_as_of_one_time() -> 
 
 def test_a_list_begins_behind_any_text_or_number() -> None:
     async def drive() -> None:
-        backend = FlowBackend(outputs_of(), {"counts": [HostedKeyValues(0)]})
+        backend = FlowBackend(outputs_of(), {"counts": [KeyValueView(0)]})
         async with client_of(backend) as client:
             for key in (1, 2, 4, "019", "02", "021", "03"):
                 await backend.write((key, 0))
@@ -135,7 +135,7 @@ def test_a_list_begins_behind_any_text_or_number() -> None:
 
 def test_a_page_of_large_values_is_short_and_others_are_not_kept_waiting() -> None:
     async def drive() -> None:
-        backend = FlowBackend(outputs_of(), {"counts": [HostedKeyValues(0)]})
+        backend = FlowBackend(outputs_of(), {"counts": [KeyValueView(0)]})
         async with client_of(backend) as client:
             for number in range(5):
                 await backend.write((number, "a" * 3_000_000))
@@ -153,7 +153,7 @@ def test_a_page_of_large_values_is_short_and_others_are_not_kept_waiting() -> No
 
 def test_what_is_nested_too_deep_is_replaced_and_the_stream_goes_on() -> None:
     async def drive() -> None:
-        backend = FlowBackend(outputs_of(), {"counts": [HostedKeyValues(0)]})
+        backend = FlowBackend(outputs_of(), {"counts": [KeyValueView(0)]})
         for levels in (499, 900):
             value: object = 0
             for number in range(levels):
@@ -178,7 +178,7 @@ def test_dead_letters_are_among_the_changes_and_say_what_failed() -> None:
     flow.source("prices").map(lambda row: row["price"], name="price").sink("counts")
 
     async def drive() -> None:
-        backend = FlowBackend(flow, {"counts": [HostedKeyValues(0)]}, dead_letters=True)
+        backend = FlowBackend(flow, {"counts": [KeyValueView(0)]}, dead_letters=True)
         for record in ({"price": 3}, {"cost": 4}, {"price": 5}):
             await backend.write(record)
         async with aclosing(changes(backend, 0, told_of(["counts"]), 60)) as events:
