@@ -33,9 +33,20 @@ from driftline.engine.wire.codec import pack, unpack
 from driftline.pipeline import PARTITIONS
 from driftline.pipeline.chains import TEXT_SHOWN, Job
 from driftline.pipeline.found import OutputShare, same_line, shares_of
-from driftline.pipeline.rows import OUTPUT, SCHEMA, STATE, Row, read_rows, write_rows
 from driftline.pipeline.runner import outputs_of, prepared
-from driftline.pipeline.tasks import Batches, apply, explained, numbers, read_numbers
+from driftline.pipeline.tasks import (
+    OUTPUT,
+    SCHEMA,
+    STATE,
+    Batches,
+    Row,
+    apply,
+    explained,
+    numbers,
+    read_numbers,
+    read_rows,
+    write_rows,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -43,20 +43,21 @@ from driftline.engine.wire.bundles import to_blob
 from driftline.engine.wire.codec import exact, pack, pack_rows, unpack_rows
 from driftline.engine.wire.label_columns import Labels
 from driftline.pipeline import PARTITIONS
-from driftline.pipeline.rows import (
+from driftline.pipeline.tasks import (
     LAST,
     OUTPUT,
     READ,
     SET_ASIDE,
     STATE,
+    Batches,
     Row,
     by_root_and_partition,
+    read_numbers,
     read_rows,
     roots,
     to_payload,
     write_rows,
 )
-from driftline.pipeline.tasks import Batches, read_numbers
 
 AT_ONCE = 2000
 """The smallest number of elements that are pushed through a chain together, in whole roots."""

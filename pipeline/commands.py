@@ -29,7 +29,6 @@ from driftline.engine.ui.options import (
     output_option,
     plot_option,
     reading_options,
-    writable,
 )
 from driftline.engine.ui.results import write_json
 from driftline.pipeline import PARTITIONS
@@ -173,8 +172,7 @@ def run(
 @inputs_option(INPUTS)
 @click.option(
     "--output", "outputs", multiple=True, required=True, type=click.Path(path_type=Path),
-    metavar="DIR", help="Outputs that the consumer has: JSON lines, LMDB or Parquet. Any number of "
-    "times.",
+    metavar="DIR", help="Outputs that the consumer has: JSON lines or LMDB. Any number of times.",
 )  # fmt: skip
 @click.option("--from-snapshot", "start", type=click.Path(path_type=Path), metavar="DIR",
               help="Audit from the time of a savepoint on, beginning with its state.")  # fmt: skip
@@ -249,9 +247,6 @@ def audit(
               type=click.Choice(["parquet", "jsonl"]), help="Format of the documents.",
               )  # fmt: skip
 @reading_options(in_sections=True)
-@click.option("--statistics", "statistics_file", type=click.Path(path_type=Path), metavar="FILE",
-              callback=writable, help="Count words; write the figures as JSON.")  # fmt: skip
-@plot_option()
 @json_option
 @on_spark
 def corpus(
@@ -260,18 +255,16 @@ def corpus(
     output: Path,
     form: str,
     shape: Shape,
-    statistics_file: Path | None,
-    plot: Path | None,
     json_file: Path | None,
 ) -> None:
     """Make a corpus of a dump: documents {id, title, text}, as Parquet or JSON lines.
 
     Pages that cannot be read are in DIR/dead-letters. With JSON lines, DIR/documents-*.jsonl are
-    inputs for `driftline run`. The picture shows the frequency of words by rank (Zipf's law).
+    inputs for `driftline run`.
     """
     source = open_files([name], shape, "Spark")
     with sessions.start("corpus") as session:
-        from driftline.pipeline.corpus import make_corpus, read_corpus
+        from driftline.pipeline.corpus import make_corpus
 
         started = monotonic()
         made = make_corpus(session, source, output, form)
@@ -280,15 +273,6 @@ def corpus(
             "bad_records": made.bad_records,
             "seconds": round(monotonic() - started, 3),
         }
-        if statistics_file is not None or plot is not None:
-            from driftline.pipeline.statistics import draw_zipf, statistics
-
-            counts = statistics(read_corpus(session, output, form))
-            figures = counts.as_json()
-            write_json(statistics_file, figures, indent=2)
-            if plot is not None:
-                draw_zipf(counts, plot)
-            report |= {name: figures[name] for name in ("words", "vocabulary", "zipf_exponent")}
     write_json(json_file, report)
     tell(sessions.console, report)
 

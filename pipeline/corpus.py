@@ -29,7 +29,6 @@ from driftline.connectors.files.splits import Split, splits_of, starts
 from driftline.engine.sources import BadRecord, Source
 from driftline.pipeline.outputs import Drafts, claimed, set_aside
 from driftline.pipeline.runner import SPLITS_PER_CORE, counted
-from driftline.pipeline.session import literal
 from driftline.pipeline.tasks import (
     Batches,
     apply,
@@ -41,7 +40,7 @@ from driftline.pipeline.tasks import (
 )
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import SparkSession
 
 ROW_GROUP_CHARS = 2**25
 """About how many characters of text are in a row group of Parquet."""
@@ -82,14 +81,6 @@ def make_corpus(spark: SparkSession, source: Source, output: Path, form: str) ->
         made = apply(numbers(spark, len(firsts)), task, "documents long, bad_records long")
         (total,) = made.agg(f.sum("documents"), f.sum("bad_records")).collect()
     return Made(*total)
-
-
-def read_corpus(spark: SparkSession, directory: Path, form: str) -> DataFrame:
-    """The documents of a corpus, with columns id, title and text; `form`: a key of FORMS."""
-    with explained():
-        if form == "parquet":
-            return spark.read.parquet(literal(directory))
-        return spark.read.schema("id string, title string, text string").json(literal(directory))
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""The outputs that a consumer has, as lines with their labels: from JSON lines, LMDB, or Parquet.
+"""The outputs that a consumer has, as lines with their labels: from JSON lines or LMDB.
 
 Tasks read shares of the outputs in parallel, each share in its own order, so that an audit sees
 outputs out of order. All consumers give the lines of `connectors.sinks.lines`.
@@ -68,25 +68,6 @@ class LmdbShare:
             yield item.sink, item.label, line
 
 
-@dataclass(frozen=True, slots=True)
-class ParquetShare:
-    """A Parquet file with the columns t (list of int), sink (its name), value (JSON)."""
-
-    file: str
-
-    def lines(self, flow: Flow) -> Iterator[Line]:
-        from pyarrow.parquet import ParquetFile
-
-        numbers = {name: number for number, name in Lines(flow).names.items()}
-        with ParquetFile(self.file) as file:
-            for batch in file.iter_batches(columns=["t", "sink", "value"]):
-                columns = (column.to_pylist() for column in batch.columns)
-                for label, sink, value in zip(*columns, strict=True):
-                    if sink not in numbers:
-                        raise StateMismatch(f"{self.file}: the flow has no sink {sink!r}")
-                    yield numbers[sink], tuple(label), f'{{"t": {label}, "value": {value}}}'
-
-
 def shares_of(directories: Sequence[Path], flow: Flow, count: int) -> list[OutputShare]:
     """The shares of the outputs in directories, at most `count` of each file.
 
@@ -99,10 +80,9 @@ def shares_of(directories: Sequence[Path], flow: Flow, count: int) -> list[Outpu
             raise Unavailable(f"{directory} is no directory of outputs")
         of_directory: list[OutputShare] = [*_json_lines(directory, flow, count)]
         of_directory += [LmdbShare(str(path)) for path in sorted(directory.glob("barrier-*"))]
-        of_directory += [ParquetShare(str(path)) for path in sorted(directory.rglob("*.parquet"))]
         of_a_run = (directory / ".driftline").is_dir()  # then there may be no outputs yet
         if not of_directory and not of_a_run:
-            raise Unavailable(f"{directory} holds no outputs: JSON lines, LMDB or Parquet")
+            raise Unavailable(f"{directory} holds no outputs: JSON lines or LMDB")
         shares += of_directory
     return shares
 

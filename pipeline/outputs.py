@@ -24,16 +24,16 @@ from driftline.engine.errors import StateMismatch
 from driftline.engine.flow.flow import Flow
 from driftline.engine.operators.steps import FAILURES
 from driftline.engine.wire.bundles import Item, from_blob
-from driftline.pipeline.rows import (
+from driftline.pipeline.tasks import (
     LAST,
     OUTPUT,
     READ,
     SET_ASIDE,
+    Batches,
     Row,
     read_rows,
     write_rows,
 )
-from driftline.pipeline.tasks import Batches
 
 WRITTEN = 0
 """The kind of the rows of a writer: `time` is the number of outputs of the sink `front`."""

@@ -32,8 +32,17 @@ from driftline.engine.sources import Source
 from driftline.pipeline import PARTITIONS
 from driftline.pipeline.chains import BEGIN, Job, KeyedTask, ReadTask
 from driftline.pipeline.outputs import WRITTEN, WriteLines, claimed
-from driftline.pipeline.rows import LAST, READ, SCHEMA, SET_ASIDE
-from driftline.pipeline.tasks import Batches, apply, explained, numbers, read_numbers
+from driftline.pipeline.tasks import (
+    LAST,
+    READ,
+    SCHEMA,
+    SET_ASIDE,
+    Batches,
+    apply,
+    explained,
+    numbers,
+    read_numbers,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

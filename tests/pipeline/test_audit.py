@@ -121,22 +121,13 @@ def test_each_kind_of_damage_is_named(
     }
 
 
-def test_outputs_in_lmdb_and_parquet(spark: SparkSession, tmp_path: Path) -> None:
+def test_outputs_in_lmdb(spark: SparkSession, tmp_path: Path) -> None:
     flow = load_flow("driftline.simulation.scenarios.flows:two_stages")
     consumer = LmdbConsumer(tmp_path / "lmdb", "barrier-0", flow, "test")
     for bundle in bundles(flow):
         consumer.deliver(bundle)
     consumer.close()
     assert of(spark, flow, tmp_path / "lmdb").clean
-    rows = []
-    lines = Lines(flow)
-    for item in list(run_reference(flow, [FOUND]))[1:]:
-        value = lines.format(item).split('"value": ', 1)[1][:-1]
-        rows.append((list(item.label), lines.names[item.sink], value))
-    table = spark.createDataFrame(rows, "t array<bigint>, sink string, value string")
-    table.write.parquet(str(tmp_path / "parquet"))
-    report = of(spark, flow, tmp_path / "parquet")
-    assert {kind: count for kind, count in report.counts.items() if count} == {"missing": 1}
 
 
 def test_day_by_day(spark: SparkSession, tmp_path: Path) -> None:
