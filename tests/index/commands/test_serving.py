@@ -78,6 +78,8 @@ def test_the_values_of_a_flow_are_served_and_there_again_after_a_kill(tmp_path: 
             then = http.get("/views/counts/the", params={"at": before["at"]})
             assert then.json() == before
             assert http.get("/views/counts/nowhere").status_code == 404
+            figures = figures_told(http.get("/metrics").text)
+            assert figures == figures_on_the_page(without="searchers")
         assert service.end() == 0
         gone = tmp_path / "state" / "counts-0" / "checkpoint"
         gone.unlink()
@@ -90,59 +92,52 @@ def test_the_values_of_a_flow_are_served_and_there_again_after_a_kill(tmp_path: 
         service.close()
 
 
-def test_all_figures_of_a_service_are_on_the_page_about_metrics(tmp_path: Path) -> None:
-    page = (ROOT / "docs/reference/metrics.md").read_text()
-    rows = re.findall(r"^\| `(driftline_service_\w+)` \| .* \| (.*) \|$", page, re.MULTILINE)
-    found: dict[str, str] = {}
-    for number, options in enumerate((("--searchers", "2"), ("examples/wordcount.py",))):
-        service = Service(tmp_path / f"state-{number}", *options)
-        try:
-            service.start()
-            with httpx.Client(base_url=service.url, timeout=30.0) as http:
-                if number:
-                    label = http.post("/records", json={"text": "the cat"}).json()["label"]
-                    http.get("/views/counts/the", params={"after": label})
-                else:
-                    assert http.get("/").content == (FILES / "index.html").read_bytes()
-                    for id in range(8):  # on both shards
-                        http.put(f"/documents/{id}?wait=visible", json={"title": "tea"})
-                searched = http.get("/search", params={"q": "tea"})
-                assert float(searched.headers["server-timing"].removeprefix("app;dur=")) > 0
-                metrics = http.get("/metrics").text
-                families = list(text_string_to_metric_families(metrics))
-            if not number:
-                gateway = figures_in(metrics)["gateway"]
-                assert gateway["outputs"] >= 8
-                for name in "delay_p50_s", "delay_p99_s", "answer_p50_s", "answer_p99_s":
-                    assert 0 < gateway[name] < 10
-                assert service.end() == 0
-                service.start()  # what was written before is not taken for late
-                again = figures_in(httpx.get(f"{service.url}/metrics").text)
-                assert "delay_p50_s" not in again["gateway"]
-        finally:
-            service.close()
-        assert len({family.name for family in families}) == len(families), "none comes twice"
-        found |= {family.name: family.documentation.rstrip(".") for family in families}
-    assert {name: text for name, text in found.items() if "service" in name} == dict(rows)
-
-
-def test_an_index_keeps_its_schema(tmp_path: Path) -> None:
-    schema = tmp_path / "schema.toml"
-    schema.write_text(SCHEMA)
-    state = tmp_path / "state"
-    service = Service(state, "--schema", str(schema))
+def test_all_figures_of_an_index_are_on_the_page_about_metrics(tmp_path: Path) -> None:
+    service = Service(tmp_path / "state", "--searchers", "2")
     try:
         service.start()
         with httpx.Client(base_url=service.url, timeout=30.0) as http:
-            path = "/collections/articles/documents/1"
-            document = {"title": "Running", "year": 1990}
-            assert http.put(path, json=document, params={"wait": "visible"}).status_code == 200
-            assert http.put(path, json={"title": 5}).status_code == 400
-            query = {"q": "run year:[1980 TO 2000]"}
-            assert http.get("/collections/articles/search", params=query).json()["total"] == 1
+            assert http.get("/").content == (FILES / "index.html").read_bytes()
+            for id in range(8):  # on both shards
+                http.put(f"/documents/{id}?wait=visible", json={"title": "tea"})
+            searched = http.get("/search", params={"q": "tea"})
+            assert float(searched.headers["server-timing"].removeprefix("app;dur=")) > 0
+            metrics = http.get("/metrics").text
+        assert figures_told(metrics) == figures_on_the_page(without="key-value views")
+        gateway = figures_in(metrics)["gateway"]
+        assert gateway["outputs"] >= 8
+        for name in "delay_p50_s", "delay_p99_s", "answer_p50_s", "answer_p99_s":
+            assert 0 < gateway[name] < 10
         assert service.end() == 0
+        service.start()  # what was written before is not taken for late
+        again = figures_in(httpx.get(f"{service.url}/metrics").text)
+        assert "delay_p50_s" not in again["gateway"]
     finally:
         service.close()
+
+
+def figures_told(metrics: str) -> dict[str, str]:
+    """The texts of a service's figures, by name."""
+    families = list(text_string_to_metric_families(metrics))
+    assert len({family.name for family in families}) == len(families), "none comes twice"
+    return {
+        family.name: family.documentation.rstrip(".")
+        for family in families
+        if family.name.startswith("driftline_service_")
+    }
+
+
+def figures_on_the_page(without: str) -> dict[str, str]:
+    """The same of the page about metrics, except for the figures of some parts."""
+    page = (ROOT / "docs/reference/metrics.md").read_text()
+    rows = re.findall(r"^\| `(driftline_service_\w+)` \| (.*) \| (.*) \|$", page, re.MULTILINE)
+    return {name: text for name, parts, text in rows if parts != without}
+
+
+def test_an_index_keeps_its_schema(tmp_path: Path) -> None:
+    schema, state = tmp_path / "schema.toml", tmp_path / "state"
+    schema.write_text(SCHEMA)
+    define(state, schema)
     schema.write_text(SCHEMA.replace("english", "plain"))
     assert "another schema" in refusal("--state", state, "--schema", schema, "--http", "[::1]:0")
     schema.write_text(SCHEMA.replace("articles", "others"))

@@ -149,36 +149,37 @@ def test_it_fits_and_can_be_looked_at(
     assert parts == list(figures)
 
 
-def test_a_token_is_asked_for_and_kept(browser: Chromium, tmp_path: Path) -> None:
-    token, line = new_token("write", "page")
-    (tmp_path / "tokens").write_text(line + "\n")
-    with served(Service(tmp_path / "state", "--tokens", str(tmp_path / "tokens"))) as service:
-        url = service.url
-        browser.show(url)
-        browser.until("document.getElementById('token-dialog').open")
-        browser.type(token)
-        browser.press("Enter")
-        browser.until(f"{GOOD} && document.getElementById('field-text')")
-        browser.show(url)
-        browser.until(f"{GOOD} && document.getElementById('field-text')")
-        assert browser.value("document.getElementById('token-dialog').open") is False
-        assert token not in str(browser.value("document.URL + document.cookie"))
-    browser.problems.clear()
-
-
 def test_a_service_that_was_away_is_followed_from_where_it_was(
     browser: Chromium, tmp_path: Path
 ) -> None:
+    """A token is asked for once, and kept."""
     shown = "[...document.querySelectorAll('#changes code')].map(each => each.textContent).join()"
+    asked = "document.getElementById('token-dialog').open"
+    token, line = new_token("write", "page")
+    (tmp_path / "tokens").write_text(line + "\n")
+    authorized = httpx.Client(headers={"Authorization": f"Bearer {token}"}, timeout=30.0)
+    service = Service(tmp_path / "state", "--tokens", str(tmp_path / "tokens"))
     browser.resize(1280, 900)
-    with served(Service(tmp_path / "state")) as service:
-        url = service.url
-        browser.show(url)
-        browser.until(GOOD)
-        httpx.put(f"{url}/documents/1?wait=visible", json={"title": "one"}).raise_for_status()
-        browser.until(f"{shown} === '1'")
-    browser.until("document.querySelector('#dot.bad')")
-    with served(service):  # at the same address
-        httpx.put(f"{url}/documents/2?wait=visible", json={"title": "two"}).raise_for_status()
-        browser.until(f"{shown} === '2,1' && {GOOD}")
+    with authorized as http:
+
+        def put(id: str, title: str) -> None:
+            url = f"{service.url}/documents/{id}?wait=visible"
+            http.put(url, json={"title": title}).raise_for_status()
+
+        with served(service):
+            browser.show(service.url)
+            browser.until(asked)
+            browser.type(token)
+            browser.press("Enter")
+            browser.until(f"{GOOD} && document.getElementById('field-text')")
+            put("1", "one")
+            browser.until(f"{shown} === '1'")
+        browser.until("document.querySelector('#dot.bad')")
+        with served(service):  # at the same address
+            put("2", "two")
+            browser.until(f"{shown} === '2,1' && {GOOD}")
+            browser.show(service.url)
+            browser.until(f"{GOOD} && document.getElementById('field-text')")
+            assert browser.value(asked) is False
+            assert token not in str(browser.value("document.URL + document.cookie"))
     browser.problems.clear()
