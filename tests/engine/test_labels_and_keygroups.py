@@ -55,11 +55,6 @@ def test_children_of_different_elements_never_share_a_label(
         assert (child(one, a) == child(other, b)) == ((one, a) == (other, b))
 
 
-def test_infinity_is_after_every_time_and_travels() -> None:
-    assert max((2**62 - 1, 0), (INFINITY,)) == (INFINITY,)
-    assert travelled(INFINITY) == INFINITY < 2**63
-
-
 # Key groups -----------------------------------------------------------------------------------
 
 
@@ -104,23 +99,13 @@ def test_groups_are_the_same_in_every_process_and_version() -> None:
         assert done.stdout == f"{found}\n"
 
 
-def test_a_key_that_cannot_travel_has_no_group() -> None:
-    with pytest.raises(PayloadError):
-        group_of(object())
-
-
-@pytest.mark.parametrize("kind", ["words", "numbers", "pairs"])
-def test_keys_of_every_kind_are_spread_evenly(kind: str) -> None:
-    keys: dict[str, list[object]] = {
-        "words": [f"word-{i}" for i in range(12_800)],
-        "numbers": list(range(12_800)),
-        "pairs": [("user", i) for i in range(12_800)],
-    }
-    counts = [0] * GROUPS
-    for key in keys[kind]:
-        counts[group_of(key)] += 1
-    assert min(counts) > 40
-    assert max(counts) < 200
+def test_keys_of_every_kind_are_spread_evenly() -> None:
+    for keys in (map("word-{}".format, range(12_800)), range(12_800), enumerate(range(12_800))):
+        counts = [0] * GROUPS
+        for key in keys:
+            counts[group_of(key)] += 1
+        assert min(counts) > 40
+        assert max(counts) < 200
 
 
 @given(st.integers(0, 2**50), st.integers(0, 5), st.sampled_from([1, 2, 3, 8]))

@@ -2,7 +2,7 @@
 
 import pytest
 
-from driftline.engine.errors import FlowError, FunctionFailed, InputError
+from driftline.engine.errors import FlowError, FunctionFailed
 from driftline.engine.flow.flow import Flow
 from driftline.engine.labels import Label
 from driftline.engine.operators.context import Context
@@ -15,16 +15,6 @@ from driftline.engine.wire.bundles import Item
 def join(value: str, joined: ValueState[str]) -> str:
     joined.set(joined.get("") + value)
     return joined.get("")
-
-
-def test_a_flow_is_run_in_three_lines() -> None:
-    flow = Flow("shout")
-    flow.source("words").flat_map(str.split).map(str.upper).sink()
-    assert list(run_reference(flow, [["a b", "", "c"]])) == [
-        Item((1, 0, 0), 0, "A"),
-        Item((1, 0, 1), 0, "B"),
-        Item((3, 0, 0), 0, "C"),
-    ]
 
 
 def test_inputs_that_are_not_one_list_for_each_source_are_refused() -> None:
@@ -158,20 +148,6 @@ def test_a_dead_letter_is_an_output_and_its_element_leaves_no_trace() -> None:
     assert letter[:4] == ("picky", "0", "b", "ValueError: not ab")
 
 
-@pytest.mark.parametrize("kind", ["map", "filter", "flat_map"])
-def test_stateless_functions_fail_alone_too(kind: str) -> None:
-    def picky(value: int) -> list[int]:
-        if value == 2:
-            raise KeyError(value)
-        return [value]
-
-    flow = Flow("failing")
-    stream = flow.source("in")
-    getattr(stream, kind)(picky, name="picky").sink()
-    found = list(run_reference(flow, [[1, 2, 3]], dead_letters=True))
-    assert [(item.label[0], item.sink) for item in found] == [(1, 0), (2, FAILURES), (3, 0)]
-
-
 def test_a_key_function_that_raises_is_told_as_such() -> None:
     flow = Flow("failing")
     flow.source("in").key_by(lambda value: value["user"]).scan(len, name="op").sink()
@@ -184,20 +160,3 @@ def test_a_payload_that_cannot_travel_is_a_failure_of_the_operator_that_made_it(
     flow.source("in").map(lambda v: {v}, name="m").key_by(len).scan(len, name="op").sink()
     with pytest.raises(FunctionFailed, match=r"'m' failed.*type set cannot travel"):
         list(run_reference(flow, [["a"]]))
-
-
-def test_what_cannot_run_is_refused_before_it_is_run() -> None:
-    with pytest.raises(FlowError):
-        list(run_reference(Flow("empty"), []))
-    flow = Flow("input")
-    flow.source("in").sink()
-    with pytest.raises(InputError):
-        list(run_reference(flow, [[object()]]))
-
-
-def test_an_output_that_cannot_travel_is_called_an_output() -> None:
-    flow = Flow("sets")
-    flow.source("numbers").map(lambda n: {n}, name="put in a set").sink()
-    with pytest.raises(FunctionFailed) as error:
-        list(run_reference(flow, [[7]]))
-    assert "  output: {7}\n  at: what it returned" in str(error.value)

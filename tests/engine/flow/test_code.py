@@ -48,7 +48,6 @@ class Threshold:
     least: float
 
     def __call__(self, word):
-        """Whether the word is long."""
         return len(word) >= self.least
 
 class Splitter:
@@ -69,7 +68,7 @@ def odd(n):
 
 @functools.cache
 def known(word):
-    return word in WORDS or word in {"in", "the", "code"}
+    return word in WORDS
 
 def split(text, limit=LENGTH, *, lower=False):
     """Words of a text."""
@@ -95,7 +94,6 @@ flow = Flow("digests")
 (
     flow.source("lines", fields=("text", "n"))
     .map(operator.itemgetter(0), name="first")
-    .map(str.lower, name="lower")
     .map(decorated, name="decorated")
     .map(functools.partial(split, limit=4), name="partial")
     .flat_map(Splitter("-").split, name="bound")
@@ -149,24 +147,17 @@ def test_the_same_code_has_the_same_digest_in_every_process(tmp_path: Path) -> N
 
 CHANGED = [
     ("itemgetter(0)", "itemgetter(1)", "first"),
-    ("str.lower", "str.upper", "lower"),
-    ("return function(*arguments)", "return function(*arguments) or ''", "decorated"),
-    ("return clean(text)", "return clean(text + 'x')", "decorated"),
     ("limit=4", "limit=5", "partial"),
-    ("lower=False", "lower=True", "partial"),
     ("LENGTH = 3", "LENGTH = 2", "partial"),
     ('+ "!"', '+ "?"', "partial"),
     ('"wwww"', '"vvvv"', "partial"),
-    ('"code"}', '"codes"}', "partial"),
     ('compile("[a-z]+")', 'compile("[A-Z]+")', "partial"),
     ('Splitter("-")', 'Splitter("+")', "bound"),
     ("split(self.separator)", "split()", "bound"),
-    ("Threshold(2)", "Threshold(3)", "callable"),
     ("len(word) >= self", "len(word) > self", "callable"),
     ('"a": {1.5, None, "s"}', '"a": {1.5, None, "t"}', "default"),
     ("lambda word: word[0]", "lambda word: word[-1]", "count"),
     ("a + b", "a * b", "count"),
-    ("total.add(1)", "total.add(2)", "count"),
     ("return n != 0 and even", "return n > 0 and even", "count"),
     ('"n", "even")', '"n", "odd")', "count"),
 ]
@@ -184,20 +175,17 @@ def test_a_change_of_what_an_operator_does_changes_its_digest_and_no_other(
     assert after.text != before.text
 
 
-@pytest.mark.parametrize(
-    ("old", "new"), [("text.strip()", "text.lstrip()"), ("LIMIT = 3", "LIMIT = 4")]
-)
-def test_so_does_a_change_in_another_module_of_the_user(old: str, new: str, tmp_path: Path) -> None:
+def test_so_does_a_change_in_another_module_of_the_user(tmp_path: Path) -> None:
     before = digests(tmp_path / "a")
-    assert digests(tmp_path / "b", helpers=HELPERS.replace(old, new)).changed(before) == [
-        "decorated"
-    ]
+    for old, new in (("text.strip()", "text.lstrip()"), ("LIMIT = 3", "LIMIT = 4")):
+        after = digests(tmp_path / new, helpers=HELPERS.replace(old, new))
+        assert after.changed(before) == ["decorated"]
 
 
 def test_what_changes_nothing_changes_no_digest(tmp_path: Path) -> None:
     before = digests(tmp_path / "a")
     other = FLOW.replace('    """Words of a text."""\n    # of which there are many\n', "")
-    other = "# a comment\n\n" + other.replace('    """Whether the word is long."""\n', "")
+    other = "# a comment\n\n" + other
     other = other.replace(
         "def count(word, total, seen)", "def count(word: str, total, seen) -> object"
     )
@@ -238,11 +226,3 @@ def test_values_without_end_or_look_count_as_far_as_they_can() -> None:
     flow = Flow("endless")
     flow.source("in").map(function).sink("out")
     assert code_of(flow) == code_of(flow)
-
-
-def test_a_cell_without_a_value_yet_is_no_problem() -> None:
-    flow = Flow("cell")
-    flow.source("in").map(lambda x: (x, later), name="cell").sink("out")
-    early = code_of(flow)
-    later = 5
-    assert code_of(flow).changed(early) == ["cell"]

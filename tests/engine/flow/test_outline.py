@@ -28,14 +28,6 @@ def plain(flow: Flow) -> None:
     ).sink("counts")
 
 
-def more(flow: Flow) -> None:
-    lines = flow.source("lines", of=str).map(str)
-    words = lines.flat_map(str.split).filter(first, name="long")
-    words.key_by(0).scan(
-        lambda *x: x, ValueState("last"), ReducingState("n", max), name="count"
-    ).sink("counts")
-
-
 def states(flow: Flow) -> None:
     words = flow.source("lines").flat_map(str.split)
     words.key_by(0).scan(lambda *x: x, ListState("last"), MapState("seen"), name="count").sink(
@@ -43,27 +35,11 @@ def states(flow: Flow) -> None:
     )
 
 
-def order(flow: Flow) -> None:
-    words = flow.source("lines").flat_map(str.split)
-    words.key_by(0).scan(
-        lambda *x: x, ReducingState("n", max), ValueState("last"), name="count"
-    ).sink("counts")
-
-
 def names(flow: Flow) -> None:
     words = flow.source("texts").flat_map(str.split)
     words.key_by(0).process(
-        lambda *x: [x], ValueState("last"), ReducingState("n", max), name="count"
+        lambda *x: [x], ReducingState("n", max), ValueState("last"), name="count"
     ).sink("numbers")
-
-
-def wired(flow: Flow) -> None:
-    lines = flow.source("lines")
-    words = lines.flat_map(str.split)
-    words.sink("words")
-    lines.key_by(0).scan(
-        lambda *x: x, ValueState("last"), ReducingState("n", max), name="count"
-    ).sink("counts")
 
 
 def two(flow: Flow) -> None:
@@ -76,37 +52,39 @@ def turned(flow: Flow) -> None:
     lines.map(first, name="b").union(others.map(first, name="a"), name="all").sink("out")
 
 
-MORE = ["'map-1' (map)", "'flat_map-2' (flat_map)", "'long' (filter)"]
+def straight(flow: Flow) -> None:
+    a, b = flow.source("a"), flow.source("b")
+    a.sink("of a")
+    b.sink("of b")
+
+
+def turned_round(flow: Flow) -> None:
+    b, a = flow.source("b"), flow.source("a")
+    a.sink("of a")
+    b.sink("of b")
+
+
 CASES = [
-    (plain, more, [
-        *(f"operator {name} is new" for name in MORE), "operator 'flat_map-1' (flat_map) is gone",
-        "operator 'count' takes its input from 'long' instead of 'flat_map-1'",
-    ]),
-    (more, plain, [
-        *(f"operator {name} is gone" for name in MORE), "operator 'flat_map-1' (flat_map) is new",
-        "operator 'count' takes its input from 'flat_map-1' instead of 'long'",
-    ]),
+    (plain, plain, []),
     (plain, states, [
         "operator 'count' lacks its state 'n' (ReducingState)",
         "operator 'count' has a ListState 'last' instead of a ValueState",
         "operator 'count' has a new state 'seen' (MapState)",
     ]),
-    (plain, order, ["operator 'count' has its states in another order: 'n', 'last'"]),
     (plain, names, [
         "source 'lines' (source) is gone", "source 'texts' (source) is new",
         "operator 'counts' (sink) is gone", "operator 'numbers' (sink) is new",
         "operator 'count' is a process instead of a scan",
+        "operator 'count' has its states in another order: 'n', 'last'",
         "operator 'flat_map-1' takes its input from 'texts' instead of 'lines'",
     ]),
-    (plain, wired, [
-        "operator 'words' (sink) is new",
-        "operator 'count' takes its input from 'lines' instead of 'flat_map-1'",
-    ]),
-    (plain, plain, []),
     (two, turned, [
         "operator 'a' takes its input from 'others' instead of 'lines'",
         "operator 'b' takes its input from 'lines' instead of 'others'",
         "operator 'all' takes its input from 'b', 'a' instead of 'a', 'b'",
+    ]),
+    (straight, turned_round, [
+        "the operators stand in another order: 'b', 'a', 'of a', 'of b'",
     ]),
 ]  # fmt: skip
 
@@ -124,20 +102,4 @@ def test_so_are_the_name_and_the_key_groups() -> None:
     assert made(plain, "b", 64).differences(made(plain, "a")) == [
         "the flow is named 'b' instead of 'a'",
         "the flow has 64 key groups instead of 128",
-    ]
-
-
-def test_operators_in_another_order_are_a_difference() -> None:
-    def straight(flow: Flow) -> None:
-        a, b = flow.source("a"), flow.source("b")
-        a.sink("of a")
-        b.sink("of b")
-
-    def turned_round(flow: Flow) -> None:
-        b, a = flow.source("b"), flow.source("a")
-        a.sink("of a")
-        b.sink("of b")
-
-    assert made(turned_round).differences(made(straight)) == [
-        "the operators stand in another order: 'b', 'a', 'of a', 'of b'"
     ]

@@ -9,7 +9,6 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from driftline.engine.errors import PayloadError
 from driftline.engine.operators.context import RECORD_SHOWN, Failure, describe, shown
 from driftline.engine.texts import ERROR_SHOWN
 from driftline.engine.wire.codec import RECORD_BYTES_MAX, pack_rows, travelled, why_refused
@@ -60,24 +59,6 @@ def test_texts_for_people_are_short_and_say_that_they_are_cut() -> None:
     assert f"key '{'k' * 199}… (1,000 characters): " in text
     assert f"record: '{'r' * 199}… (6,000 characters)" in text
     assert found.error == f"ValueError: {'e' * ERROR_SHOWN}… (2,988 characters)"
-
-
-def test_the_label_of_a_live_record_has_its_moment_beside_it() -> None:
-    payload = failure(1).payload()
-    assert "failed at label [50, 0], key" in describe((50, 0), payload)
-    assert "failed at label [1763856304123456, 0] (2025-11-2" in describe(
-        (1763856304123456, 0), payload
-    )
-
-
-def test_a_value_of_a_wrong_type_is_called_so_once() -> None:
-    with pytest.raises(PayloadError) as told:
-        pack_rows([{1}])
-    assert str(told.value).startswith("a value of type set cannot travel or be stored; use None, ")
-    with pytest.raises(
-        PayloadError, match=r"cannot travel or be stored: at \['a'\] is of type set; "
-    ):
-        pack_rows([{"a": {1}}])
 
 
 class Payment(NamedTuple):

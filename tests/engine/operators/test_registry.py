@@ -66,12 +66,3 @@ def test_distinct_passes_the_first_element_of_each_key_in_label_order(
     for time, record in order:
         chains.entries[1].push([(time, 0)], [record], None)
     assert barrier.net() == [(item.label, item.sink, item.value) for item in found]
-
-
-def test_distinct_keeps_the_fields_of_its_stream() -> None:
-    flow = Flow("fields")
-    stream = flow.source("in", fields=("word", "n")).key_by(0).distinct(name="once")
-    assert (stream.vertex.fields, stream.vertex.name) == (("word", "n"), "once")
-    stream.key_by("n").distinct().sink()
-    found = run_reference(flow, [[("a", 1), ("a", 2), ("b", 1), ("c", 3)]])
-    assert [item.value for item in found] == [("a", 1), ("c", 3)]

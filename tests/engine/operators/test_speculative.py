@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 
 from driftline.engine.flow.flow import Flow
 from driftline.engine.labels import Label
-from driftline.engine.operators.context import Context
 from driftline.engine.operators.keyed import Arrival
 from driftline.engine.operators.speculative import Speculative
 from driftline.engine.snapshots.jobs import Capture
@@ -18,7 +17,6 @@ from driftline.engine.state.managed import ValueState
 from tests.engine.operators.operators import (
     KINDS,
     Element,
-    Payload,
     Story,
     chains_of,
     flow_of,
@@ -122,25 +120,6 @@ def test_a_result_that_a_later_map_turns_into_something_that_travels_may_come_la
     for _, _, value, sign in collected.pushed:
         there.append(value) if sign > 0 else there.remove(value)
     assert there in ([{"x"}, {"x", "y"}], [{"x", "y"}, {"x"}])
-
-
-def test_random_numbers_are_those_of_the_label_in_every_order() -> None:
-    flow = Flow("random")
-
-    def draw(context: Context, element: Payload) -> list[float]:
-        return [context.random.random()]
-
-    flow.source("in").key_by(0).process(draw, name="op").sink()
-    elements: list[tuple[Label, Payload, int]] = [((t, 0), ("a", "x"), 1) for t in range(1, 6)]
-    one, in_order = make(Speculative, flow)
-    push(one, elements)
-    other, reversed_order = make(Speculative, flow)
-    for element in reversed(elements):
-        push(other, [element])
-    assert net(in_order) == net(reversed_order)
-    assert reversed_order.tombstones == 0
-    values = [value for _, _, value in in_order.net()]
-    assert len(set(values)) == len(values)
 
 
 def test_stories_are_not_dull() -> None:

@@ -20,7 +20,6 @@ from driftline.engine.operators.users import is_users
 HELPER = """
 import json
 from dataclasses import dataclass
-from statistics import mean
 
 @dataclass(order=True)
 class Pair:
@@ -28,9 +27,6 @@ class Pair:
 
 def parse(text):
     return json.loads(text)
-
-def average(numbers):
-    return mean(numbers)
 
 def deeper(n):
     return deepest(n + 1)
@@ -43,12 +39,10 @@ def compared(a, b):
 """
 
 FAILING = [
-    ("helper.parse('no json')", "helper_of_test.py:11, in parse: return json.loads(text)"),
-    ("helper.average([])", "helper_of_test.py:14, in average: return mean(numbers)"),
-    ("helper.compared(1, 'b')", "helper_of_test.py:23, in compared: return sorted"),
+    ("helper.parse('no json')", "helper_of_test.py:10, in parse: return json.loads(text)"),
+    ("helper.compared(1, 'b')", "helper_of_test.py:19, in compared: return sorted"),
     ("json.loads('no json')", "failing.py:4, in fail: return json.loads('no json')"),
     ("helper.deeper(0)", "failing.py:4, in fail: return helper.deeper(0)"),
-    ("[1, 2][5]", "failing.py:4, in fail: return [1, 2][5]"),
 ]
 
 
@@ -88,16 +82,15 @@ def test_a_recursion_is_described_in_the_same_words_however_deep_the_stack_is(
 
 BUILT = [
     ("flow.source('in').key_by('k').map(str).sink()", 3, "comes .scan"),
-    ("flow.source('in').map(None).sink()", 3, "needs a function"),
-    ("flow.source('in').key_by(1.5).scan(str).sink()", 3, "a key is a function"),
     ("flow.source('in').key_by(0).scan(str, int).sink()", 3, "not a state declaration"),
-    ("flow.source('in').scan(str)", 3, "needs a key"),
     ("flow.source('a')\nflow.source('a').sink()", 4, "already has a source named"),
     ("import no_such_module", 3, "No module named"),
     ("undefined", 3, "NameError"),
-    ("open('/no/such/file')", 3, "FileNotFoundError"),
     ("import json\njson.loads('')", 4, "JSONDecodeError"),
     ("def f(:\n    pass", 3, "SyntaxError"),
+    ("pass", 2, "is empty"),
+    ("flow.source('in').map(str)", 3, "has no sink"),
+    ("in_ = flow.source('in')\nin_.map(str)\nin_.sink()", 4, "leads nowhere"),
 ]
 
 
@@ -110,14 +103,14 @@ def test_a_flow_that_cannot_be_built_or_loaded_names_the_line(
     with pytest.raises(FlowError, match=said) as error:
         load_flow(str(path))
     assert f"\n  at: {path}:{number}" in str(error.value)
-    if "SyntaxError" not in said:
-        indented = "".join(f"    {line}\n" for line in text.splitlines())
-        path.write_text(
-            f"from driftline import Flow\ndef make():\n    flow = Flow('f')\n{indented}"
-        )
-        with pytest.raises(FlowError, match=said) as error:
-            load_flow(f"{path}:make")
-        assert f"\n  at: {path}:{number + 1}, in make" in str(error.value)
+
+
+def test_an_error_in_a_function_that_makes_a_flow_names_its_line(tmp_path: Path) -> None:
+    path = tmp_path / "wrong.py"
+    path.write_text("from driftline import Flow\ndef make():\n    Flow('f').source('in').scan(1)\n")
+    with pytest.raises(FlowError, match="needs a key") as error:
+        load_flow(f"{path}:make")
+    assert f"\n  at: {path}:3, in make" in str(error.value)
 
 
 def test_python_libraries_and_driftline_are_not_the_users() -> None:
@@ -130,7 +123,6 @@ def test_python_libraries_and_driftline_are_not_the_users() -> None:
 
 NO_LINE_OF_A_FUNCTION = [
     ("stream.key_by('nokey').scan(str.upper, ValueState('x'))", "KeyError: 'nokey'"),
-    ("stream.key_by(7).scan(str.upper, ValueState('x'))", "KeyError: 7"),
     ("stream.map(len).map(math.sqrt).map(str.upper)", "TypeError"),
     ("stream.key_by(len).scan(math.sqrt, ValueState('x'))", "TypeError"),
 ]
@@ -153,21 +145,3 @@ def test_without_a_line_of_a_function_the_line_of_the_operator_is_named(
     with FlowTest(flow, dead_letters=True) as test:
         test.send({"a": 1})
         assert test.failures == [failure]
-
-
-UNFINISHED = [
-    ("flow = Flow('f')", 2, "is empty"),
-    ("flow = Flow('f')\nflow.source('in').map(str)", 3, "has no sink"),
-    ("flow = Flow('f')\nin_ = flow.source('in')\nin_.map(str)\nin_.sink()", 4, "leads nowhere"),
-]
-
-
-@pytest.mark.parametrize(("text", "number", "said"), UNFINISHED)
-def test_a_flow_that_is_not_finished_names_the_line_of_the_operator(
-    text: str, number: int, said: str, tmp_path: Path
-) -> None:
-    path = tmp_path / "unfinished.py"
-    path.write_text(f"from driftline import Flow\n{text}\n")
-    with pytest.raises(FlowError, match=said) as error:
-        load_flow(str(path))
-    assert f"\n  at: {path}:{number}, in <module>: " in str(error.value)

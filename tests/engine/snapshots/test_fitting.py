@@ -62,16 +62,6 @@ def refusal(savepoint: Savepoint, flow: Flow, choice: Choice = Choice()) -> str:
     return str(refused.value)
 
 
-def test_names_that_differ_in_case_only_are_two_operators(savepoint: Savepoint) -> None:
-    found = contents(savepoint, OLD, Choice())
-    assert found == {
-        ("A/b", "v"): "A/b v",
-        ("A/b", "l"): "A/b l",
-        ("a/b", "v"): "a/b v",
-    }
-    assert len({name.lower() for name in savepoint.files}) == 2
-
-
 def test_states_swap_their_operators(savepoint: Savepoint) -> None:
     flow = flow_of(("a/b", (LIST, VALUE)), ("A/b", (VALUE,)))
     swap = Choice(rename=(("A/b", "a/b"), ("a/b", "A/b")))
@@ -80,11 +70,6 @@ def test_states_swap_their_operators(savepoint: Savepoint) -> None:
         ("a/b", "l"): "A/b l",
         ("A/b", "v"): "a/b v",
     }
-
-
-def test_an_operator_that_holds_nothing_may_go(savepoint: Savepoint) -> None:
-    flow = flow_of(("A/b", (VALUE, LIST)), ("a/b", (VALUE,)))
-    assert len(contents(savepoint, flow, Choice())) == 3
 
 
 def test_all_problems_are_told_at_once(savepoint: Savepoint) -> None:
@@ -112,12 +97,6 @@ def test_a_renaming_has_two_ends(
     rename: tuple[tuple[str, str], ...], said: str, savepoint: Savepoint
 ) -> None:
     assert said in refusal(savepoint, OLD, Choice(rename=rename))
-
-
-def test_a_renaming_over_a_dropped_state(savepoint: Savepoint) -> None:
-    flow = flow_of(("a/b", (VALUE, LIST)))
-    found = contents(savepoint, flow, Choice(("a/b",), (("A/b", "a/b"),)))
-    assert found == {("a/b", "v"): "A/b v", ("a/b", "l"): "A/b l"}
 
 
 def test_what_begins_empty_is_told(savepoint: Savepoint) -> None:

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
-
-from driftline.engine.errors import PayloadError
 from driftline.engine.flow.flow import Flow
 from driftline.engine.labels import INFINITY
 from driftline.engine.snapshots.jobs import (
@@ -54,17 +51,6 @@ def read_back(*segments: bytes) -> Ledger:
     return ledger
 
 
-def test_a_frame_is_known_by_its_id_and_a_record_by_its_time() -> None:
-    ledger = Ledger()
-    assert not ledger.has_had(5, 77)
-    assert ledger.next_of(0) == 0
-    ledger.take_frame(5, 77)
-    ledger.take_record(0, 5)
-    assert ledger.has_had(5, 77)
-    assert not ledger.has_had(5, 78)
-    assert (ledger.next_of(0), ledger.next_of(1)) == (6, 0)
-
-
 def test_what_is_processed_everywhere_is_known_by_its_time_alone() -> None:
     ledger = Ledger()
     ledger.take_frame(5, 77)
@@ -79,16 +65,6 @@ def test_what_is_processed_everywhere_is_known_by_its_time_alone() -> None:
     assert ledger.has_had(7, 99)
 
 
-def test_frames_are_kept_until_their_time_is_processed_everywhere() -> None:
-    ledger = Ledger()
-    for id, time in ((1, 4), (2, 9), (3, 6)):
-        ledger.keep_frame("node-1", frame(id, time))
-    ledger.forget(6)
-    assert sorted(frame.id for _, frame in ledger.frames) == [2, 3]
-    ledger.forget(10)
-    assert ledger.frames == []
-
-
 def test_a_frame_comes_back_from_the_disk_as_it_was() -> None:
     ledger = Ledger()
     ledger.keep_frame("node-1", frame(1, 4, ("a", (1, 2.5))))
@@ -100,23 +76,6 @@ def test_a_frame_comes_back_from_the_disk_as_it_was() -> None:
     assert again.has_had(4, 77)
     again.forget(5)
     assert again.frames == []
-
-
-def test_a_frame_that_cannot_travel_is_not_kept() -> None:
-    ledger = Ledger()
-    with pytest.raises(PayloadError):
-        ledger.keep_frame("node-1", frame(1, 4, object()))
-    assert ledger.frames == []
-
-
-def test_a_production_writes_what_has_changed_however_much_is_kept() -> None:
-    ledger = Ledger()
-    for id in range(1, 1001):
-        ledger.keep_frame("node-1", frame(id, id))
-    first = written(ledger)
-    ledger.keep_frame("node-1", frame(1001, 1001))
-    assert len(written(ledger)) < len(first) / 100
-    assert written(ledger) == b""
 
 
 def test_the_store_does_not_grow_with_what_is_forgotten() -> None:

@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 from driftline.engine.errors import SnapshotDamaged
 from driftline.engine.flow.flow import Flow
 from driftline.engine.keygroups import group_of
-from driftline.engine.snapshots.jobs import Capture
 from driftline.engine.snapshots.merging import by_group, merge, read_segment, restore
 from driftline.engine.state.changelog import EARLY_FROM, MANY
 from driftline.engine.state.managed import MapState, ValueState
@@ -117,49 +116,6 @@ def test_a_snapshot_holds_only_what_has_changed_since_the_one_before() -> None:
     change(found, [("put", "a", 1)])
     assert sum(map(len, capture(found).values())) < whole / 4
     assert capture(found) == {}
-
-
-def test_what_changes_while_a_snapshot_is_written_goes_into_the_next() -> None:
-    found = tables()
-    change(found, [("append", "a", 1), ("set", "b", 1)])
-    before = held(found)
-    under_way = Capture()
-    for table in found.values():
-        under_way.take(table.changelog)
-    while under_way.step():
-        change(found, [("append", "a", 2), ("set", "b", 2), ("set", "c", 2)])
-    segments = list(under_way.segments.values())
-    assert loaded(segments) == before
-    assert loaded([*segments, *capture(found).values()]) == held(found)
-
-
-def test_a_value_that_is_overwritten_many_times_is_written_once() -> None:
-    found = tables()
-    change(found, [("set", "a", number) for number in range(1000)])
-    assert sum(map(len, capture(found).values())) < 100
-
-
-def test_merging_gives_back_what_was_overwritten() -> None:
-    found = tables()
-    segments: list[bytes] = []
-    for number in range(100):
-        change(found, [("put", "a", number % 2), ("append", "a", number), ("empty", "a", 0)])
-        segments += capture(found).values()
-    change(found, [("put", "a", 1)])
-    segments += capture(found).values()
-    assert len(merged_into(segments)) < 100
-
-
-def test_a_key_that_was_emptied_does_not_come_back() -> None:
-    found = tables()
-    change(found, [("set", "a", 1), ("set", "b", 1)])
-    segments = list(capture(found).values())
-    change(found, [("clear", "a", 1)])
-    segments += capture(found).values()
-    again = tables()
-    restore(again, segments)
-    assert list(again["first"]) == ["b"]
-    assert loaded([merged_into(segments)]) == held(again)
 
 
 def test_state_that_the_flow_does_not_have_is_damage_and_not_dropped() -> None:

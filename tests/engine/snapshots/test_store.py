@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from driftline.engine.errors import SnapshotDamaged, StateMismatch, Unavailable
 from driftline.engine.keygroups import Owners
 from driftline.engine.snapshots.jobs import (
-    MIXED,
     CommitSnapshot,
     ListParts,
     Loaded,
@@ -24,7 +23,6 @@ from driftline.engine.snapshots.jobs import (
 from driftline.engine.snapshots.merging import restore, restoring_some
 from driftline.engine.snapshots.store import NEWEST, LmdbStore, PartStore
 from driftline.engine.state.managed import MapState
-from driftline.engine.wire.party import Job
 from driftline.simulation.world.disks import MemoryKeyValue
 from tests.engine.snapshots.tables import (
     FLOW,
@@ -77,30 +75,6 @@ def test_a_snapshot_that_is_not_there_is_not_taken_for_an_older_one() -> None:
         part_store(kv).carry_out(LoadSnapshot(5))
 
 
-def test_going_back_one_snapshot_forgets_the_newer_one() -> None:
-    """A node that is ahead of another which failed goes back, and counts on from there."""
-    kv = MemoryKeyValue("memory")
-    store = part_store(kv)
-    shown = fill(store, range(1, 4))
-    fill(store, [4], commit=False)
-    assert load(store, 3) == (b"meta 3", shown[3])
-    with pytest.raises(SnapshotDamaged):
-        store.carry_out(LoadSnapshot(4))
-    found = tables()
-    change(found, [("second", "a", 1)])
-    store.carry_out(StoreSnapshot(4, capture(found), b"again"))
-    meta, state = load(store, 4)
-    assert meta == b"again"
-    assert len(state) == len(shown[3]) + 1
-
-
-def test_the_latest_snapshot_is_the_newest_one_whichever_it_is() -> None:
-    kv = MemoryKeyValue("memory")
-    assert load(part_store(kv), LATEST) == (b"", [])
-    shown = fill(part_store(kv), range(1, 8))
-    assert load(part_store(kv), LATEST) == (b"meta 7", shown[7])
-
-
 @pytest.mark.parametrize("number", [LATEST, 3])
 def test_what_cannot_be_read_at_the_moment_is_neither_damaged_nor_lost(number: int) -> None:
     kv = Unsteady("memory")
@@ -136,26 +110,6 @@ def test_an_old_copy_is_not_taken_for_what_has_been_stored_since() -> None:
         part_store(kv).carry_out(LoadSnapshot(3, or_later=True))
 
 
-def test_the_empty_snapshot_forgets_everything() -> None:
-    kv = MemoryKeyValue("memory")
-    store = part_store(kv)
-    fill(store, range(1, 4))
-    assert load(store, 0) == (b"", [])
-    assert kv.data == {}
-
-
-def test_a_snapshot_without_changes_is_a_snapshot() -> None:
-    store = part_store(MemoryKeyValue("memory"))
-    shown = fill(store, [1])
-    store.carry_out(StoreSnapshot(2, {}, b"meta 2"))
-    assert load(store, 2) == (b"meta 2", shown[1])
-
-
-def test_only_snapshot_jobs_are_carried_out() -> None:
-    with pytest.raises(TypeError, match="not a job for a snapshot store"):
-        part_store(MemoryKeyValue("memory")).carry_out(Job())
-
-
 # Damage to a store is noticed wherever it is, and is not made worse
 
 
@@ -178,20 +132,6 @@ def test_a_damaged_byte_anywhere_is_detected(merge_at: int) -> None:
     assert load(part_store(kv), 4)[0] == b"meta 4"
 
 
-def test_a_damaged_value_on_the_disk_is_detected(tmp_path: Path) -> None:
-    store = LmdbStore(tmp_path, "me")
-    fill(part_store(store), range(1, 5))
-    for key in store.all_keys():
-        value = store.read(key)
-        assert value
-        store.write({key: value[:-1] + bytes([value[-1] ^ 1])}, ())
-        with pytest.raises(SnapshotDamaged, match=str(tmp_path)):
-            part_store(store).carry_out(LoadSnapshot(0, or_later=True))
-        store.write({key: value}, ())
-    assert load(part_store(store), 4)[0] == b"meta 4"
-    store.close()
-
-
 def test_a_missing_segment_is_detected() -> None:
     kv = MemoryKeyValue("memory")
     fill(part_store(kv, 99), range(1, 4))
@@ -200,15 +140,6 @@ def test_a_missing_segment_is_detected() -> None:
         with pytest.raises(SnapshotDamaged):
             part_store(kv).carry_out(LoadSnapshot(0, or_later=True))
         kv.data[key] = value
-
-
-def test_a_missing_part_in_the_middle_is_detected() -> None:
-    kv = MemoryKeyValue("memory")
-    fill(part_store(kv, 99), range(1, 4))
-    for key in [key for key in kv.data if int.from_bytes(key[:8], "big") == 2]:
-        del kv.data[key]
-    with pytest.raises(SnapshotDamaged):
-        part_store(kv).carry_out(LoadSnapshot(3))
 
 
 def test_damage_does_not_reach_the_snapshot_before() -> None:
@@ -240,15 +171,6 @@ def test_a_newest_snapshot_that_is_damaged_is_refused_and_not_passed_over(
         with pytest.raises(SnapshotDamaged):
             part_store(kv).carry_out(LoadSnapshot(0, or_later=True))
     assert kv.data == before
-
-
-def test_damage_before_the_latest_snapshot_is_damage() -> None:
-    kv = MemoryKeyValue("memory")
-    fill(part_store(kv), range(1, 4), commit=False)
-    for key in [key for key in kv.data if int.from_bytes(key[:8], "big") == 2]:
-        kv.data[key] = b"damaged"
-    with pytest.raises(SnapshotDamaged):
-        part_store(kv).carry_out(LoadSnapshot(0, or_later=True))
 
 
 def test_a_damaged_store_is_not_made_worse_by_merging() -> None:
@@ -341,15 +263,6 @@ def test_a_store_is_emptied_for_no_earlier_master() -> None:
     assert again.carry_out(Vacate(4)) is False, "these parts may be those of the run by now"
     assert load(again, 7)[1] == shown[7]
     assert again.carry_out(Vacate(5)) is True
-
-
-def test_a_part_whose_writing_failed_is_written_again() -> None:
-    """As when it was written, and reported as failed."""
-    store = part_store(MemoryKeyValue("store"), 100)
-    shown = fill(store, (1, 2))
-    [segment] = handed_over(store, 2, 1)
-    store.carry_out(StoreSnapshot(2, {MIXED: segment}, b"meta 2"))
-    assert load(store, 2) == (b"meta 2", shown[2])
 
 
 # Parts of a store are joined as they pile up, and every snapshot that may be needed stays

@@ -14,51 +14,20 @@ from driftline.engine.wire.codec import joined_rows, pack, unpack_rows
 LARGE = [f"{number} " + "x" * 10_000 for number in range(50)]
 
 
-class Counted(ListSource):
-    """A source that counts how many records are read of it."""
-
-    count = 0
-
-    def read(self, start: int) -> Iterator[tuple[int, object] | BadRecord]:
-        for record in super().read(start):
-            self.count += 1
-            yield record
-
-
 def records(cached: CachedSource, start: int) -> list[tuple[int, object]]:
     read = [record for record in cached.read(start) if not isinstance(record, BadRecord)]
     values = unpack_rows(joined_rows([payload for _, payload in read]))
     return list(zip([time for time, _ in read], values, strict=True))
 
 
-@pytest.mark.parametrize("start", [1, 2, 30, 47, 50, 51])
-def test_a_replay_gives_the_same_records_whether_they_fit_or_not(start: int) -> None:
+def test_a_replay_gives_the_same_records_whether_they_fit_or_not() -> None:
     cached = CachedSource(ListSource(LARGE), kept_bytes=60_000)
     expected = list(enumerate(LARGE, 1))
-    assert records(cached, 1) == expected
-    assert cached.bytes <= 60_000
-    assert records(cached, start) == expected[start - 1 :]
-    assert cached.bytes <= 60_000
+    for start in (1, 2, 30, 47, 50, 51):
+        assert records(cached, start) == expected[start - 1 :]
+        assert cached.bytes <= 60_000
     cached.trim(49)
     assert records(cached, 49) == expected[48:]
-
-
-def test_what_fits_is_not_read_again() -> None:
-    source = Counted(LARGE)
-    cached = CachedSource(source, kept_bytes=60_000)
-    records(cached, 1)
-    records(cached, 46)
-    assert source.count == len(LARGE)
-    records(cached, 45)
-    assert source.count == len(LARGE) + 6
-
-
-def test_a_record_larger_than_all_that_is_kept_is_read_each_time() -> None:
-    source = Counted([*LARGE[:3], "y" * 100_000])
-    cached = CachedSource(source, kept_bytes=60_000)
-    assert [time for time, _ in records(cached, 1)] == [1, 2, 3, 4]
-    assert cached.bytes == 0
-    assert records(cached, 4) == [(4, "y" * 100_000)]
 
 
 def test_a_record_that_cannot_travel_is_named() -> None:

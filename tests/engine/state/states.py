@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TypeVar
+
 from hypothesis import strategies as st
 
 from driftline.engine.state.managed import (
@@ -22,9 +24,14 @@ DECLARED = (
 )
 
 
-def fresh(declared: State) -> tuple[State, list[Change]]:
+S = TypeVar("S", bound=State)
+
+
+def fresh(declared: S) -> tuple[S, list[Change]]:
     undo_log: list[Change] = []
-    return StateTable((declared,), undo_log).states("key")[0], undo_log
+    [state] = StateTable((declared,), undo_log).states("key")
+    assert isinstance(state, type(declared))
+    return state, undo_log
 
 
 # Values that can travel, and a comparison that tells 1, 1.0 and True apart

@@ -26,7 +26,6 @@ def test_the_order_of_a_map_does_not_depend_on_how_it_came_about(
     keys: list[object], seed: int
 ) -> None:
     state, undo_log = fresh(MapState[object, object]("map"))
-    assert isinstance(state, MapState)
     chance = Random(seed)
     for key in keys:
         state[key] = "value"
@@ -43,50 +42,17 @@ def test_the_order_of_a_map_does_not_depend_on_how_it_came_about(
     assert state.keys() == [key for key, _ in state.items()]
 
 
-@pytest.mark.parametrize(
-    "look",
-    [
-        lambda state: list(reversed(state)),
-        repr,
-    ],
-    ids=["reversed", "repr"],
-)
-def test_no_way_to_look_at_a_map_shows_its_history(
-    look: Callable[[MapState[str, int]], object],
-) -> None:
-    one, _ = fresh(MapState[str, int]("map"))
-    other, _ = fresh(MapState[str, int]("map"))
-    assert isinstance(one, MapState)
-    assert isinstance(other, MapState)
-    one["a"], one["b"] = 1, 2
-    other["b"], other["a"] = 2, 1
-    assert look(one) == look(other)
-
-
-@pytest.mark.parametrize(
-    "look",
-    [
-        dict,
-        list,
-        tuple,
-        lambda state: {**state},
-        lambda state: state.copy(),
-        lambda state: state | {},
-    ],
-)
-def test_a_copy_of_a_map_is_in_the_order_of_its_keys(
-    look: Callable[[MapState[str, int]], object],
-) -> None:
+def test_a_copy_of_a_map_is_in_the_order_of_its_keys() -> None:
     state, _ = fresh(MapState[str, int]("map"))
-    assert isinstance(state, MapState)
     state["b"], state["a"] = 2, 1
-    assert list(look(state)) == ["a", "b"]  # type: ignore[call-overload]
+    for copied in (dict(state), list(state), {**state}, state.copy(), state | {}):
+        assert list(copied) == ["a", "b"]
+    assert list(reversed(state)) == ["b", "a"]
 
 
 def test_an_undone_removal_brings_back_the_key_as_it_was() -> None:
     """1, 1.0 and True are one key of a map; the one that was put first stays."""
     state, undo_log = fresh(MapState[object, object]("map"))
-    assert isinstance(state, MapState)
     state[1] = "value"
     mark = len(undo_log)
     del state[True]
@@ -115,7 +81,6 @@ def test_a_map_changes_as_a_dictionary_does_and_each_change_can_be_undone(
     serialised: bool,
 ) -> None:
     state, undo_log = fresh(MapState[str, int]("map"))
-    assert isinstance(state, MapState)
     if serialised:
         as_serialised(state)
     state.update(z=2, a=1)
@@ -131,31 +96,11 @@ def test_a_map_changes_as_a_dictionary_does_and_each_change_can_be_undone(
 
 def test_a_value_that_was_never_set_is_the_default_and_none_can_be_a_value() -> None:
     state, _ = fresh(ValueState[object]("value"))
-    assert isinstance(state, ValueState)
     assert state.get() is None
     assert state.get("default") == "default"
     state.set(None)
     assert state.get("default") is None
     assert not state.is_empty()
-
-
-def test_a_list_is_read_like_a_list() -> None:
-    state, _ = fresh(ListState[str]("list"))
-    assert isinstance(state, ListState)
-    for text in "abc":
-        state.append(text)
-    assert (state[0], state[-1], list(state), len(state)) == ("a", "c", ["a", "b", "c"], 3)
-    assert "b" in state
-    with pytest.raises(IndexError):
-        state[3]
-    state[-1] = "z"
-    assert list(state) == ["a", "b", "z"]
-    assert (state.pop(0), list(state)) == ("a", ["b", "z"])
-    state.extend("xy")
-    del state[:-2]
-    assert list(state) == ["x", "y"]
-    del state[0]
-    assert list(state) == ["y"]
 
 
 def test_states_of_different_keys_have_nothing_in_common() -> None:

@@ -8,7 +8,7 @@ from driftline.engine.errors import MalformedMessage
 from driftline.engine.labels import Label
 from driftline.engine.operators.steps import FAILURES
 from driftline.engine.wire.bundles import from_blob, payload_columns, running_checksum, to_blob
-from driftline.engine.wire.codec import pack, travelled
+from driftline.engine.wire.codec import pack
 from tests.engine.state.states import as_tuples, exact, scalars, travelling
 
 labels = st.lists(st.integers(0, 2**62), min_size=2, max_size=4).map(tuple)
@@ -48,11 +48,6 @@ def test_a_checksum_goes_on_where_it_stood(blobs: list[bytes], cut: int) -> None
     assert half == whole
 
 
-def test_a_checksum_tells_the_order_of_blobs() -> None:
-    one = running_checksum(running_checksum(0, b"a"), b"b")
-    assert one != running_checksum(running_checksum(0, b"b"), b"a")
-
-
 @given(
     st.integers(1, 3).flatmap(
         lambda width: st.lists(st.tuples(*[scalars] * width), min_size=1, max_size=6)
@@ -63,13 +58,6 @@ def test_payloads_of_one_width_can_be_read_as_columns(rows: list[tuple[object, .
     blob = to_blob([(1, i) for i in range(len(rows))], [0] * len(rows), rows)
     found = payload_columns(blob, len(rows[0]))
     assert exact([tuple(column) for column in found]) == exact(list(zip(*rows, strict=True)))
-
-
-@pytest.mark.parametrize("rows", [[(1, 2, 3)], [(1,), (2,)], [(1, 2, 3), (1, 2, 3)]], ids=range(3))
-def test_payloads_of_another_width_are_told(rows: list[object]) -> None:
-    blob = to_blob([(1, i) for i in range(len(rows))], [0] * len(rows), rows)
-    with pytest.raises(MalformedMessage, match="not tuples of 2"):
-        payload_columns(blob, 2)
 
 
 @pytest.mark.parametrize("rows", [[(1, 2), (3,)], [1], ["ab"], [(1, 2), "ab"]], ids=range(4))
@@ -92,31 +80,15 @@ label_columns = (1, -1, ((1, 0),))
     "parts",
     [
         (),
-        7,
         (label_columns, 0),
         (label_columns, 0, (2, -1, (1, 2))),
         ((2, -1, ((1, 0), (1, 1))), (0,), (2, -1, (1, 2))),
         (label_columns, (0, 0), (1, -1, (1,))),
-        (label_columns, 0, (3, -1, (1, 2))),
-        ((), 0, (1, -1, (1,))),
+        (label_columns, None, (1, -1, (1,))),
+        (7, 0, 7),
     ],
-    ids=range(8),
+    ids=range(7),
 )
 def test_blobs_whose_parts_do_not_fit_are_malformed(parts: object) -> None:
     with pytest.raises(MalformedMessage):
         from_blob(pack(parts))
-
-
-@pytest.mark.parametrize("parts", [(7, 0, 7), (label_columns, None, (1, -1, (1,)))], ids=range(2))
-def test_blobs_with_parts_of_wrong_types_are_malformed(parts: object) -> None:
-    with pytest.raises(MalformedMessage):
-        from_blob(pack(parts))
-
-
-@given(travelling, travelling)
-@settings(max_examples=100)
-def test_a_payload_never_changes_what_another_is(one: object, other: object) -> None:
-    blob = to_blob([(1, 0), (1, 1)], [0, 1], [one, other])
-    assert exact([item.value for item in from_blob(blob)]) == exact(
-        [travelled(one), travelled(other)]
-    )

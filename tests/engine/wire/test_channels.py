@@ -1,23 +1,18 @@
 """Channels: what is sent arrives in order and once, or its loss is noticed."""
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from driftline.engine.errors import MalformedMessage
 from driftline.engine.wire.messages import (
     BeginEpoch,
-    Committed,
     Hello,
     Lead,
     Message,
-    Prepare,
-    Prepared,
     Recover,
     Stop,
-    encode,
 )
-from driftline.engine.wire.party import EPOCHS_MAX, Party
+from driftline.engine.wire.party import Party
 
 
 class Listener(Party):
@@ -88,16 +83,6 @@ def test_a_gap_is_told_once_and_nothing_more_is_handled_until_the_next_incarnati
     assert heard(listener) == [1, 5, 6]
 
 
-def test_a_loss_on_one_channel_does_not_touch_the_others() -> None:
-    sender, listener = pair()
-    other = Listener("other")
-    other.enter(1)
-    listener.receive(sent(sender, 1, 2)[1])
-    listener.receive(sent(other, 7)[0])
-    assert heard(listener) == [7]
-    assert listener.lost == ["sender"]
-
-
 def test_messages_of_another_incarnation_are_dropped_without_a_trace() -> None:
     sender, listener = pair()
     old = sent(sender, 1, 2)
@@ -130,18 +115,6 @@ def test_control_messages_are_neither_numbered_nor_dropped_by_incarnation() -> N
     assert [type(message) for _, message in listener.heard].count(Hello) == 3
 
 
-def test_channels_are_numbered_for_each_receiver() -> None:
-    sender, listener = pair()
-    sender.send("me", Prepare(1, 1))
-    sender.send("somebody", Prepare(2, 2))
-    sender.send("me", Committed(3, 2, 3, 4))
-    for to, data in sender.outbox:
-        if to == "me":
-            listener.receive(data)
-    assert listener.lost == []
-    assert [message for _, message in listener.heard] == [Prepare(1, 1), Committed(3, 2, 3, 4)]
-
-
 @given(st.lists(st.binary(max_size=30), min_size=1, max_size=5))
 def test_malformed_bytes_are_counted_and_do_no_harm_to_a_channel(garbage: list[bytes]) -> None:
     sender, listener = pair()
@@ -159,12 +132,6 @@ def test_what_a_role_refuses_counts_as_malformed() -> None:
     sender.send("me", Stop("", "", ""))
     listener.receive(sender.outbox[0][1])
     assert listener.malformed == 1
-
-
-def test_incarnations_only_grow() -> None:
-    _, listener = pair()
-    with pytest.raises(AssertionError):
-        listener.enter(1)
 
 
 # Epochs of the master ---------------------------------------------------------------------------
@@ -194,36 +161,6 @@ def test_what_an_earlier_master_still_sends_is_dropped() -> None:
     assert heard(member) == [11, 12]
     assert [type(message) for _, message in member.heard].count(Recover) == 0
     assert member.epoch == 4
-
-
-def test_what_was_for_an_earlier_master_is_not_for_a_later_one() -> None:
-    later, member = leads(4), Listener("node-0")
-    member.enter(1)
-    member.obey(3)
-    before = said(member, Prepared(1, 0), Prepared(2, 0), to="master")
-    member.obey(4)
-    for data in [*before, *said(member, Prepared(3, 0), to="master")]:
-        later.receive(data)
-    assert [message for _, message in later.heard] == [Prepared(3, 0)]
-    assert later.lost == []
-
-
-def test_channels_between_members_do_not_begin_anew_with_a_master() -> None:
-    sender, member = pair()
-    first, second = sent(sender, 1, 2)
-    member.receive(first)
-    member.obey(7)
-    sender.obey(7)
-    member.receive(second)
-    [third] = sent(sender, 3)
-    member.receive(third)
-    assert (heard(member), member.lost) == ([1, 2, 3], [])
-
-
-def test_an_epoch_that_no_registry_gives_is_malformed() -> None:
-    member = Listener()
-    member.receive(encode(("master", 0, EPOCHS_MAX), Lead()))
-    assert (member.malformed, member.epoch, member.heard) == (1, 0, [])
 
 
 def said(party: Party, *messages: Message, to: str = "me") -> list[bytes]:

@@ -10,14 +10,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from driftline.engine.errors import DriftlineError, MalformedMessage, PayloadError
-from driftline.engine.state.managed import MapState
-from driftline.engine.state.table import StateTable
+from driftline.engine.errors import MalformedMessage, PayloadError
 from driftline.engine.wire.codec import (
     PLAIN,
     RECORD_BYTES_MAX,
     RECORD_DEPTH_MAX,
-    checked_columns,
     decode_rows,
     encode_rows,
     pack,
@@ -25,7 +22,6 @@ from driftline.engine.wire.codec import (
     unpack,
     why_refused,
 )
-from driftline.engine.wire.label_columns import encode_labels
 from tests.engine.state.states import as_tuples, exact, scalars, travelling
 
 
@@ -61,36 +57,6 @@ def test_equal_values_of_other_types_are_never_written_as_one(
     assert exact(through_the_wire(rows)) == exact(rows)
 
 
-@pytest.mark.parametrize(
-    "rows",
-    [
-        [],
-        [()],
-        [(), ()],
-        [(1,), (1, 2)],
-        [(1, 2), ()],
-        [(1,), [1]],
-        [[1], [1]],
-        [(1, 2), "ab"],
-        ["ab", "cd"],
-        [{"a": 1}, {"a": 1}],
-        [None, None],
-        [(1,), (True,), (1,)],
-        [(1,), (1.0,), (1,)],
-        [(0.0,), (-0.0,)],
-        [((1,),), ((True,),)],
-        [([1],), ([1],)],
-    ],
-)
-def test_rows_that_are_hard_to_tell_apart_come_back(rows: list[object]) -> None:
-    assert exact(through_the_wire(rows)) == exact([travelled(row) for row in rows])
-
-
-@given(st.lists(st.lists(st.integers(0, 2**62), min_size=2, max_size=4).map(tuple), max_size=8))
-def test_labels_of_one_or_of_several_lengths_come_back(found: list[tuple[int, ...]]) -> None:
-    assert decode_rows(unpack(pack(encode_labels(found)))) == found
-
-
 def test_a_column_that_never_changes_is_written_once() -> None:
     document = "a long identity of a document" * 10
     one = len(pack(encode_rows([(document, 0)])))
@@ -108,28 +74,6 @@ def test_a_value_that_cannot_travel_is_refused_and_does_no_harm_to_the_next(valu
     assert unpack(pack((1, "a"))) == (1, "a")
 
 
-def test_a_value_that_is_nested_too_deeply_is_refused() -> None:
-    value: object = ()
-    for _ in range(5000):
-        value = (value,)
-    with pytest.raises(PayloadError):
-        pack(value)
-    assert unpack(pack((1, "a"))) == (1, "a")
-
-
-def test_a_map_state_as_a_payload_travels_as_its_content_or_is_refused() -> None:
-    table = StateTable((MapState[str, int]("map"),), [])
-    state = table["key"]
-    assert isinstance(state, MapState)
-    state["b"] = 2
-    state["a"] = 1
-    try:
-        found = travelled(("before", state, "after"))
-    except PayloadError:
-        return
-    assert found == ("before", {"a": 1, "b": 2}, "after")
-
-
 @given(st.binary(max_size=60))
 @settings(max_examples=400)
 def test_arbitrary_bytes_are_decoded_or_malformed_and_nothing_else(data: bytes) -> None:
@@ -141,25 +85,17 @@ def test_arbitrary_bytes_are_decoded_or_malformed_and_nothing_else(data: bytes) 
     "data",
     [
         b"",
-        b"\xc1",
+        msgpack.packb(msgpack.ExtType(5, b"x")),
         b"\x92\x01",
         b"\x01\x01",
         b"\xa2\xff\xff",
         b"\x81\x80\x01",  # a map as a key
         b"\xdd\xff\xff\xff\xff",  # an array of 2^32 - 1
-        b"\xdb\xff\xff\xff\xff",
         b"\xc7\x05\xff\x00\x00\x00\x00\x00",  # a timestamp of wrong length
         b"\x91" * 5000 + b"\x90",
-        b"\x81" * 5000,
     ],
 )
 def test_bytes_that_pack_never_makes_are_malformed(data: bytes) -> None:
-    with pytest.raises(MalformedMessage):
-        unpack(data)
-
-
-@pytest.mark.parametrize("data", [msgpack.packb(msgpack.ExtType(5, b"x"))])
-def test_extension_types_are_malformed_since_pack_has_no_use_for_them(data: bytes) -> None:
     with pytest.raises(MalformedMessage):
         unpack(data)
 
@@ -169,18 +105,16 @@ def test_extension_types_are_malformed_since_pack_has_no_use_for_them(data: byte
     [
         (2, PLAIN, (1,)),
         (1, PLAIN, (1, 2)),
-        (-1, PLAIN, ()),
-        (3, 0, ()),
+        None,
+        (1, 2),
+        ("1", 2, ()),
         (2, 0, ((1, 2), (1,))),
-        (2, 0, (7, (1, 2))),
-        (2, 0, ((1, 2, 3),)),
         (-1, 1, (7,)),
         (2**40, 1, (7,)),
         (2**62, PLAIN, ()),
-        (2, 0, (None,)),
     ],
 )
-def test_columns_that_do_not_fit_are_malformed(encoded: tuple[int, int, Sequence[object]]) -> None:
+def test_columns_that_do_not_fit_are_malformed(encoded: object) -> None:
     with pytest.raises(MalformedMessage):
         decode_rows(encoded)
 
@@ -197,16 +131,6 @@ def test_any_value_in_the_place_of_columns_is_decoded_or_malformed(value: object
     assert len(rows) == found[0]
 
 
-@pytest.mark.parametrize(
-    "value", [None, 7, (), (1, 2), (1, 2, 3), (1, 2, "abc"), ("1", 2, ()), (1, 2, ()) * 2]
-)
-def test_columns_have_a_count_a_mask_and_a_sequence(value: object) -> None:
-    with pytest.raises(MalformedMessage):
-        checked_columns(value)
-    with pytest.raises(MalformedMessage):
-        decode_rows(value)
-
-
 @given(st.integers(-4, 6), st.integers(-4, 9), st.lists(travelling, max_size=3))
 @settings(max_examples=200)
 def test_columns_are_decoded_to_the_announced_number_of_rows_or_malformed(
@@ -219,11 +143,6 @@ def test_columns_are_decoded_to_the_announced_number_of_rows_or_malformed(
     assert len(rows) == count
 
 
-def test_every_error_is_one_of_ours() -> None:
-    assert issubclass(PayloadError, DriftlineError)
-    assert issubclass(MalformedMessage, DriftlineError)
-
-
 #
 
 
@@ -234,19 +153,12 @@ def nested(levels: int, kind: str) -> object:
     return value
 
 
-@pytest.mark.parametrize("kind", ["dict", "list", "tuple"])
-def test_a_record_is_refused_from_one_level_too_many(kind: str) -> None:
-    assert not why_refused(nested(RECORD_DEPTH_MAX, kind), 1)
-    assert f"more than {RECORD_DEPTH_MAX} deep" in why_refused(
-        nested(RECORD_DEPTH_MAX + 1, kind), 1
-    )
-
-
-def test_a_deep_key_counts_too() -> None:
-    assert why_refused({nested(RECORD_DEPTH_MAX, "tuple"): 1}, 1)
-
-
-def test_a_record_is_refused_from_one_byte_too_many() -> None:
+def test_a_record_is_refused_from_one_level_or_byte_too_many() -> None:
+    for kind in ("dict", "list", "tuple"):
+        assert not why_refused(nested(RECORD_DEPTH_MAX, kind), 1)
+        assert f"more than {RECORD_DEPTH_MAX} deep" in why_refused(
+            nested(RECORD_DEPTH_MAX + 1, kind), 1
+        )
     assert not why_refused("", RECORD_BYTES_MAX)
     assert str(RECORD_BYTES_MAX) in why_refused("", RECORD_BYTES_MAX + 1)
 
