@@ -8,17 +8,15 @@ import signal
 import sqlite3
 import subprocess
 import sys
-from collections.abc import Callable
-from os import environ
 from pathlib import Path
-from time import monotonic, sleep
 from typing import cast
 
 import pytest
 
 from driftline import Flow, FlowError, run, run_reference
 from driftline.connectors import NO_BUNDLE, Bundle, Consumer, Last, SinkContext, open_sink
-from driftline.connectors.outputs import checked_place_of, delivered_to, place_of
+from driftline.connectors.outputs import checked_place_of, delivered_to
+from tests.connectors.shop import Shop, install_package
 
 DOCUMENTED = Path(__file__).resolve().parents[2] / "docs" / "reference" / "sinks.md"
 
@@ -48,30 +46,14 @@ flow.source("orders").key_by("user").scan(number, ValueState("seen")).sink("numb
 ORDERS = [{"user": f"user-{i % 7}", "item": i} for i in range(400)]
 
 
-class Shop:
-    """A flow whose outputs go to the documented sink, and its command."""
+class SinkShop(Shop):
+    """A flow whose outputs go to the documented sink."""
 
     def __init__(self, folder: Path, output: str) -> None:
-        self.folder = folder
-        (folder / "shop.py").write_text(FLOW)
+        words = ["--input", "orders.jsonl", "--output", output, "--state", "state"]
+        super().__init__(folder, FLOW, *words, "--nodes", "2", "--checkpoint-ms", "50")
         (folder / "shop_sink.py").write_text(SINK)
         (folder / "orders.jsonl").write_text("".join(f"{json.dumps(o)}\n" for o in ORDERS))
-        self.words = ["run", "shop.py", "--input", "orders.jsonl", "--output", output]
-        self.words += ["--state", "state", "--nodes", "2", "--checkpoint-ms", "50"]
-
-    def begin(self, *more: str) -> subprocess.Popen[bytes]:
-        return subprocess.Popen(
-            [sys.executable, "-m", "driftline", *self.words, *more],
-            cwd=self.folder,
-            env={**environ, "PYTHONPATH": str(self.folder / "installed")},
-            stderr=(self.folder / "log").open("ab"),
-        )
-
-    def finish(self, *more: str) -> str:
-        status = self.begin(*more).wait(timeout=90)
-        log = (self.folder / "log").read_text()
-        assert status == 0, log
-        return log
 
     def outputs(self) -> list[tuple[object, ...]]:
         """The rows of the database, in label order; none before it is there."""
@@ -86,12 +68,6 @@ class Shop:
         found = [(tuple(json.loads(a)), b, json.loads(c)) for a, b, c in rows]
         return sorted(found)
 
-    def until(self, is_true: Callable[[], bool]) -> None:
-        end = monotonic() + 60
-        while not is_true():
-            assert monotonic() < end, (self.folder / "log").read_text()
-            sleep(0.02)
-
 
 def expected() -> list[tuple[object, ...]]:
     space: dict[str, object] = {}
@@ -102,20 +78,10 @@ def expected() -> list[tuple[object, ...]]:
     return [(item.label, item.sink, list(item.value)) for item in items]  # type: ignore[call-overload]
 
 
-def install_package(folder: Path) -> None:
-    """Install a connector for the scheme `shop` as another package does."""
-    about = folder / "installed" / "shop_connector-1.0.dist-info"
-    about.mkdir(parents=True)
-    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: shop-connector\nVersion: 1.0\n")
-    (about / "entry_points.txt").write_text("[driftline.connectors]\nshop = shop_connector\n")
+def test_killed_run_delivers_each_output_once(tmp_path: Path) -> None:
     opening = "\n\ndef open_sink(address, context):\n    return SqliteConsumer('outputs.db')\n"
-    (folder / "installed" / "shop_connector.py").write_text(SINK + opening)
-
-
-@pytest.mark.parametrize("output", ["python:shop_sink.py:outputs", "shop://main/outputs"])
-def test_killed_run_delivers_each_output_once(tmp_path: Path, output: str) -> None:
-    install_package(tmp_path)
-    shop = Shop(tmp_path, output)
+    install_package(tmp_path, SINK + opening)
+    shop = SinkShop(tmp_path, "shop://main/outputs")
     for count in (40, 120):
         command = shop.begin("--kill-every", "0.7")
         shop.until(lambda: len(shop.outputs()) >= count)  # noqa: B023
@@ -133,7 +99,7 @@ def test_killed_run_delivers_each_output_once(tmp_path: Path, output: str) -> No
 
 
 def test_fresh_run_appends_its_outputs_and_a_sink_that_lost_some_is_refused(tmp_path: Path) -> None:
-    shop = Shop(tmp_path, "python:shop_sink.py:outputs")
+    shop = SinkShop(tmp_path, "python:shop_sink.py:outputs")
     shop.finish()
     once = shop.outputs()
     assert once == expected()
@@ -143,7 +109,7 @@ def test_fresh_run_appends_its_outputs_and_a_sink_that_lost_some_is_refused(tmp_
     with (tmp_path / "orders.jsonl").open("a") as file:
         file.write('{"user": "user-1", "item": 400}\n')
     assert shop.begin().wait(timeout=60) == 1
-    log = (tmp_path / "log").read_text()
+    log = shop.log()
     assert "python:shop_sink.py:outputs has lost outputs of barrier-" in log
     assert "Traceback" not in log
 
@@ -151,7 +117,7 @@ def test_fresh_run_appends_its_outputs_and_a_sink_that_lost_some_is_refused(tmp_
 def test_runs_in_python_take_an_address_or_a_consumer(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    shop = Shop(tmp_path, "")
+    shop = SinkShop(tmp_path, "")
     monkeypatch.chdir(tmp_path)
     wanted = expected()
     sink = "python:shop_sink.py:outputs"
@@ -217,9 +183,3 @@ def test_mistyped_output_is_refused(tmp_path: Path) -> None:
         with pytest.raises(FlowError, match=r"no connector for|no file shop\.py"):
             checked_place_of(output, tmp_path)
     assert checked_place_of("./odd:name", None).directory == Path("odd:name")
-
-
-def test_empty_output_is_refused() -> None:
-    for output in ("", " ", "lmdb:", "jsonl:"):
-        with pytest.raises(FlowError, match="the output is an empty text"):
-            place_of(output, None)

@@ -62,21 +62,32 @@ def test_multistream_files_are_read_to_the_end(tmp_path: Path) -> None:
         assert len(records(path)) == 299
 
 
-def test_compression_is_seen_without_the_name(tmp_path: Path) -> None:
-    path = tmp_path / "x.jsonl"
-    path.write_bytes(gzip.compress(b'{"id": 1}\n'))
-    assert records(path) == [{"id": 1}]
-
-
 def test_long_lines_and_lines_across_buffers(tmp_path: Path) -> None:
     rows = [{"id": n, "text": "ё" * n * 997} for n in range(1, 60)]
     text = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
-    assert records(write(tmp_path / "x.jsonl", text)) == rows
-    assert records(write(tmp_path / "x.jsonl.bz2", text)) == rows
-    table = "id,text\n" + "".join(f"{row['id']},{row['text']}\n" for row in rows)
-    assert [len(str(row)) for row in records(write(tmp_path / "x.csv", table))] == [
-        len(str({"id": str(row["id"]), "text": row["text"]})) for row in rows
-    ]
+    for name in ("x.jsonl", "x.jsonl.bz2"):
+        assert records(write(tmp_path / name, text)) == rows
+
+
+def test_identity_tells_inputs_apart(tmp_path: Path) -> None:
+    path = write(tmp_path / "x.jsonl.bz2", '{"id": 1}')
+    same = open_source(path).identity()
+    assert open_source(path, id_field="k").identity() != same
+    assert open_source(path, sections=True).identity() != same
+    plain = write(tmp_path / "x.jsonl", '{"id": 1}\n{"id": 2}')
+    assert open_source(plain).identity() == same, "a file may grow, and be compressed"
+    other = write(tmp_path / "y.jsonl", '{"id": 1}')
+    assert open_source(other).identity() != same
+    assert open_files([str(plain), str(other)], Shape(), "a test").identity() == same
+
+
+def test_it_is_read_again_from_any_record_on(tmp_path: Path) -> None:
+    used = several(tmp_path)
+    whole = everything(used)
+    for start in range(-1, 11):
+        for source in (used, several(tmp_path)):
+            assert everything(source, start) == [r for r in whole if _time(r) >= start]
+            assert everything(source) == whole
 
 
 def test_byte_order_mark_is_no_part_of_the_text(tmp_path: Path) -> None:
@@ -138,43 +149,6 @@ def test_sections_are_documents_with_titles_and_numbers_of_their_own(tmp_path: P
         {"id": "p#1", "title": "H", "text": "b"},
         {"id": "2#0", "title": "", "text": "c"},
     ]
-
-
-def test_the_progress_of_a_small_file_counts_what_was_used_of_it(tmp_path: Path) -> None:
-    path = write(tmp_path / "x.jsonl", "".join(f'{{"id": {n}}}\n' for n in range(1000, 3000)))
-    source, size = open_source(path), path.stat().st_size
-    for number, _ in enumerate(source.read(1), 1):
-        progress = source.progress()
-        assert progress is not None
-        assert number / 2000 - 0.06 <= progress[0] / size <= number / 2000
-    assert source.progress() == (size, size)
-
-
-def test_progress_ends_at_the_size_and_identity_tells_inputs_apart(tmp_path: Path) -> None:
-    path = write(tmp_path / "x.jsonl.bz2", "".join(f'{{"id": {n}}}\n' for n in range(50_000)))
-    source = open_source(path)
-    size = path.stat().st_size
-    assert source.progress() == (0, size)
-    reading = source.read(1)
-    next(reading)
-    begun = source.progress()
-    assert begun is not None
-    assert 0 < begun[0] <= size
-    assert len(list(reading)) == 49_999
-    assert source.progress() == (size, size)
-
-    (tmp_path / "moved").mkdir()
-    moved = tmp_path / "moved" / path.name
-    moved.write_bytes(path.read_bytes())
-    same = open_source(moved).identity()
-    assert same == source.identity()
-    assert open_source(path, id_field="k").identity() != same
-    assert open_source(path, sections=True).identity() != same
-    write(moved, '{"id": 1}')
-    assert open_source(moved).identity() == same, "a file may grow"
-    plain = write(tmp_path / "x.jsonl", '{"id": 1}')
-    assert open_source(plain).identity() == same, "and be compressed"
-    assert open_source(write(tmp_path / "y.jsonl", '{"id": 1}')).identity() != same
 
 
 JSON = '{"id": 1}\n{"id": \n\n{"id": "три"}\n[]\n{"id": 5, "text": "a\\n== b ==\\nc"}\n'
@@ -281,36 +255,6 @@ def test_the_numbers_go_on_from_file_to_file(tmp_path: Path) -> None:
     ]  # fmt: skip
 
 
-@pytest.mark.parametrize("start", range(-1, 11))
-@pytest.mark.parametrize("fresh", [True, False])
-def test_it_is_read_again_from_any_record_on(start: int, fresh: bool, tmp_path: Path) -> None:
-    source = several(tmp_path)
-    if not fresh:
-        everything(source)
-    whole = everything(several(tmp_path))
-    assert everything(source, start) == [r for r in whole if _time(r) >= start]
-    assert everything(source) == whole
-
-
-def test_a_reading_that_was_left_in_the_middle_spoils_nothing(tmp_path: Path) -> None:
-    source, whole = several(tmp_path), everything(several(tmp_path))
-    for stop in range(len(whole)):
-        records = source.read(1)
-        assert [next(records) for _ in range(stop)] == whole[:stop]
-        assert everything(source, stop + 1) == whole[stop:]
-
-
-def test_sections_are_counted_over_all_files(tmp_path: Path) -> None:
-    wiki = {
-        "1.jsonl": json.dumps({"text": "a\n== H ==\nb\n== I ==\nc"}) + "\n",
-        "2.jsonl": json.dumps({"text": "d\n== H ==\ne"}) + "\n" + json.dumps({"text": "f"}),
-    }
-    assert shown(everything(several(tmp_path, wiki, sections=True))) == [
-        (1, "1#0", "a"), (2, "1#1", "b"), (3, "1#2", "c"),
-        (4, "2#0", "d"), (5, "2#1", "e"), (6, "3#0", "f"),
-    ]  # fmt: skip
-
-
 def test_a_bad_record_is_told_with_its_file_and_both_its_numbers(tmp_path: Path) -> None:
     files = {"a.jsonl": "{}\n{\n{}\n", "b.jsonl": "{}\n[]\n{}\n"}
     one, other = [r for r in everything(several(tmp_path, files)) if isinstance(r, BadRecord)]
@@ -331,19 +275,6 @@ def test_nothing_is_read_behind_a_file_that_breaks_off(tmp_path: Path) -> None:
         assert isinstance(last, BadRecord)
         assert last.ends
         assert (last.time, last.file) == (len(found), "a.txt.gz")
-
-
-def test_its_identity_is_that_of_the_first_file(tmp_path: Path) -> None:
-    """More files may come later; what was used of all of them is checked by a checksum."""
-
-    def identity(*names: str) -> str:
-        return open_files([str(tmp_path / name) for name in names], Shape(), "a test").identity()
-
-    for name in "abc":
-        write(tmp_path / f"{name}.jsonl", f'{{"text": "{name}"}}\n')
-    same = identity("a.jsonl")
-    assert same == identity("a.jsonl", "b.jsonl") == identity("a.jsonl", "b.jsonl", "c.jsonl")
-    assert same != identity("b.jsonl", "a.jsonl")
 
 
 def test_progress_grows_to_the_bytes_of_all_files(tmp_path: Path) -> None:

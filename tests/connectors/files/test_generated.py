@@ -46,13 +46,6 @@ PINNED = "w1 w17 w1 w2 w4 w2"
 """Also in a later version of Python: a recorded run has to be repeatable."""
 
 
-def test_documents_differ_by_number_and_by_seed() -> None:
-    first, second = (texts_of(ZipfSource(20, seed=seed)) for seed in (0, 1))
-    assert len({tuple(text) for text in first + second}) == 40
-    assert {len(text) for text in first} == {280}
-    assert ZipfSource(20, seed=0).identity() != ZipfSource(20, seed=1).identity()
-
-
 def test_words_are_as_unevenly_frequent_as_the_exponent_says() -> None:
     counts = Counter(word for text in texts_of(ZipfSource(100, vocabulary=1000)) for word in text)
     weights = [rank**-1.1 for rank in range(1, 1001)]
@@ -82,18 +75,9 @@ def test_an_id_too_large_to_repeat_is_said() -> None:
     assert found[1].time == 2
 
 
-def test_nothing_repeated_is_nothing() -> None:
-    assert everything(Repeated(ListSource([]), 100)) == []
-
-
 def test_words_are_lower_case_letters_digits_and_underscores() -> None:
     text = "Über-Maß, it's snake_case\n3.5 мир 東京"
     assert " ".join(words({"text": text})) == "über maß it s snake_case 3 5 мир 東京"
-
-
-def test_a_title_comes_first() -> None:
-    assert words({"title": "A cat", "text": "eats"}) == ["a", "cat", "eats"]
-    assert words({"title": "", "text": 5}) == ["5"]
 
 
 def test_a_word_has_the_positions_that_it_has_among_the_words() -> None:
@@ -116,12 +100,6 @@ def test_sample_has_the_pages_and_sections_that_it_should(documents: list[dict[s
     words = sum(len(document["text"].split()) for document in documents)
     assert (len(documents), words) == (2043, 450_653)
     assert len({document["id"] for document in documents}) == len(documents)
-
-
-def test_gensim_is_not_imported_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delitem(sys.modules, "gensim", raising=False)  # another test may have done it
-    assert find_sample().is_file()
-    assert "gensim" not in sys.modules
 
 
 def test_sample_is_clean(documents: list[dict[str, str]]) -> None:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from driftline.connectors.files import open_source
 from driftline.engine.errors import InputError, Unavailable
-from driftline.engine.sources import BadRecord, ListSource, strict
+from driftline.engine.sources import BadRecord, strict
 from driftline.engine.wire.codec import pack
 from tests.connectors.files.samples import bad, dump, everything, page, write
 
@@ -21,19 +21,14 @@ from tests.connectors.files.samples import bad, dump, everything, page, write
     [
         ('{"id": 1', "malformed JSON: Expecting ',' delimiter at column 9"),
         ("[1]", "expected a JSON object in each line, found a list"),
-        ('{"id": "a', "malformed JSON: Unterminated string starting at column 8"),
-        ('{"id": "\t"}', "malformed JSON: Invalid control character at column 9"),
         ('{"id": NaN}', "malformed JSON: NaN is not JSON"),
         ('{"id": 1, "n": [1e999]}', "malformed JSON: 1e999 is too large for a float"),
-        ('{"id": 1, "n": -1E400}', "malformed JSON: -1E400 is too large for a float"),
         ('{"id": 1, "n": ' + "9" * 5000 + "}", "malformed JSON: Exceeds the limit"),
         ('{"id": 1, "n": ' + "9" * 30 + "}", "cannot travel or be stored"),
         ('{"id": 1, "n": "\\ud800"}', "cannot travel or be stored"),
         ('{"id": 1, "n": ' + "[" * 700 + "]" * 700 + "}", "nested more than 100 deep"),
         ("[" * 100_000, "malformed JSON: maximum recursion depth"),
         ('{"id": null}', "field 'id' is to be the id, but is of type NoneType"),
-        ('{"url": 1.5}', "field 'url' is to be the id, but is of type float"),
-        ('{"id": true}', "field 'id' is to be the id, but is of type bool"),
     ],
 )
 def test_a_bad_json_line_keeps_its_number(tmp_path: Path, line: str, reason: str) -> None:
@@ -85,27 +80,31 @@ def test_rows_that_do_not_fit_the_header(tmp_path: Path) -> None:
 
 def test_missing_fields_are_named(tmp_path: Path) -> None:
     path = write(tmp_path / "x.jsonl", '{"key": 1, "body": "x"}\n{"body": "y"}\n{"key": 3}\n')
-    found = everything(open_source(path, id_field="key", text_field="body"))
-    assert found[0] == (1, {"id": 1, "key": 1, "body": "x", "text": "x"})
-    assert [(item.time, item.reason) for item in found if isinstance(item, BadRecord)] == [
-        (
-            2,
-            "field 'key', which --id-field (in Python id_field) names, is missing: the record has "
-            "the fields 'body'",
-        ),
-        (
-            3,
-            "field 'body', which --text-field (in Python text_field) names, is missing: the record "
-            "has the fields 'key'",
-        ),
-    ]
-    found = everything(open_source(path, sections=True, text_field="key"))
-    assert [item.reason for item in found if isinstance(item, BadRecord)] == [
-        "field 'text' cannot have sections: it is of type int",
-        "field 'key', which --text-field (in Python text_field) names, is missing: the record has "
-        "the fields 'body'",
-        "field 'text' cannot have sections: it is of type int",
-    ]
+    first, second, third = everything(open_source(path, id_field="key", text_field="body"))
+    assert first == (1, {"id": 1, "key": 1, "body": "x", "text": "x"})
+    missing = "which --{0}-field (in Python {0}_field) names, is missing: the record has the fields"
+    assert isinstance(second, BadRecord)
+    assert second.reason == f"field 'key', {missing.format('id')} 'body'"
+    assert isinstance(third, BadRecord)
+    assert third.reason == f"field 'body', {missing.format('text')} 'key'"
+    found = everything(open_source(path, sections=True, text_field="key"))[0]
+    assert isinstance(found, BadRecord)
+    assert found.reason == "field 'text' cannot have sections: it is of type int"
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        ("just text", "malformed XML: syntax error: line 1, column 0"),
+        ("<html><p>x</p></html>", "the root element is <html>, not <mediawiki> or <pages>"),
+        ("   \n", "the XML ends too early: no element found"),
+        ('<?xml version="1.0" encoding="none-such"?><pages/>', "malformed XML: unknown encoding"),
+    ],
+)
+def test_what_is_no_xml_of_pages_is_said_once(tmp_path: Path, content: str, reason: str) -> None:
+    [(time, found)] = bad(write(tmp_path / "x.xml", content))
+    assert time == 1
+    assert found.startswith(reason)
 
 
 def test_a_malformed_page_is_passed_over(tmp_path: Path) -> None:
@@ -132,14 +131,14 @@ def test_a_truncated_file_gives_a_true_beginning_and_ends_with_a_bad_record(
     tmp_path: Path, ending: str
 ) -> None:
     # Numbers that hardly compress, so that a part of the file holds part of the records.
-    lines = "".join(f'{{"id": {n}, "text": "{hash((n, n)):x}"}}\n' for n in range(1, 20_000))
+    lines = "".join(f'{{"id": {n}, "text": "{hash((n, n)):x}"}}\n' for n in range(1, 5000))
     whole = write(tmp_path / f"whole.jsonl{ending}", lines)
     part = tmp_path / f"part.jsonl{ending}"
-    data = whole.read_bytes()
+    data, complete = whole.read_bytes(), everything(open_source(whole))
     for size in (0, 5, len(data) // 2, len(data) - 1):
         part.write_bytes(data[:size])
         *found, last = everything(open_source(part))
-        assert found == everything(open_source(whole))[: len(found)]
+        assert found == complete[: len(found)]
         assert isinstance(last, BadRecord)
         assert last.time == len(found) + 1
         assert "ends too early" in last.reason
@@ -153,34 +152,6 @@ def test_a_damaged_second_stream_is_not_taken_for_the_end(tmp_path: Path) -> Non
         assert first == (1, {"id": 1, "text": "one"})
         assert isinstance(second, BadRecord)
         assert "cannot be read on" in second.reason
-
-
-def test_truncated_xml_gives_the_pages_before(tmp_path: Path) -> None:
-    text = dump([page(n, f"T{n}", "x") for n in range(1, 6)])
-    path = write(tmp_path / "x.xml", text[: text.index("T4")])
-    found = everything(open_source(path))
-    assert found[:3] == [(n, {"id": n, "title": f"T{n}", "text": "x"}) for n in (1, 2, 3)]
-    [(time, reason)] = bad(path)
-    assert time == 4
-    assert reason.startswith("the XML ends too early: no element found: line 1")
-
-
-@pytest.mark.parametrize(
-    ("content", "reason"),
-    [
-        ("just text", "malformed XML: syntax error: line 1, column 0"),
-        ("<html><p>x</p></html>", "the root element is <html>, not <mediawiki> or <pages>"),
-        (b"\x00\x01\x02", "malformed XML"),
-        ("   \n", "the XML ends too early: no element found"),
-        ('<?xml version="1.0" encoding="none-such"?><pages/>', "malformed XML: unknown encoding"),
-    ],
-)
-def test_what_is_no_xml_of_pages_is_said_once(
-    tmp_path: Path, content: str | bytes, reason: str
-) -> None:
-    [(time, found)] = bad(write(tmp_path / "x.xml", content))
-    assert time == 1
-    assert found.startswith(reason)
 
 
 def test_entities_cannot_fill_the_memory_nor_read_other_files(tmp_path: Path) -> None:
@@ -222,14 +193,6 @@ def test_a_page_without_end_is_cut_off(tmp_path: Path, monkeypatch: pytest.Monke
     small = [page(n, "small", "x" * 1000) for n in range(1, 400)]
     path = write(tmp_path / "x.xml", dump([*small, page(400, "large", "x" * 500_000)]))
     assert bad(path) == [(400, "a page of more than 200000 bytes")]
-
-
-def test_strict_passes_good_records_until_the_bad_one() -> None:
-    source = ListSource(["a", BadRecord(2, "f", "why", "text")], name="f")
-    reading = strict(source.read(1))
-    assert next(reading) == (1, "a")
-    with pytest.raises(InputError, match=r"^f, record 2: why$"):
-        next(reading)
 
 
 NAMES = ["x.jsonl", "x.csv", "x.tsv", "x.txt", "x.xml", "x.jsonl.gz", "x.txt.bz2", "x"]

@@ -18,7 +18,6 @@ from driftline.connectors.logs.inputlog import (
 from driftline.connectors.logs.received import ReceivedSource
 from driftline.engine.errors import StateMismatch, Unavailable
 from driftline.engine.storage.manifest import Mark
-from driftline.engine.storage.segment_log import SegmentLog
 from driftline.engine.wire.codec import pack
 from tests.connectors.logs.received_front import memory_disk
 
@@ -33,13 +32,6 @@ def entries(first: int, last: int, producer: str = "p") -> tuple[Entry, ...]:
     return tuple(Entry(time, producer, time, b"%d" % time) for time in range(first, last + 1))
 
 
-def test_a_new_log_is_empty(path: Path) -> None:
-    log = InputLog(path, "flow")
-    assert (log.last_time, log.reserved, log.trimmed) == (0, 0, 0)
-    assert log.sequences() == {}
-    assert log.read(0) == []
-
-
 def test_what_was_written_is_there_when_it_is_opened_again(path: Path) -> None:
     log = InputLog(path, "flow")
     log.write(WriteGroup((*entries(1, 3), Entry(7, "q", 1, b"seven")), 20, 0))
@@ -50,18 +42,6 @@ def test_what_was_written_is_there_when_it_is_opened_again(path: Path) -> None:
     assert log.read(2, limit=1) == [*entries(2, 2)]
     assert (log.last_time, log.reserved, log.trimmed) == (7, 30, 0)
     assert log.sequences() == {"p": 3, "q": 1}
-
-
-def test_numbers_of_producers_outlive_their_entries(path: Path) -> None:
-    log = InputLog(path, "flow")
-    log.write(WriteGroup(entries(1, 5), 10, 0))
-    log.trim(4)
-    assert log.read(0) == [*entries(4, 5)]
-    log.trim(2)
-    assert log.trimmed == 4, "it does not go back"
-    log.trim(100)
-    assert (log.read(0), log.last_time, log.trimmed) == ([], 0, 100)
-    assert log.sequences() == {"p": 5}
 
 
 def test_trimming_removes_whole_segments(path: Path) -> None:
@@ -113,14 +93,6 @@ def test_a_group_may_be_written_again_if_it_is_said(path: Path, done: bool) -> N
     assert (log.reserved, log.sequences(), log.ended()) == (20, {"p": 3}, ["p"])
 
 
-def test_times_have_to_grow(path: Path) -> None:
-    log = InputLog(path, "flow")
-    log.write(WriteGroup(entries(5, 6), 0, 0))
-    with pytest.raises(AssertionError, match="times have to grow"):
-        log.write(WriteGroup(entries(6, 7), 0, 0))
-    assert log.read(0) == [*entries(5, 6)]
-
-
 def test_a_log_belongs_to_one_flow(path: Path) -> None:
     InputLog(path, "flow").close()
     with pytest.raises(StateMismatch, match="another flow"):
@@ -142,22 +114,6 @@ def test_the_directory_of_something_else_is_refused(path: Path) -> None:
     with pytest.raises(StateMismatch, match="holds other files"):
         InputLog(path, "flow")
     assert [file.name for file in path.iterdir()] == ["talks.txt"]
-
-
-def test_the_log_of_another_kind_is_refused_and_left_alone(path: Path) -> None:
-    path.mkdir()
-    SegmentLog(path, "journal", b"header").close()
-    (segment,) = path.glob("segment-*")
-    data = segment.read_bytes()
-    with pytest.raises(StateMismatch, match="not an input log"):
-        InputLog(path, "flow")
-    assert segment.read_bytes() == data
-
-
-def test_a_directory_that_cannot_be_made_is_told_of(path: Path) -> None:
-    path.write_text("a file")
-    with pytest.raises(Unavailable, match="input log"):
-        InputLog(path / "log", "flow")
 
 
 def test_a_damaged_entry_is_noticed(path: Path) -> None:

@@ -130,16 +130,6 @@ def test_what_was_refused_is_not_taken(tmp_path: Path) -> None:
     again.killed()
 
 
-def test_an_ended_stream_stays_so(tmp_path: Path) -> None:
-    pipe = Pipe(tmp_path / "log")
-    pipe.take([record(1)], end=True)
-    pipe.commit()
-    again = Pipe(pipe.killed())
-    assert again.source.closed
-    assert again.records() == as_read([record(1)])
-    again.killed()
-
-
 def test_a_clock_that_was_moved_on_leaves_numbers_out_but_tells_both(tmp_path: Path) -> None:
     pipe = Pipe(tmp_path / "log")
     pipe.source.move_to(100)  # another input of the flow is that far

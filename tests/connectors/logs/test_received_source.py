@@ -15,7 +15,7 @@ from hypothesis.stateful import (
 )
 
 from driftline.connectors.logs.inputlog import WriteGroup
-from driftline.connectors.logs.received import LARGE, READ_AT_ONCE, RESERVE_US, Receipt
+from driftline.connectors.logs.received import LARGE, READ_AT_ONCE, Receipt
 from driftline.engine.errors import PayloadError, StateMismatch
 from driftline.engine.labels import INFINITY
 from driftline.engine.sources.source import BadRecord
@@ -46,48 +46,6 @@ def test_a_record_can_be_read_before_it_is_stored(front: Front) -> None:
     assert front.source.acknowledged("p") == 1
 
 
-def test_times_are_those_of_the_clock_but_grow(front: Front, clock: Clock) -> None:
-    for number, now in enumerate((1000, 1000, 1500, 1400), 1):
-        clock.now = now
-        front.source.receive("p", number, number)
-    assert taken(front.source.read(1)) == [(1000, 1), (1001, 2), (1500, 3), (1501, 4)]
-
-
-def test_repeated_records_are_taken_once_and_early_ones_not_at_all(front: Front) -> None:
-    receive = front.source.receive
-    assert receive("p", 2, "b") is Receipt.EARLY
-    assert receive("p", 1, "a") is Receipt.TAKEN
-    assert receive("p", 1, "a") is Receipt.REPEATED, "before it is stored"
-    group = front.source.group()
-    assert group is not None
-    assert receive("p", 1, "a") is Receipt.REPEATED, "while it is being stored"
-    front.log.write(group)
-    front.source.written(group)
-    assert receive("p", 1, "a") is Receipt.REPEATED, "when it is stored"
-    assert receive("q", 1, "other") is Receipt.TAKEN
-    assert [payload for _, payload in taken(front.source.read(1))] == ["a", "other"]
-
-
-def test_a_payload_that_cannot_be_stored_takes_no_number(front: Front) -> None:
-    with pytest.raises(PayloadError):
-        front.source.receive("p", 1, object())
-    assert front.source.receive("p", 1, "a") is Receipt.TAKEN
-
-
-def test_what_comes_while_a_group_is_written_makes_up_the_next_one(front: Front) -> None:
-    front.source.receive("p", 1, "a")
-    first = front.source.group()
-    assert first is not None
-    front.source.receive("p", 2, "b")
-    front.source.receive("q", 1, "c")
-    assert front.source.group() is None, "one at a time"
-    assert front.source.written(first) == ["p"]
-    second = front.source.group()
-    assert second is not None
-    assert [entry.sequence for entry in second.entries] == [2, 1]
-    assert front.source.written(second) == ["p", "q"]
-
-
 def test_an_idle_front_promises_without_writing(front: Front, clock: Clock) -> None:
     """And keeps the promise when it comes back with a clock that is behind."""
     front.commit()
@@ -101,29 +59,6 @@ def test_an_idle_front_promises_without_writing(front: Front, clock: Clock) -> N
     again.source.receive("p", 1, "a")
     ((time, _),) = taken(again.source.read(5000))
     assert time >= 5000
-
-
-def test_a_promise_beyond_the_reserved_times_waits_for_the_log(front: Front) -> None:
-    front.commit()
-    far = 10 * RESERVE_US
-    assert front.source.move_to(far) == far
-    assert front.source.durable < far
-    front.commit()
-    assert front.source.durable == far
-
-
-def test_no_promise_is_above_a_record_that_was_not_read(front: Front) -> None:
-    front.source.receive("p", 1, "a")
-    records = front.source.read(1)
-    assert front.source.move_to(9000) == 1000
-    assert next(records) == (1000, "a")
-    assert front.source.move_to(9000) == 9000
-    front.commit()
-    again = front.restarted(Clock())
-    records = again.source.read(1)
-    assert again.source.move_to(9_000_000) <= 1000
-    assert next(records) == (1000, "a")
-    assert again.source.move_to(9_000_000) == 9_000_000
 
 
 def test_a_replay_gives_the_same_times_from_the_log_and_from_memory(front: Front) -> None:
@@ -141,16 +76,6 @@ def test_a_replay_gives_the_same_times_from_the_log_and_from_memory(front: Front
     assert replayed[-1][1] == "last"
     assert list(first) == [], "a new reading ends the one before"
     assert taken(front.restarted(Clock()).source.read(1)) == replayed[:-1]
-
-
-def test_what_is_stored_during_a_replay_comes_once(front: Front) -> None:
-    front.source.receive("p", 1, "a")
-    front.commit()
-    again = front.restarted(Clock())
-    records = again.source.read(1)
-    again.source.receive("p", 2, "b")
-    again.commit()
-    assert [payload for _, payload in taken(records)] == ["a", "b"]
 
 
 def test_records_wait_in_memory_until_they_are_read_and_stored(front: Front) -> None:
@@ -187,12 +112,6 @@ def test_a_source_that_is_closed_stays_closed(front: Front) -> None:
     assert list(again.read(1)) == [(1000, "a")]
 
 
-def test_a_close_that_was_not_stored_did_not_happen(front: Front) -> None:
-    front.source.close()
-    again = front.restarted(Clock()).source
-    assert again.receive("p", 1, "a") is Receipt.TAKEN
-
-
 def test_trimming_spares_what_is_not_stored_and_is_not_read_again(front: Front) -> None:
     for number in range(1, 4):
         front.source.receive("p", number, number)
@@ -210,20 +129,6 @@ def test_trimming_spares_what_is_not_stored_and_is_not_read_again(front: Front) 
         front.restarted(Clock()).source.read(1)
 
 
-def test_a_log_that_is_trimmed_to_its_end_goes_on(front: Front) -> None:
-    front.source.receive("p", 1, "a")
-    taken(front.source.read(1))
-    front.commit()
-    front.source.trim(1001)
-    front.commit()
-    again = front.restarted(Clock()).source
-    records = again.read(1001)
-    assert next(records) is None
-    assert again.receive("p", 1, "a") is Receipt.REPEATED
-    assert again.receive("p", 2, "b") is Receipt.TAKEN
-    assert taken(records)[0][1] == "b"
-
-
 def test_a_large_record_is_the_same_before_and_after_it_is_stored(front: Front) -> None:
     record = {"numbers": list(range(LARGE)), "small": {1: 2}}
     front.source.receive("p", 1, record)
@@ -238,25 +143,6 @@ def test_a_record_beyond_a_limit_takes_no_number(front: Front) -> None:
     with pytest.raises(PayloadError, match="at most"):
         front.source.receive("p", 1, bytes(RECORD_BYTES_MAX))
     assert front.source.receive("p", 1, "a") is Receipt.TAKEN
-
-
-def test_an_end_of_a_producer_is_durable(front: Front) -> None:
-    for producer in "pq":
-        front.source.receive(producer, 1, producer)
-    front.source.end_of("p")
-    assert front.source.receive("p", 2, "late") is Receipt.CLOSED
-    assert not front.source.over_for_good("p"), "the log does not have it yet"
-    front.commit()
-    assert front.source.over_for_good("p")
-    again = front.restarted(Clock())
-    assert again.source.over_for_good("p")
-    assert again.source.receive("p", 2, "late") is Receipt.CLOSED
-    assert again.source.receive("q", 2, "b") is Receipt.TAKEN
-    assert not again.source.closed
-    again.source.end_of("q")
-    again.commit()
-    assert again.source.ended
-    assert again.restarted(Clock()).source.ended
 
 
 PRODUCERS = ("p", "q")

@@ -50,11 +50,6 @@ def last_of(bundle: Bundle) -> Last:
     return Last(bundle.t_last, bundle.checksum, bundle.blobs)
 
 
-def test_a_new_consumer_has_no_bundle(consumer: Consumer) -> None:
-    assert consumer.last(BARRIER, GROUPS) == NO_BUNDLE == Last(-1, 0, ())
-    assert consumer.last(BARRIER, (64, 127)) == NO_BUNDLE, "key groups are not known before"
-
-
 def test_the_last_bundle_is_returned_whole(consumer: Consumer) -> None:
     for bundle in stream(9):
         consumer.deliver(bundle)
@@ -85,9 +80,7 @@ def test_other_key_groups_are_refused(consumer: Consumer) -> None:
         pack(("x", 0, 1)),
         to_blob([(1, 0)], [-2], [1]),
         to_blob([(-1, 0)], [0], [1]),
-        to_blob([("a", 0)], [0], [1]),  # type: ignore[list-item]
         to_blob([(True, 0)], [0], [1]),
-        to_blob([7], [0], [1]),  # type: ignore[list-item]
         to_blob([(1, 0)], ["x"], [1]),  # type: ignore[list-item]
     ],
 )
@@ -98,13 +91,6 @@ def test_what_is_not_a_bundle_is_refused_whole(consumer: Consumer, blob: bytes) 
     assert consumer.last(BARRIER, GROUPS) == NO_BUNDLE
     consumer.deliver(after)
     assert consumer.last(BARRIER, GROUPS) == last_of(after)
-
-
-def test_a_sink_that_the_flow_has_not_is_refused(kind: str, tmp_path: Path) -> None:
-    consumer = OPEN[kind](tmp_path)
-    with pytest.raises(MalformedMessage, match="sink 2, which is not in the flow"):
-        consumer.deliver(Bundle(BARRIER, 1, GROUPS, (to_blob([(1, 0)], [2], [1]),), 1, 0))
-    consumer.close()
 
 
 def test_a_reopened_consumer_goes_on(kind: str, tmp_path: Path) -> None:
@@ -155,11 +141,6 @@ def test_a_directory_with_other_files_is_refused(kind: str, tmp_path: Path) -> N
     assert [file.name for file in tmp_path.iterdir()] == ["mine.jsonl"]
 
 
-def test_a_directory_with_the_history_before_the_run_is_taken(kind: str, tmp_path: Path) -> None:
-    (tmp_path / "counts-spark-00000.jsonl").write_text("{}\n")
-    OPEN[kind](tmp_path).close()
-
-
 def test_two_writers_of_one_barrier_are_refused(kind: str, tmp_path: Path) -> None:
     first = OPEN[kind](tmp_path)
     with pytest.raises(Unavailable, match="another process is writing"):
@@ -168,15 +149,7 @@ def test_two_writers_of_one_barrier_are_refused(kind: str, tmp_path: Path) -> No
     OPEN[kind](tmp_path).close()
 
 
-def test_a_directory_that_cannot_be_made_is_told(kind: str, tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("")
-    with pytest.raises(Unavailable, match=r"output .*file"):
-        OPEN[kind](tmp_path / "file" / "out")
-
-
-@pytest.mark.parametrize(
-    "name", ["barrier", "../barrier-0", "barrier-0/../../x-1", "barrier-٣", ""]
-)
+@pytest.mark.parametrize("name", ["../barrier-0", "barrier-0/../../x-1", "barrier-٣"])
 def test_a_barriers_name_leads_nowhere_else(kind: str, tmp_path: Path, name: str) -> None:
     with pytest.raises(MalformedMessage, match="not the name of a barrier"):
         (json_lines if kind == "json-lines" else in_lmdb)(tmp_path, name)
@@ -188,7 +161,7 @@ def test_processes_that_open_a_directory_at_once_agree(kind: str, tmp_path: Path
         "open = b.json_lines if sys.argv[1] == 'json-lines' else b.in_lmdb;"
         "open(Path(sys.argv[2]), sys.argv[3], sys.argv[4]).deliver(b.stream(1)[0])"
     )
-    for attempt in range(3):
+    for attempt in range(2):
         path = tmp_path / str(attempt)
         processes = [
             subprocess.Popen(
@@ -196,11 +169,11 @@ def test_processes_that_open_a_directory_at_once_agree(kind: str, tmp_path: Path
                 cwd=ROOT,
                 stderr=subprocess.PIPE,
             )
-            for number in range(6)
+            for number in range(4)
         ]
         errors = [process.communicate()[1] for process in processes]
         refused = [b"StateMismatch" in error for error in errors]
-        assert refused in ([False, True] * 3, [True, False] * 3), errors
+        assert refused in ([False, True] * 2, [True, False] * 2), errors
 
 
 def test_kill_and_go_on_gives_the_bytes_of_an_uninterrupted_run(kind: str, tmp_path: Path) -> None:

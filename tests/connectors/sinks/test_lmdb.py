@@ -39,14 +39,6 @@ def test_all_barriers_are_read_in_label_order(tmp_path: Path) -> None:
     assert list(read_items(tmp_path)) == items(stream(12))
 
 
-def test_an_output_that_comes_twice_is_there_twice(tmp_path: Path) -> None:
-    consumer = in_lmdb(tmp_path)
-    blob = to_blob([(1, 0), (1, 0)], [0, 0], ["a", "b"])
-    consumer.deliver(Bundle(BARRIER, 1, GROUPS, (blob, blob), 0, 0))
-    consumer.close()
-    assert [item.value for item in read_items(tmp_path)] == ["a", "b", "a", "b"]
-
-
 def test_nothing_to_read_is_told(tmp_path: Path) -> None:
     with pytest.raises(Unavailable, match="holds no outputs"):
         list(read_items(tmp_path))
@@ -73,27 +65,6 @@ def test_the_address_space_grows(tmp_path: Path) -> None:
         consumer.deliver(Bundle(BARRIER, 1, GROUPS, (blob,), number, 0))
     consumer.close()
     assert [item.label[0] for item in read_items(tmp_path)] == list(range(20))
-
-
-def test_a_crash_inside_the_transaction_loses_the_bundle_and_nothing_else(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    bundles = stream(9)
-    consumer = in_lmdb(tmp_path)
-    for bundle in bundles[:8]:
-        consumer.deliver(bundle)
-    in_keys = sum(len(item.label) + 1 for item in items(bundles[8:]))
-    with monkeypatch.context() as patched:
-        patched.setattr(module, "_number", failing_after(in_keys + 2))
-        with pytest.raises(PowerLoss):
-            consumer.deliver(bundles[8])
-    consumer.close()
-    assert list(read_items(tmp_path)) == items(bundles[:8])
-    consumer = in_lmdb(tmp_path)
-    assert consumer.last(BARRIER, GROUPS).t_last == bundles[7].t_last
-    consumer.deliver(bundles[8])
-    consumer.close()
-    assert list(read_items(tmp_path)) == items(bundles)
 
 
 def failing_after(calls: int) -> Callable[[int], bytes]:
