@@ -208,34 +208,6 @@ def test_intervals_count_as_far_as_there_is_no_gap(intervals: list[tuple[int, in
         assert tracker.frontiers() == (gap, gap)
 
 
-def test_a_batch_that_is_applied_twice_would_cancel_itself() -> None:
-    """Why batches are applied exactly once: XOR is not idempotent."""
-    tracker = Tracker(1, 1, 1)
-    tracker.acknowledge([(1, 1, 7)])
-    tracker.promise(0, 0, 5, 5)
-    assert tracker.processed == 1
-    tracker.acknowledge([(1, 1, 7)])
-    assert tracker.processed == 5
-
-
-def test_a_stage_waits_for_earlier_stages_and_not_for_later_ones() -> None:
-    tracker = Tracker(2, 1, 1)
-    tracker.promise(0, 9, 9, 9)
-    tracker.acknowledge([(1, 3, 5)])
-    tracker.acknowledge([], [(0, 0, 6)])
-    assert tracker.frontiers() == (6, 3, 3)
-    assert tracker.oldest() == (3, 1)
-    tracker.acknowledge([(1, 3, 5), (2, 3, 8)])
-    assert tracker.frontiers() == (6, 6, 3)
-    assert tracker.oldest() == (3, 2)
-    tracker.acknowledge([(2, 3, 8)])
-    assert tracker.frontiers() == (6, 6, 6)
-    assert tracker.oldest() == (6, 0)
-    tracker.acknowledge([], [(0, 6, 9)])
-    assert tracker.frontiers() == (9, 9, 9)
-    assert tracker.oldest() is None
-
-
 def test_outputs_wait_until_their_input_is_durable_and_stages_do_not() -> None:
     tracker = Tracker(1, 2, 1)
     tracker.promise(0, 0, 9, 4)
@@ -245,14 +217,6 @@ def test_outputs_wait_until_their_input_is_durable_and_stages_do_not() -> None:
     tracker.promise(0, 9, 9, 9)
     assert tracker.frontiers() == (8, 8)
     assert not tracker.waits_for_logs
-
-
-def test_nothing_is_final_before_every_front_has_promised() -> None:
-    tracker = Tracker(1, 2, 1)
-    tracker.promise(0, 0, INFINITY, INFINITY)
-    assert tracker.frontiers() == (0, 0)
-    tracker.promise(1, 0, 4, INFINITY)
-    assert tracker.frontiers() == (4, 4)
 
 
 def test_promises_and_deliveries_that_come_again_or_late_change_nothing() -> None:
@@ -275,16 +239,6 @@ def test_delivered_waits_for_every_node_and_is_never_ahead_of_processed() -> Non
     assert (tracker.processed, tracker.delivered) == (5, 5)
     tracker.acknowledge([], [(0, 5, 9)])
     assert tracker.delivered == 9
-
-
-def test_it_begins_where_a_replay_begins() -> None:
-    tracker = Tracker(2, 2, 1, start=40)
-    assert tracker.frontiers() == (40, 40, 40)
-    tracker.promise(0, 0, 40, INFINITY)
-    tracker.promise(1, 0, 50, INFINITY)
-    assert tracker.frontiers() == (40, 40, 40)
-    tracker.acknowledge([], [(0, 40, 41)])
-    assert tracker.frontiers() == (41, 41, 41)
 
 
 def test_an_idle_front_is_asked_once_for_each_time_that_it_is_needed_up_to() -> None:
@@ -321,16 +275,3 @@ def test_what_a_front_has_sent_before_its_end_is_asked_for_after_it() -> None:
     tracker.promise(1, 1, 25, 25)
     assert tracker.frontiers() == (25, 25)
     assert tracker.to_ask() == []
-
-
-def test_a_time_that_comes_back_to_life_holds_the_frontier_again() -> None:
-    """The receiver of a frame may be faster to acknowledge it than its sender."""
-    tracker = Tracker(1, 1, 1)
-    tracker.promise(0, 0, 3, 9)
-    tracker.acknowledge([(1, 3, 5)])
-    assert tracker.frontiers() == (3, 3)
-    tracker.acknowledge([(1, 3, 5 ^ 6)])
-    tracker.acknowledge([], [(0, 3, 6)])
-    assert tracker.frontiers() == (6, 3)
-    tracker.acknowledge([(1, 3, 6)])
-    assert tracker.frontiers() == (6, 6)

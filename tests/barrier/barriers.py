@@ -35,6 +35,13 @@ def hold(barrier: Barrier, *outputs: Output) -> None:
         barrier.hold(sink, [label], [value], None if sign > 0 else [sign])
 
 
+def taken(barrier: Barrier) -> Bundle:
+    """The next bundle; there has to be one."""
+    bundle = barrier.take_bundle(1)
+    assert bundle is not None
+    return bundle
+
+
 def items(bundle: Bundle | None) -> list[Item]:
     assert bundle is not None
     return [item for blob in bundle.blobs for item in from_blob(blob)]

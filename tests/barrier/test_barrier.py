@@ -13,12 +13,14 @@ from driftline.engine.operators.steps import FAILURES
 from driftline.engine.wire.bundles import Item
 from driftline.engine.wire.messages import Bundle
 from tests.barrier.barriers import (
+    GROUPS,
     connected,
     epochs,
     hold,
     items,
     ordered,
     productions,
+    taken,
     values,
 )
 
@@ -48,19 +50,6 @@ def test_without_an_order_every_failure_is_final() -> None:
     for barrier in (epochs(), productions(), ImmediateBarrier("barrier-0", GROUPS)):
         with pytest.raises(FunctionFailed, match="ValueError: bad"):
             barrier.hold(FAILURES, [(1, 0)], [FAILURE], [1])
-
-
-GROUPS = (0, 63)
-
-
-def test_in_label_order_an_output_waits_for_the_frontier_of_its_own_node() -> None:
-    barrier = OrderedBarrier("barrier-0", GROUPS)
-    barrier.last(NOTHING, 0, ())
-    barrier.hold(0, [(5, 0)], ["x"], None)
-    barrier.progress(INFINITY)
-    assert barrier.take_bundle(1) is None
-    barrier.advance(6)
-    assert barrier.take_bundle(1) is not None
 
 
 @pytest.mark.parametrize("kind", [EpochBarrier, ImmediateBarrier, ProductionBarrier])
@@ -100,8 +89,7 @@ def test_it_tells_nothing_while_outputs_wait_or_are_under_way() -> None:
     found.hold(0, [(2, 0)], ["a"], None)
     found.advance(5)
     assert found.take_passed(1) is None
-    bundle = found.take_bundle(1)
-    assert bundle is not None
+    bundle = taken(found)
     assert bundle.t_last == 4
     found.advance(9)
     assert found.take_passed(1) is None
@@ -111,18 +99,11 @@ def test_it_tells_nothing_while_outputs_wait_or_are_under_way() -> None:
     assert (told.t_last, told.checksum) == (8, bundle.checksum)
 
 
-def test_a_consumer_that_takes_nothing_else_is_not_told() -> None:
-    found = barrier(tells=False)
-    found.advance(5)
-    assert found.take_passed(1) is None
-
-
 def test_what_it_has_told_is_where_a_replay_is_compared() -> None:
     found = barrier()
     found.hold(0, [(2, 0)], ["a"], None)
     found.advance(3)
-    bundle = found.take_bundle(1)
-    assert bundle is not None
+    taken(found)
     found.stored(2)
     found.advance(9)
     told = found.take_passed(1)
@@ -206,20 +187,6 @@ def test_a_replay_goes_on_behind_a_bundle_that_was_cut(stored: int) -> None:
     assert [value for bundle in bundles(again) for value in values(bundle)] == texts(
         range(min(has.t_last, 10) + 1, 11)
     )
-
-
-def test_a_replay_keeps_no_outputs_that_are_not_compared() -> None:
-    first = ordered()
-    connected(first)
-    fill(first, range(1, 11))
-    first.advance(20)
-    third = bundles(first)[2]
-    again = ordered()
-    again.last(third.t_last, third.checksum, third.blobs)
-    fill(again, range(1, 11))
-    again.advance(9)
-    assert again._replay is not None
-    assert len(again._replay.blobs) == len([7, 8])
 
 
 def test_epochs_and_productions_are_not_cut() -> None:

@@ -9,9 +9,9 @@ from driftline.barrier.compared import EpochBarrier, ImmediateBarrier, Productio
 from driftline.connectors.sinks import MemoryConsumer
 from driftline.engine.errors import StateMismatch
 from driftline.engine.labels import INFINITY
-from driftline.engine.wire.bundles import Item, to_blob
+from driftline.engine.wire.bundles import Item
 from driftline.engine.wire.codec import pack_rows, travelled
-from tests.barrier.barriers import GROUPS, connected, epochs, items, productions, values
+from tests.barrier.barriers import GROUPS, connected, epochs, items, productions, taken, values
 
 
 def test_outputs_leave_at_once_in_the_order_of_arrival() -> None:
@@ -33,49 +33,22 @@ def test_outputs_leave_at_once_in_the_order_of_arrival() -> None:
     assert values(barrier.take_bundle(1)) == ["next"]
 
 
-def test_bundles_are_numbered_on_from_the_consumers_last_one() -> None:
-    barrier = ImmediateBarrier("barrier-0", GROUPS)
-    barrier.last(41, 0, ())
-    for number in (42, 43):
-        barrier.hold(0, [(1, 0)], ["x"], None)
-        bundle = barrier.take_bundle(1)
-        assert bundle is not None
-        assert bundle.t_last == number
-        barrier.stored(number)
-
-
-def test_at_once_everything_is_delivered_when_the_run_is_complete_and_nothing_waits() -> None:
-    barrier = ImmediateBarrier("barrier-0", GROUPS)
-    connected(barrier)
-    barrier.hold(0, [(1, 0)], ["x"], None)
-    barrier.progress(INFINITY)
-    assert barrier.delivered == 0
-    bundle = barrier.take_bundle(1)
-    assert bundle is not None
-    assert barrier.delivered == 0
-    barrier.stored(bundle.t_last)
-    assert barrier.delivered == INFINITY
-
-
 def test_what_is_made_later_does_not_hold_back_what_is_delivered() -> None:
     barrier = ImmediateBarrier("barrier-0", GROUPS)
     connected(barrier)
     for time in range(1, 5):  # there is always an output under way: never is nothing waiting
         barrier.hold(0, [(time, 0)], ["x"], None)
-        bundle = barrier.take_bundle(1)
-        assert bundle is not None
+        bundle = taken(barrier)
         barrier.hold(0, [(time + 10, 0)], ["y"], None)
         barrier.progress(time + 1)
         assert barrier.delivered == (time if time > 1 else 0)
         barrier.stored(bundle.t_last)
-        rest = barrier.take_bundle(1)
-        assert rest is not None
+        rest = taken(barrier)
         assert barrier.delivered == (time if time > 1 else 0), "its last output is under way"
         barrier.hold(0, [(time + 20, 0)], ["z"], None)
         barrier.stored(rest.t_last)
         assert barrier.delivered == time + 1
-        last = barrier.take_bundle(1)
-        assert last is not None
+        last = taken(barrier)
         barrier.stored(last.t_last)
 
 
@@ -105,19 +78,6 @@ def test_nothing_of_an_epoch_leaves_before_it_is_committed() -> None:
     assert values(bundle) == ["x"]
     assert bundle is not None
     assert bundle.t_last == 1
-
-
-def test_a_repeated_commit_changes_nothing() -> None:
-    barrier = epochs()
-    connected(barrier)
-    fill(barrier, 1, (0, "x"))
-    barrier.commit(1)
-    barrier.commit(1)
-    assert values(barrier.take_bundle(1)) == ["x"]
-    barrier.commit(1)
-    barrier.stored(1)
-    barrier.commit(1)
-    assert barrier.take_bundle(1) is None
 
 
 def test_a_chain_that_is_ahead_makes_outputs_of_the_next_epoch() -> None:
@@ -169,8 +129,7 @@ def test_after_a_recovery_only_what_the_consumer_lacks_of_a_committed_epoch_leav
     for epoch in (1, 2):
         pre_committed = fill(first, epoch, (0, f"{epoch}x"), (1, f"{epoch}y"))
         first.commit(epoch)
-        bundle = first.take_bundle(1)
-        assert bundle is not None
+        bundle = taken(first)
         if epoch <= has:
             consumer.deliver(bundle)
         first.stored(epoch)
@@ -179,25 +138,11 @@ def test_after_a_recovery_only_what_the_consumer_lacks_of_a_committed_epoch_leav
     assert again.take_bundle(2) is None
     last = consumer.last("barrier-0", GROUPS)
     again.last(last.t_last, last.checksum, last.blobs)
-    bundle = again.take_bundle(2)
+    rest = again.take_bundle(2)
     if has == 2:
-        assert bundle is None
+        assert rest is None
     else:
-        assert values(bundle) == ["2x", "2y"]
-
-
-def test_outputs_that_were_never_committed_are_gone_after_a_recovery() -> None:
-    first = epochs()
-    connected(first)
-    durable = fill(first, 1, (0, "x"))
-    first.commit(1)
-    fill(first, 2, (0, "y"))
-    again = epochs()
-    again.restore(1, durable)
-    connected(again)
-    assert values(again.take_bundle(2)) == ["x"]
-    again.stored(1)
-    assert again.take_bundle(2) is None
+        assert values(rest) == ["2x", "2y"]
 
 
 def test_outputs_leave_as_they_were_packed_in_the_order_in_which_they_came() -> None:
@@ -214,17 +159,6 @@ def test_outputs_leave_as_they_were_packed_in_the_order_in_which_they_came() -> 
     assert values(barrier.take_bundle(1)) == ["7a", "7b", "3a", "3b"]
 
 
-def test_a_part_of_an_earlier_version_has_one_blob_for_an_epoch() -> None:
-    blob = to_blob([(3, 0), (7, 0)], [1, 0], ["of sink 1", "of sink 0"])
-    barrier = epochs()
-    barrier.restore(4, travelled(((4, (blob,)),)))
-    connected(barrier)
-    assert [(item.sink, item.value) for item in items(barrier.take_bundle(1))] == [
-        (1, "of sink 1"),
-        (0, "of sink 0"),
-    ]
-
-
 def test_a_bounded_run_has_delivered_only_when_its_last_epoch_has_been() -> None:
     barrier = epochs()
     connected(barrier)
@@ -236,8 +170,7 @@ def test_a_bounded_run_has_delivered_only_when_its_last_epoch_has_been() -> None
     assert barrier.delivered == 0
     barrier.commit(1)
     assert barrier.delivered == 0
-    bundle = barrier.take_bundle(1)
-    assert bundle is not None
+    bundle = taken(barrier)
     assert barrier.delivered == 0
     barrier.stored(bundle.t_last)
     assert barrier.delivered == INFINITY
@@ -257,17 +190,9 @@ def test_later_outputs_of_an_epoch_do_not_hold_back_what_is_delivered() -> None:
         barrier.pre_commit(epoch)
         assert barrier.delivered == (epoch * 10 - 9 if epoch > 1 else 0)
         barrier.commit(epoch)
-        bundle = barrier.take_bundle(1)
-        assert bundle is not None
+        bundle = taken(barrier)
         barrier.stored(bundle.t_last)
         assert barrier.delivered == epoch * 10 + 1
-
-
-def test_of_records_without_outputs_none_waits_for_an_epoch() -> None:
-    barrier = epochs()
-    connected(barrier)
-    barrier.progress(5)
-    assert barrier.delivered == 5
 
 
 def produce(barrier: ProductionBarrier, number: int, *outputs: tuple[int, str]) -> None:
@@ -284,36 +209,11 @@ def test_nothing_of_a_production_leaves_before_it_is_durable() -> None:
     barrier.hold(0, [(3, 0)], ["z"], None)
     assert barrier.take_bundle(1) is None
     barrier.commit(1)
-    bundle = barrier.take_bundle(1)
-    assert bundle is not None
+    bundle = taken(barrier)
     assert bundle.t_last == 1
     assert values(bundle) == ["x", "y"], "in the order of arrival"
     barrier.stored(1)
     assert barrier.take_bundle(1) is None
-
-
-def test_what_could_not_be_written_leaves_with_the_production_after_it() -> None:
-    barrier = productions()
-    connected(barrier)
-    produce(barrier, 1, (1, "x"))
-    produce(barrier, 2, (2, "y"))
-    barrier.commit(2)
-    bundle = barrier.take_bundle(1)
-    assert bundle is not None
-    assert (bundle.t_last, values(bundle)) == (2, ["x", "y"])
-
-
-def test_outputs_are_kept_until_the_consumer_has_them() -> None:
-    barrier = productions()
-    connected(barrier)
-    for number in (1, 2):
-        produce(barrier, number, (number, "x"))
-        barrier.commit(number)
-        barrier.take_bundle(1)
-    assert barrier.forget() == []
-    barrier.stored(1)
-    assert barrier.forget() == [1]
-    assert list(barrier.undelivered) == [2]
 
 
 @pytest.mark.parametrize("has", [NOTHING, 1, 2, 3])
@@ -337,18 +237,3 @@ def test_a_consumer_that_is_ahead_of_the_node_is_noticed() -> None:
     barrier.restore(3, {})
     with pytest.raises(StateMismatch, match="outputs of production 4"):
         barrier.last(4, 0, ())
-
-
-def test_what_is_delivered_is_processed_and_not_kept_any_more() -> None:
-    barrier = productions()
-    connected(barrier)
-    produce(barrier, 1, (5, "x"), (3, "y"))
-    barrier.commit(1)
-    assert barrier.delivered == 0
-    barrier.progress(8)
-    assert barrier.delivered == 3
-    barrier.take_bundle(1)
-    barrier.stored(1)
-    assert barrier.delivered == 8
-    barrier.progress(INFINITY)
-    assert barrier.delivered == INFINITY

@@ -10,14 +10,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from driftline.barrier.barrier import NOTHING
+from driftline.barrier.barrier import NOTHING, Barrier
 from driftline.barrier.ordered import UNKNOWN, OrderedBarrier
 from driftline.connectors.sinks import MemoryConsumer
 from driftline.engine.errors import DriftlineError, NotDeterministic, StateMismatch
 from driftline.engine.labels import INFINITY, Label
 from driftline.engine.wire.bundles import Item, running_checksum
 from driftline.engine.wire.messages import Bundle
-from tests.barrier.barriers import GROUPS, Output, connected, hold, ordered, values
+from tests.barrier.barriers import GROUPS, Output, connected, hold, ordered, taken, values
 
 # Release --------------------------------------------------------------------------------------
 
@@ -92,32 +92,12 @@ def label_of(output: tuple[Label, int, object]) -> Label:
     return output[0]
 
 
-def test_an_output_at_the_frontier_is_not_final_yet() -> None:
-    barrier = connected(ordered())
-    hold(barrier, ((5, 0), 0, "x", 1))
-    barrier.advance(5)
-    assert barrier.take_bundle(1) is None
-    barrier.advance(6)
-    bundle = barrier.take_bundle(7)
-    assert values(bundle) == ["x"]
-    assert bundle is not None
-    assert (bundle.t_last, bundle.incarnation, bundle.groups) == (5, 7, GROUPS)
-
-
 def test_a_tombstone_takes_back_the_one_that_looks_the_same_and_not_its_equal() -> None:
     barrier = connected(ordered())
     hold(barrier, ((1, 0), 0, 1, 1), ((1, 0), 0, True, 1), ((1, 0), 0, 1.0, 1))
     hold(barrier, ((1, 0), 0, True, -1), ((1, 0), 0, 1, -1))
     barrier.advance(2)
     assert list(map(repr, values(barrier.take_bundle(1)))) == ["1.0"]
-
-
-def test_a_time_whose_outputs_were_all_taken_back_leaves_nothing() -> None:
-    barrier = connected(ordered())
-    hold(barrier, ((1, 0), 0, "x", 1), ((1, 0), 0, "x", -1))
-    barrier.advance(2)
-    assert barrier.take_bundle(1) is None
-    assert barrier.delivered == 2
 
 
 def test_an_output_that_cannot_be_stored_does_no_harm_once_it_is_taken_back() -> None:
@@ -148,57 +128,28 @@ def test_one_bundle_is_outstanding_and_what_becomes_ready_meanwhile_goes_into_th
     assert bundle.t_last == 3
 
 
-def test_delivered_is_what_the_consumer_has_and_not_what_has_been_sent() -> None:
-    barrier = ordered()
-    assert barrier.delivered <= 0
-    connected(barrier)
-    hold(barrier, ((4, 0), 0, "x", 1))
-    barrier.advance(4)
-    assert barrier.delivered == 4
-    barrier.advance(9)
-    assert barrier.delivered <= 4
-    bundle = barrier.take_bundle(1)
-    assert bundle is not None
-    assert barrier.delivered <= 4
-    barrier.stored(bundle.t_last)
-    assert barrier.delivered == 9
-
-
-def test_a_consumer_that_comes_back_without_the_outstanding_bundle_gets_it_again() -> None:
+@pytest.mark.parametrize("has_it", [False, True])
+def test_a_consumer_that_comes_back_gets_the_outstanding_bundle_if_it_lacks_it(
+    has_it: bool,
+) -> None:
     barrier = connected(ordered())
     hold(barrier, ((1, 0), 0, "x", 1), ((2, 0), 0, "y", 1))
     barrier.advance(2)
-    first = barrier.take_bundle(1)
+    first = taken(barrier)
     barrier.advance(3)
-    barrier.last(NOTHING, 0, ())
-    assert barrier.outstanding is first
-    assert barrier.take_bundle(1) is None
-    barrier.stored(1)
+    if has_it:
+        barrier.last(first.t_last, first.checksum, first.blobs)
+    else:
+        barrier.last(NOTHING, 0, ())
+        assert barrier.outstanding is first
+        assert barrier.take_bundle(1) is None
+        barrier.stored(1)
     assert values(barrier.take_bundle(1)) == ["y"]
-
-
-def test_a_consumer_that_comes_back_with_the_outstanding_bundle_does_not_get_it_again() -> None:
-    barrier = connected(ordered())
-    hold(barrier, ((1, 0), 0, "x", 1), ((2, 0), 0, "y", 1))
-    barrier.advance(2)
-    first = barrier.take_bundle(1)
-    assert first is not None
-    barrier.advance(3)
-    barrier.last(first.t_last, first.checksum, first.blobs)
-    assert values(barrier.take_bundle(1)) == ["y"]
-
-
-def test_a_consumer_that_has_lost_what_it_had_stored_is_noticed() -> None:
-    barrier = connected(ordered())
-    hold(barrier, ((1, 0), 0, "x", 1))
-    barrier.advance(2)
-    barrier.take_bundle(1)
-    barrier.stored(1)
-    with pytest.raises(DriftlineError):
+    with pytest.raises(DriftlineError):  # it has lost what it had stored
         barrier.last(NOTHING, 0, ())
 
 
-def run(barrier: OrderedBarrier, times: range, spoil: object = None) -> list[Bundle]:
+def run(barrier: Barrier, times: range, spoil: object = None) -> list[Bundle]:
     """Outputs 10 * time at these times, one bundle for two times; `spoil` is at time 4."""
     bundles = []
     for time in times:
@@ -214,9 +165,14 @@ def run(barrier: OrderedBarrier, times: range, spoil: object = None) -> list[Bun
 
 def after_first_run() -> list[Bundle]:
     """Bundles that end at the times 2, 4, 6."""
-    barrier = ordered()
-    connected(barrier)
-    return run(barrier, range(1, 7))
+    return run(connected(ordered()), range(1, 7))
+
+
+def replaying(bundle: Bundle, **options: int) -> OrderedBarrier:
+    """A barrier after a recovery; this is the last bundle that the consumer has."""
+    again = ordered(**options)
+    again.last(bundle.t_last, bundle.checksum, bundle.blobs)
+    return again
 
 
 @given(stored=st.integers(0, 3), snapshot=st.integers(0, 6))
@@ -245,89 +201,43 @@ def test_after_a_recovery_exactly_what_the_consumer_does_not_have_leaves(
     assert again.delivered == 9
 
 
-def test_the_checksum_as_of_a_snapshot_is_that_of_everything_released_below_it() -> None:
-    barrier = ordered()
-    connected(barrier)
-    first = run(barrier, range(1, 7))
-    assert barrier.checksum_before(1) == 0
-    assert barrier.checksum_before(3) == first[0].checksum
-    assert barrier.checksum_before(5) == first[1].checksum
-    assert barrier.checksum_before(100) == first[2].checksum
+@pytest.mark.parametrize(
+    ("last", "spoil", "more", "named"),
+    [
+        (1, "other", (), r"first seen at label \[4, 0\]"),
+        (1, 40.0, (), r"first seen at label \[4, 0\]"),
+        (1, None, (((4, 0, 9), 0, "more", 1),), r"first seen at label \[4, 0, 9\]"),
+        (2, "other", (), "before the last bundle"),
+    ],
+)
+def test_a_replay_that_differs_is_noticed_and_named_by_its_first_label(
+    last: int, spoil: object, more: tuple[Output, ...], named: str
+) -> None:
+    again = replaying(after_first_run()[last])
+    hold(again, *more)
+    with pytest.raises(NotDeterministic, match=named):
+        run(again, range(1, 9), spoil)
+    assert again.take_bundle(1) is None, "nothing new leaves"
 
 
-def test_checksums_do_not_depend_on_where_bundles_were_cut() -> None:
-    barrier = ordered()
-    connected(barrier)
-    for time in range(1, 7):
-        hold(barrier, ((time, 0), 0, 10 * time, 1))
-    barrier.advance(7)
-    whole = barrier.take_bundle(1)
-    assert whole is not None
-    assert whole.checksum == after_first_run()[-1].checksum
-
-
-def test_a_replay_that_differs_is_noticed_and_named_by_its_first_label() -> None:
-    bundle = after_first_run()[1]  # holds the times 3 and 4
-    again = ordered()
-    again.last(bundle.t_last, bundle.checksum, bundle.blobs)
-    with pytest.raises(NotDeterministic, match=r"first seen at label \[4, 0\]"):
-        run(again, range(1, 9), spoil="other")
-
-
-def test_a_replay_that_differs_in_type_only_is_noticed() -> None:
-    bundle = after_first_run()[1]
-    again = ordered()
-    again.last(bundle.t_last, bundle.checksum, bundle.blobs)
-    with pytest.raises(NotDeterministic, match=r"\[4, 0\]"):
-        run(again, range(1, 9), spoil=40.0)
-
-
-def test_a_replay_that_lacks_an_output_is_noticed_though_nothing_comes_after_it() -> None:
-    bundle = after_first_run()[0]
-    again = ordered()
-    again.last(bundle.t_last, bundle.checksum, bundle.blobs)
+def test_a_replay_that_lacks_outputs_is_noticed_though_nothing_comes_after_them() -> None:
+    first = after_first_run()
+    again = replaying(first[0])
     hold(again, ((1, 0), 0, 10, 1))
     again.advance(2)
     with pytest.raises(NotDeterministic, match=r"first seen at label \[2, 0\]"):
         again.advance(3)
+    again = replaying(first[2])
+    hold(again, *(((time, 0), 0, 10 * time, 1) for time in range(1, 5)))
+    changed = "Or the input has changed, in a record from number 0 up to record 6"
+    with pytest.raises(NotDeterministic, match=changed):
+        again.advance(INFINITY)
 
 
-def test_a_replay_that_has_one_output_more_is_noticed_and_named_by_its_label() -> None:
-    bundle = after_first_run()[1]
-    again = ordered()
-    again.last(bundle.t_last, bundle.checksum, bundle.blobs)
-    hold(again, ((4, 0, 9), 0, "more", 1))
-    with pytest.raises(NotDeterministic, match=r"first seen at label \[4, 0, 9\]"):
-        run(again, range(1, 9))
-
-
-def test_a_difference_before_the_last_bundle_is_noticed_and_said_to_be_there() -> None:
-    bundle = after_first_run()[2]
-    again = ordered()
-    again.last(bundle.t_last, bundle.checksum, bundle.blobs)
-    with pytest.raises(NotDeterministic, match="before the last bundle"):
-        run(again, range(1, 9), spoil="other")
-
-
-def test_a_difference_is_noticed_before_anything_new_leaves() -> None:
-    bundle = after_first_run()[1]
-    again = ordered()
-    again.last(bundle.t_last, bundle.checksum, bundle.blobs)
-    for time in range(1, 9):
-        hold(again, ((time, 0), 0, "other", 1))
-    with pytest.raises(NotDeterministic):
-        again.advance(9)
-    assert again.take_bundle(1) is None
-
-
-def test_a_consumer_that_has_other_outputs_than_the_snapshot_is_noticed() -> None:
+def test_a_consumer_that_has_fewer_outputs_than_the_snapshot_is_noticed() -> None:
     first = after_first_run()
-    barrier = ordered(start=5, checksum=first[1].checksum)
     with pytest.raises(DriftlineError):
-        barrier.last(first[0].t_last, first[0].checksum, first[0].blobs)  # has lost a bundle
-    barrier = ordered(start=5, checksum=first[1].checksum)
-    with pytest.raises(DriftlineError):
-        barrier.last(NOTHING, 0, ())  # has lost everything
+        replaying(first[0], start=5, checksum=first[1].checksum)
 
 
 def test_a_replay_keeps_no_outputs_but_those_it_compares() -> None:
@@ -338,13 +248,10 @@ def test_a_replay_keeps_no_outputs_but_those_it_compares() -> None:
     for time in range(1, 1001):
         hold(barrier, ((time, 0), 0, text, 1))
         barrier.advance(time + 1)
-        bundle = barrier.take_bundle(1)
-        assert bundle is not None
+        bundle = taken(barrier)
         barrier.stored(bundle.t_last)
         bundles.append(bundle)
-    last = bundles[-1]
-    again = ordered()
-    again.last(last.t_last, last.checksum, last.blobs)
+    again = replaying(bundles[-1])
     for time in range(1, 1001):
         hold(again, ((time, 0), 0, text, 1))
     tracemalloc.start()
@@ -373,26 +280,6 @@ def test_a_run_that_has_ended_goes_on_with_later_outputs() -> None:
         assert barrier.delivered == INFINITY
         assert consumer.last("barrier-0", GROUPS).t_last == end
     assert [item.value for item in consumer.items] == [10 * time for time in range(1, 9)]
-
-
-def test_a_replay_that_ends_too_early_is_noticed_and_may_be_the_fault_of_the_input() -> None:
-    bundle = after_first_run()[2]
-    again = ordered()
-    again.last(bundle.t_last, bundle.checksum, bundle.blobs)
-    hold(again, *(((time, 0), 0, 10 * time, 1) for time in range(1, 5)))
-    changed = "Or the input has changed, in a record from number 0 up to record 6"
-    with pytest.raises(NotDeterministic, match=changed):
-        again.advance(INFINITY)
-
-
-def test_outputs_up_to_the_end_of_time_are_those_of_an_earlier_version() -> None:
-    bundle = after_first_run()[2]
-    again = ordered()
-    again.last(INFINITY - 1, bundle.checksum, bundle.blobs)
-    hold(again, *(((time, 0), 0, 10 * time, 1) for time in range(1, 7)))
-    again.advance(INFINITY)
-    assert again.delivered == INFINITY
-    assert again.take_bundle(1) is None
 
 
 OLD, NEW = "old", "new"

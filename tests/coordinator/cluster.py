@@ -74,21 +74,33 @@ class Cluster:
             self.hello(*[name for name in self.processes if name not in silent])
             self.coordinator.tick(self.now)
 
-    def run(self) -> Cluster:
-        """Get to where everything runs."""
+    def load(self) -> None:
+        """Get to where nodes are told what to load."""
         self.hello(*self.processes, incarnation=0)
         self.write()
+
+    def run(self) -> Cluster:
+        """Get to where everything runs."""
+        self.load()
         self.hello(*self.nodes, ready=True)
         assert self.phase() is Phase.RUNNING
         self.sent()
         return self
 
-    def snapshot(self, number: int, time: int) -> None:
-        """Take a snapshot from beginning to end."""
+    def consider_snapshot(self, time: int) -> None:
+        """All below a time is delivered, and a snapshot is due."""
         self.pass_time(INTERVAL + 0.1)
         self.coordinator.consider_snapshot(time)
+
+    def prepared(self, number: int) -> None:
+        """All nodes have stored their parts of a snapshot."""
         for node in self.nodes:
             self.coordinator.prepared(node, Prepared(number, 0))
+
+    def snapshot(self, number: int, time: int) -> None:
+        """Take a snapshot from beginning to end."""
+        self.consider_snapshot(time)
+        self.prepared(number)
         self.write()
         self.sent()
 

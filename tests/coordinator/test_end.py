@@ -6,7 +6,7 @@ import pytest
 
 from driftline.coordinator.coordinator import MISSING_AFTER_S, Coordinator, Phase
 from driftline.coordinator.draining import Draining
-from driftline.coordinator.registry import AGAIN_S, ClusterState, RunOutcome, SnapshotRecord
+from driftline.coordinator.registry import ClusterState, RunOutcome, SnapshotRecord
 from driftline.engine.labels import INFINITY
 from driftline.engine.policy import policy
 from driftline.engine.wire.messages import Failed, Goodbye, Message, Prepare, Prepared, Stop
@@ -54,11 +54,9 @@ def test_how_a_run_ended_is_written_before_anybody_is_told() -> None:
 
 def test_an_end_waits_for_the_write_that_is_under_way() -> None:
     cluster = Cluster().run()
-    cluster.pass_time(INTERVAL + 0.1)
-    cluster.coordinator.consider_snapshot(50)
+    cluster.consider_snapshot(50)
     cluster.sent()
-    for node in cluster.nodes:
-        cluster.coordinator.prepared(node, Prepared(1, 0))
+    cluster.prepared(1)
     failed(cluster)
     [snapshot] = cluster.write()
     assert (snapshot.snapshots, snapshot.outcome) == (
@@ -68,27 +66,6 @@ def test_an_end_waits_for_the_write_that_is_under_way() -> None:
     [end] = cluster.write()
     assert (end.snapshots, end.outcome) == (snapshot.snapshots, OUTCOME)
     assert cluster.sent() == to_everybody(cluster)
-
-
-def test_an_end_that_cannot_be_written_is_tried_again_and_told_when_it_is() -> None:
-    cluster = failed(Cluster().run())
-    cluster.write_fails()
-    failed(cluster)
-    assert cluster.phase() is Phase.STOPPING
-    assert cluster.sent() == []
-    cluster.pass_time(2 * AGAIN_S)
-    assert [state.outcome for state in cluster.write()] == [OUTCOME]
-    assert cluster.sent() == to_everybody(cluster)
-
-
-def test_the_master_ends_when_everybody_has_said_goodbye() -> None:
-    cluster = failed(Cluster().run())
-    cluster.write()
-    *others, last = cluster.processes
-    goodbye(cluster, *others)
-    assert cluster.phase() is Phase.STOPPED
-    goodbye(cluster, last)
-    assert cluster.phase() is Phase.ENDED
 
 
 def test_whoever_has_not_said_goodbye_is_told_again_for_as_long_as_it_says_hello() -> None:
@@ -128,19 +105,6 @@ def test_a_goodbye_is_of_one_process() -> None:
     assert cluster.phase() is Phase.ENDED
 
 
-def test_a_new_master_tells_what_an_earlier_one_has_written() -> None:
-    cluster = failed(Cluster().run())
-    cluster.write()
-    after = successor(cluster)
-    assert (after.phase(), after.coordinator.error) == (Phase.STOPPED, cluster.coordinator.error)
-    after.hello("front-0", incarnation=1)
-    assert after.sent() == [("front-0", STOP)]
-    goodbye(after, "node-0", "front-0")
-    after.pass_time(MISSING_AFTER_S + 1.0, silent=("node-0", "node-1", "front-0"))
-    assert after.phase() is Phase.ENDED, "node-1 has ended before"
-    assert after.write() == []
-
-
 @pytest.mark.parametrize("error", ["", "FunctionFailed"])
 def test_the_same_command_given_again_goes_on(error: str) -> None:
     records = (SnapshotRecord(7, 40, (40,)),)
@@ -175,15 +139,6 @@ def test_a_run_that_comes_to_its_end_has_all_in_its_last_snapshot() -> None:
     assert (state.snapshots[0].time, state.outcome) == (51, RunOutcome("", "", ""))
 
 
-def test_nothing_new_at_the_end_needs_no_snapshot() -> None:
-    ended = ClusterState("me", 9, 3, (SnapshotRecord(7, 51, (51,)),))
-    cluster = Cluster(state=ended).run()
-    at_end(cluster)
-    assert cluster.sent() == []
-    [state] = cluster.write()
-    assert (state.snapshots, state.outcome) == (ended.snapshots, RunOutcome("", "", ""))
-
-
 File = tuple[int, bool, bool]
 """(time, live, ended) as a front says them."""
 
@@ -198,15 +153,6 @@ File = tuple[int, bool, bool]
         ((51, False, True), (900, True, False), 900),
         ((31, False, False), (900, True, True), 31),
         ((800, True, False), (900, True, True), 900),
-    ],
-    ids=[
-        "two files",
-        "a file that has ended before",
-        "all ended",
-        "a file beside a live source",
-        "an ended file beside a live source",
-        "a file beside a live source that has ended",
-        "two live sources",
     ],
 )
 def test_the_end_is_behind_everything_that_was_sent(first: File, second: File, until: int) -> None:

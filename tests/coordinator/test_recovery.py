@@ -8,13 +8,12 @@ from driftline.coordinator.coordinator import MISSING_AFTER_S, Phase
 from driftline.coordinator.registry import AGAIN_S, ClusterState, SnapshotRecord
 from driftline.engine.wire.messages import (
     Lost,
-    Prepared,
     Recover,
     Start,
     Stop,
     Unloadable,
 )
-from tests.coordinator.cluster import INTERVAL, Cluster, restart
+from tests.coordinator.cluster import Cluster, restart
 
 
 def test_the_steps_of_a_start_come_in_order() -> None:
@@ -40,31 +39,13 @@ def test_the_steps_of_a_start_come_in_order() -> None:
     assert cluster.coordinator.recoveries == 0
 
 
-def test_a_recovery_begins_from_the_last_committed_snapshot() -> None:
-    records = SnapshotRecord(7, 40, (40, 44)), SnapshotRecord(6, 30, (30, 30))
-    cluster = Cluster(fronts=2, state=ClusterState("me", 9, 3, records))
-    cluster.hello(*cluster.processes, incarnation=0)
-    assert cluster.write()[0].incarnation == 4
-    for _, message in cluster.sent():
-        assert isinstance(message, Recover)
-        assert (message.incarnation, message.number, message.time) == (4, 7, 40)
-    cluster.hello(*cluster.nodes, ready=True)
-    starts = [message for _, message in cluster.sent() if isinstance(message, Start)]
-    assert [(message.incarnation, message.offset) for message in starts] == [(4, 40), (4, 44)]
-
-
-@pytest.mark.parametrize(
-    ("taken", "code_from", "same"), [(3, 0, 1), (3, 3, 1), (3, 4, 0), (None, 0, 1), (None, 4, 0)]
-)
-def test_nodes_are_told_whether_the_snapshot_is_by_the_code_that_runs(
-    taken: int | None, code_from: int, same: int
-) -> None:
-    records = () if taken is None else (SnapshotRecord(7, 40, (40,), taken),)
-    cluster = Cluster(state=ClusterState("me", 9, 3, records, code_from=code_from))
-    cluster.hello(*cluster.processes, incarnation=0)
-    cluster.write()
-    told = [message for _, message in cluster.sent() if isinstance(message, Recover)]
-    assert [message.same_code for message in told] == [same, same]
+def test_nodes_are_told_whether_the_snapshot_is_by_the_code_that_runs() -> None:
+    for taken, code_from, same in ((3, 3, 1), (3, 4, 0), (None, 0, 1), (None, 4, 0)):
+        records = () if taken is None else (SnapshotRecord(7, 40, (40,), taken),)
+        cluster = Cluster(state=ClusterState("me", 9, 3, records, code_from=code_from))
+        cluster.load()
+        told = [message for _, message in cluster.sent() if isinstance(message, Recover)]
+        assert [message.same_code for message in told] == [same, same]
 
 
 def test_whoever_missed_where_the_run_stands_is_told_again() -> None:
@@ -104,16 +85,6 @@ def test_silence_begins_a_recovery_when_the_silent_one_is_back(name: str) -> Non
     assert cluster.write() == []
     cluster.hello(name)
     assert [state.incarnation for state in cluster.write()] == [2]
-
-
-@pytest.mark.parametrize("name", ["node-1", "front-0"])
-def test_a_restarted_process_begins_a_recovery_at_once(name: str) -> None:
-    cluster = Cluster().run()
-    restart(cluster, name)
-    assert [state.incarnation for state in cluster.write()] == [2]
-    assert cluster.coordinator.recoveries == 1
-    addresses = [message.addresses for _, message in cluster.sent() if isinstance(message, Recover)]
-    assert (name, f"at {name}") in addresses[0]
 
 
 def test_incarnations_only_grow_and_every_decision_is_written_before_it_is_sent() -> None:
@@ -157,22 +128,6 @@ def test_what_cannot_be_written_is_tried_again_and_nothing_is_decided_meanwhile(
     assert cluster.phase() is Phase.LOADING
 
 
-def test_a_commit_that_cannot_be_written_waits_and_so_does_a_recovery_meanwhile() -> None:
-    cluster = Cluster().run()
-    cluster.pass_time(INTERVAL + 0.1)
-    cluster.coordinator.consider_snapshot(50)
-    for node in cluster.nodes:
-        cluster.coordinator.prepared(node, Prepared(1, 0))
-    cluster.write_fails()
-    restart(cluster, "node-0")
-    cluster.pass_time(2 * AGAIN_S)
-    [snapshot] = cluster.write()
-    assert [record.number for record in snapshot.snapshots] == [1]
-    [recovery] = cluster.write()
-    assert recovery.incarnation == 2
-    assert cluster.phase() is Phase.LOADING
-
-
 def test_when_another_master_has_written_only_a_new_one_can_go_on() -> None:
     cluster = Cluster()
     cluster.hello(*cluster.processes, incarnation=0)
@@ -180,7 +135,6 @@ def test_when_another_master_has_written_only_a_new_one_can_go_on() -> None:
     assert cluster.write() == []
     assert cluster.phase() is Phase.BROKEN
     cluster.hello(*cluster.nodes, ready=True)
-    cluster.coordinator.consider_snapshot(99)
     assert cluster.sent() == []
 
 
@@ -230,8 +184,7 @@ def test_two_phase_stops_at_a_damaged_snapshot() -> None:
     """Its outputs have left already: an older one would give others."""
     records = SnapshotRecord(2, 0, (60,)), SnapshotRecord(1, 0, (50,))
     cluster = Cluster(mode="two-phase", state=ClusterState("me", 5, 1, records))
-    cluster.hello(*cluster.processes, incarnation=0)
-    cluster.write()
+    cluster.load()
     cluster.sent()
     unloadable(cluster, 2)
     cluster.write()
@@ -243,8 +196,7 @@ def test_two_phase_stops_at_a_damaged_snapshot() -> None:
 def test_a_run_that_began_from_a_savepoint_does_not_begin_anew_without_it() -> None:
     records = (SnapshotRecord(1, 40, (40,)),)
     cluster = Cluster(state=ClusterState("me", 2, 0, records, base=1))
-    cluster.hello(*cluster.processes, incarnation=0)
-    cluster.write()
+    cluster.load()
     unloadable(cluster, 1)
     assert cluster.phase() is Phase.STOPPING
     assert "SnapshotDamaged: node-1 cannot load snapshot 1" in cluster.coordinator.error

@@ -17,7 +17,6 @@ from driftline.engine.wire.messages import (
     Joined,
     Message,
     Prepare,
-    Prepared,
     Recover,
     Start,
     Stop,
@@ -43,36 +42,24 @@ class Resized(Cluster):
         for name in NEXT:
             self.coordinator.hello(name, Hello(f"at {name}", f"{name}#1", 0, 0))
 
-    def joined(
-        self, number: int, *names: str, process: int = 1, taken: int = 4, earlier: int = 0
-    ) -> None:
-        """They have said so to this master, or to an earlier one."""
+    def joined(self, number: int, *names: str, taken: int = 4) -> None:
+        """They have copied a snapshot."""
         state = self.coordinator.state
         for name in names or NEXT:
-            whose = f"{name}#{process}", state.epoch - earlier
-            message = Joined((2, 3, 4), *whose, number, taken, 100)
+            message = Joined((2, 3, 4), f"{name}#1", state.epoch, number, taken, 100)
             self.coordinator.resizing.joined(name, message, state)
 
     def look(self, delivered: int = 40, left: int = 39) -> list[tuple[str, Message]]:
         self.coordinator.consider_resizing(delivered, left)
         return self.sent()
 
-    def hold(self, time: int = 90, number: int = 1) -> list[tuple[str, Message]]:
-        """Everybody is near, and the front is held at a time."""
+    def hold(self) -> list[tuple[str, Message]]:
+        """Everybody is near, and the front is held at 90."""
         self.joiners_say_hello()
         self.joined(7, taken=3)
-        assert ("front-0", Hold(number, -1)) in self.look()
-        self.coordinator.resizing.held("front-0", Held(number, time, 0))
+        assert ("front-0", Hold(1, -1)) in self.look()
+        self.coordinator.resizing.held("front-0", Held(1, 90, 0))
         return self.look()
-
-    def cut(self) -> None:
-        """The last snapshot is committed."""
-        self.hold()
-        assert [m for _, m in self.look(90, 89)] == [Prepare(8, 90)] * 2
-        for node in self.nodes:
-            self.coordinator.prepared(node, Prepared(8, 0))
-        self.write()
-        self.sent()
 
     @property
     def step(self) -> Step:
@@ -87,11 +74,10 @@ def test_the_steps_to_another_layout_come_in_order() -> None:
     assert cluster.sent() == [(name, Join((2, 3, 4), 7, 3, sources)) for name in NEXT]
     cluster.joined(7, "node-2", "node-3", taken=3)
     assert cluster.look() == [], "node-4 has nothing yet"
-    assert cluster.hold(90) == [("front-0", Hold(1, 90))]
+    assert cluster.hold() == [("front-0", Hold(1, 90))]
     assert cluster.look(89, 88) == [], "not all is delivered"
     assert cluster.look(90, 89) == [(node, Prepare(8, 90)) for node in cluster.nodes]
-    for node in cluster.nodes:
-        cluster.coordinator.prepared(node, Prepared(8, 0))
+    cluster.prepared(8)
     [committed] = cluster.write()
     assert (committed.layout, committed.snapshots[0].time) == ((0, 1), 90)
     cluster.sent()
@@ -121,16 +107,6 @@ def test_the_steps_to_another_layout_come_in_order() -> None:
     assert cluster.phase() is Phase.RUNNING
 
 
-def test_the_cut_is_later_than_all_that_has_ever_left() -> None:
-    cluster = Resized()
-    cluster.joiners_say_hello()
-    cluster.joined(7, taken=3)
-    cluster.look(left=120)
-    cluster.coordinator.resizing.held("front-0", Held(1, 90, 0))
-    assert cluster.look(left=120) == [("front-0", Hold(1, 121))]
-    assert cluster.look(delivered=121, left=121) == [("front-0", GoOn())], "something has left"
-
-
 def test_fronts_are_not_held_for_long() -> None:
     cluster = Resized()
     cluster.hold()
@@ -145,16 +121,6 @@ def test_fronts_are_not_held_for_long() -> None:
     assert cluster.look() == [("front-0", Hold(2, -1))], "another try"
     cluster.coordinator.resizing.held("front-0", Held(1, 90, 0))
     assert cluster.look() == [], "an answer to the question before"
-
-
-def test_a_recovery_gives_the_cut_up() -> None:
-    cluster = Resized()
-    cluster.cut()
-    cluster.processes["node-1"] = "node-1#2"
-    cluster.hello("node-1", incarnation=0)
-    assert cluster.step is Step.COPYING
-    [written] = cluster.write()
-    assert (written.layout, written.incarnation) == ((0, 1), 5)
 
 
 def test_a_run_that_is_to_end_keeps_its_nodes() -> None:

@@ -7,8 +7,7 @@ from dataclasses import replace
 import pytest
 
 from driftline.coordinator.coordinator import Coordinator, Phase
-from driftline.coordinator.registry import AGAIN_S, ClusterState, RunOutcome, SnapshotRecord
-from driftline.coordinator.snapshots import HURRIED_EVERY_S
+from driftline.coordinator.registry import ClusterState, RunOutcome, SnapshotRecord
 from driftline.engine.policy import policy
 from driftline.engine.wire.messages import (
     Committed,
@@ -16,8 +15,6 @@ from driftline.engine.wire.messages import (
     GoOn,
     Lead,
     Prepare,
-    Prepared,
-    Recover,
 )
 from tests.coordinator.cluster import INTERVAL, Cluster, restart
 
@@ -95,48 +92,13 @@ def taken_over(**asked: tuple[int, int]) -> Cluster:
     return cluster
 
 
-def test_a_snapshot_that_was_under_way_is_given_up_once_its_nodes_have_answered() -> None:
-    cluster = taken_over(node_0=(8, 8), node_1=(8, 7))
-    cluster.pass_time(INTERVAL + 0.1)
-    cluster.coordinator.consider_snapshot(50)
-    assert cluster.sent() == [], "node-1 is at work on the one before"
-    assert cluster.coordinator.waits_for == "running; snapshot 8 waits for node-1"
-    cluster.coordinator.prepared("node-1", Prepared(8, 0))
-    assert cluster.write() == [], "what node-0 has said of it is not known"
-    cluster.pass_time(HURRIED_EVERY_S)
-    cluster.coordinator.consider_snapshot(50)
-    assert cluster.sent() == [(node, Prepare(9, 50)) for node in cluster.nodes]
-
-
 def test_numbers_go_on_from_the_largest_that_a_node_was_asked_for() -> None:
     cluster = taken_over(node_0=(9, 9))
-    cluster.pass_time(INTERVAL + 0.1)
-    cluster.coordinator.consider_snapshot(50)
+    cluster.consider_snapshot(50)
     assert cluster.sent() == [(node, Prepare(10, 50)) for node in cluster.nodes]
-    for node in cluster.nodes:
-        cluster.coordinator.prepared(node, Prepared(10, 0))
+    cluster.prepared(10)
     [state] = cluster.write()
     assert state.snapshots == (SnapshotRecord(10, 50, (50,), taken=3), RECORDS[0])
-
-
-@pytest.mark.parametrize("written", [False, True])
-@pytest.mark.parametrize("name", ["node-1", "front-0"])
-def test_a_member_that_is_not_in_the_incarnation_needs_a_recovery(name: str, written: bool) -> None:
-    cluster = successor()
-    at_work(cluster, name)
-    if written:
-        at_work(cluster)
-        cluster.write()
-        restart(cluster, name)
-    else:
-        cluster.hello(name, incarnation=0)
-    state = cluster.write()[-1]
-    assert (state.incarnation, state.epoch) == (4, 5)
-    assert cluster.phase() is Phase.LOADING
-    assert cluster.coordinator.recoveries == 1
-    assert {type(m) for n, m in cluster.sent() if n in cluster.nodes} >= {Recover}
-    follow(cluster, *cluster.processes)
-    assert cluster.phase() is Phase.LOADING
 
 
 @pytest.mark.parametrize("mode", ["two-phase", "strong-productions", "at-least-once", "none"])
@@ -160,31 +122,6 @@ def test_an_incarnation_of_another_call_is_not_gone_on_with(
     [written] = cluster.write()
     assert (written.incarnation, written.opened) == (4, session)
     assert cluster.coordinator.recoveries == 0, "this call begins"
-
-
-def test_of_two_that_take_over_only_one_can_lead() -> None:
-    first, second = successor(), successor()
-    at_work(first)
-    at_work(second)
-    first.write()
-    second.written = first.written
-    assert second.write() == []
-    assert second.phase() is Phase.BROKEN
-    assert second.sent() == []
-
-
-def test_of_two_that_decide_the_same_only_one_can_lead() -> None:
-    """Although it is unknown whether the write of the other was done."""
-    first, second = successor(process="master#2"), successor(process="master#3")
-    for cluster in (first, second):
-        at_work(cluster, "node-1")
-        cluster.hello("node-1", incarnation=0)
-    second.write_fails()
-    first.write()
-    second.written = first.written
-    second.pass_time(2 * AGAIN_S)
-    assert second.write() == []
-    assert (first.phase(), second.phase()) == (Phase.LOADING, Phase.BROKEN)
 
 
 def test_a_master_that_hears_of_a_later_one_decides_nothing_any_more() -> None:

@@ -14,16 +14,13 @@ import pytest
 from kazoo import exceptions
 from kazoo.client import KazooClient
 from kazoo.protocol.states import KazooState
-from kazoo.security import make_acl
 
-from driftline.coordinator.leadership import Leadership, LookAtQueue, LookBehind
+from driftline.coordinator.leadership import Leadership, LookBehind
 from driftline.coordinator.registry import ClusterState, encode_state
 from driftline.coordinator.zookeeper import (
     DATA_BYTES_MAX,
-    REASONS,
     Succession,
     ZooKeeperRegistry,
-    close,
     connect,
 )
 from driftline.deploy.zookeeper.ensemble import Ensemble
@@ -116,17 +113,6 @@ def test_between_reading_and_writing_the_node_may_be_written(
     assert registry.read() == late
 
 
-def test_a_late_write_of_an_old_master_does_nothing(client: KazooClient, path: str) -> None:
-    """Its request is under way while another master reads and writes."""
-    registry = ZooKeeperRegistry(client, path)
-    registry.write(FIRST)
-    version = client.get(path)[1].version
-    registry.write(SECOND)
-    with pytest.raises(exceptions.BadVersionError):
-        registry._replace(version, encode_state(FIRST.next(incarnation=7)))
-    assert registry.read() == SECOND
-
-
 def test_what_is_read_is_never_older_than_what_was_written(client: KazooClient, path: str) -> None:
     """A server may lag behind: each read comes after a sync."""
     asked: list[str] = []
@@ -149,26 +135,6 @@ def test_what_is_read_is_never_older_than_what_was_written(client: KazooClient, 
         registry.write(SECOND)
     read = ["sync_async", "get_async"]
     assert asked == [*read, *read, "create_async", *read, "set_async"]
-
-
-@pytest.mark.parametrize(("kind", "reason"), REASONS)
-def test_errors_of_the_servers_are_told_with_servers_path_and_reason(
-    client: KazooClient, path: str, kind: type[Exception], reason: str
-) -> None:
-    with (
-        patch.object(client, "sync_async", side_effect=kind),
-        pytest.raises(Unavailable, match=rf"registry {path} in ZooKeeper at 127.*: {reason}"),
-    ):
-        ZooKeeperRegistry(client, path).read()
-
-
-def test_a_node_that_must_not_be_written_is_told_as_such(client: KazooClient, path: str) -> None:
-    acl = [make_acl("world", "anyone", read=True)]
-    client.create(path, encode_state(FIRST), acl=acl, makepath=True)
-    registry = ZooKeeperRegistry(client, path)
-    assert registry.read() == FIRST
-    with pytest.raises(Unavailable, match="not permitted"):
-        registry.write(SECOND)
 
 
 def test_a_state_that_is_too_large_is_told_as_such(client: KazooClient, path: str) -> None:
@@ -226,27 +192,6 @@ def test_without_servers_the_error_names_them_and_the_reason(
         connect("no-such-host:1", SESSION_S, wait_s=0.5)
     assert capfd.readouterr() == ("", "")
     assert not [record for record in caplog.records if record.levelno >= logging.WARNING]
-
-
-@pytest.mark.parametrize("hosts", ["", ",", "host:port", "host:99999"])
-def test_what_names_no_servers_is_told_as_such(hosts: str) -> None:
-    with pytest.raises(Unavailable, match="does not name ZooKeeper servers"):
-        connect(hosts, SESSION_S)
-
-
-def test_all_is_beneath_the_path_of_the_servers(
-    zookeeper: Ensemble, client: KazooClient, path: str
-) -> None:
-    beneath = connect(f"{zookeeper.addresses}{path}/", SESSION_S)
-    try:
-        registry = ZooKeeperRegistry(beneath, "/flows/one")
-        registry.write(FIRST)
-        assert client.get(f"{path}/flows/one")[0] == encode_state(FIRST)
-        client.set(f"{path}/flows/one", b"?")
-        with pytest.raises(StateMismatch, match=f"registry {path}/flows/one in ZooKeeper"):
-            registry.read()
-    finally:
-        close(beneath)
 
 
 def test_people_are_told_of_lost_servers_and_sessions_and_of_nothing_else(
@@ -372,35 +317,6 @@ def test_a_session_that_expires_loses_its_place_and_says_so(masters: Masters) ->
     assert not first.leadership.first
     second.notice()
     assert second.leadership.first
-
-
-def test_who_has_lost_its_place_finds_out_when_it_looks(masters: Masters) -> None:
-    first, second = masters("a"), masters("b")
-    first.act()
-    second.act()
-    second.changed.clear()
-    expire(second.client)
-    assert second.expired.wait(WAIT_S)
-    wait_connected(second.client)
-    with pytest.raises(StateMismatch, match="not among the masters"):
-        second.succession.carry_out(LookAtQueue("b"))
-
-
-def test_a_server_that_is_away_for_a_moment_changes_no_place(masters: Masters) -> None:
-    first, second = masters("a"), masters("b")
-    first.act()
-    second.act()
-    [server] = masters.zookeeper.servers
-    server.kill()
-    with pytest.raises(Unavailable):
-        second.succession.carry_out(LookAtQueue("b"))
-    server.start()
-    masters.zookeeper.wait_until_ready()
-    for master in (first, second):
-        wait_connected(master.client)
-    second.notice()
-    assert second.leadership.before in ("a", "")  # "": the session of the first was too short
-    assert first.leadership.first
 
 
 def test_z_nodes_of_strangers_are_no_masters(masters: Masters) -> None:
