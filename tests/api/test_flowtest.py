@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import operator
-import sys
 from collections.abc import Callable
 
 import pytest
@@ -11,16 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from driftline import (
-    Context,
     Flow,
     FlowError,
     FlowTest,
     FunctionFailed,
     Item,
-    ListState,
-    MapState,
     ReducingState,
-    ValueState,
 )
 from driftline.engine.errors import PayloadError
 from driftline.engine.reference import interpret
@@ -63,67 +58,21 @@ def test_the_order_of_the_calls_is_the_order_of_the_labels_over_all_sources() ->
     ]
 
 
-def test_values_pass_the_wire_format() -> None:
-    flow = Flow("echo")
-    flow.source("values").sink()
-    test = FlowTest(flow)
-    value = {"list": [1, [2]]}
-    test.send(value)
-    value["list"].append(3)  # what was sent was sent
-    assert test.outputs() == [{"list": (1, (2,))}]
-
-
 def test_take_gives_what_has_come_since_the_last_call_for_the_sink() -> None:
-    test = FlowTest(matching())
-    test.send("orders", {"id": "a", "n": 5})
-    assert test.take("matched") == [("a", "seen", (5,))]
-    test.send("payments", {"id": "a", "n": 7})
-    assert test.take("matched") == [("a", "payment", 7, 5, 2)]
-    assert test.take("matched") == []
-    assert test.take("counts") == [("seen", 1), ("payment", 1)]
-    assert len(test.outputs("matched")) == 2
+    test = FlowTest(running_totals())
+    test.send({"who": "Ann", "price": 5})
+    assert test.take() == [("Ann", 5)]
+    assert test.take() == []
+    assert len(test.outputs()) == 1
 
 
 def test_every_kind_of_state_is_shown_as_a_plain_value() -> None:
-    def keep(
-        context: Context,
-        element: tuple[str, object],
-        last: ValueState[object],
-        total: ReducingState[int],
-        every: ListState[object],
-        by_name: MapState[str, object],
-    ) -> list[object]:
-        _, value = element
-        last.set(value)
-        total.add(1)
-        every.append(value)
-        by_name[f"n{total.get()}"] = value
-        return []
-
-    flow = Flow("states")
-    flow.source("elements").key_by(0).process(
-        keep,
-        ValueState[object]("last"),
-        ReducingState[int]("total", operator.add),
-        ListState[object]("every"),
-        MapState[str, object]("by name"),
-        name="keep",
-    ).sink()
-    test = FlowTest(flow)
-    assert test.state("keep", "x") == {"last": None, "total": None, "every": [], "by name": {}}
-    for value in (1, {"n": [2]}):  # the second makes the states serialise
-        test.send(["x", value])
-    shown = test.state("keep", key="x")
-    assert shown == {
-        "last": {"n": (2,)},
-        "total": 2,
-        "every": [1, {"n": (2,)}],
-        "by name": {"n1": 1, "n2": {"n": (2,)}},
-    }
-    assert type(shown["every"]) is list
-    assert type(shown["by name"]) is dict
-    shown["every"].append("of mine")
-    assert test.state("keep", "x")["every"] == [1, {"n": (2,)}]
+    test = FlowTest(matching())
+    assert test.state("pair", "a") == {"waiting": {}, "all": []}
+    test.send("orders", {"id": "a", "n": 5})
+    shown = test.state("pair", "a")
+    assert shown == {"waiting": {"order": 5}, "all": [5]}
+    assert (type(shown["waiting"]), type(shown["all"])) == (dict, list)
 
 
 # Kills ------------------------------------------------------------------------------------------
@@ -242,16 +191,10 @@ def test_failures_are_dead_letters_where_they_are_wanted() -> None:
     ("call", "told"),
     [
         (lambda t: t.send("bills", {}), "there is no source 'bills': flow 'matching' has the "),
-        (lambda t: t.send({"id": 1}), "has the sources orders, payments"),
         (lambda t: t.send("orders", 1, 2), "send(source, record): flow 'matching'"),
-        (lambda t: t.send(), "send(source, record): flow 'matching'"),
         (lambda t: t.outputs("match"), "there is no sink 'match': flow 'matching' has the sinks "),
         (lambda t: t.outputs(), "say which sink: flow 'matching' has the sinks matched, counts"),
-        (lambda t: t.take("match"), "matched, counts"),
-        (lambda t: t.items("match"), "matched, counts"),
         (lambda t: t.state("matched", 1), "no operator 'matched' with states: flow 'matching' has"),
-        (lambda t: t.state("order", 1), "pair, count"),
-        (lambda t: t.state("pair", {}), "{} can be no key"),
         (lambda t: t.state("pair", object()), "can be no key"),
         (lambda t: t.kill("node-2"), "no process 'node-2' to kill; there are master, consumer, "),
     ],
@@ -275,24 +218,9 @@ def test_a_record_that_cannot_travel_was_not_sent() -> None:
     assert test.items() == [Item((1, 0), 0, ("Ann", 5))]
 
 
-def test_a_flow_that_cannot_run_is_refused() -> None:
-    with pytest.raises(FlowError, match="is empty"):
-        FlowTest(Flow("nothing"))
-    with pytest.raises(FlowError, match="nodes=0"):
-        FlowTest(running_totals(), nodes=0)
-    with pytest.raises(FlowError, match="unknown policy"):
-        FlowTest(running_totals(), policy="exactly-twice")
-
-
 def test_a_function_that_calls_its_own_test_is_an_error() -> None:
     flow = Flow("inside out")
     flow.source("numbers").map(lambda n: test.send(n)).sink()
     test = FlowTest(flow)
     with pytest.raises(FunctionFailed, match="calls the run or the test that it is part of"):
         test.send(1)
-
-
-@pytest.mark.parametrize("flow", [sys, None, 7])
-def test_what_is_no_flow_is_refused(flow: object) -> None:
-    with pytest.raises(FlowError, match="is no flow"):
-        FlowTest(flow)  # type: ignore[arg-type]

@@ -12,7 +12,7 @@ import pytest
 
 from driftline import Flow, FlowError, InputError, run
 from driftline.api import inputs as inputs_module
-from driftline.api.inputs import AHEAD_MAX, Inputs
+from driftline.api.inputs import AHEAD_MAX, Input, Inputs
 from driftline.engine.sources import ListSource, QueueSource
 
 RECORDS = [{"id": f"r{i}", "n": i} for i in range(30)]
@@ -30,53 +30,30 @@ def values(flow: Flow, inputs: Inputs) -> list[object]:
     return [item.value for item in run(flow, inputs)]
 
 
-def _jsonl(folder: Path) -> Path:
-    path = folder / "records.jsonl"
+def test_every_kind_of_input_is_read_from_its_beginning_to_its_end(tmp_path: Path) -> None:
+    path = tmp_path / "records.jsonl"
     path.write_text("".join(json.dumps(record) + "\n" for record in RECORDS))
-    return path
-
-
-def _packed(folder: Path) -> Path:
-    path = folder / "records.jsonl.bz2"
-    path.write_bytes(bz2.compress(_jsonl(folder).read_bytes()))
-    return path
-
-
-KINDS: dict[str, Callable[[Path], object]] = {
-    "a list": lambda folder: RECORDS,
-    "a tuple": lambda folder: tuple(RECORDS),
-    "an iterator": lambda folder: iter(RECORDS),
-    "a generator": lambda folder: (record for record in RECORDS),
-    "the values of a dict": lambda folder: dict(enumerate(RECORDS)).values(),
-    "a path": _jsonl,
-    "a path as text": lambda folder: str(_jsonl(folder)),
-    "a compressed file": _packed,
-    "a source": lambda folder: ListSource(RECORDS, "of mine"),
-}
-
-
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("by_name", [True, False])
-def test_every_kind_of_input_is_read_from_its_beginning_to_its_end(
-    kind: str, by_name: bool, tmp_path: Path
-) -> None:
-    given = KINDS[kind](tmp_path)
-    inputs = {"records": given} if by_name else [given]
-    assert values(echo(), inputs) == RECORDS  # type: ignore[arg-type]  # of any kind
+    packed = tmp_path / "records.jsonl.bz2"
+    packed.write_bytes(bz2.compress(path.read_bytes()))
+    kinds: list[Callable[[], Input]] = [
+        lambda: RECORDS,
+        lambda: tuple(RECORDS),
+        lambda: iter(RECORDS),
+        lambda: (record for record in RECORDS),
+        lambda: dict(enumerate(RECORDS)).values(),
+        lambda: path,
+        lambda: str(path),
+        lambda: packed,
+        lambda: ListSource(RECORDS, "of mine"),
+    ]
+    for given in kinds:
+        assert values(echo(), [given()]) == RECORDS
+        assert values(echo(), {"records": given()}) == RECORDS
 
 
 def test_inputs_by_name_need_not_be_in_the_order_of_the_sources() -> None:
     flow = echo("left", "right")
     assert values(flow, {"right": ["b", "d"], "left": iter(["a", "c"])}) == ["a", "b", "c", "d"]
-
-
-def test_no_record_is_no_output() -> None:
-    assert values(echo(), [[]]) == []
-    assert values(echo("left", "right"), [iter(()), []]) == []
-
-
-def test_a_range_is_read_as_it_goes() -> None:
-    assert list(islice((i.value for i in run(echo(), [range(10**12)])), 3)) == [0, 1, 2]
 
 
 @pytest.mark.parametrize(
@@ -85,15 +62,10 @@ def test_a_range_is_read_as_it_goes() -> None:
         ({"left": []}, "no input for right: flow 'echo' has the sources left, right"),
         ({"left": [], "right": [], "up": []}, "an input for 'up', which is no source: flow 'echo'"),
         ([[]], "has the sources left, right, but 1 inputs were given"),
-        ([[], [], []], "but 3 inputs were given"),
         ([{"id": 1}, {"id": 2}, {"id": 3}], "a list of records is one input: give [records]"),
         ("records.jsonl", "inputs are a str: give one input for each source"),
-        (Path("records.jsonl"), "give one input for each source"),
-        (7, "inputs are an int"),
         (["a", "b"], "source 'left': a: there is no such file. A text is taken for"),
-        ([[], {"id": 1}], "source 'right': a dict is no input: give a list or an iterator"),
         ([[], b"abc"], "source 'right': a bytes is no input"),
-        ([[], 7], "source 'right': an int is no input"),
         ([[], {1, 2}], "source 'right': a set has no order"),
         ([[], QueueSource()], "source 'right': a live source does not end by itself"),
         ([[], "tcp://*:5555"], "tcp://*:5555 is an address; only the command"),

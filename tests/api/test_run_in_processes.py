@@ -6,7 +6,6 @@ import os
 import subprocess
 import sys
 from pathlib import Path
-from textwrap import indent
 
 import pytest
 
@@ -151,16 +150,6 @@ def test_a_script_that_would_run_itself_is_told_how_to_guard_the_call(
     assert "orders.py calls run(...) while it is loaded for the flow in it" in last
     assert f"put the call under `{GUARD}`" in last
     assert not (tmp_path / "out").exists()
-
-
-def test_a_flow_that_only_the_script_itself_has_runs_in_its_process(tmp_path: Path) -> None:
-    path = tmp_path / "orders.py"
-    everything = FLOW.format(after=CALL.format(guard="if True:"))
-    path.write_text(f"{GUARD}\n{indent(everything, '    ')}")
-    done = executed(path)
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.split() == ["40", "False"]
-    assert len(lines_in(tmp_path / "out")) == 40
 
 
 @pytest.mark.parametrize("call", ["FlowTest(flow)", "simulate(flow, [[]])"])

@@ -59,19 +59,9 @@ by_sensor.scan(last, ValueState("before")).sink("last-again")
 
 # A reducing state takes a function, an operator or a lambda.
 by_sensor.scan(largest, ReducingState("most", max)).sink("largest")
-by_sensor.scan(largest, ReducingState("total", add)).sink("totals")
 by_sensor.scan(largest, ReducingState("total", lambda one, other: one + other)).sink("sums")
 
-# Who reads a value does not mind how it came about.
-by_sensor.scan(last, ReducingState("before", max)).sink("last-largest")
-
 # Lambdas see the types of the declarations.
-counted = by_sensor.scan(
-    lambda reading, count: (reading[0], count.add(1)),
-    ReducingState[int]("count", lambda one, other: one + other),
-)
-assert_type(counted, Stream[tuple[str, int]])
-counted.sink("counted")
 seen = by_sensor.process(
     lambda context, reading, before, values: [
         (context.key, reading[1], before.get(0), values[-1:])
@@ -96,6 +86,3 @@ by_sensor.scan(lambda reading: reading[1]).sink("values")
 
 # A function with an argument of its own.
 by_sensor.scan(partial(limited, 3.5), ReducingState[int]("count", max)).sink("limited")
-by_sensor.scan(
-    lambda reading, count: limited(3.5, reading, count), ReducingState[int]("count", max)
-).sink("limited-again")

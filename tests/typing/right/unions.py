@@ -53,9 +53,3 @@ every.map(user).sink("users")
 # A stream of some of the types is one of all of them.
 wider: Stream[Click | Key | Tick] = clicks
 wider.map(user).sink("users-with-clicks")
-
-letters = ticks.map(lambda tick: ("tick", len(tick["user"]))).union(
-    keys.map(lambda key: ("key", len(key["pressed"])))
-)
-assert_type(letters, Stream[tuple[str, int]])
-letters.sink("letters")

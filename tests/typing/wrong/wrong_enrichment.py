@@ -9,9 +9,8 @@ products = flow.source("products", of=Product)
 orders = flow.source("orders", of=Order)
 records = products.union(orders)
 
-# The states of the operator: another class, another type, one too many.
+# The states of the operator: another class, one too many.
 records.key_by("product").process(enrich, MapState[str, Row]("row"))  # error: arg-type
-records.key_by("product").process(enrich, ValueState[str]("row"))  # error: arg-type
 row = ValueState[Row]("row")
 records.key_by("product").process(enrich, row, ValueState[int]("orders"))  # error: arg-type
 
@@ -22,8 +21,6 @@ def cost(order: Order) -> int:
 
 
 records.map(cost)  # error: arg-type
-records.key_by(cost)  # error: arg-type
-records.filter(cost)  # error: arg-type
 records.map(lambda record: record["pieces"])  # error: typeddict-item
 
 

@@ -18,17 +18,11 @@ orders.union(payments).key_by("order").process(match, customer, early)  # error:
 by_order = both.key_by(lambda element: element[1]["order"])
 by_order.process(match, customer)  # error: arg-type
 
-# In the wrong order.
-by_order.process(match, early, customer)  # error: arg-type
-
 # Another type of value in the second.
 by_order.process(match, customer, ListState[str]("early"))  # error: arg-type
 
 # The key of one type only.
 both.key_by(lambda element: element[1]["customer"])  # error: typeddict-item
-
-# A function that takes the elements of one of the streams.
-both.map(lambda element: element[1]).filter(tag_order)  # error: arg-type
 
 # A stream that has its key already.
 orders.union(payments.key_by("order"))  # error: arg-type

@@ -2,7 +2,7 @@
 
 from sessions import Span, Visit, sessions
 
-from driftline import Context, Flow, ListState, MapState, ReducingState, ValueState
+from driftline import Context, Flow, ListState, ValueState
 
 flow = Flow("wrong sessions")
 visits = flow.source("visits", of=Visit)
@@ -16,24 +16,15 @@ by_user.process(sessions, ValueState[Span]("session"), ValueState[int]("more")) 
 
 # Another class of state.
 by_user.process(sessions, ListState[Span]("session"))  # error: arg-type
-by_user.process(sessions, MapState[str, Span]("session"))  # error: arg-type
 
 # Another type of value.
 by_user.process(sessions, ValueState[tuple[int, int]]("session"))  # error: arg-type
 
-# A function of process for scan, and the other way round.
+# A function of process for scan.
 by_user.scan(sessions, ValueState[Span]("session"))  # error: arg-type
-
-
-def count(visit: Visit, total: ReducingState[int]) -> int:
-    return total.add(1)
-
-
-by_user.process(count, ReducingState[int]("total", max))  # error: arg-type
 
 # No key.
 visits.process(sessions, ValueState[Span]("session"))  # error: attr-defined
-visits.scan(count, ReducingState[int]("total", max))  # error: attr-defined
 
 
 # One output where any number is meant.
