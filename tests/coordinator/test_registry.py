@@ -373,3 +373,35 @@ def test_a_server_that_hangs_is_out_of_reach(in_zookeeper: InZooKeeper) -> None:
     patient = in_zookeeper.master()
     patient.write(FIRST.next(incarnation=2), again=True)
     assert patient.read() == FIRST.next(incarnation=2)
+
+
+def test_of_two_masters_that_begin_only_one_can_go_on(place: Place) -> None:
+    mine, other = place.master(), place.master()
+    other.write(FIRST)
+    with pytest.raises(StateMismatch, match="another master"):
+        mine.write(replace(FIRST, incarnation=2))
+    with pytest.raises(StateMismatch, match="another master"):
+        mine.write(replace(FIRST, incarnation=2), again=True)
+    assert mine.read() == FIRST
+
+
+def test_masters_that_write_at_the_same_time_write_one_after_the_other(
+    in_zookeeper: InZooKeeper,
+) -> None:
+    """Each version is written by exactly one of them."""
+    masters = [in_zookeeper.master(), in_zookeeper.master()]
+    state = ClusterState("me")
+
+    def write(registry: Registry, mine: ClusterState) -> ClusterState | None:
+        try:
+            registry.write(mine)
+        except StateMismatch:
+            return None
+        return mine
+
+    with ThreadPoolExecutor(2) as threads:
+        for i in range(40):
+            tries = [state.next(incarnation=2 * i), state.next(incarnation=2 * i + 1)]
+            [written] = filter(None, threads.map(write, masters, tries))
+            assert masters[0].read() == masters[1].read() == written
+            state = written

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from driftline.coordinator.coordinator import Coordinator, Phase
-from driftline.coordinator.registry import ClusterState, RunOutcome, SnapshotRecord
+from driftline.coordinator.registry import AGAIN_S, ClusterState, RunOutcome, SnapshotRecord
 from driftline.engine.policy import policy
 from driftline.engine.wire.messages import (
     Committed,
@@ -130,3 +130,28 @@ def test_a_master_that_hears_of_a_later_one_decides_nothing_any_more() -> None:
     restart(cluster, "node-0")
     cluster.coordinator.consider_snapshot(99)
     assert (cluster.phase(), cluster.coordinator.jobs) == (Phase.BROKEN, [])
+
+
+def test_of_two_that_take_over_only_one_can_lead() -> None:
+    first, second = successor(), successor()
+    at_work(first)
+    at_work(second)
+    first.write()
+    second.written = first.written
+    assert second.write() == []
+    assert second.phase() is Phase.BROKEN
+    assert second.sent() == []
+
+
+def test_of_two_that_decide_the_same_only_one_can_lead() -> None:
+    """Although it is unknown whether the write of the other was done."""
+    first, second = successor(process="master#2"), successor(process="master#3")
+    for cluster in (first, second):
+        at_work(cluster, "node-1")
+        cluster.hello("node-1", incarnation=0)
+    second.write_fails()
+    first.write()
+    second.written = first.written
+    second.pass_time(2 * AGAIN_S)
+    assert second.write() == []
+    assert (first.phase(), second.phase()) == (Phase.LOADING, Phase.BROKEN)

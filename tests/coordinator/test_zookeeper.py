@@ -326,3 +326,14 @@ def test_z_nodes_of_strangers_are_no_masters(masters: Masters) -> None:
     first.act()
     assert first.leadership.first
     assert first.succession.leader() == ("first", "at first")
+
+
+def test_a_late_write_of_an_old_master_does_nothing(client: KazooClient, path: str) -> None:
+    """Its request is under way while another master reads and writes."""
+    registry = ZooKeeperRegistry(client, path)
+    registry.write(FIRST)
+    version = client.get(path)[1].version
+    registry.write(SECOND)
+    with pytest.raises(exceptions.BadVersionError):
+        registry._replace(version, encode_state(FIRST.next(incarnation=7)))
+    assert registry.read() == SECOND
