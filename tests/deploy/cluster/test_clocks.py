@@ -15,11 +15,12 @@ from driftline.engine.flow.loading import load_flow
 from tests.deploy.cluster.machine import KINDS, Machine
 
 FLOW = """
-import time
+import os, time
 from driftline import Flow, ValueState
 
 def joined(record, text):
-    time.sleep(0.002)  # so that a run takes a while
+    if os.path.exists(PACED):
+        time.sleep(0.002)  # so that a run takes a while
     text.set((text.get() or "")[-20:] + record["text"])
     return [record["key"], text.get()]
 
@@ -58,7 +59,9 @@ def test_clocks_that_are_set(
     tmp_path: Path, zookeeper: Ensemble, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     flow, file = tmp_path / "flow.py", tmp_path / "records.jsonl"
-    flow.write_text(FLOW)
+    paced = tmp_path / "paced"
+    paced.touch()
+    flow.write_text(FLOW.replace("PACED", repr(str(paced))))
     file.write_text("".join(json.dumps(record) + "\n" for record in RECORDS))
     clocks = Clocks(tmp_path, monkeypatch)
     with Machine(tmp_path, zookeeper, (), ("--log-json",)) as machine:
@@ -81,6 +84,7 @@ def test_clocks_that_are_set(
         assert machine.flow("joined")["incarnation"] == incarnation, "no reason to recover"
         machine.kill("node")
         clocks.start(machine, "node")
+        paced.unlink()
         machine.over("joined")
         assert machine.flow("joined")["state"] == "complete"
         said = [line for line in machine.logs().splitlines() if line.startswith("{")]

@@ -15,11 +15,12 @@ from driftline.engine.flow.loading import load_flow
 from tests.deploy.cluster.machine import Machine
 
 FLOW = """
-import time
+import os, time
 from driftline import Flow, ValueState
 
 def joined(record, text):
-    time.sleep(0.001)  # so that a run takes a while
+    if os.path.exists(PACED):
+        time.sleep(0.001)  # so that a run takes a while
     text.set((text.get() or "")[-20:] + record["text"])
     return {"key": record["key"], "text": text.get()}
 
@@ -32,7 +33,8 @@ RECORDS = [{"key": n % 31, "text": f"{n} "} for n in range(15_000)]
 
 @pytest.fixture
 def machine(tmp_path: Path, zookeeper: Ensemble) -> Iterator[Machine]:
-    (tmp_path / "flow.py").write_text(FLOW)
+    (tmp_path / "paced").touch()
+    (tmp_path / "flow.py").write_text(FLOW.replace("PACED", repr(str(tmp_path / "paced"))))
     (tmp_path / "in.jsonl").write_text("".join(json.dumps(record) + "\n" for record in RECORDS))
     with Machine(tmp_path, zookeeper) as machine:
         yield machine
@@ -69,6 +71,7 @@ def test_a_flow_comes_to_other_numbers_of_nodes_and_is_killed_meanwhile(machine:
     assert "has 2 nodes" in machine.command("rescale", "joined", "2")
     machine.kill("master")
     machine.start("master")
+    (machine.folder / "paced").unlink()
     machine.over("joined")
     assert machine.flow("joined")["state"] == "complete"
     assert as_it_must_be(machine)
