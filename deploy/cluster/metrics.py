@@ -88,10 +88,10 @@ def serve_agent(address: str, standing: Standing) -> AbstractContextManager[obje
     """Serve the metrics of an agent at `HOST:PORT`, if it is to. Raises FlowError."""
     if not address:
         return nullcontext()
-    from driftline.deploy.runtime.metrics.serving import Serving
+    from driftline.deploy.runtime.metrics.serving import serving
 
     endpoint = Endpoint.of(address)
-    return Serving(endpoint, AGENT, standing.samples, standing, targets=standing.targets)
+    return serving(endpoint, AGENT, standing.samples, standing, targets=standing.targets)
 
 
 def of_processes(address: str) -> str:

@@ -5,7 +5,7 @@ order: the master, node-0, node-1, ... A process that is started again, also a s
 of its role. With port 0 each has a free one, and says which.
 
 A port that is taken is an error at the start, for all processes of the run. Later it is a warning,
-and tried again: metrics never end a run.
+and the process serves no metrics: they never end a run.
 
 A process that chooses its port notes it in a file, beside the sockets of its run. So those who look
 after it know where it serves, and the next process of its role tries the same port first, as

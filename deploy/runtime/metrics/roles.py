@@ -115,10 +115,10 @@ def serve_command(
     if not address:
         return nullcontext()
     from driftline.deploy.runtime.metrics.catalogue import of_flow
-    from driftline.deploy.runtime.metrics.serving import Serving
+    from driftline.deploy.runtime.metrics.serving import serving
 
     given = of_flow(flow, OfProcess(COMMAND, runtime), samples)
-    return Serving(Endpoint.of(address), COMMAND, given, Health(runtime, ready, heartbeat))
+    return serving(Endpoint.of(address), COMMAND, given, Health(runtime, ready, heartbeat))
 
 
 def serve_master(config: ProcessConfig, master: Master, runtime: Runtime) -> Context:
@@ -182,8 +182,8 @@ def _serving(
     if not config.metrics:
         return nullcontext()
     from driftline.deploy.runtime.metrics.catalogue import of_flow
-    from driftline.deploy.runtime.metrics.serving import Serving
+    from driftline.deploy.runtime.metrics.serving import serving
 
     endpoint = Endpoint.of(config.metrics).of_child(number)
     note = None if endpoint.port else port_note(config.sockets, config.role, config.index)
-    return Serving(endpoint, name, of_flow(config.submitted_as or flow, *samples), health, note)
+    return serving(endpoint, name, of_flow(config.submitted_as or flow, *samples), health, note)

@@ -1,4 +1,4 @@
-"""Serves `/metrics`, `/healthz`, `/readyz`, and of an agent `/targets`, once the port is free.
+"""Serves `/metrics`, `/healthz`, `/readyz`, and of an agent `/targets`.
 
 The server is that of prometheus-client. It only reads, and what it tells has no secrets; a client
 that is silent for `CLIENT_S` is cut. Only processes that serve metrics import this: the libraries
@@ -10,14 +10,13 @@ from __future__ import annotations
 import json
 import socket
 import threading
-from collections.abc import Callable, Iterable
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from socketserver import TCPServer
 from time import monotonic
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Protocol, Self
+from typing import TYPE_CHECKING, Any, Protocol
 from urllib.parse import urlsplit
 from wsgiref.simple_server import WSGIRequestHandler
 
@@ -26,16 +25,13 @@ from prometheus_client.exposition import ThreadingWSGIServer
 
 from driftline.deploy.runtime.metrics.catalogue import Tagged, registry_of
 from driftline.deploy.runtime.metrics.endpoint import Endpoint, note_port, noted_port
-from driftline.engine.events import Trouble, about, log
+from driftline.engine.events import about, log
 
 if TYPE_CHECKING:
     from wsgiref.types import StartResponse, WSGIApplication
 
 CLIENT_S = 10.0
 """How long a client may be silent, in seconds."""
-
-AGAIN_S = 5.0
-"""Seconds between two tries of a process whose port is taken."""
 
 Targets = Callable[[str, int], list[dict[str, object]]]
 """Address at which a client has reached the server, and its port -> what is to be scraped, in the
@@ -136,81 +132,50 @@ class _Handler(WSGIRequestHandler):
         """Say nothing of requests."""
 
 
-class Serving:
-    """Serves the metrics of a process, as soon as its port is free. A context manager."""
+@contextmanager
+def serving(
+    endpoint: Endpoint,
+    name: str,
+    given: Tagged,
+    health: Condition,
+    note: Path | None = None,
+    targets: Targets | None = None,
+) -> Iterator[None]:
+    """Serve the metrics of a process within this context.
 
-    def __init__(
-        self,
-        endpoint: Endpoint,
-        name: str,
-        given: Tagged,
-        health: Condition,
-        note: Path | None = None,
-        targets: Targets | None = None,
-    ) -> None:
-        """`name`: of the process, as in log lines; `note`: where the port is noted, if any will do;
-        `targets`: where others serve."""
-        self._endpoint = endpoint
-        self._name = name
-        self._pages = pages(registry_of(given), health, targets)
-        self._note = note
-        self._server: MetricsServer | None = None
-        self._trouble = Trouble("metrics-unavailable")
-        self._over = threading.Event()
-        self._thread = threading.Thread(target=self._run, daemon=True, name="metrics")
-
-    def __enter__(self) -> Self:
-        self._open()
-        self._thread.start()
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self._over.set()
-        if self._server is not None:
-            self._server.stop()
-        self._thread.join(1.0)
-
-    def _run(self) -> None:
-        while self._server is None:
-            if self._over.wait(AGAIN_S):
-                return
-            self._open()
-        with self._server as server:
-            if not self._over.is_set():
-                server.serve()
-
-    def _open(self) -> None:
-        """Try to listen."""
+    `name`: of the process, as in log lines; `note`: where the port is noted, if any will do;
+    `targets`: where others serve. If the port is taken, the process goes on without.
+    """
+    try:
+        server = _listening(endpoint, pages(registry_of(given), health, targets), note)
+    except OSError as error:
+        text, told = endpoint.fault(error), about("metrics-unavailable", name=name)
+        log.warning("%s: %s; it goes on without", name, text, extra=told)
+        yield
+        return
+    url = f"{server.url}/metrics"
+    log.info("metrics of %s at %s", name, url, extra=about("listening", name=name, address=url))
+    thread = threading.Thread(target=server.serve, daemon=True, name="metrics")
+    with server:
+        thread.start()
         try:
-            server = self._listening()
-        except OSError as error:
-            text = f"{self._name}: {self._endpoint.fault(error)}; trying again"
-            self._trouble.failed(monotonic(), text, name=self._name)
-            return
-        self._trouble.over(monotonic(), f"{self._name} can serve metrics", name=self._name)
-        url = f"{server.url}/metrics"
-        told = about("listening", name=self._name, address=url)
-        log.info("metrics of %s at %s", self._name, url, extra=told)
-        self._server = server
+            yield
+        finally:
+            server.stop()
+            thread.join(1.0)
 
-    def _listening(self) -> MetricsServer:
-        """A server at the port; if any will do, at that of the process before, if it is free."""
-        if self._note is None:
-            return MetricsServer(*self._endpoint.place(), self._pages)
-        server = None
-        if before := noted_port(self._note):
-            with suppress(OSError):
-                place = replace(self._endpoint, port=before).place()
-                server = MetricsServer(*place, self._pages)
-        server = server or MetricsServer(*self._endpoint.place(), self._pages)
+
+def _listening(endpoint: Endpoint, page: WSGIApplication, note: Path | None) -> MetricsServer:
+    """Return a server at the port; if any will do, at that of the process before, if it is free."""
+    server = None
+    if note is not None and (before := noted_port(note)):
+        with suppress(OSError):
+            server = MetricsServer(*replace(endpoint, port=before).place(), page)
+    server = server or MetricsServer(*endpoint.place(), page)
+    if note is not None:
         try:
-            note_port(self._note, server.server_port)
+            note_port(note, server.server_port)
         except OSError:
             server.server_close()
             raise
-        return server
+    return server
