@@ -88,14 +88,10 @@ class Registration:
         """The holder that the next agent will find."""
         self._shown: AgentRecord | None = None
 
-    def show(
-        self,
-        trouble: tuple[tuple[str, str], ...] = (),
-        members: tuple[tuple[str, str, str], ...] = (),
-    ) -> None:
+    def show(self, trouble: tuple[tuple[str, str], ...] = ()) -> None:
         """Show the agent, if it is new or something has changed. Raises InUse, Unavailable."""
         self._note_holder()
-        record = replace(self._record, trouble=trouble, members=members)
+        record = replace(self._record, trouble=trouble)
         if record != self._shown:
             self._tree.hold(self._path, record.encode())
             self._shown = record
@@ -412,10 +408,7 @@ class Agent:
     def _show(self) -> None:
         """Show this agent to the others, if that has changed."""
         held = self._troubles | self._unreadable
-        troubles = tuple(held.items())
-        hosted = sorted(self._hosted.items())
-        members = tuple((f, n, at) for f, h in hosted for n, at in sorted(h.members.items()))
-        self._registration.show(troubles, members)
+        self._registration.show(tuple(held.items()))
 
     def _check_keys(self) -> None:
         """Warn of agents whose processes cannot speak with those that run here."""

@@ -139,8 +139,8 @@ class Hosting(threading.Thread):
         number: int,
         changed: Callable[[], None],
     ) -> None:
-        """`number`: no other flow has had it in this agent; `changed` is called when members have
-        moved, and while all processes have ended, so that the agent finds out why."""
+        """`number`: no other flow has had it in this agent; `changed` is called while all
+        processes have ended, so that the agent finds out why."""
         super().__init__(name=f"{FLOW_THREAD}{submission.name}", daemon=True)
         self.submission = submission
         """The agent gives a later one when it changes."""
@@ -163,8 +163,6 @@ class Hosting(threading.Thread):
         """When it was made."""
         self.cluster: LocalCluster | None = None
         """The processes, once they are started. Other threads may ask it for their names."""
-        self.members: dict[str, str] = {}
-        """Node or front -> where it is. Replaced when that changes."""
         self.sockets = str(host.sockets / str(number))
         """The folder of their sockets."""
         self._names = list(names)
@@ -243,10 +241,6 @@ class Hosting(threading.Thread):
             cluster.supervise(watch.figure("delivered"), watch.figure("reached"), watch)
             self.keeps = cluster.wanted != wanted[0]
             guide.keep([*cluster.pids, watch.name])
-            members = {n: at for n, at in guide.addresses.items() if n.startswith(_MEMBERS)}
-            if members != self.members:
-                self.members = members
-                self._changed()
             if self.knows_end:
                 give_up_at = give_up_at or now + END_S
                 if cluster.ended or now >= give_up_at:

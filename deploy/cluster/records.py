@@ -57,8 +57,6 @@ class AgentRecord:
     """(flow, what keeps it from running here)"""
     public: str = ""
     """The public key of its processes; "": they have none."""
-    members: tuple[tuple[str, str, str], ...] = ()
-    """(flow, node or front, its address): those that run here, for who asks without a master."""
     state: str = ""
     """Its state directory, on its host."""
 

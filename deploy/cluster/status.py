@@ -1,7 +1,6 @@
 """The status of a cluster: its agents, its flows, and how each flow is.
 
-Most of it is in the tree. How far a flow is, and what it waits for, its master says, if it answers;
-if not, how far the outputs are its nodes say.
+Most of it is in the tree. How far a flow is, and what it waits for, its master says, if it answers.
 """
 
 from __future__ import annotations
@@ -30,7 +29,6 @@ from driftline.deploy.runtime.sockets.transport import LOCAL, Network
 from driftline.engine.errors import StateMismatch
 from driftline.engine.keygroups import Layout, names_of, owned_by
 from driftline.engine.labels import INFINITY
-from driftline.engine.policy import POLICIES, Output
 from driftline.engine.texts import counted, size_in_words
 from driftline.engine.wire.kinds import FRONT, MASTER, NODE, WATCH
 from driftline.engine.wire.messages import Report
@@ -40,9 +38,6 @@ ANSWER_S = 2.0
 
 ASK_AGAIN_S = 0.5
 """An answer may be lost, as it may go to another command that asks at the same moment."""
-
-AT_WORK = "running"
-"""The state of a node that is at work."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,8 +144,7 @@ def status_of(
             over = state is not None and ended_by(state, submission)
             reports: Mapping[str, Report] = {}
             if not over and not unasked:
-                layout = submission.layout_in(state)
-                reports = ask(tree, submission, layout, alive, sockets, network, answer_s)
+                reports = ask(tree, submission, sockets, network, answer_s)
             found = flow_status(submission, state, reports, alive, unasked)
             flows.append(replace(found, trouble=(damage, *found.trouble)) if damage else found)
     lost = tuple((name, why) for name, why in damaged.items() if only in ("", name))
@@ -179,9 +173,7 @@ def flow_status(
     over = state is not None and ended_by(state, submission)
     master = reports.get(MASTER)
     figures = dict(master.figures) if master is not None else {}
-    frontier = (
-        figures.get("delivered") if master is not None else _of_nodes(submission, state, reports)
-    )
+    frontier = figures.get("delivered")
     frontier = None if over or frontier is None or frontier >= INFINITY else frontier
     age_ms = None if over else figures.get("snapshot_age_ms")
     snapshot = state.snapshots[0] if state is not None and state.snapshots else None
@@ -247,48 +239,11 @@ def _in_words(
     elif state is None or state.opened < submission.session:
         doing = "starting: no master answers yet"
     else:
-        doing = f"no master answers; {_without_master(submission, state, reports)}"
+        doing = "no master answers"
     match submission.wish:
         case Wish.STOP:
             return f"stopping: {doing}"
     return doing
-
-
-def _without_master(
-    submission: Submission, state: ClusterState, reports: Mapping[str, Report]
-) -> str:
-    """What the nodes of a flow do that has no master."""
-    nodes = names_of(submission.layout_in(state))
-    silent = [name for name in nodes if name not in reports]
-    if len(silent) == len(nodes):
-        return "nor does any node: what is delivered is not known"
-    if silent:
-        return f"nor {'does' if len(silent) == 1 else 'do'} {', '.join(silent)}"
-    states = [f"{name} is {reports[name].state}" for name in nodes]
-    if busy := [text for text in states if not text.endswith(f" is {AT_WORK}")]:
-        return ", ".join(busy)
-    match POLICIES[submission.policy].output:
-        case Output.FRONTIER:
-            return "nodes go on without one, though without snapshots"
-        case Output.COMMIT:
-            return "outputs wait for one, which commits them"
-    return "its nodes still work"
-
-
-def _of_nodes(
-    submission: Submission, state: ClusterState | None, reports: Mapping[str, Report]
-) -> int | None:
-    """Outputs below this time are delivered, as the nodes know it that go on without a master; None
-    if they do not."""
-    if POLICIES[submission.policy].output is not Output.FRONTIER:
-        return None
-    times = []
-    for name in names_of(submission.layout_in(state)):
-        figures = dict(reports[name].figures) if name in reports else {}
-        if "delivered" not in figures:
-            return None
-        times.append(figures["delivered"])
-    return min(times)
 
 
 def _waits_for(master: Report) -> str:
@@ -368,36 +323,31 @@ def troubles(submission: Submission, layout: Layout, alive: Sequence[AgentRecord
 def ask(
     tree: Tree,
     submission: Submission,
-    layout: Layout,
-    alive: Sequence[AgentRecord],
     sockets: Path,
     network: Network,
     answer_s: float = ANSWER_S,
 ) -> Mapping[str, Report]:
-    """What the master, the nodes and the fronts of a flow report within a while.
+    """Return what the master, the nodes and the fronts of a flow report within a while.
 
-    `alive`: the agents that live; `sockets`: a folder for sockets of this command. Raises
-    Unavailable.
+    Without a master nothing is known of the others. `sockets`: a folder for sockets of this
+    command. Raises Unavailable.
     """
     with ExitStack() as stack:
         masters = tree.masters(submission.name, lambda: None)
         stack.callback(masters.close)
         _, address = masters.leader()
-        known = _shown(submission, layout, alive)
-        if address:
-            known[MASTER] = address
-        if not known:
+        if not address:
             return {}
         runtime = Runtime(transport=network.transport())
         stack.callback(runtime.close, linger_ms=0)
         watch = Watch(inf, f"{WATCH}-status", (MASTER, NODE, FRONT))
         at = network.inbox(f"{WATCH}-{submission.name}", str(sockets))
         watch.address = runtime.add(watch, at)
-        watch.addresses.update(known)
+        watch.addresses[MASTER] = address
         give_up_at, asked, again_at = monotonic() + answer_s, 0, 0.0
         while (now := monotonic()) < give_up_at:
             if len(watch.addresses) > asked or now >= again_at:
-                asked = len(watch.addresses)  # first those that are shown, then those it names
+                asked = len(watch.addresses)  # first the master, then those that it names
                 again_at = now + ASK_AGAIN_S
                 watch.ask()
             runtime.step(wait_s=0.02)
@@ -428,17 +378,3 @@ def strangers(network: Network, alive: Sequence[AgentRecord]) -> list[str]:
     """
     known = network.authorised()
     return [agent.name for agent in alive if agent.public and known.who(agent.public) is None]
-
-
-def _shown(submission: Submission, layout: Layout, alive: Sequence[AgentRecord]) -> dict[str, str]:
-    """Where the nodes and fronts of a flow are, as their agents have shown it."""
-    places = {
-        name: submission.place_of(n) for n, name in zip(layout, names_of(layout), strict=True)
-    }
-    places |= {f"{FRONT}-{number}": agent for number, agent in enumerate(submission.fronts)}
-    return {
-        process: address
-        for agent in alive
-        for flow, process, address in agent.members
-        if flow == submission.name and places.get(process) == agent.name
-    }

@@ -128,7 +128,6 @@ class _Deployed:
         begins = start_of(self._registered, POLICIES[POLICY], 0, front.source)
         tally = Tally(front, front.source, begins)
         front.more_figures = lambda: {"lag_ms": int(tally.look(front.now).lag_s * 1000)}
-        self._beside.members = ((self.process.submitted_as, front.name, front.address),)
         self._beside.start()
 
     @property
@@ -165,8 +164,6 @@ class _Beside(threading.Thread):
         self, tree: Tree, submission: Submission, registration: Registration, config: ProcessConfig
     ) -> None:
         super().__init__(name="cluster", daemon=True)
-        self.members: tuple[tuple[str, str, str], ...] = ()
-        """What runs here, for those who look. Set before the thread is started."""
         self.asked = ""
         self.outcome: RunOutcome | None = None
         """How the run has ended, as the registry says."""
@@ -227,7 +224,7 @@ class _Beside(threading.Thread):
         name = self._submission.name
         try:
             self._tree.renew()
-            self._registration.show(members=self.members)
+            self._registration.show()
             found, state = find(self._tree, name), self._tree.registry(name).read()
             alive = agents(self._tree)
         except InUse:

@@ -132,24 +132,18 @@ def test_every_process_is_found_at_an_agent_and_says_how_it_is(machine: Machine)
 
 
 def _go_on_without_a_master(machine: Machine, producer: Producer) -> None:
-    """While no master lives, the status says what nodes and fronts do."""
+    """Outputs go on while no master lives, and the status says that none does."""
 
     def state() -> str:
         return str(machine.flow("other")["state"])
 
     machine.until(lambda: state() == "running", "it runs")
     machine.kill("master")
-    machine.until(lambda: state().startswith("no master answers; nodes go on"), "nodes go on")
-    before = machine.flow("other")["frontier"]
+    machine.until(lambda: state() == "no master answers", "it is missed")
     producer.send({"n": RECORDS})
     producer.flush()
     machine.until(lambda: len(machine.values()) == RECORDS + 1, "one more")
-    machine.until(lambda: machine.flow("other")["frontier"] > before, "it is seen")
-    machine.until(lambda: machine.flow("other")["lag_s"] == 0.0, "nothing waits")
-    flow = machine.flow("other")
-    assert [node["state"] for node in flow["nodes"]] == ["running"] * 2
-    assert [front["state"] for front in flow["inputs"]] != ["silent"]
-    assert "there is no agent for masters" in flow["trouble"]
+    assert "there is no agent for masters" in machine.flow("other")["trouble"]
     machine.start("master")
     machine.until(lambda: state() == "running", "another one leads")
 

@@ -198,7 +198,7 @@ def test_records_are_read_as_they_were_written_and_others_refused(tree: Tree) ->
     made = submit(tree, flow(), order(nodes=2))
     assert Submission.decode(made.encode()) == made == submission_of(tree, "sums")
     agent = AgentRecord("a", (Role.FRONT,), "h", 3, 7, (("sums", "it is\nbroken"),))
-    agent = replace(agent, public="k", members=(("sums", "front-0", "ipc:///f"),), state="/s")
+    agent = replace(agent, public="k", state="/s")
     assert AgentRecord.decode(agent.encode()) == agent
     wrong = [
         agent.encode().replace(b'"front"', b'"f"'),
