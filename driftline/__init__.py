@@ -106,7 +106,7 @@ COMMANDS = {
     "savepoint": ("deploy.commands.savepoint:savepoint", "Write the state of a run as files."),
     "verify": ("index.commands.verify:verify", "Check the outputs and the state of a run."),
     "simulate": ("simulation.command:simulate", "Test a flow in simulated clusters, under every fault."),
-    "zookeeper": ("deploy.zookeeper.command:zookeeper", "Run ZooKeeper on this machine, for development."),
+    "zookeeper": ("deploy.commands.zookeeper:zookeeper", "Run ZooKeeper on this machine, for development."),
 }
 """Command -> (its module and function, its line in `driftline --help`)."""
 

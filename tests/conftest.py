@@ -38,7 +38,6 @@ SLOW = (
     "deploy/local",
     "deploy/runtime",
     "deploy/test_",
-    "deploy/zookeeper",
     "examples",
     "index/client",
     "index/commands",

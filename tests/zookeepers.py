@@ -18,8 +18,7 @@ from kazoo.protocol.states import KazooState
 from driftline.coordinator.zookeeper import close, connect
 from driftline.deploy.cluster.records import AgentRecord, Role
 from driftline.deploy.cluster.tree import AGENTS, Tree
-from driftline.deploy.zookeeper.ensemble import Ensemble
-from driftline.deploy.zookeeper.server import command_line
+from driftline.deploy.zookeeper import Ensemble, command_line
 from driftline.engine.errors import Unavailable
 
 SESSION_S = 1.5

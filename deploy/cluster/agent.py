@@ -23,8 +23,8 @@ from time import monotonic
 from driftline.coordinator.registry import ClusterState
 from driftline.deploy.cluster.hosting import FLOW_THREAD, Host, Hosting
 from driftline.deploy.cluster.metrics import Standing, of_processes, serve_agent
+from driftline.deploy.cluster.placing import keep_nodes
 from driftline.deploy.cluster.records import AgentRecord, Role, Submission, Wish
-from driftline.deploy.cluster.rescaling import keep_nodes
 from driftline.deploy.cluster.status import strangers
 from driftline.deploy.cluster.submissions import (
     CANCELLED,

@@ -26,9 +26,8 @@ from driftline.coordinator.registry import (
     check_identity,
     encode_state,
 )
-from driftline.deploy.cluster.placing import spread, taken_slots
+from driftline.deploy.cluster.placing import check_rescalable, spread, taken_slots, wishing
 from driftline.deploy.cluster.records import AgentRecord, Role, Submission
-from driftline.deploy.cluster.rescaling import check_rescalable, wishing
 from driftline.deploy.cluster.submissions import (
     agents,
     ended_by,

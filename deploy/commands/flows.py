@@ -10,8 +10,8 @@ from time import monotonic, sleep
 
 import click
 
+from driftline.deploy.cluster.placing import rescale as rescale_flow
 from driftline.deploy.cluster.records import Submission, Wish
-from driftline.deploy.cluster.rescaling import rescale as rescale_flow
 from driftline.deploy.cluster.status import troubles
 from driftline.deploy.cluster.submissions import (
     CANCELLED,

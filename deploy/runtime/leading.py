@@ -16,11 +16,11 @@ from driftline.deploy.roles.candidate import Candidate, ReadState
 from driftline.deploy.roles.master import Master
 from driftline.deploy.runtime.claims import claim, opened
 from driftline.deploy.runtime.config import ProcessConfig
+from driftline.deploy.runtime.loop.cores import Cores
 from driftline.deploy.runtime.loop.heartbeat import Heartbeat
 from driftline.deploy.runtime.loop.runtime import Runtime
 from driftline.deploy.runtime.metrics.roles import serve_candidate, serve_master
 from driftline.deploy.runtime.supervision.restarts import BROKEN, MADE_WAY, STOPPED
-from driftline.deploy.runtime.upkeep.cores import Cores
 from driftline.engine.errors import StateMismatch
 from driftline.engine.flow.plan import Plan
 from driftline.engine.policy import Policy

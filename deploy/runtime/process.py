@@ -28,13 +28,13 @@ from driftline.deploy.runtime.claims import claim, opened
 from driftline.deploy.runtime.config import ProcessConfig
 from driftline.deploy.runtime.leading import introduce, run_master
 from driftline.deploy.runtime.logs import insist, log_to_parent, rename
+from driftline.deploy.runtime.loop.cores import Cores
 from driftline.deploy.runtime.loop.heartbeat import Heartbeat
 from driftline.deploy.runtime.loop.runtime import Runtime
 from driftline.deploy.runtime.metrics.roles import preload, serve_node
 from driftline.deploy.runtime.supervision.lifeline import hold_on
 from driftline.deploy.runtime.supervision.restarts import CANNOT_START, DIED, STOPPED
 from driftline.deploy.runtime.supervision.spares import await_role
-from driftline.deploy.runtime.upkeep.cores import Cores
 from driftline.engine.errors import DriftlineError, StateMismatch, Unavailable
 from driftline.engine.events import about, log
 from driftline.engine.flow.code import code_of

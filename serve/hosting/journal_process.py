@@ -10,8 +10,8 @@ from pathlib import Path
 from time import monotonic
 
 from driftline.deploy.roles.consumer import ConsumerServer
+from driftline.deploy.runtime.loop.cores import Cores
 from driftline.deploy.runtime.loop.runtime import Runtime
-from driftline.deploy.runtime.upkeep.cores import Cores
 from driftline.engine.errors import MalformedMessage, Unavailable
 from driftline.engine.events import Trouble
 from driftline.engine.flow.loading import load_flow

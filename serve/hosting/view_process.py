@@ -16,10 +16,10 @@ from time import perf_counter, time
 from types import FrameType
 from typing import NamedTuple
 
+from driftline.deploy.runtime.loop.cores import Cores
 from driftline.deploy.runtime.loop.runtime import Runtime
 from driftline.deploy.runtime.supervision.child_process import ChildExitWatcher
 from driftline.deploy.runtime.supervision.lifeline import Lifeline, hold_on
-from driftline.deploy.runtime.upkeep.cores import Cores
 from driftline.engine.durable import reported
 from driftline.engine.errors import DriftlineError, Unavailable
 from driftline.engine.events import about, log

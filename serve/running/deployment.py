@@ -17,10 +17,10 @@ from driftline.deploy.local.config import HERE, Reach
 from driftline.deploy.roles.front import Front
 from driftline.deploy.roles.watch import Watch
 from driftline.deploy.runtime.config import ProcessConfig
+from driftline.deploy.runtime.loop.cores import cores_here
 from driftline.deploy.runtime.loop.runtime import Runtime
 from driftline.deploy.runtime.sockets.transport import LOCAL, Network
 from driftline.deploy.runtime.supervision.cluster import LocalCluster
-from driftline.deploy.runtime.upkeep.cores import cores_here
 from driftline.engine.errors import StateMismatch
 from driftline.engine.events import log
 from driftline.engine.flow.code import code_of

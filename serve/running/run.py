@@ -27,12 +27,12 @@ from driftline.deploy.cluster.submissions import CANCELLED
 from driftline.deploy.local.directories.leftovers import clear_drafts, socket_folder
 from driftline.deploy.roles.front import Front
 from driftline.deploy.runtime.claims import claim, wait_for_others
+from driftline.deploy.runtime.loop.cores import Cores
 from driftline.deploy.runtime.loop.heartbeat import Heartbeat
 from driftline.deploy.runtime.loop.looped import Looped
 from driftline.deploy.runtime.loop.runtime import Runtime
 from driftline.deploy.runtime.process import new_id
 from driftline.deploy.runtime.signals import Signals
-from driftline.deploy.runtime.upkeep.cores import Cores
 from driftline.engine.errors import error_of
 from driftline.engine.flow.loading import load_flow
 from driftline.engine.flow.plan import plan

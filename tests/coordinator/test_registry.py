@@ -31,7 +31,7 @@ from driftline.coordinator.registry import (
     encode_state,
 )
 from driftline.coordinator.zookeeper import ZooKeeperRegistry
-from driftline.deploy.zookeeper.ensemble import Ensemble
+from driftline.deploy.zookeeper import Ensemble
 from driftline.engine.errors import StateMismatch, Unavailable
 from driftline.engine.flow.code import Code
 from driftline.engine.flow.outline import OperatorOutline, Outline

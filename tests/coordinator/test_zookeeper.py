@@ -23,7 +23,7 @@ from driftline.coordinator.zookeeper import (
     ZooKeeperRegistry,
     connect,
 )
-from driftline.deploy.zookeeper.ensemble import Ensemble
+from driftline.deploy.zookeeper import Ensemble
 from driftline.engine.errors import DriftlineError, PayloadError, StateMismatch, Unavailable
 from driftline.engine.events import FIELDS
 from tests.zookeepers import SESSION_S, WAIT_S, client_of, expire, wait_connected

@@ -25,10 +25,9 @@ from driftline.deploy.roles.front import Front
 from driftline.deploy.roles.intake import Receiver
 from driftline.deploy.runtime.config import ProcessConfig
 from driftline.deploy.runtime.loop.runtime import Runtime
-from driftline.deploy.runtime.polling import PolledReceiver
 from driftline.deploy.runtime.process import new_id
+from driftline.deploy.runtime.receivers import PolledReceiver, StandardInput
 from driftline.deploy.runtime.sockets.intake_socket import IntakeSocket
-from driftline.deploy.runtime.standard_input import StandardInput
 from driftline.engine.errors import Unavailable
 from driftline.engine.events import about, log
 from driftline.engine.flow.plan import Plan

@@ -11,8 +11,8 @@ background threads ring at the same PULL: so a node waits at one socket, which w
 a poller over several.
 
 A process of its own runs its loop with `run`; one that has more to do calls `step` in the context
-of `undisturbed`. Both collect garbage at leisure (`collector`).
-Every process gives freed memory back at leisure (`freed`); those of a service have their cores
+of `undisturbed`. Both collect garbage at leisure (`memory`).
+Every process gives freed memory back at leisure (`memory`); those of a service have their cores
 (`cores`).
 """
 
@@ -29,13 +29,12 @@ from time import monotonic
 
 import zmq
 
+from driftline.deploy.runtime.loop.cores import Cores
+from driftline.deploy.runtime.loop.memory import GcScheduler, MallocTrimmer
 from driftline.deploy.runtime.sockets.inbox import GuardedInbox, Inbox, inproc
 from driftline.deploy.runtime.sockets.transport import MESSAGE_BYTES_MAX, PART_BYTES, Transport
 from driftline.deploy.runtime.sockets.zap import Zap
 from driftline.deploy.runtime.threads import Calls, CarryOut, LocalParty, Worker
-from driftline.deploy.runtime.upkeep.collector import Collector
-from driftline.deploy.runtime.upkeep.cores import Cores
-from driftline.deploy.runtime.upkeep.freed import Freed
 from driftline.engine.errors import MalformedMessage, NotPermitted, PayloadError
 from driftline.engine.events import about, log
 from driftline.engine.meters import Stopwatch
@@ -89,9 +88,9 @@ class Runtime:
         """Socket -> takes the messages that have come there."""
         self._files: dict[object, int] = {}
         """Socket -> the file that can be read when something has come; ZeroMQ is slow to say it."""
-        self._collector: Collector | None = None
+        self._collector: GcScheduler | None = None
         """None in a process of the user, which has its own settings."""
-        self._freed = Freed()
+        self._freed = MallocTrimmer()
         self._cores = cores or Cores()
         self.turns = 0
         self.waits = False
@@ -186,7 +185,7 @@ class Runtime:
         """
         was_on, interval_s = gc.isenabled(), sys.getswitchinterval()
         sys.setswitchinterval(SWITCH_S)
-        self._collector = Collector()
+        self._collector = GcScheduler()
         try:
             yield
         finally:

@@ -24,6 +24,7 @@ import zmq
 
 from driftline.connectors.logs.received import ReceivedSource
 from driftline.deploy.roles.intake import MESSAGE_BYTES_MAX, WINDOW, WINDOW_BYTES, Intake
+from driftline.deploy.runtime.loop.memory import share_one_heap
 from driftline.deploy.runtime.sockets.keys import Authorised, Key
 from driftline.deploy.runtime.sockets.listening import bound_to, file_of, listen
 from driftline.deploy.runtime.sockets.monitor import Connections
@@ -35,7 +36,6 @@ from driftline.deploy.runtime.sockets.transport import (
     raise_descriptor_limit,
 )
 from driftline.deploy.runtime.sockets.zap import SOURCE, USER_ID, Zap
-from driftline.deploy.runtime.upkeep.freed import share_one_heap
 from driftline.engine.errors import MalformedMessage
 from driftline.engine.events import RateLimitedLog, log
 from driftline.engine.wire.addresses import Address

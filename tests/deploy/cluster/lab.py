@@ -24,7 +24,7 @@ import pytest
 from driftline.deploy.cluster.status import status_of
 from driftline.deploy.cluster.tree import Tree
 from driftline.deploy.runtime.sockets.transport import Network
-from driftline.deploy.zookeeper.ensemble import Ensemble
+from driftline.deploy.zookeeper import Ensemble
 from driftline.engine.errors import Unavailable
 from tests.zookeepers import SESSION_S, make_cluster
 

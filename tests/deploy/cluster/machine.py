@@ -19,7 +19,7 @@ from typing import Any, Self
 from driftline.deploy.cluster.status import status_of
 from driftline.deploy.cluster.tree import Tree
 from driftline.deploy.runtime.sockets.transport import LOCAL, Network
-from driftline.deploy.zookeeper.ensemble import Ensemble
+from driftline.deploy.zookeeper import Ensemble
 from tests.zookeepers import SESSION_S, make_cluster
 
 COMMAND = str(Path(sys.executable).with_name("driftline"))

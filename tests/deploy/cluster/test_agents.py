@@ -15,7 +15,7 @@ from driftline.deploy.cluster.agent import Agent, AgentConfig
 from driftline.deploy.cluster.records import Role
 from driftline.deploy.cluster.tree import Tree
 from driftline.deploy.runtime.signals import Signals
-from driftline.deploy.zookeeper.ensemble import Ensemble
+from driftline.deploy.zookeeper import Ensemble
 from driftline.engine.errors import InUse
 from tests.zookeepers import SESSION_S, WAIT_S, expire
 

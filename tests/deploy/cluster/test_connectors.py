@@ -7,7 +7,7 @@ import re
 import sqlite3
 from pathlib import Path
 
-from driftline.deploy.zookeeper.ensemble import Ensemble
+from driftline.deploy.zookeeper import Ensemble
 from tests.deploy.cluster.machine import Machine
 
 DOCUMENTED = Path(__file__).resolve().parents[3] / "docs" / "reference" / "sinks.md"

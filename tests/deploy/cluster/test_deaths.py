@@ -10,7 +10,7 @@ import psutil
 import pytest
 
 from driftline.deploy.cluster.tree import Tree
-from driftline.deploy.zookeeper.ensemble import Ensemble
+from driftline.deploy.zookeeper import Ensemble
 from tests.deploy.cluster.machine import Machine
 
 SESSION_S = 60

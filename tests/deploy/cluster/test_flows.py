@@ -12,7 +12,7 @@ import pytest
 from driftline import Producer
 from driftline.deploy.cluster.submissions import registry_path
 from driftline.deploy.cluster.tree import Tree
-from driftline.deploy.zookeeper.ensemble import Ensemble
+from driftline.deploy.zookeeper import Ensemble
 from tests.deploy.cluster.machine import ALL, Machine
 from tests.zookeepers import SESSION_S
 

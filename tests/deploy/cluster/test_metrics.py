@@ -18,7 +18,7 @@ from driftline import Producer
 from driftline.deploy.cluster.metrics import TURNS_WITHIN_S, Standing
 from driftline.deploy.cluster.records import Role
 from driftline.deploy.runtime.metrics.catalogue import CATALOGUE
-from driftline.deploy.zookeeper.ensemble import Ensemble
+from driftline.deploy.zookeeper import Ensemble
 from tests.deploy.cluster.machine import KINDS, Machine
 from tests.deploy.runtime.metrics.scraping import Answer, ask, scrape
 

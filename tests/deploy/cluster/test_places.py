@@ -7,10 +7,9 @@ from itertools import product
 import pytest
 
 from driftline.coordinator.registry import ClusterState
-from driftline.deploy.cluster import rescaling
-from driftline.deploy.cluster.placing import taken_slots
+from driftline.deploy.cluster import placing as rescaling
+from driftline.deploy.cluster.placing import keep_nodes, rescale, taken_slots
 from driftline.deploy.cluster.records import AgentRecord, Role, Submission
-from driftline.deploy.cluster.rescaling import keep_nodes, rescale
 from driftline.deploy.cluster.submissions import CANCELLED, Replaced, agents, fail, submission_of
 from driftline.deploy.cluster.submitting import submit
 from driftline.deploy.cluster.tree import Tree

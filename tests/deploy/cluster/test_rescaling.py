@@ -10,7 +10,7 @@ from unittest.mock import patch
 import pytest
 
 from driftline import run_reference
-from driftline.deploy.zookeeper.ensemble import Ensemble
+from driftline.deploy.zookeeper import Ensemble
 from driftline.engine.flow.loading import load_flow
 from tests.deploy.cluster.machine import Machine
 

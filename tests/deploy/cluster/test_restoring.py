@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from driftline.deploy.producer import Producer
-from driftline.deploy.zookeeper.ensemble import Ensemble
+from driftline.deploy.zookeeper import Ensemble
 from tests.deploy.cluster.machine import ALL, COMMAND, Machine
 
 FLOW = """

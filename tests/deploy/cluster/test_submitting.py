@@ -11,9 +11,8 @@ import pytest
 from driftline import Flow, ReducingState
 from driftline.coordinator.registry import ClusterState, Registry, RunOutcome
 from driftline.deploy.cluster import submitting
-from driftline.deploy.cluster.placing import spread, taken_slots
+from driftline.deploy.cluster.placing import rescale, spread, taken_slots
 from driftline.deploy.cluster.records import AgentRecord, Role, Submission, Wish
-from driftline.deploy.cluster.rescaling import rescale
 from driftline.deploy.cluster.submissions import (
     CANCELLED,
     TRIES,

@@ -11,7 +11,7 @@ import pytest
 
 from driftline.deploy.cluster.tree import NEW, Conflict, Entry, Tree
 from driftline.deploy.commands.places import Place
-from driftline.deploy.zookeeper.ensemble import Ensemble
+from driftline.deploy.zookeeper import Ensemble
 from driftline.engine.errors import InUse, StateMismatch, Unavailable
 from tests.zookeepers import SESSION_S, WAIT_S
 

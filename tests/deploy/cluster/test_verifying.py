@@ -14,7 +14,7 @@ import pytest
 from driftline import Producer
 from driftline.deploy.cluster.tree import Tree
 from driftline.deploy.cluster.verifying import verify_flow
-from driftline.deploy.zookeeper.ensemble import Ensemble
+from driftline.deploy.zookeeper import Ensemble
 from driftline.engine.errors import Unavailable
 from tests.deploy.cluster.machine import Machine
 from tests.zookeepers import SESSION_S

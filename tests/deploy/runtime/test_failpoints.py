@@ -9,7 +9,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from driftline.deploy.zookeeper.ensemble import Ensemble
+from driftline.deploy.zookeeper import Ensemble
 from tests.deploy.runtime.failpoints import failpoints
 from tests.deploy.runtime.test_standby_masters import Run
 

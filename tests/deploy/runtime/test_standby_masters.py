@@ -26,7 +26,7 @@ from driftline.deploy.runtime.loop.runtime import Runtime
 from driftline.deploy.runtime.metrics.endpoint import noted_port, port_note
 from driftline.deploy.runtime.process import new_id
 from driftline.deploy.runtime.supervision.cluster import LocalCluster
-from driftline.deploy.zookeeper.ensemble import Ensemble
+from driftline.deploy.zookeeper import Ensemble
 from driftline.engine.flow.loading import load_flow
 from driftline.engine.flow.plan import plan
 from driftline.engine.policy import policy

@@ -10,7 +10,7 @@ from pathlib import Path
 import httpx
 
 from driftline.deploy.runtime.sockets.transport import Network
-from driftline.deploy.zookeeper.ensemble import Ensemble
+from driftline.deploy.zookeeper import Ensemble
 from tests.deploy.cluster.machine import COMMAND, Machine
 from tests.deploy.local.run_copies import run
 from tests.index.truth.service import Service, parts_of

@@ -14,7 +14,7 @@ import psutil
 import pytest
 
 from driftline.deploy.runtime.sockets.transport import Network
-from driftline.deploy.zookeeper.ensemble import Ensemble
+from driftline.deploy.zookeeper import Ensemble
 from tests.deploy.cluster.machine import COMMAND, Machine
 from tests.index.truth import samples
 from tests.index.truth.service import Killer, Service, parts_of

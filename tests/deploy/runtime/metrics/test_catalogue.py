@@ -18,7 +18,7 @@ from driftline.deploy.runtime.metrics.catalogue import (
     ProcessMetrics,
     of_flow,
 )
-from driftline.deploy.runtime.metrics.samples import Sample
+from driftline.deploy.runtime.metrics.roles import Sample
 from driftline.engine.meters import Histogram
 
 PAGE = Path(__file__).resolve().parents[4] / "docs" / "reference" / "metrics.md"

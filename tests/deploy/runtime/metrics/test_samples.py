@@ -16,12 +16,15 @@ from driftline.deploy.roles.master import Master
 from driftline.deploy.roles.window import Meter
 from driftline.deploy.runtime.metrics.catalogue import CATALOGUE
 from driftline.deploy.runtime.metrics.roles import (
+    OfCandidate,
+    OfMaster,
+    OfNode,
+    Sample,
     candidate_ready,
     fronts_ready,
     master_ready,
     node_ready,
 )
-from driftline.deploy.runtime.metrics.samples import OfCandidate, OfMaster, OfNode, Sample
 from driftline.engine.flow.plan import plan
 from driftline.engine.policy import POLICIES
 from driftline.engine.sources.memory import ListSource

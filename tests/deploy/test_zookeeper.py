@@ -18,8 +18,8 @@ import pytest
 
 from driftline.coordinator.registry import ClusterState
 from driftline.coordinator.zookeeper import ZooKeeperRegistry
-from driftline.deploy.zookeeper import server
-from driftline.deploy.zookeeper.ensemble import LOOPBACK, Ensemble
+from driftline.deploy import zookeeper as server
+from driftline.deploy.zookeeper import LOOPBACK, Ensemble
 from driftline.engine.errors import InUse, Unavailable
 from tests.zookeepers import WAIT_S, client_of, needs_zookeeper, wait_connected
 

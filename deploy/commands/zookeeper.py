@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from driftline.deploy.runtime.signals import Signals
-from driftline.deploy.zookeeper.ensemble import LOOPBACK, Ensemble
+from driftline.deploy.zookeeper import LOOPBACK, Ensemble
 
 PORT_MAX = 65_535
 

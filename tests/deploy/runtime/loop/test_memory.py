@@ -1,4 +1,5 @@
-"""Cycles that user functions make do not fill the memory of a node."""
+"""Cycles that user functions make do not fill the memory of a node; freed memory goes back to the
+system, seldom, and not while a process is busy."""
 
 from __future__ import annotations
 
@@ -12,7 +13,13 @@ from pathlib import Path
 import pytest
 
 from driftline import Flow, FlowTest, run
-from driftline.deploy.runtime.upkeep.collector import YOUNG_MAX, YOUNG_MIN, Collector
+from driftline.deploy.runtime.loop.memory import (
+    GIVE_BACK_S,
+    YOUNG_MAX,
+    YOUNG_MIN,
+    GcScheduler,
+    MallocTrimmer,
+)
 
 RECORDS = 20_000
 TEXT_BYTES = 4_000
@@ -92,7 +99,7 @@ class Process:
 
     def __init__(self) -> None:
         self.blocks = 1000
-        self.collector = Collector(lambda: self.blocks)
+        self.collector = GcScheduler(lambda: self.blocks)
         self.collector.rest(now=1.0)
         Cycle.gone = 0
 
@@ -159,3 +166,53 @@ def test_running_a_flow_in_a_process_of_the_user_leaves_its_collector_alone() ->
         test.send("c")
         assert test.outputs() == ["C"]
     assert (gc.isenabled(), gc.get_threshold(), gc.get_freeze_count()) == before
+
+
+FREES_EVERY_OTHER = """
+from time import monotonic, process_time
+from driftline.deploy.runtime.loop import memory
+from driftline.deploy.runtime.loop.runtime import Runtime
+from driftline.engine.wire.party import Party
+
+def resident():
+    with open("/proc/self/statm") as file:
+        return int(file.read().split()[1]) * 4096
+
+kept = [bytes([number % 256]) * 100_000 for number in range(1000)]
+del kept[::2]
+before = resident()
+memory.REST_S = 0.1
+runtime = Runtime()
+runtime.add(Party("p"), "inproc://p")
+runtime.step(wait_s=0)
+worked = process_time() + 0.2
+while process_time() < worked:
+    pass
+until = monotonic() + 20
+while before - resident() < FREED and monotonic() < until:
+    runtime.step(wait_s=0.1)
+print(before - resident())
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only glibc has a call for it")
+def test_a_process_at_rest_gives_back_what_was_freed() -> None:
+    """Between objects that are still there, too."""
+    freed = 30_000_000
+    script = FREES_EVERY_OTHER.replace("FREED", str(freed))
+    done = subprocess.run([sys.executable, "-c", script], check=True, capture_output=True)
+    assert int(done.stdout) >= freed
+
+
+def test_memory_is_given_back_twice_after_work(monkeypatch: pytest.MonkeyPatch) -> None:
+    cpu = 0.0
+    monkeypatch.setattr("driftline.deploy.runtime.loop.memory.process_time", lambda: cpu)
+    given_back: list[int] = []
+    second = 0
+    freed = MallocTrimmer(lambda: given_back.append(second))
+    for second in range(200):
+        if 100 <= second < 150:
+            cpu += 0.5
+        if freed.is_due(second):
+            freed.rest(second)
+    assert given_back == [150, 150 + GIVE_BACK_S]

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import zmq
 
-from driftline.deploy.runtime.upkeep.cores import BUSY, IO_THREAD, LOOK_S, Cores, cores_here
+from driftline.deploy.runtime.loop.cores import BUSY, IO_THREAD, LOOK_S, Cores, cores_here
 
 
 class Kept:

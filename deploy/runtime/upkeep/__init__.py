@@ -1,1 +1,0 @@
-"""What a process does about its memory and its cores, between two turns."""

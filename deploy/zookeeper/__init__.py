@@ -1,1 +1,0 @@
-"""Real ZooKeeper servers on this machine, for development and tests, from the jars of PySpark."""
