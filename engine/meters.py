@@ -1,4 +1,4 @@
-"""Meters of time without a clock of their own: `Histogram` and `Stopwatch`.
+"""Samples of metrics, and meters of time without a clock of their own.
 
 Other threads may read them at any time.
 """
@@ -6,6 +6,7 @@ Other threads may read them at any time.
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections.abc import Callable, Iterable
 
 BOUNDS_S = 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0
 """Upper bounds of the buckets by default, in seconds."""
@@ -70,3 +71,11 @@ class Stopwatch:
         """For how many seconds it was so."""
         seconds, since = self._state
         return seconds if since is None else seconds + max(0.0, now - since)
+
+
+Value = float | Histogram
+
+Sample = tuple[str, tuple[str, ...], Value]
+"""(name of a metric, values of its labels but `flow`, value)"""
+
+Samples = Callable[[], Iterable[Sample]]

@@ -15,7 +15,8 @@ from driftline.deploy.cluster.hosting import Hosting
 from driftline.deploy.cluster.records import Role
 from driftline.deploy.local.metrics import restarts
 from driftline.deploy.runtime.metrics.endpoint import Endpoint, noted_port, port_note
-from driftline.deploy.runtime.metrics.roles import Sample, our_version
+from driftline.deploy.runtime.metrics.roles import our_version
+from driftline.engine.meters import Sample
 
 AGENT = "agent"
 """The name of an agent's own process, as in its log lines."""

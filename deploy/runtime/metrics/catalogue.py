@@ -22,8 +22,7 @@ from prometheus_client.metrics_core import (
 )
 from prometheus_client.registry import Collector
 
-from driftline.deploy.runtime.metrics.roles import Sample, Samples, Value
-from driftline.engine.meters import Histogram
+from driftline.engine.meters import Histogram, Sample, Samples, Value
 
 COUNTER, GAUGE, HISTOGRAM = "counter", "gauge", "histogram"
 

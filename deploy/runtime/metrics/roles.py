@@ -13,7 +13,7 @@ scrapes there is nothing to do. Protocol roles know nothing of this: these are t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import cache
 from time import monotonic
@@ -27,15 +27,8 @@ from driftline.deploy.runtime.config import ProcessConfig
 from driftline.deploy.runtime.loop.heartbeat import Heartbeat
 from driftline.deploy.runtime.loop.runtime import Runtime
 from driftline.deploy.runtime.metrics.endpoint import Endpoint, port_note
-from driftline.engine.meters import Histogram
+from driftline.engine.meters import Sample, Samples
 from driftline.engine.wire.party import Party
-
-Value = float | Histogram
-
-Sample = tuple[str, tuple[str, ...], Value]
-"""(name of a metric, values of its labels but `flow`, value)"""
-
-Samples = Callable[[], Iterable[Sample]]
 
 
 @cache

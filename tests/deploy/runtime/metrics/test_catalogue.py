@@ -18,8 +18,7 @@ from driftline.deploy.runtime.metrics.catalogue import (
     ProcessMetrics,
     of_flow,
 )
-from driftline.deploy.runtime.metrics.roles import Sample
-from driftline.engine.meters import Histogram
+from driftline.engine.meters import Histogram, Sample
 
 PAGE = Path(__file__).resolve().parents[4] / "docs" / "reference" / "metrics.md"
 LABELS = {"process", "node", "source", "phase", "version", "agent", "roles"}

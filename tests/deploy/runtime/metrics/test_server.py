@@ -13,9 +13,10 @@ import pytest
 from driftline.deploy.runtime.loop.runtime import Runtime
 from driftline.deploy.runtime.metrics.catalogue import of_flow, registry_of
 from driftline.deploy.runtime.metrics.endpoint import Endpoint, check_all
-from driftline.deploy.runtime.metrics.roles import TURNS_WITHIN_S, Health, Sample
+from driftline.deploy.runtime.metrics.roles import TURNS_WITHIN_S, Health
 from driftline.deploy.runtime.metrics.serving import MetricsServer, pages
 from driftline.engine.errors import FlowError, Unavailable
+from driftline.engine.meters import Sample
 from tests.deploy.runtime.metrics.scraping import ask, scrape
 
 LIMIT_S = 30.0
