@@ -17,15 +17,10 @@ from driftline.deploy.runtime.config import ProcessConfig
 from driftline.deploy.runtime.loop.heartbeat import Heartbeat
 from driftline.deploy.runtime.loop.runtime import Runtime
 from driftline.deploy.runtime.metrics.endpoint import check_all
-from driftline.deploy.runtime.metrics.roles import (
-    NODE_CHILD,
-    Context,
-    Sample,
-    fronts_ready,
-    serve_command,
-)
+from driftline.deploy.runtime.metrics.roles import NODE_CHILD, Context, fronts_ready, serve_command
 from driftline.deploy.runtime.supervision.cluster import LocalCluster
 from driftline.engine.flow.flow import Flow
+from driftline.engine.meters import Sample
 
 LOOK_EVERY_S = 1.0
 """Seconds between two looks of the loop."""

@@ -19,13 +19,13 @@ from driftline.deploy.runtime.metrics.roles import (
     OfCandidate,
     OfMaster,
     OfNode,
-    Sample,
     candidate_ready,
     fronts_ready,
     master_ready,
     node_ready,
 )
 from driftline.engine.flow.plan import plan
+from driftline.engine.meters import Sample
 from driftline.engine.policy import POLICIES
 from driftline.engine.sources.memory import ListSource
 
