@@ -14,7 +14,7 @@ from click.testing import CliRunner
 from driftline.acker.tracker import ReportedProgress
 from driftline.connectors.logs.inputlog import Entry, InputLog, WriteGroup
 from driftline.deploy.graph import as_text
-from driftline.engine.errors import StateMismatch, Unavailable
+from driftline.engine.errors import StateMismatch
 from driftline.engine.flow.flow import Flow
 from driftline.engine.operators.registry import OPERATORS
 from driftline.engine.policy import policy
@@ -250,8 +250,3 @@ def test_what_does_not_fit_is_explained(arguments: list[str], reason: str) -> No
     result = CliRunner().invoke(simulate, arguments)
     assert result.exit_code == 2
     assert reason in " ".join(result.output.split())
-
-
-def test_a_file_that_is_not_there_is_told_of() -> None:
-    result = CliRunner().invoke(simulate, ["driftline.index", "--input", "no-such-file"])
-    assert isinstance(result.exception, Unavailable)

@@ -17,7 +17,6 @@ from driftline.engine.errors import InputError
 from driftline.engine.policy import POLICIES
 from driftline.simulation.command import simulate
 from driftline.simulation.scenarios.flows import SIMULATED
-from driftline.simulation.scenarios.inputs import InputFiles
 from driftline.simulation.scenarios.scenario import DRAWN_FLOW, scenario, without_faults
 from driftline.simulation.seeds import Report, run_one, run_seeds
 from driftline.simulation.simulation import Simulation
@@ -288,17 +287,3 @@ def test_bad_records_stop_it_with_the_remedy(tmp_path: Path) -> None:
     assert done.exit_code == 0, done.output
     assert "1 bad record of" in done.stderr
     assert "in.jsonl, record 2: " in done.stderr
-
-
-def test_nothing_but_bad_records_is_nothing_to_simulate_with(tmp_path: Path) -> None:
-    (tmp_path / "in.jsonl").write_text("bad\n")
-    given = [SIMULATED[0].spec, "--input", str(tmp_path / "in.jsonl"), "--seeds", "2"]
-    refused = CliRunner().invoke(simulate, [*given, "--on-error", "dead-letter"])
-    assert refused.exit_code == 2
-    assert "1 bad record of" in refused.stderr
-
-
-def test_a_failure_is_repeated_with_the_same_records() -> None:
-    assert str(InputFiles(("x.jsonl",), without_bad=True)) == (
-        "--input x.jsonl --on-error dead-letter"
-    )

@@ -141,7 +141,8 @@ class Machine:
     def values(self, output: Path | None = None) -> list[object]:
         """The values of all outputs, in no order."""
         files = (output or self.output).glob("*.jsonl")
-        return [json.loads(line)["value"] for f in files for line in f.read_text().splitlines()]
+        whole = (file.read_text().rpartition("\n")[0] for file in files)
+        return [json.loads(line)["value"] for text in whole for line in text.splitlines()]
 
     def listening(self) -> list[str]:
         """The addresses at which fronts listen for producers, in the order of their beginning."""

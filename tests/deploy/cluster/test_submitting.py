@@ -22,7 +22,6 @@ from driftline.deploy.cluster.submissions import (
     fail,
     path_of,
     submission_of,
-    submissions,
 )
 from driftline.deploy.cluster.submitting import Order, submit
 from driftline.deploy.cluster.tree import Conflict, Tree
@@ -137,13 +136,6 @@ def test_what_cannot_be_is_refused(tree: Tree, changes: dict[str, object], told:
     with pytest.raises(FlowError, match=told):
         submit(tree, flow(), order(**changes))  # type: ignore[arg-type]
     assert tree.children("flows") == []
-
-
-def test_an_address_that_is_none_is_refused(tree: Tree) -> None:
-    with pytest.raises(FlowError, match=r"cannot be heard on tcp://127.0.0.1: no port"):
-        submit(tree, flow(), order(reading=Reading(("tcp://127.0.0.1",))))
-    assert tree.children("flows") == []
-    submit(tree, flow(), order(reading=Reading(("tcp://127.0.0.1:5555",))))
 
 
 def test_a_flow_that_runs_or_is_another_one_is_refused(tree: Tree) -> None:
@@ -279,17 +271,6 @@ def test_a_wish_changes_what_is_there_now(tree: Tree, monkeypatch: pytest.Monkey
     assert submission_of(tree, "sums") == changed
     with pytest.raises(Unavailable, match="has no flow 'none'; it has sums"):
         change(tree, "none", stop)
-
-
-def test_a_damaged_record_concerns_its_flow_alone(tree: Tree) -> None:
-    submit(tree, flow(), order())
-    made = submit(tree, flow(), order("other"))
-    tree.write(path_of("other"), made.encode()[:100], 0)
-    damaged: dict[str, str] = {}
-    assert [each.name for each in submissions(tree, damaged)] == ["sums"]
-    assert "`driftline remove other` takes the flow away" in damaged["other"]
-    tree.hold("agents/a", b"garbage")
-    assert [agent.name for agent in agents(tree)] == ["b", "f", "m"]
 
 
 def test_two_flows_do_not_share_a_directory_of_outputs(tree: Tree) -> None:

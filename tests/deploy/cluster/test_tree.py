@@ -12,7 +12,7 @@ import pytest
 from driftline.deploy.cluster.tree import NEW, Conflict, Entry, Tree
 from driftline.deploy.commands.places import Place
 from driftline.deploy.zookeeper import Ensemble
-from driftline.engine.errors import InUse, StateMismatch, Unavailable
+from driftline.engine.errors import InUse, Unavailable
 from tests.zookeepers import SESSION_S, WAIT_S
 
 Open = Callable[[], Tree]
@@ -146,18 +146,6 @@ def test_a_removal_is_refused_if_somebody_writes_while_it_is_checked(
     assert left == ["submission", "wheels/a", *["wheels/b"] * (version == NEW)]
     one.remove("flows/a")
     assert one.children("flows") == ["ab"]
-
-
-def test_a_refused_removal_removes_nothing(opened: Open) -> None:
-    tree = opened()
-    tree.write("flows/a/submission", b"", NEW)
-
-    def refused() -> None:
-        raise StateMismatch("it runs")
-
-    with pytest.raises(StateMismatch, match="it runs"):
-        tree.remove("flows/a", refused)
-    assert tree.read("flows/a/submission") == Entry(b"", 0)
 
 
 def test_a_path_without_a_cluster_is_told(zookeeper: Ensemble, tmp_path: Path) -> None:

@@ -68,10 +68,17 @@ def test_files_and_patterns_and_directories_are_one_stream(tmp_path: Path) -> No
 def test_an_interrupted_run_goes_on_in_the_middle_of_a_later_file(tmp_path: Path) -> None:
     for number in range(4):
         records(tmp_path / "in" / f"{number}.jsonl", 200, number * 200)
-    run = ["run", str(WORDCOUNT), "--input", str(tmp_path / "in"), "--window", "1"]
-    run += ["--checkpoint-ms", "50", "--output", str(tmp_path / "out")]
+    run = [
+        "run",
+        str(WORDCOUNT),
+        "--input",
+        str(tmp_path / "in"),
+        "--output",
+        str(tmp_path / "out"),
+    ]
+    slowly = ["--window", "1", "--checkpoint-ms", "50"]
     process = subprocess.Popen(
-        [sys.executable, "-m", "driftline", *run], cwd=ROOT, stderr=subprocess.DEVNULL
+        [sys.executable, "-m", "driftline", *run, *slowly], cwd=ROOT, stderr=subprocess.DEVNULL
     )
     output = tmp_path / "out" / "counts-0.jsonl"
     while not output.exists() or output.read_bytes().count(b"\n") < 3 * 300:

@@ -96,14 +96,6 @@ def test_slow_disks_take_snapshots_slowly_and_nothing_is_recovered_from(mode: st
     assert found.counted["committed snapshot"] >= 1
 
 
-def test_productions_that_disks_take_long_for_are_not_lost() -> None:
-    """All outputs wait for them, and longer than work may stay undone with nobody at it."""
-    faults = Faults(until=1000.0, delay_s=0.001, job_s=12.0)
-    what = calm("strong-productions", until_s=5.0, faults=faults, flow=FLOWS["counts"])
-    found = outcome(what, tick_s=1.0)
-    assert found.counted["recovery"] == found.counted["recovery from a snapshot"] == 0
-
-
 def test_what_a_dead_consumer_had_answered_is_not_held_against_its_successor() -> None:
     """It crashes as soon as it has answered, and the answer takes 5 s; bundles are stored by then.
 

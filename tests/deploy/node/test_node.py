@@ -5,10 +5,8 @@ from __future__ import annotations
 from itertools import count
 from typing import TypeVar
 
-from driftline.deploy.node.blocks import Batch, UnsentFrame, to_frame
 from driftline.deploy.node.delivery import ASK_EVERY_S
 from driftline.deploy.node.node import Node
-from driftline.deploy.node.stages import Peers
 from driftline.engine.flow.plan import plan
 from driftline.engine.keygroups import Owners
 from driftline.engine.labels import INFINITY
@@ -28,7 +26,6 @@ from driftline.engine.wire.messages import (
     Hello,
     LastBundle,
     Message,
-    Progress,
     Promise,
     Recover,
     Stop,
@@ -196,13 +193,6 @@ def test_an_answer_from_before_the_last_bundle_was_stored_is_out_of_date() -> No
     assert third.t_last > second.t_last
 
 
-def test_an_answer_from_before_the_last_bundle_was_sent_sends_nothing_again() -> None:
-    running = Delivering()
-    asked = FetchLast("barrier-0", INCARNATION, (0, 63), "", 0)
-    running.deliver()
-    assert running.answer(asked, -1) == []
-
-
 def test_a_slow_answer_counts_though_the_question_was_repeated() -> None:
     """Otherwise the answers of a consumer that is slower than `ASK_EVERY_S` would never count."""
     running = Delivering()
@@ -237,62 +227,6 @@ def test_it_says_goodbye_in_place_of_hello_as_long_as_it_lives_and_does_nothing_
         assert Hello not in kinds
 
 
-def test_the_end_of_another_run_is_nothing_to_it() -> None:
-    running = Running()
-    running.tell("master", Stop("another", "", ""))
-    assert not running.node.ended
-    assert Hello in {type(message) for _, message in said_at(running, 1.0)}
-
-
 def said_at(running: Running, now: float) -> list[tuple[str, Message]]:
     running.node.tick(now)
     return running.said()
-
-
-def test_others_hear_nothing_before_the_master_has_begun() -> None:
-    """Peers may not be in the incarnation yet: they would drop the message, and find a gap."""
-    running = Running()
-    running.node.tick(1.0)
-    assert "node-1" not in {to for to, _ in running.said()}
-    running.tell("master", Progress(0, 0))
-    running.node.tick(2.0)
-    assert ("node-1", Acknowledge((), (), 0)) in running.said()
-
-
-CELLS, COVERED = ((1, 4, 99),), ((0, 4, 5),)
-
-
-def unsent(port: int) -> UnsentFrame:
-    return 0, port, 4, 10 + port, [Batch([(4, 0, port)], pack_rows([port]), None)]
-
-
-def test_the_acknowledgement_travels_in_the_last_frame_for_each_node() -> None:
-    peers = Peers(["node-1", "node-2"])
-    assert peers.frame("node-1", unsent(1)) == []
-    assert peers.frame("node-1", unsent(2)) == [("node-1", to_frame(unsent(1)))]
-    assert peers.acknowledge(CELLS, COVERED) == [
-        ("node-1", to_frame(unsent(2), CELLS, COVERED)),
-        ("node-2", Acknowledge(CELLS, COVERED, 0)),
-    ]
-    assert peers.acknowledge((), ()) == [], "no frame waits any longer"
-
-
-def test_a_frame_leaves_also_without_an_acknowledgement() -> None:
-    peers = Peers(["node-1", "node-2"])
-    peers.frame("node-2", unsent(1))
-    assert peers.acknowledge((), ()) == [("node-2", to_frame(unsent(1)))]
-
-
-def test_without_label_order_a_frame_leaves_at_once_unless_it_is_kept() -> None:
-    kept: list[tuple[str, Frame]] = []
-
-    def keep(to: str, frame: Frame) -> bool:
-        kept.append((to, frame))
-        return to == "node-2"
-
-    peers = Peers(["node-1", "node-2"], keep)
-    assert peers.frame("node-1", unsent(1)) == [("node-1", to_frame(unsent(1)))]
-    assert peers.frame("node-2", unsent(2)) == []
-    assert kept == [("node-1", to_frame(unsent(1))), ("node-2", to_frame(unsent(2)))]
-    assert not peers.waiting, "for an acknowledgement"
-    assert peers.acknowledge((), ()) == []

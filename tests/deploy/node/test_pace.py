@@ -10,7 +10,6 @@ from random import Random
 import pytest
 
 from driftline import ValueState
-from driftline.barrier.ordered import OrderedBarrier
 from driftline.deploy.node.blocks import Batch
 from driftline.deploy.node.node import Node
 from driftline.deploy.node.pace import AT_FIRST, CARELESS, TELL_EVERY_S, TURN_S, Brake, Pace
@@ -207,12 +206,6 @@ def flow() -> Flow:
     return made
 
 
-def without_state() -> Flow:
-    made = Flow("copies")
-    made.source("numbers").map(str).sink()
-    return made
-
-
 def places() -> Flow:
     """Each record changes many slots of a state."""
     made = Flow("places")
@@ -275,34 +268,6 @@ def test_an_epoch_that_is_open_for_long_is_ended_before_it_is_due() -> None:
     room.run(room.has(RECORDS // 2), 100_000)
     assert room.heard(AskSnapshot)
     assert room.master.coordinator.snapshots.committed > 1
-
-
-def test_without_snapshots_a_node_keeps_no_checksums_of_what_is_delivered() -> None:
-    room = room_of("exactly-once", without_state(), interval=1e6)
-    most = 0
-    while not room.stopped():
-        room.step()
-        barriers = [node.barrier for node in nodes(room) if node.running]
-        most = max([most, *(len(b.history) for b in barriers if isinstance(b, OrderedBarrier))])
-    assert right(room, without_state())
-    assert room.master.coordinator.snapshots.committed == 1, "the last one"
-    assert 1 < most < RECORDS / 5
-
-
-def test_a_disk_that_does_not_answer_holds_an_open_epoch_back() -> None:
-    room = room_of("two-phase")
-    room.run(room.has(5))
-    room.held_disks.add("node-1")
-    most = 0
-    for _ in range(6000):
-        room.step()
-        most = max(most, *(node.assembly.unsaved_bytes for node in nodes(room)))
-    assert taken(room) < RECORDS - 20
-    assert most < 4 * WAITING
-    room.held_disks.clear()
-    room.run(room.stopped, 100_000)
-    assert right(room)
-    assert room.master.coordinator.recoveries == 0
 
 
 def test_a_disk_that_does_not_answer_holds_changes_back() -> None:

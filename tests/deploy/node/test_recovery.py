@@ -110,19 +110,6 @@ def test_what_a_consumer_says_before_it_was_asked_counts_for_nothing() -> None:
     assert not beginning.node.barrier.connected
 
 
-def test_only_a_newer_incarnation_begins_and_an_earlier_load_is_void() -> None:
-    beginning = Beginning()
-    first = beginning.recover(1)
-    second = beginning.recover(3)
-    beginning.tell("master", 2, Recover(2, 0, 0, 0, ()))
-    beginning.tell("master", 3, Recover(3, 0, 0, 0, ()))
-    assert (beginning.node.incarnation, beginning.node.jobs) == (3, [])
-    beginning.node.done(first, EMPTY)
-    assert not beginning.said(FetchLast)
-    beginning.node.done(second, EMPTY)
-    assert [question.incarnation for question in beginning.said(FetchLast)] == [3]
-
-
 @pytest.mark.parametrize(
     "result",
     [

@@ -102,10 +102,3 @@ def test_outputs_are_final_without_the_last_stage_of_others() -> None:
     assert mine.final_outputs(INFINITY) == 4
     assert mine.final_outputs(3) == 3, "something of time 3 waits here"
     assert buffered.final_outputs(INFINITY) == 2
-
-
-def test_outputs_are_not_final_before_their_inputs_are_durable() -> None:
-    mine = tracking()
-    mine.tracker.promise(0, 0, 9, 5)
-    assert mine.moved(0.0)
-    assert mine.final_outputs(INFINITY) == 5

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from driftline.coordinator.coordinator import Phase
 from driftline.coordinator.leadership import (
     LOOK_EVERY_S,
     PATIENCE_S,
@@ -166,26 +165,3 @@ def test_a_leader_with_nobody_behind_it_goes_on_waiting(answer: object) -> None:
     bench.does(LookBehind, answer)
     bench.hello()
     assert isinstance(bench.asked(), WriteState)
-
-
-def test_a_leader_that_hears_all_by_the_time_of_the_answer_stays() -> None:
-    bench = Leader()
-    bench.waits(PATIENCE_S + 1.0)
-    job = bench.asked()
-    bench.hello()
-    bench.asked()
-    bench.candidate.done(job, "next#1")
-    assert not bench.candidate.broken
-
-
-def test_it_is_what_its_master_is() -> None:
-    bench = Bench().first()
-    bench.does(ReadState)
-    master = bench.candidate.master
-    assert master is not None
-    bench.hello()
-    write = bench.asked()
-    bench.candidate.done(write, StateMismatch("another master has taken over"))
-    assert master.coordinator.phase is Phase.BROKEN
-    assert bench.candidate.broken
-    assert not bench.candidate.ended

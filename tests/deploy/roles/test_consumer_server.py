@@ -110,16 +110,6 @@ def test_bundles_are_stored_confirmed_and_told(dialogue: Dialogue) -> None:
     assert dialogue.say(ask(2, number=0)) == [("node-0", answer)]
 
 
-def test_a_question_that_is_repeated_while_the_consumer_is_slow_has_a_small_answer(
-    dialogue: Dialogue,
-) -> None:
-    bundle = stream(2)[1]
-    dialogue.say(ask(1, number=0))
-    dialogue.say(bundle)
-    answer = LastBundle(BARRIER, 1, 1, (), bundle.t_last, bundle.checksum)
-    assert dialogue.say(ask(1, number=1)) == [("node-0", answer)]
-
-
 def test_a_repetition_is_confirmed_and_not_stored(dialogue: Dialogue) -> None:
     first, second = stream(3)[1:]
     dialogue.say(ask(1))

@@ -23,8 +23,6 @@ from driftline.engine.wire.codec import pack
 from driftline.engine.wire.messages import (
     AskSnapshot,
     Committed,
-    Drain,
-    Drained,
     Failed,
     Frame,
     Header,
@@ -188,34 +186,6 @@ def test_a_front_that_keeps_many_records_asks_for_a_snapshot_before_it_is_due() 
     assert not asks(sending.front)
 
 
-@pytest.mark.parametrize("name", ["exactly-once", "at-least-once"])
-def test_a_live_front_sends_no_more_than_a_run_that_ends_beside_a_file_needs(name: str) -> None:
-    talk = Sending(100, live=True, name=name)
-    talk.go()
-    sent = talk.front.taken
-    assert sent < 100, "the window is full"
-    talk.front.drain()
-    talk.tell(Drain(1))
-    talk.tell(Progress(INFINITY, INFINITY))
-    talk.go()
-    assert talk.front.taken == sent
-    talk.tell(Drain(talk.front.next + 3))
-    talk.go()
-    assert talk.front.taken == sent + 3
-
-
-def test_a_stream_that_is_over_says_its_end_though_there_is_no_room_to_read_it() -> None:
-    """Other fronts have to pass that time before there is room."""
-    talk = Sending(100, live=True, name="exactly-once")
-    assert isinstance(talk.front.source, QueueSource)
-    talk.front.source.close()
-    talk.go()
-    assert talk.front.taken < 100, "the window is full"
-    talk.front.drain()
-    said = [decode(data)[1] for _, data in talk.front.outbox]
-    assert Drained(time=101, live=1, ended=0) in said
-
-
 RECORDS = 9
 
 
@@ -365,16 +335,4 @@ def test_while_the_disk_is_full_those_hear_it_whose_records_wait_for_it() -> Non
     bench.store()
     assert bench.answers() == [(b"p", Answer(Kind.ACK, 7, 1))]
     bench.pass_time(SIGN_S)
-    assert not bench.answers()
-
-
-def test_a_front_that_is_about_to_end_gives_no_signs() -> None:
-    """It takes nothing more: who waits for it may wait for long."""
-    bench = Bench()
-    bench.say(Kind.RECORD, "p", 1, "a")
-    bench.store()
-    bench.source.stop()
-    bench.answers()
-    bench.pass_time(SIGN_S)
-    assert not bench.intake.room()
     assert not bench.answers()

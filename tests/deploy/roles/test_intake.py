@@ -10,7 +10,7 @@ import pytest
 
 from driftline.deploy.roles.intake import MAGIC, Kind
 from driftline.deploy.runtime.sockets.intake_socket import DRAIN, IntakeSocket
-from driftline.engine.errors import StateMismatch, Unavailable
+from driftline.engine.errors import Unavailable
 from driftline.engine.wire.codec import pack
 from driftline.engine.wire.party import Job
 from tests.connectors.logs.received_front import memory_disk
@@ -228,14 +228,3 @@ def test_a_group_that_cannot_be_written_is_written_once_there_is_room(
         assert answer == (Kind.ACK, 1, 1)
     assert host.source.obstacle == ""
     assert stored(host.log) == [("p", 1, "a")]
-
-
-def test_an_error_that_lasts_ends_the_process(host: Host) -> None:
-    def fail(job: Job) -> object:
-        raise StateMismatch("input log: it is damaged")
-
-    host.runtime._carry_out = fail
-    with Wire(host) as wire:
-        wire.say(Kind.RECORD, "p", 1, 1, "a")
-        with pytest.raises(StateMismatch, match="damaged"):
-            wire.until(lambda: False)

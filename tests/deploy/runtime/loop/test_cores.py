@@ -47,33 +47,12 @@ def test_a_process_that_has_much_to_do_runs_on_all_cores(half: int, mine: tuple[
     assert kept.calls[4:] == [anywhere, mine]
 
 
-@pytest.mark.parametrize(("io_half", "theirs"), [(0, (0, 1)), (1, (2, 5))])
-def test_threads_of_zeromq_may_have_the_other_half(io_half: int, theirs: tuple[int, ...]) -> None:
-    kept = Kept((0, 1, 2, 5), 1, io_half)
-    anywhere = (0, 1, 2, 5)
-    for busy in (False, False, True):
-        kept.look(busy=busy)
-    assert kept.calls == [anywhere, (2, 5), anywhere]
-    assert kept.io_calls == [anywhere, theirs, anywhere]
-
-
 @pytest.mark.parametrize("cores", [(), (3,)])
 def test_with_one_core_or_none_nothing_is_said(cores: tuple[int, ...]) -> None:
     kept = Kept(cores, 1)
     kept.look(busy=False)
     kept.cores.leave()
     assert not kept.calls
-
-
-def test_what_somebody_else_says_counts() -> None:
-    kept = Kept((0, 1), 0)
-    kept.look(busy=False)
-    kept.look(busy=False)
-    kept.calls.append((1,))  # with `taskset`, while it runs
-    kept.look(busy=True)
-    kept.look(busy=False)
-    kept.cores.leave()
-    assert kept.calls == [(0, 1), (0,), (1,)]
 
 
 def test_all_threads_are_moved() -> None:

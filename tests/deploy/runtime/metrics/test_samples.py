@@ -13,7 +13,6 @@ from driftline.deploy.node.node import Node
 from driftline.deploy.roles.candidate import Candidate
 from driftline.deploy.roles.front import Front
 from driftline.deploy.roles.master import Master
-from driftline.deploy.roles.window import Meter
 from driftline.deploy.runtime.metrics.catalogue import CATALOGUE
 from driftline.deploy.runtime.metrics.roles import (
     OfCandidate,
@@ -83,14 +82,3 @@ def test_one_of_several_masters_stands_by_and_then_tells_all_of_a_master() -> No
     assert ready() == Phase.GATHERING.value
     candidate.expired()
     assert ready() == "its session with ZooKeeper is over"
-
-
-def test_each_record_has_one_latency_however_many_are_delivered_at_once() -> None:
-    meter = Meter()
-    for time, now in ((1, 0.0), (2, 0.0), (3, 0.5), (4, 2.0)):
-        meter.hand(time, now)
-    meter.look(1.0, 4)
-    meter.look(2.0, 5)
-    found = dict(zip((*meter.latencies.bounds, None), meter.latencies.counts, strict=True))
-    assert {bound: n for bound, n in found.items() if n} == {0.001: 1, 0.5: 1, 1.0: 2}
-    assert meter.latencies.sum == 2.5
