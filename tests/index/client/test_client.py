@@ -206,8 +206,9 @@ def test_changes_are_told_from_any_label_on(client: IndexClient) -> None:
         assert [(each.id, each.label) for each in told] == [(id, first.label), (id, last.label)]
         assert [each.document for each in told] == [{"year": 1}, None]
         assert changes.at == last.label
-    with client.changes(first.label) as changes:
-        assert next(changes) == told[1]
+    with client.changes(first.label, until=last.label) as changes:
+        assert list(changes) == told[1:]
+    assert list(client.changes(last.label, until=last.label)) == []
 
 
 async def test_the_client_for_asyncio_does_the_same(service: Serving) -> None:

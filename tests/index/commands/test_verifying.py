@@ -80,6 +80,9 @@ def test_all_parts_of_a_service_are_checked_and_nothing_is_changed(ended: Path) 
         ("ok", "node-0"), ("ok", "input-0"), ("ok", "journal"), ("ok", "documents-0"),
     ]  # fmt: skip
     assert parts[-1].endswith("a checkpoint and 1 segment")
+    assert (
+        f"is a part of a state directory: verify {ended}" in f"{run(ended / 'journal').exception}"
+    )
     assert read(ended) == before
 
 

@@ -11,6 +11,7 @@ from typing import Any
 import httpx
 import pytest
 
+from driftline.index.http import events as watching
 from driftline.serve.http.operations import Settings
 from tests.index.http.service import Service, client_of, served
 
@@ -130,6 +131,47 @@ async def label_of(answer: httpx.Response) -> str:
     label = answer.json()["label"]
     assert isinstance(label, str)
     return label
+
+
+async def read_watch(client: httpx.AsyncClient, count: int, since: str) -> list[Event]:
+    """The first events of a watch."""
+    return await read(client, count, since, path="/watches/w%2F1/events")
+
+
+async def test_events_come_once_in_order_from_any_label_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(watching, "AT_ONCE", 2)
+
+    async with served(Service(tmp_path, shards=3), Settings(heartbeat_s=60)) as client:
+        await client.put("/documents/0", json={"title": "tea"})
+        since = await label_of(await client.put("/watches/w%2F1", json={"q": "tea -black"}))
+        expected: list[tuple[str, str, str]] = []
+        for n in range(12):
+            path, there = f"/documents/{n % 6}", n < 6
+            title = {"title": "green tea" if there else "black tea"}
+            label = await label_of(await client.put(path, json=title))
+            if n:  # the first one matched before
+                expected.append((label, str(n % 6), "begins" if there else "ceases"))
+        await client.put("/documents/9", json={"title": "coffee"})
+        expected_events = [
+            ("", label, {"watch": "w/1", "id": id, "event": change, "label": label})
+            for label, id, change in expected
+        ]
+        assert await read_watch(client, 11, since) == expected_events
+        for number, (label, _, _) in enumerate(expected[:-1], 1):
+            rest = expected_events[number:]
+            assert await read_watch(client, len(rest), label) == rest
+
+        # What comes later is told, too.
+        following = asyncio.ensure_future(read_watch(client, 12, since))
+        label = await label_of(await client.put("/documents/9", json={"text": "tea"}))
+        told = await following
+        assert told[:11] == expected_events
+        assert told[11][1:] == (
+            label,
+            {"watch": "w/1", "id": "9", "event": "begins", "label": label},
+        )
 
 
 async def test_watches_are_put_shown_and_removed(tmp_path: Path) -> None:

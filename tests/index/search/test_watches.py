@@ -15,6 +15,7 @@ from driftline.index.documents.schema import Collection, TextField, ValueField
 from driftline.index.documents.values import Kind
 from driftline.index.documents.versions import Version
 from driftline.index.query.parsing import QueryError, parse
+from driftline.index.search import watches
 from driftline.index.search.saving import Saved
 from driftline.index.search.watches import Change, Event, Watches
 from tests.index.search.indexes import versions
@@ -66,6 +67,24 @@ def before_of(last: Version | None) -> Callable[[], Version | None]:
         return last
 
     return before
+
+
+def test_events_outlive_their_watch_as_long_as_they_are_retained() -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(watches, "SWEPT_FROM", 0)
+        watching = Watches(COLLECTION)
+        watching.put(1, "w", "a")
+        watching.put(1, "v", "a")
+        writes = [Write(at, "p", None if at % 2 else Document((("a",), ()))) for at in range(2, 8)]
+        for time, version in versions(writes):
+            watching.apply(time, version, before_of(None))
+        watching.remove(8, "w")
+        watching.retain(6)
+        later = [Event(6, "p", "begins"), Event(7, "p", "ceases")]
+        assert watching.events("w", 6, 9) == later
+        again = Watches(COLLECTION)
+        again.load(Saved(list(watching.save())))
+        assert again.events("w", 6, 9) == again.events("v", 6, 9) == later
 
 
 def test_what_was_forgotten_and_removed_takes_no_memory() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from math import log
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from driftline.index.searcher.collection import (
     LARGER,
     MUCH_LARGER,
     SMALL,
+    SegmentFiles,
     merged_from,
 )
 from driftline.index.searcher.searcher import Searcher
@@ -44,6 +46,56 @@ def searcher(tmp_path: Path) -> Searcher:
     return searcher
 
 
+def names(directory: Path) -> list[str]:
+    return sorted(path.name for path in directory.iterdir())
+
+
+def check_loaded(directory: Path, parts: list[bytes]) -> None:
+    """A checkpoint is good, with the files that there are now."""
+    other = shutil.copytree(directory, directory.with_name("copy"), dirs_exist_ok=False)
+    searcher = Searcher(SCHEMA, other)
+    searcher.load(parts)
+    check([searcher], MODEL, QUERIES, searcher.time)
+    shutil.rmtree(other)
+
+
+def test_what_the_valid_checkpoint_names_stays_until_the_next_one(
+    tmp_path: Path, searcher: Searcher
+) -> None:
+    """Also what was merged while it was written."""
+    directory = tmp_path / "index"
+    work = searcher.work()
+    assert work is not None
+    before = names(directory)
+    parts = freeze(searcher)
+    work.do()
+    work.done()
+    searcher.saved()
+    assert set(before) < set(names(directory))
+    check_loaded(directory, parts)
+    next_parts = freeze(searcher)
+    check_loaded(directory, parts)
+    check_loaded(directory, next_parts)
+    searcher.saved()
+    check_loaded(directory, next_parts)
+    assert len(names(directory)) == searcher.figures()["segments"] == 3
+
+
+def test_what_is_being_merged_stays(tmp_path: Path, searcher: Searcher) -> None:
+    work = searcher.work()
+    assert work is not None
+    work.do()
+    for _ in range(2):
+        freeze(searcher)
+        searcher.saved()
+    work.done()
+    check([searcher], MODEL, QUERIES, searcher.time)
+    parts = freeze(searcher)
+    searcher.saved()
+    check_loaded(tmp_path / "index", parts)
+    assert len(names(tmp_path / "index")) == searcher.figures()["segments"] == 4
+
+
 def test_a_merge_that_cannot_be_used_changes_nothing(tmp_path: Path, searcher: Searcher) -> None:
     work = searcher.work()
     assert work is not None
@@ -51,6 +103,20 @@ def test_a_merge_that_cannot_be_used_changes_nothing(tmp_path: Path, searcher: S
     check([searcher], MODEL, QUERIES, searcher.time)
     assert searcher.work() is None
     assert searcher.figures()["segments"] == 2
+
+
+def test_a_draft_stays_while_its_file_is_needed_and_not_there(tmp_path: Path) -> None:
+    files = SegmentFiles(tmp_path)
+    name = files.new()
+    draft = tmp_path / f".{name}.77"
+    draft.touch()
+    files.sweep({name})
+    assert names(tmp_path) == [draft.name]
+    (tmp_path / name).touch()
+    files.sweep({name})
+    assert names(tmp_path) == [name]
+    files.sweep(())
+    assert names(tmp_path) == []
 
 
 @given(

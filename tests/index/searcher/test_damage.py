@@ -163,6 +163,21 @@ def test_damage_that_a_merge_finds_is_known_here(
         loaded(tmp_path, parts)
 
 
+def test_a_merge_that_has_failed_is_tried_again_after_the_next_checkpoint(tmp_path: Path) -> None:
+    searcher = loaded(tmp_path, saved(tmp_path))
+    assert searcher.work() is not None
+    assert searcher.work() is None
+    searcher.freeze()
+    list(searcher.save())
+    searcher.saved()
+    work = searcher.work()
+    assert work is not None
+    work.do()
+    work.done()
+    assert searcher.figures()["segments"] == 1
+    check([searcher], MODEL, QUERIES, NOW)
+
+
 def test_a_missing_or_a_foreign_segment(tmp_path: Path) -> None:
     parts = saved(tmp_path)
     first, second, _ = segments(tmp_path)

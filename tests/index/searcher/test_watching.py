@@ -101,7 +101,7 @@ def all_events(searchers: list[Searcher], watch: str, since: int, limit: int) ->
     writes=WRITES,
     shards=st.integers(1, 2),
     happenings=st.lists(st.tuples(st.integers(1, 5), st.integers(0, 1), EVENTS), max_size=20),
-    retained=st.integers(1, 40),
+    retained=st.integers(1, 12),
     limit=st.integers(1, 3),
     swept_from=st.integers(0, 3),
 )

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from driftline.connectors.sinks import NO_BUNDLE, JsonLinesConsumer, Last
 from driftline.engine.errors import MalformedMessage, StateMismatch, Unavailable
+from driftline.engine.storage import segment_log as module
 from driftline.engine.storage.manifest import Mark
 from driftline.engine.storage.segment_log import LogDamaged
 from driftline.engine.wire.bundles import Item
@@ -120,6 +121,22 @@ def test_who_comes_later_reads_what_others_were_given(chance: Random, segment_by
         journal.close()
 
 
+def test_a_segment_is_full_of_few_large_or_of_many_small_bundles(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "SEGMENT_FRAMES", 5)
+    journal = filled(tmp_path, LONG.bundles[:4], 1 << 26)
+    journal.close()
+    journal = opened(tmp_path)
+    for bundle in LONG.bundles[4:]:
+        journal.deliver(bundle)
+    assert [len(_ends(path)) - 1 for path in segments(tmp_path)][:-1] == [5] * (
+        (len(LONG.bundles) - 1) // 5
+    )
+    assert items_in(list(journal.read(0))) == LONG.items
+    journal.close()
+
+
 def test_retention_by_size(tmp_path: Path) -> None:
     journal = filled(tmp_path, LONG.bundles)
     sizes = [path.stat().st_size for path in segments(tmp_path)]
@@ -197,6 +214,13 @@ def test_a_segment_that_is_missing_or_cut_is_found(tmp_path: Path) -> None:
     third.unlink()
     with pytest.raises(StateMismatch, match=f"{third.name} is missing"):
         opened(tmp_path, SMALL)
+
+
+def test_a_draft_of_a_segment_that_never_began_is_removed(tmp_path: Path) -> None:
+    filled(tmp_path, LONG.bundles).close()
+    (tmp_path / ".segment-00000099.1234").write_bytes(b"half of it")
+    assert items_in(read_all(tmp_path)) == LONG.items
+    assert not list(tmp_path.glob(".segment*"))
 
 
 def test_outputs_that_come_too_late_change_nothing(tmp_path: Path) -> None:
