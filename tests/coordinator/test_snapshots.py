@@ -56,3 +56,16 @@ def test_a_snapshot_with_a_part_that_failed_is_given_up_when_all_have_answered()
     cluster.prepared(2)
     cluster.write()
     assert cluster.written.snapshots == (SnapshotRecord(2, 60, (60,), 1),)
+
+
+def test_answers_about_another_snapshot_do_not_count() -> None:
+    cluster = Cluster().run()
+    cluster.snapshot(1, 50)
+    cluster.consider_snapshot(60)
+    for node in cluster.nodes:
+        cluster.coordinator.prepared(node, Prepared(1, 0))
+        cluster.coordinator.prepare_failed(node, PrepareFailed(1, "late"))
+    assert cluster.write() == []
+    for node in cluster.nodes:
+        cluster.coordinator.prepared(node, Prepared(2, 0))
+    assert [record.number for record in cluster.write()[0].snapshots] == [2, 1]
