@@ -42,11 +42,12 @@ class Resized(Cluster):
         for name in NEXT:
             self.coordinator.hello(name, Hello(f"at {name}", f"{name}#1", 0, 0))
 
-    def joined(self, number: int, *names: str, taken: int = 4) -> None:
-        """They have copied a snapshot."""
+    def joined(self, number: int, *names: str, taken: int = 4, earlier: int = 0) -> None:
+        """They have copied a snapshot; `earlier`: for a master that was so many before."""
         state = self.coordinator.state
         for name in names or NEXT:
-            message = Joined((2, 3, 4), f"{name}#1", state.epoch, number, taken, 100)
+            epoch = state.epoch - earlier
+            message = Joined((2, 3, 4), f"{name}#1", epoch, number, taken, 100)
             self.coordinator.resizing.joined(name, message, state)
 
     def look(self, delivered: int = 40, left: int = 39) -> list[tuple[str, Message]]:
@@ -64,6 +65,16 @@ class Resized(Cluster):
     @property
     def step(self) -> Step:
         return self.coordinator.resizing.step
+
+
+def test_a_node_that_begins_anew_for_a_later_master_is_not_taken_for_one_that_has_all() -> None:
+    cluster = Resized()
+    cluster.look()
+    cluster.joiners_say_hello()
+    cluster.joined(7, taken=3, earlier=1)
+    assert not any(isinstance(message, Hold) for _, message in cluster.look())
+    cluster.joined(7, taken=3)
+    assert ("front-0", Hold(1, -1)) in cluster.look()
 
 
 def test_the_steps_to_another_layout_come_in_order() -> None:

@@ -11,7 +11,7 @@ from driftline.coordinator.coordinator import Coordinator
 from driftline.coordinator.registry import ClusterState
 from driftline.coordinator.resizing import Resizing, Step
 from driftline.deploy.roles.front import Front
-from driftline.engine.wire.messages import Hold, Joined
+from driftline.engine.wire.messages import Hold
 
 
 def the_cut_may_be_earlier_than_what_has_left() -> AbstractContextManager[object]:
@@ -54,13 +54,3 @@ def the_next_layout_is_in_the_same_incarnation() -> AbstractContextManager[objec
         write(self, state)
 
     return patch.object(Coordinator, "_write", mutated)
-
-
-def what_was_said_to_the_master_before_counts() -> AbstractContextManager[object]:
-    """A node that begins anew for this master is taken for one that has all."""
-    joined = Resizing.joined
-
-    def mutated(self: Resizing, name: str, message: Joined, state: ClusterState) -> None:
-        joined(self, name, replace(message, epoch=state.epoch), state)
-
-    return patch.object(Resizing, "joined", mutated)

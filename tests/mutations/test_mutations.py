@@ -10,8 +10,8 @@ from random import Random
 
 import pytest
 
-from driftline.simulation.scenarios.scenario import DRAWN_FLOW, Scenario, scenario
 from driftline.simulation.scenarios.scenario import MASTERS as MASTER_HOSTS
+from driftline.simulation.scenarios.scenario import Scenario, scenario
 from driftline.simulation.scenarios.troubles import Resized, holes
 from driftline.simulation.seeds import run_one
 from tests.mutations import (
@@ -221,14 +221,6 @@ def test_the_simulation_finds_layouts_without_a_fence(mutation: Mutation) -> Non
     seed, problem = found(mutation, EXACTLY, RECOVERIES, resizes=True)
     assert seed, f"not found within {SEEDS_MAX} seeds"
     print(f"{mutation.__name__}: found by seed {seed}: {problem}")
-
-
-def test_a_node_that_begins_anew_for_a_later_master_is_not_taken_for_one_that_has_all() -> None:
-    """One seed in ten thousand: the disk is full just then, and the layout changes all the same."""
-    what = scenario(7861, DRAWN_FLOW, EXACTLY)
-    with layouts.what_was_said_to_the_master_before_counts():
-        assert "snapshot 2 is missing" in run_one(what).problem
-    assert not run_one(what).problem
 
 
 def test_a_function_that_is_not_deterministic_is_named_as_the_cause() -> None:
