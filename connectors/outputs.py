@@ -110,14 +110,6 @@ def delivered_to(directory: Path) -> tuple[int, int]:
     return sum(record.outputs for record in records), sum(record.failures for record in records)
 
 
-def last_time_in(directory: Path) -> int:
-    """Return up to which time, or unit of the policy, outputs were delivered; 0 if there are none.
-
-    Precondition and errors: see `delivered_to`.
-    """
-    return max((record.last.t_last for record in _records_in(directory)), default=0)
-
-
 def _records_in(directory: Path) -> list[CommitRecord]:
     paths = sorted((directory / ".driftline").glob("barrier-*.progress"))
     records = [CommitRecord.decode(path.read_bytes(), str(path)) for path in paths]
