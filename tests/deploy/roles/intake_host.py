@@ -125,8 +125,13 @@ class Wire:
         self.socket.send(pack((MAGIC, kind, producer, session, *rest)))
 
     def hear(self) -> tuple[Kind, int, int]:
-        """The next answer: kind, session, acknowledged."""
-        return self.hear_all()[:3]
+        """The next answer: kind, session, acknowledged.
+
+        One that acknowledges nothing yet is a sign of life, if the disk takes a second.
+        """
+        while (heard := self.hear_all()[:3])[0] is Kind.ACK and heard[2] == 0:
+            pass
+        return heard
 
     def hear_all(self) -> Answer:
         """The next answer."""
