@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
+from typing import Any
 from unittest.mock import patch
 
 from driftline.coordinator.coordinator import Coordinator, Phase
@@ -86,10 +87,11 @@ def an_earlier_run_has_ended_this_one() -> Iterator[None]:
         state: ClusterState,
         interval: float,
         run: str,
+        *others: Any,
     ) -> None:
         if state.outcome is not None:
             state = replace(state, outcome=replace(state.outcome, run=run))
-        begin(self, nodes, fronts, policy, state, interval, run)
+        begin(self, nodes, fronts, policy, state, interval, run, *others)
 
     with patch.object(Coordinator, "__init__", mutated):
         yield
