@@ -5,9 +5,10 @@ Every run tries the same examples, also on a slow machine.
 
 import asyncio
 import sys
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from compileall import compile_dir
 from inspect import iscoroutinefunction
+from itertools import groupby
 from pathlib import Path
 
 import pytest
@@ -84,13 +85,28 @@ def pytest_collection() -> Generator[None, object, object]:
         sys.dont_write_bytecode = forbidden
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     slow = tuple(f"{TESTS / name}" for name in SLOW)
     for item in items:
         if str(item.path).startswith(slow):
             item.add_marker(pytest.mark.slow)
         if item.get_closest_marker("soak"):  # it sets its own duration
             item.add_marker(pytest.mark.timeout(0))
+    if hasattr(config, "workerinput"):
+        items[:] = _dealt(items, config.workerinput["workercount"])
+
+
+def _dealt(items: Sequence[pytest.Item], workers: int) -> list[pytest.Item]:
+    """Deal files to workers so that each begins with slow ones, and steals quick tests at the end.
+
+    Each worker begins with a part of the list as long as those of the others; what it cannot do in
+    time, others take from its end.
+    """
+    files = [list(tests) for _, tests in groupby(items, lambda item: item.path)]
+    slow = [tests for tests in files if tests[0].get_closest_marker("slow")]
+    quick = [tests for tests in files if not tests[0].get_closest_marker("slow")]
+    hands = [[*slow[i::workers], *quick[i::workers]] for i in range(workers)]
+    return [item for hand in hands for tests in hand for item in tests]
 
 
 @pytest.hookimpl(tryfirst=True)
