@@ -1,4 +1,4 @@
-"""Leadership: which of several masters decides, when it steps down, and how the next one goes on.
+"""Leadership: which master decides, when it steps down, and how its successor takes over.
 
 Masters queue up, each with its own session of the registry; the first one leads, and each of the
 others watches the one before it. When a session ends, its place is gone, and the next one moves up

@@ -1,4 +1,4 @@
-"""Sources of records that nobody sends twice: each record gets its time once and is never lost.
+"""Sources of records that cannot be read again: an input log gives each a time and keeps it.
 
 `ReceivedSource` is that of producers, `PipedSource` of standard input, `PolledSource` of a live
 source.

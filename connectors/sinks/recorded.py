@@ -65,7 +65,7 @@ class RecordedSink:
         self._claim: OutputDirectory | None = None
         self._path: Path | None = None
         self._record = self._next = CommitRecord()
-        """What the sink is known to have; and with the bundle that is delivered now."""
+        """The confirmed contents of the sink; and the same with the bundle being delivered."""
         self._last: Last | None = None
         """The last bundle in the sink; None: the sink has to be asked."""
         if context.directory is not None:
@@ -141,14 +141,14 @@ class RecordedSink:
                 replace_file(self._next_path, self._next.encode())
 
     def _noted(self) -> CommitRecord:
-        """The record of the bundle that was delivered last, or nearly."""
+        """Return the record of the bundle whose delivery began last."""
         if self._path is None or not self._next_path.exists():
             return self._next
         with reported("output", self._next_path):
             return CommitRecord.decode(self._next_path.read_bytes(), str(self._next_path))
 
     def _confirm(self, record: CommitRecord) -> None:
-        """The bundle that was noted is in the sink. A crash that undoes this does no harm."""
+        """Make the record of a stored bundle the confirmed one. A lost rename is harmless."""
         if self._path is not None:
             with reported("output", self._path):
                 self._next_path.replace(self._path)

@@ -21,7 +21,7 @@ from driftline.engine.sources import RetainedSource
 
 @dataclass(frozen=True, slots=True)
 class Reach:
-    """Who may send to the addresses among the inputs of a run."""
+    """Rules for senders to the addresses among the inputs of a run."""
 
     let_anyone_send: bool = False
     """Whether they may be such as other machines reach, without keys."""

@@ -440,7 +440,7 @@ class Restoring:
 
     @property
     def percent(self) -> int:
-        """How much of what was read is restored."""
+        """Restored part of the snapshot that was read, in percent."""
         return 100 * self.restored_bytes // self.bytes if self.bytes else 0
 
     # Log lines.

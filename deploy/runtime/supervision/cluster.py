@@ -178,7 +178,7 @@ class LocalCluster(Supervisor):
                 self._ended_well(name, report)
 
     def _ended_well(self, name: str, report: Report) -> None:
-        """A node has ended in good order, though the run goes on; the master knows of that."""
+        """Handle the planned exit of a node during a run, which the master has confirmed."""
         del self._ended_at[name]
         if name in report.wanted:
             self._start(name)
@@ -189,7 +189,7 @@ class LocalCluster(Supervisor):
         remove_outdated(Path(self.config.state), report.layout, self._children)
 
     def _keep_nodes(self, name: str, error: Unavailable) -> None:
-        """Keep the nodes of now, as a node of the next layout does not start."""
+        """Keep the current nodes, because a node of the next layout does not start."""
         self._nodes = len(self._layout)
         log.error(
             "%s The run keeps its %s",

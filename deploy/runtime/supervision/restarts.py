@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from driftline.engine.events import about, log
 
 STOPPED = 80
-"""Exit status of a process that was told to stop."""
+"""Exit status of a process that stopped on request."""
 
 CANNOT_START = 2
 """Exit status of a process that has logged why it cannot start."""
@@ -57,7 +57,7 @@ class RestartPolicy:
         """Process -> the last time that was under way at its first death that counts."""
         self._started: dict[str, float] = {}
         self._ways: dict[str, tuple[int, int]] = {}
-        """Master -> how often it has made way in vain, and how far the run was the last time."""
+        """Master -> number of step-downs without progress, and the progress at the last one."""
 
     def started(self, name: str, now: float) -> None:
         """Note that a process has been started."""
