@@ -87,7 +87,7 @@ def scheme_of(address: str) -> str:
     return found[1]
 
 
-def connector_for(address: str) -> Connector:
+def _connector_for(address: str) -> Connector:
     """Load the connector of an address. Raises FlowError if there is none."""
     scheme = scheme_of(address)
     if scheme in BUILT_IN:
@@ -115,7 +115,7 @@ def _known() -> str:
 
 def _with(address: str, function: str) -> Connector:
     """Load the connector of an address. Raises FlowError if it lacks a function."""
-    connector = connector_for(address)
+    connector = _connector_for(address)
     if not hasattr(connector, function):
         what = function.removeprefix("open_")
         raise FlowError(f"{address}: the connector for {scheme_of(address)!r} has no {what}s")
