@@ -14,11 +14,11 @@ from tests.careless.flows import ALL
 SEEDS = 12
 
 
-@pytest.mark.parametrize("ordering", ["speculative", "buffered"])
 @pytest.mark.parametrize("name", ALL)
-def test_every_seed_is_right(name: str, ordering: str) -> None:
+def test_every_seed_is_right(name: str) -> None:
     problems = []
     for seed in range(1, SEEDS + 1):
+        ordering = "speculative" if seed % 3 else "buffered"
         what = scenario(seed, ALL[name])
         outcome = run_one(replace(what, policy=policy("exactly-once", ordering)))
         problems += [(seed, outcome.problem)] if outcome.problem else []

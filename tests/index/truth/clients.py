@@ -28,6 +28,9 @@ OWN, SHARED = 25, 15
 PAST = 200
 """So many T are remembered, to read as of them again."""
 
+PAST_US = 300 * 1_000_000
+"""An older T is not read again: a service under load would have dropped it before it answers."""
+
 BEGINNING = 10**12
 """Before the first write T is less than this; it is not retained once there are later ones."""
 
@@ -294,8 +297,8 @@ class Client(Running):
         match self._chance.randrange(4):
             case 0 if self._label:
                 return {"after": token_of(self._label)}
-            case 1 if self._past:
-                return {"at": token_of(self._chance.choice(self._past))}
+            case 1 if past := [at for at in self._past if at > self._past[-1] - PAST_US]:
+                return {"at": token_of(self._chance.choice(past))}
         return {}
 
     def _read(self, what: str, given: Mapping[str, str | int]) -> dict[str, object]:
