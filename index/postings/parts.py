@@ -132,6 +132,10 @@ class Part(Merged, Protocol):
     def postings(self, field: int, word: str) -> Postings | None:
         """The postings of a word; None if no version has it."""
 
+    def postings_of_prefix(self, field: int, prefix: str) -> Iterator[tuple[Numbers, Numbers]]:
+        """The ordinals and frequencies of the postings of all words that begin so, some at a time;
+        a version is there once for each of its words."""
+
     def has_pair(self, field: int, first: str, second: str) -> bool:
         """Whether `pair` can say where these two words follow each other."""
 

@@ -96,6 +96,9 @@ class Segment:
     def postings(self, field: int, word: str) -> SegmentPostings | None:
         return self._texts[field].words.find(word)
 
+    def postings_of_prefix(self, field: int, prefix: str) -> Iterator[tuple[Numbers, Numbers]]:
+        return self._texts[field].words.of_prefix(prefix)
+
     def has_pair(self, field: int, first: str, second: str) -> bool:
         common = self._texts[field].common
         return first in common and second in common
@@ -247,32 +250,43 @@ class _Words:
             self._room += _size(self._asked.pop(next(iter(self._asked))))
         return found
 
-    def runs(self) -> Iterator[Run]:
-        ends = edges(self.counts + np.diff(self.positions_at) + WORD)
-        begin, number = 0, len(self.texts)
-        while begin < number:
-            end = min(int(np.searchsorted(ends, ends[begin] + RUN)), number)
-            yield self._run(slice(begin, end))
-            begin = end
+    def of_prefix(self, prefix: str) -> Iterator[tuple[Numbers, Numbers]]:
+        """The ordinals and frequencies of all words that begin so, some words at a time."""
+        size = len(prefix)
+        first = bisect_left(self.texts, prefix)
+        last = bisect_right(self.texts, prefix, first, key=lambda word: word[:size])
+        for some in _divided(first, self.counts[first:last] + WORD):
+            _, ordinals, frequencies = self._unpacked(some)
+            yield ordinals, frequencies
 
-    def _run(self, some: slice) -> Run:
-        first, last = some.start, some.stop
-        self.postings.check(*self.postings_at[[first, last]].tolist())
-        self.positions.check(*self.positions_at[[first, last]].tolist())
+    def runs(self) -> Iterator[Run]:
+        for some in _divided(0, self.counts + np.diff(self.positions_at) + WORD):
+            counts, ordinals, frequencies = self._unpacked(some)
+            self.positions.check(*self.positions_at[[some.start, some.stop]].tolist())
+            before = edges(frequencies)
+            per_word = np.diff(before[edges(counts)])
+            gaps, _ = unpack_lists(self.positions.bytes, self.positions_at[some], per_word)
+            positions = sums(gaps, np.diff(before))
+            yield Run(self.texts[some], counts, ordinals, frequencies, positions)
+
+    def _unpacked(self, some: slice) -> tuple[Places, Numbers, Numbers]:
+        """Of some words: the counts, the ordinals and the frequencies of their postings."""
+        self.postings.check(*self.postings_at[[some.start, some.stop]].tolist())
         counts = self.counts[some].astype(np.intp)
         left_out, middles = unpack_lists(self.postings.bytes, self.postings_at[some], counts)
         frequencies, _ = unpack_lists(self.postings.bytes, middles, counts)
         frequencies += np.uint32(1)
-        before = edges(frequencies)
-        per_word = np.diff(before[edges(counts)])
-        gaps, _ = unpack_lists(self.positions.bytes, self.positions_at[some], per_word)
-        return Run(
-            self.texts[some],
-            counts,
-            sums(left_out, counts),
-            frequencies,
-            sums(gaps, np.diff(before)),
-        )
+        return counts, sums(left_out, counts), frequencies
+
+
+def _divided(first: int, sizes: Places) -> Iterator[slice]:
+    """Words from the number `first` on, with these sizes, as slices of about `RUN` each."""
+    ends = edges(sizes)
+    begin, number = 0, len(sizes)
+    while begin < number:
+        end = min(int(np.searchsorted(ends, ends[begin] + RUN)), number)
+        yield slice(first + begin, first + end)
+        begin = end
 
 
 def _size(found: SegmentPostings | None) -> int:

@@ -14,7 +14,7 @@ from array import array
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from heapq import merge
-from itertools import chain, islice
+from itertools import chain, islice, takewhile
 from typing import Generic, TypeVar
 
 import numpy as np
@@ -74,6 +74,12 @@ class Tail:
         text = self._texts[field]
         rows = text.rows.get(word)
         return None if rows is None else TailPostings(text, np.array(rows))
+
+    def postings_of_prefix(self, field: int, prefix: str) -> Iterator[tuple[Numbers, Numbers]]:
+        text = self._texts[field]
+        words = takewhile(lambda word: word.startswith(prefix), text.words(prefix))
+        rows = np.frombuffer(b"".join(text.rows[word] for word in words), np.uint32)
+        yield text.ordinals.view()[rows], text.frequencies.view()[rows]
 
     def has_pair(self, field: int, first: str, second: str) -> bool:
         return False

@@ -13,8 +13,8 @@
     \\*  \\(  \\OR            a backslash takes the meaning off the next character, or off a word
 
 AND, OR and NOT are words of the language in capitals only. The grammar is in `grammar.lark`. Texts
-are from strangers: their length, depth and number of leaves are limited, and nothing goes down a
-tree before its depth is known.
+are from strangers: their length, their depth, and the number of leaves and of costly ones are
+limited before a word is looked up, and nothing goes down a tree before its depth is known.
 
 A word without a field is looked for in every text field. A text becomes words as the field's own
 analyser says: `wi-fi` is the phrase "wi fi". The beginning of a word is not stemmed, though the
@@ -73,6 +73,10 @@ DEPTH_MAX = 64
 
 LEAVES_MAX = 128
 """Leaves of a tree."""
+
+EXPANDED_MAX = 16
+"""Prefixes and near words of a tree: each may stand for any number of words, and takes up to some
+tens of milliseconds."""
 
 _WORD = re.compile(r"(?!(?:AND|OR|NOT)\Z)\w+")
 
@@ -150,7 +154,8 @@ def _parser() -> Lark:
 
 def _check_size(root: Tree[Token], text: str) -> None:
     """Raises QueryError for a tree that is too deep or has too many leaves."""
-    leaves, waiting = 0, [(root, 1)]
+    leaves = expanded = 0
+    waiting = [(root, 1)]
     while waiting:
         node, depth = waiting.pop()
         if depth > DEPTH_MAX:
@@ -161,6 +166,10 @@ def _check_size(root: Tree[Token], text: str) -> None:
             leaves += 1
             if leaves > LEAVES_MAX:
                 problem = f"the query has more than {LEAVES_MAX} words, phrases and ranges"
+                raise QueryError(problem, text, _place(node))
+            expanded += node.data in ("prefix", "fuzzy")
+            if expanded > EXPANDED_MAX:
+                problem = f"the query has more than {EXPANDED_MAX} words with * or ~"
                 raise QueryError(problem, text, _place(node))
 
 

@@ -150,10 +150,10 @@ class Or:
         return " OR ".join(map(str, self.parts))
 
 
-Expanded = Term | Prefix | Fuzzy
-"""Leaves that stand for words."""
+Expanded = Prefix | Fuzzy
+"""Leaves that stand for any number of words."""
 
-Scoring = Expanded | Phrase
+Scoring = Term | Phrase | Expanded
 """What can add to a score: leaves of text fields."""
 
 Leaf = MatchAll | Scoring | Exists | Keyword | KeywordPrefix | Range

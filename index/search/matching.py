@@ -5,20 +5,22 @@ of numpy. Versions from `count` on are later than T, and cut off first; those th
 are for the caller to leave out. Invariant: whether a version is found depends on that version
 and the query alone.
 
-What a query may cost: one that would cost more than its budget is refused before it is evaluated.
-The cost is the number of postings that have to be read, which is known without reading them: that
-is nearly all that evaluating takes. Only phrases look at positions, too, of which a text may have
-any number: the most steps that takes follow from how often each word is there. Counted are all
-versions of the shard, also those that are not alive as of T, because they are read, too. So a
-refusal is about the shard as it is now: of answers that are given, nothing depends on the budget.
+What a query may cost: one whose words and phrases would cost more than the budget is refused before
+it is evaluated. The cost is the number of postings that have to be read, which is known without
+reading them: that is nearly all that evaluating takes. Only phrases look at positions, too, of
+which a text may have any number: the most steps that takes follow from how often each word is
+there. Counted are all versions of the shard, also those that are not alive as of T, because they
+are read, too. So a refusal is about the shard as it is now: of answers that are given, nothing
+depends on the budget.
+
+Prefixes and near words are always answered, however many words they stand for: a query has a few of
+them at most (`index.query.parsing`), and their postings are read in bulk.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import reduce
-from sys import maxsize
 from typing import NamedTuple, assert_never
 
 import numpy as np
@@ -73,7 +75,7 @@ class Matching:
         self._found: dict[Scoring, Hits] = {}
         self._often: dict[Scoring, Often | None] = {}
         """What the part keeps, or what was made of hits."""
-        self._postings: dict[Scoring, dict[str, Postings]] = {}
+        self._postings: dict[Term, Postings | None] = {}
         self._phrases: dict[Phrase, list[Numbered] | None] = {}
 
     def mask(self, query: Node) -> Mask:
@@ -107,8 +109,7 @@ class Matching:
                     if (often := self._kept_often(query)) is not None:
                         mask |= often > 0
                         continue
-                    for ordinals in self._having_words(query):
-                        mask[ordinals] = True
+                    mask[self._ordinals(query)] = True
                 case _:
                     mask |= self.mask(query)
         return mask
@@ -122,8 +123,10 @@ class Matching:
                 return all(map(self.finds_nothing, query.parts))
             case Phrase():
                 return self.phrase(query) is None
-            case Term() | Prefix() | Fuzzy():
-                return not self.postings(query)
+            case Term():
+                return self.postings(query) is None
+            case Prefix() | Fuzzy():
+                return next(self._words(query), None) is None
             case _:
                 return False
 
@@ -134,22 +137,11 @@ class Matching:
             self._phrases[leaf] = found
         return self._phrases[leaf]
 
-    def postings(self, leaf: Expanded, words_max: int = maxsize) -> Mapping[str, Postings]:
-        """The postings of the words that a leaf stands for, by word.
-
-        If there are more words than `words_max`, those of one word more than that.
-        """
-        found = self._postings.get(leaf)
-        if found is None:
-            found = {}
-            for word in self._words(leaf):
-                postings = self.part.postings(leaf.field, word)
-                if postings is not None:
-                    found[word] = postings
-                    if len(found) > words_max:
-                        return found
-            self._postings[leaf] = found
-        return found
+    def postings(self, leaf: Term) -> Postings | None:
+        """The postings of a word; None if no version has it."""
+        if leaf not in self._postings:
+            self._postings[leaf] = self.part.postings(leaf.field, leaf.word)
+        return self._postings[leaf]
 
     def hits(self, leaf: Scoring) -> Hits:
         """Where a leaf is that adds to scores."""
@@ -162,12 +154,9 @@ class Matching:
         """How often each version has a leaf that adds to scores."""
         found = self._kept_often(leaf)
         if found is None:
-            if isinstance(leaf, Prefix | Fuzzy):
-                found = self._together(self.postings(leaf).values())
-            else:
-                ordinals, frequencies = self.hits(leaf)
-                found = np.zeros(self.count, np.uint32)
-                found[ordinals] = frequencies
+            ordinals, frequencies = self.hits(leaf)
+            found = np.zeros(self.count, np.uint32)
+            found[ordinals] = frequencies
             self._often[leaf] = found
         return found
 
@@ -189,57 +178,63 @@ class Matching:
         try:
             return self._often[leaf]
         except KeyError:
-            postings = self.postings(leaf).get(leaf.word) if isinstance(leaf, Term) else None
-            often = None if postings is None else postings.often
+            often: Often | None = None
+            match leaf:
+                case Term():
+                    postings = self.postings(leaf)
+                    often = None if postings is None else postings.often
+                case Prefix() | Fuzzy():
+                    often = self._together(leaf)
             self._often[leaf] = None if often is None else often[: self.count]
             return self._often[leaf]
 
     def _look_up(self, leaf: Scoring) -> Hits:
         match leaf:
             case Term():
-                postings = self.postings(leaf).get(leaf.word)
-                return self._hits(postings) if postings else NO_HITS
+                postings = self.postings(leaf)
+                if postings is None:
+                    return NO_HITS
+                ordinals = self._counted(postings.ordinals)
+                return Hits(ordinals, postings.frequencies[: len(ordinals)])
             case Phrase():
                 phrase = self.phrase(leaf)
                 return Hits(*find_phrase(phrase, self.count)) if phrase else NO_HITS
             case Prefix() | Fuzzy():
-                often = self.often(leaf)
-                ordinals = np.flatnonzero(often).astype(np.uint32)
-                return Hits(ordinals, often[ordinals].astype(np.uint32, copy=False))
+                raise AssertionError("these are kept by version")
         assert_never(leaf)
 
-    def _hits(self, postings: Postings) -> Hits:
-        ordinals = self._ordinals(postings)
-        return Hits(ordinals, postings.frequencies[: len(ordinals)])
+    def _ordinals(self, leaf: Scoring) -> Numbers:
+        """The versions that have a leaf; its frequencies are read only if they are wanted."""
+        if leaf in self._scoring or not isinstance(leaf, Term):
+            return self.hits(leaf).ordinals
+        postings = self.postings(leaf)
+        return NO_HITS.ordinals if postings is None else self._counted(postings.ordinals)
 
-    def _ordinals(self, postings: Postings) -> Numbers:
-        ordinals = postings.ordinals
+    def _counted(self, ordinals: Numbers) -> Numbers:
+        """Those of the first `count` versions."""
         return ordinals[: np.searchsorted(ordinals, self.count)]
 
-    def _together(self, words: Iterable[Postings]) -> NDArray[np.uint32]:
-        """How often each version has some words, all of them together."""
-        often = np.zeros(self.count, np.uint32)
-        for word in words:
-            hits = self._hits(word)
-            often[hits.ordinals] += hits.frequencies
-        return often
+    def _together(self, leaf: Expanded) -> Often:
+        """How often each version of the part has the words that a leaf stands for, together."""
+        often = np.zeros(self.part.count, np.uint32)
+        for ordinals, frequencies in self._postings_of(leaf):
+            np.add.at(often, ordinals, frequencies)
+        return often.astype(np.min_scalar_type(often.max(initial=0)))
 
-    def _words(self, leaf: Expanded) -> Iterable[str]:
-        """The words of the part that a leaf stands for, and perhaps some that it has not."""
-        match leaf:
-            case Term():
-                return (leaf.word,)
-            case Prefix():
-                return words_from(self.part, leaf.field, leaf.prefix)
-            case Fuzzy():
-                return near_words(self.part, leaf.field, leaf.word)
-        assert_never(leaf)
+    def _postings_of(self, leaf: Expanded) -> Iterator[tuple[Numbers, Numbers]]:
+        if isinstance(leaf, Prefix):
+            yield from self.part.postings_of_prefix(leaf.field, leaf.prefix)
+            return
+        for word in self._words(leaf):
+            postings = self.part.postings(leaf.field, word)
+            if postings is not None:
+                yield postings.ordinals, postings.frequencies
 
-    def _having_words(self, leaf: Scoring) -> Iterable[Numbers]:
-        """The versions that have any of its words, or the phrase."""
-        if leaf in self._scoring or isinstance(leaf, Phrase):
-            return (self.hits(leaf).ordinals,)
-        return map(self._ordinals, self.postings(leaf).values())
+    def _words(self, leaf: Expanded) -> Iterator[str]:
+        """The words of the part that a leaf stands for."""
+        if isinstance(leaf, Prefix):
+            return words_from(self.part, leaf.field, leaf.prefix)
+        return near_words(self.part, leaf.field, leaf.word)
 
     def _between(self, leaf: Range) -> Mask:
         column = self.part.values(leaf.field)
@@ -271,58 +266,43 @@ class TooCostly(DriftlineError):
         self.leaf = leaf
 
 
-@dataclass(frozen=True, slots=True)
-class Budget:
-    """`postings`: of the whole query; `words`: that one prefix or near word stands for."""
-
-    postings: int = 4_000_000
-    words: int = 1_000
+BUDGET = 4_000_000
+"""Postings that the words and phrases of a query may read in a shard: some tenths of a second."""
 
 
-BUDGET = Budget()
-"""Some tenths of a second for a query."""
-
-
-def check(query: Node, matchings: Sequence[Matching], budget: Budget) -> None:
-    """Refuse a query that would cost too much in the parts of a shard. Raises TooCostly."""
-    scored = dict.fromkeys(leaf for leaf in leaves(query) if isinstance(leaf, Scoring))
-    costs = {leaf: _cost(leaf, matchings, budget.words) for leaf in scored}
+def check(query: Node, matchings: Sequence[Matching], budget: int) -> None:
+    """Refuse a query whose words and phrases have more postings in the parts of a shard than
+    `budget`. Raises TooCostly."""
+    some = dict.fromkeys(leaf for leaf in leaves(query) if isinstance(leaf, Term | Phrase))
+    costs = {leaf: _cost(leaf, matchings) for leaf in some}
     _check(costs, budget)
     # How often words are there is in the postings: read once it is known that they are not many.
     _check({leaf: cost + _steps(leaf, matchings) for leaf, cost in costs.items()}, budget)
 
 
-def _check(costs: Mapping[Scoring, int], budget: Budget) -> None:
+def _check(costs: Mapping[Term | Phrase, int], budget: int) -> None:
     total = sum(costs.values())
-    if total > budget.postings:
+    if total > budget:
         leaf = max(costs, key=costs.__getitem__)
         raise TooCostly(
             f"the query would read {total:,} postings, {costs[leaf]:,} of them for {leaf}, and the "
-            f"most is {budget.postings:,}: leave {leaf} out, or look for something rarer",
+            f"most is {budget:,}: leave {leaf} out, or look for something rarer",
             str(leaf),
         )
 
 
-def _cost(leaf: Scoring, matchings: Sequence[Matching], words_max: int) -> int:
-    """The postings of a leaf. Raises TooCostly if it stands for too many words."""
-    if isinstance(leaf, Phrase):
-        return sum(
-            postings.count
-            for matching in matchings
-            for postings in different(matching.phrase(leaf) or ())
-        )
-    words: set[str] = set()
+def _cost(leaf: Term | Phrase, matchings: Sequence[Matching]) -> int:
+    """The postings of a leaf."""
+    cost = 0
     for matching in matchings:
-        words |= matching.postings(leaf, words_max).keys()
-        if len(words) > words_max:
-            do = "write more of it" if isinstance(leaf, Prefix) else "write it without ~"
-            raise TooCostly(f"{leaf} stands for more than {words_max:,} words: {do}", str(leaf))
-    return sum(
-        postings.count for matching in matchings for postings in matching.postings(leaf).values()
-    )
+        if isinstance(leaf, Phrase):
+            cost += sum(each.count for each in different(matching.phrase(leaf) or ()))
+        elif (postings := matching.postings(leaf)) is not None:
+            cost += postings.count
+    return cost
 
 
-def _steps(leaf: Scoring, matchings: Sequence[Matching]) -> int:
+def _steps(leaf: Term | Phrase, matchings: Sequence[Matching]) -> int:
     """What looking at positions costs, of a phrase."""
     if not isinstance(leaf, Phrase):
         return 0

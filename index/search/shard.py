@@ -27,7 +27,7 @@ from driftline.index.documents.versions import Version
 from driftline.index.postings.parts import Part
 from driftline.index.postings.tail import Tail
 from driftline.index.query.tree import Query, Scoring
-from driftline.index.search.matching import BUDGET, Budget, Mask, Matching, check
+from driftline.index.search.matching import BUDGET, Mask, Matching, check
 from driftline.index.search.places import Place, Sort
 from driftline.index.search.ranking import Ranked, best, best_by, together
 from driftline.index.search.results import Explanation, count_by, explain
@@ -60,7 +60,7 @@ class Shard:
         tail: Tail,
         weights: Sequence[float],
         has: Callable[[str], bool] = lambda id: True,
-        budget: Budget = BUDGET,
+        budget: int = BUDGET,
     ) -> None:
         self.parts: list[Part] = [tail]
         """Together they have all versions, in the order of their ordinals."""

@@ -32,7 +32,6 @@ from driftline.index.postings.merging import write
 from driftline.index.postings.sections import DamagedSegment, OtherFormat
 from driftline.index.postings.segment import Segment
 from driftline.index.postings.tail import Tail
-from driftline.index.search.matching import Budget
 from driftline.index.search.saving import Saved
 from driftline.index.search.shard import Shard
 from driftline.index.search.watches import Watches
@@ -66,7 +65,7 @@ class CollectionIndex:
         collection: Collection,
         files: SegmentFiles,
         has: Callable[[str], bool],
-        budget: Budget,
+        budget: int,
     ) -> None:
         self.collection = collection
         kinds = tuple(field.kind for field in collection.values)

@@ -34,7 +34,7 @@ from driftline.index.documents.writes import NotWritten, Outcome, Watched, outco
 from driftline.index.postings.merging import write
 from driftline.index.postings.sections import DamagedSegment
 from driftline.index.postings.segment import Segment
-from driftline.index.search.matching import BUDGET, Budget
+from driftline.index.search.matching import BUDGET
 from driftline.index.search.saving import Saved
 from driftline.index.searcher.answers import Asked, answer_to
 from driftline.index.searcher.collection import CollectionIndex, SegmentFiles, set_aside
@@ -67,7 +67,7 @@ class Searcher:
         shard: int = 0,
         shards: int = 1,
         *,
-        budget: Budget = BUDGET,
+        budget: int = BUDGET,
     ) -> None:
         self.time = 0
         self.since = 0

@@ -14,7 +14,14 @@ from hypothesis import strategies as st
 from driftline.index.documents.analysis import analyser
 from driftline.index.documents.schema import Collection, StoredField, TextField, ValueField
 from driftline.index.documents.values import Kind, period_of
-from driftline.index.query.parsing import DEPTH_MAX, LEAVES_MAX, LENGTH_MAX, QueryError, parse
+from driftline.index.query.parsing import (
+    DEPTH_MAX,
+    EXPANDED_MAX,
+    LEAVES_MAX,
+    LENGTH_MAX,
+    QueryError,
+    parse,
+)
 from driftline.index.query.tree import (
     And,
     Fuzzy,
@@ -432,6 +439,8 @@ def test_hostile_texts_end_with_an_error() -> None:
         ("NOT " * 1000 + "a", "nested more than 64 deep"),
         ("(a (b OR " * 300 + "a" + "))" * 300, "nested more than 64 deep"),
         ('"' * LENGTH_MAX, "the query has more than 128 words"),
+        ("ab~ " * 100 + "(", "a word is missing at the end"),
+        ("ab* OR -(cd~) " * 9, "the query has more than 16 words with * or ~"),
         ("\\" * (LENGTH_MAX - 1), "after \\ a character is missing"),
     ):
         with pytest.raises(QueryError) as caught:
@@ -443,6 +452,7 @@ def test_hostile_texts_end_with_an_error() -> None:
 def test_the_limits_themselves_are_kept() -> None:
     parse("NOT " * (DEPTH_MAX - 1) + "a", ONE)
     parse("a " * LEAVES_MAX, ONE)
+    parse("a* " * EXPANDED_MAX, ONE)
     assert parse("a" * LENGTH_MAX, ONE).root == Term(0, "t", "a" * 255)
     assert parse("(" * 2000 + "a" + ")" * 2000, ONE).root == Term(0, "t", "a")
 

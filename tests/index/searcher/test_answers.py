@@ -12,7 +12,6 @@ from driftline.engine.errors import MalformedMessage
 from driftline.engine.wire.codec import pack, unpack
 from driftline.index.documents.schema import Schema, load_schema
 from driftline.index.documents.writes import Write, document_flow
-from driftline.index.search.matching import Budget
 from driftline.index.searcher import answers
 from driftline.index.searcher.searcher import Searcher
 from driftline.serve.errors import Refused
@@ -154,7 +153,7 @@ def test_what_is_refused(searcher: Searcher) -> None:
 
 def test_what_is_too_costly_is_refused(tmp_path: Path, schema: Schema) -> None:
     searcher = searcher_of(schema, tmp_path)
-    small = Searcher(schema, tmp_path / "small", budget=Budget(postings=2))
+    small = Searcher(schema, tmp_path / "small", budget=2)
     small.load(saved(searcher, tmp_path / "0 of 1", tmp_path / "small"))
     with pytest.raises(Refused, match="the query would read 3 postings") as refused:
         ask(small, "count", q="text:tea")
