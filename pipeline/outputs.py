@@ -17,9 +17,12 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self, TextIO
 
-from driftline.connectors.sinks.jsonl import file_name
+from driftline.connectors.sinks.commit_record import CommitRecord
+from driftline.connectors.sinks.consumer import Last
+from driftline.connectors.sinks.directory import IDENTITY, SPARK_RECORD
+from driftline.connectors.sinks.jsonl import checksum_of, file_name
 from driftline.connectors.sinks.lines import DEAD_LETTERS, Lines
-from driftline.engine.durable import make_directory, reported
+from driftline.engine.durable import make_directory, replace_file, reported
 from driftline.engine.errors import StateMismatch
 from driftline.engine.flow.flow import Flow
 from driftline.engine.operators.steps import FAILURES
@@ -48,7 +51,9 @@ def claimed(directory: Path) -> Iterator[None]:
     with reported("output", directory):
         make_directory(directory / ".driftline")
         others = sorted(
-            path for path in directory.iterdir() if path.suffix in (".jsonl", ".parquet")
+            path
+            for path in [*directory.iterdir(), *(directory / ".driftline").iterdir()]
+            if path.suffix in (".jsonl", ".parquet") or path.name in (IDENTITY, SPARK_RECORD)
         )
     if others:
         raise StateMismatch(
@@ -61,6 +66,30 @@ def claimed(directory: Path) -> Iterator[None]:
         for path in [*directory.glob("*-spark-*"), *directory.glob("*/*spark-*")]:
             path.unlink(missing_ok=True)
         raise
+
+
+def note_history(
+    directory: Path, end: int, outputs: int, failures: int, savepoint: Path | None
+) -> None:
+    """Write the commit record of a batch run: a later run in the directory begins at time `end`.
+
+    `savepoint`: the state at that time. It is the last step, so outputs without it are of a run
+    that was interrupted. Raises Unavailable.
+    """
+    with reported("output", directory):
+        files = []
+        for path in sorted([*directory.glob("*-spark-*"), *directory.glob("*/*spark-*")]):
+            size = path.stat().st_size
+            files.append((str(path.relative_to(directory)), size, checksum_of(path, size)))
+        where = "" if savepoint is None else str(savepoint.absolute())
+        record = CommitRecord(
+            last=Last(end - 1, 0, ()),
+            files=tuple(files),
+            outputs=outputs,
+            failures=failures,
+            savepoint=where,
+        )
+        replace_file(directory / ".driftline" / SPARK_RECORD, record.encode())
 
 
 @dataclass(frozen=True, slots=True)

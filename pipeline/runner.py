@@ -24,6 +24,7 @@ import pyarrow as pa
 
 from driftline.connectors.files.splits import Count, Split, splits_of, starts
 from driftline.connectors.sinks import Lines
+from driftline.connectors.sinks.lines import DEAD_LETTERS
 from driftline.engine.flow.flow import Flow
 from driftline.engine.flow.plan import plan
 from driftline.engine.labels import INFINITY
@@ -31,7 +32,7 @@ from driftline.engine.snapshots.savepoint import Savepoint, begin, complete
 from driftline.engine.sources import Source
 from driftline.pipeline import PARTITIONS
 from driftline.pipeline.chains import BEGIN, Job, KeyedTask, ReadTask
-from driftline.pipeline.outputs import WRITTEN, WriteLines, claimed
+from driftline.pipeline.outputs import WRITTEN, WriteLines, claimed, note_history
 from driftline.pipeline.tasks import (
     LAST,
     READ,
@@ -126,15 +127,19 @@ def run(
             .agg(f.sum("time").alias("count"), f.max("time").alias("last"))
             .collect()
         )
+    ends = [row["last"] + 1 for row in totals if row["to"] == LAST]
+    end = min(until, max([since, *ends]))
     if save is not None:
-        ends = [row["last"] + 1 for row in totals if row["to"] == LAST]
-        complete(save, flow, min(until, max([since, *ends])))
+        complete(save, flow, end)
     names = Lines(flow).names
-    return Ran(
+    ran = Ran(
         sum(row["count"] for row in totals if row["to"] == READ),
         sum(row["count"] for row in totals if row["to"] == SET_ASIDE),
         {names[row["front"]]: row["count"] for row in totals if row["to"] == WRITTEN},
     )
+    failures = ran.outputs.get(DEAD_LETTERS, 0)
+    note_history(output, end, sum(ran.outputs.values()) - failures, failures, save)
+    return ran
 
 
 def prepared(job: Job) -> Job:

@@ -41,6 +41,8 @@ class CommitRecord:
     """Number of dead letters."""
     checksum: int = 0
     """Sum of the checksums of all rows, of a consumer that writes rows."""
+    savepoint: str = ""
+    """The savepoint from which a run continues these outputs; only of `driftline spark run`."""
 
     def after(
         self,
@@ -88,6 +90,7 @@ class CommitRecord:
                 self.outputs,
                 self.failures,
                 self.checksum,
+                self.savepoint,
             )
         )
         return crc32(data).to_bytes(4, "big") + data

@@ -3,6 +3,9 @@
 ``.driftline/identity`` names flow, inputs, policy and version. ``.driftline/<barrier>.mark``
 is the mark of the barrier's outputs, ``.driftline/<barrier>.lock`` is locked while a process writes
 them. The nodes of a run share one directory, and may open it at the same moment.
+
+``.driftline/spark.progress`` is the commit record of `driftline spark run`: all outputs before a
+time T are in the directory, so a run there begins from a savepoint as of T.
 """
 
 from __future__ import annotations
@@ -10,15 +13,21 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+from driftline.connectors.sinks.commit_record import CommitRecord
 from driftline.connectors.sinks.lines import DEAD_LETTERS
 from driftline.engine.durable import Lock, make_directory, replace_file, reported
 from driftline.engine.errors import MalformedMessage, StateMismatch
+from driftline.engine.snapshots.savepoint import begins_at
 from driftline.engine.storage.manifest import NOBODY, Mark, renew_mark
+from driftline.engine.texts import time_in_words
 
 _FORMAT = "driftline outputs 1"
 
 IDENTITY = "identity"
 """The file that names flow, inputs, policy and version, in the folder `.driftline`."""
+
+SPARK_RECORD = "spark.progress"
+"""The file of the commit record of `driftline spark run`, in the folder `.driftline`."""
 
 IDENTITY_S = 60.0
 """How long another node of the run may hold the lock of the identity: it needs milliseconds."""
@@ -47,7 +56,7 @@ class OutputDirectory:
         self._lock: Lock | None = None
         with reported("output", path):
             # In this order: a faster node of the same run writes the identity before its files.
-            if lack := what_lacks(path, foreign):
+            if lack := what_lacks(path, foreign, identity):
                 raise StateMismatch(lack)
             make_directory(self.hidden)
             self._check_identity(identity_lines(identity))
@@ -91,13 +100,15 @@ def identity_lines(identity: str) -> bytes:
     return f"{_FORMAT}\n{identity}\n".encode()
 
 
-def what_lacks(path: Path, foreign: str) -> str:
-    """A sentence if a directory holds files, but not what says whose outputs they are; else "".
+def what_lacks(path: Path, foreign: str, identity: str = "") -> str:
+    """Return why a run must not write into a directory; "" if it may.
 
-    `foreign`: a pattern of files that a directory without an identity must not hold. Raises
-    OSError.
+    `foreign`: a pattern of files that a directory without an identity must not hold; `identity`: of
+    the run. Raises StateMismatch if the record of Spark's outputs is damaged, OSError.
     """
     hidden = path / ".driftline"
+    if lack := _lack_of_history(path, identity):
+        return lack
     beside = hidden, path / DEAD_LETTERS  # bad records are set aside before there are outputs
     others = sorted(
         other for other in path.glob(foreign) if other not in beside and not is_of_spark(other.name)
@@ -114,6 +125,45 @@ def what_lacks(path: Path, foreign: str) -> str:
         f"{path} holds {others[0].name}, but {hidden / IDENTITY} is not there. If these are "
         f"outputs of an earlier run, put {hidden} back from the back-up: without it nothing can go "
         "on from them. If not, give another --output"
+    )
+
+
+def _lack_of_history(path: Path, identity: str) -> str:
+    """Return why a run does not continue the outputs of Spark in a directory; "" if it does."""
+    history = history_in(path)
+    if history is None:
+        of_spark = sorted(file.name for file in path.glob("*.jsonl") if is_of_spark(file.name))
+        if not of_spark:
+            return ""
+        return (
+            f"{path} holds {of_spark[0]}, but {path / '.driftline' / SPARK_RECORD} is not there: "
+            "`driftline spark run` was interrupted. Remove its outputs, or give another --output"
+        )
+    first = history.last.t_last + 1
+    if first <= 1 or begins_at(identity, first):
+        return ""
+    return (
+        f"{path} holds the outputs of `driftline spark run` before {time_in_words(first)}, so a "
+        f"run there begins from {savepoint_of(history)}. For another run give another --output"
+    )
+
+
+def history_in(directory: Path) -> CommitRecord | None:
+    """Return the commit record of `driftline spark run`; None if Spark has written no outputs.
+
+    Raises StateMismatch if it is damaged, OSError.
+    """
+    file = directory / ".driftline" / SPARK_RECORD
+    return CommitRecord.decode(file.read_bytes(), str(file)) if file.exists() else None
+
+
+def savepoint_of(history: CommitRecord) -> str:
+    """Return the option that continues the outputs of Spark, for people."""
+    if history.savepoint:
+        return f"their savepoint: --from-snapshot {history.savepoint}"
+    return (
+        "a savepoint of the same time, which `driftline spark run --until "
+        f"{history.last.t_last + 1} --save DIR` writes into another --output: --from-snapshot DIR"
     )
 
 

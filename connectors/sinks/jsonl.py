@@ -260,17 +260,24 @@ def damage_in(directory: Path, number: int) -> list[str]:
             for path in sorted(directory.glob(f"*-{number}.jsonl"))
             if _size(path)
         ]
-    problems = []
-    for name, length, checksum in CommitRecord.decode(record.read_bytes(), str(record)).files:
-        path = directory / name
+    committed = CommitRecord.decode(record.read_bytes(), str(record))
+    for name, _, _ in committed.files:
         if not name.endswith((f"-{number}.jsonl", f"/{number}.jsonl")):
             return [f"{record} is about other files, such as {name}. {_ADVICE}"]
+    return damaged_files(directory, committed)
+
+
+def damaged_files(directory: Path, record: CommitRecord) -> list[str]:
+    """Return a sentence for each file that is not as the record says. Raises OSError."""
+    problems = []
+    for name, length, checksum in record.files:
+        path = directory / name
         size = _size(path)
         if size < length:
             problems.append(
                 f"{path} has {size} bytes, but {length} were delivered to it. {_ADVICE}"
             )
-        elif _checksum(path, length) != checksum:
+        elif checksum_of(path, length) != checksum:
             problems.append(
                 f"{path} is not what was delivered: it was changed, or damaged. {_ADVICE}"
             )
@@ -284,7 +291,8 @@ def bytes_after(directory: Path, number: int, record: CommitRecord) -> int:
     return sum(max(0, _size(path) - length) for path, length in lengths.items())
 
 
-def _checksum(path: Path, length: int) -> int:
+def checksum_of(path: Path, length: int) -> int:
+    """Return the checksum of the first `length` bytes of a file. Raises OSError."""
     checksum = 0
     if length:
         with path.open("rb") as file:

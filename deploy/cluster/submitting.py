@@ -148,9 +148,9 @@ def submit(tree: Tree, flow: Flow, order: Order) -> Submission:
     beginning, fitted = order.beginning, None
     if beginning.savepoint:
         fitted = _fitted(order, flow)
-        path, time = fitted.savepoint.path, fitted.savepoint.time
+        savepoint = fitted.savepoint
         beginning = replace(
-            beginning, savepoint=os.path.abspath(path), about=f"{path.name} at {time}"
+            beginning, savepoint=os.path.abspath(savepoint.path), about=savepoint.title
         )
     elif before is not None:
         beginning = before.beginning

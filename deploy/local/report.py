@@ -17,7 +17,7 @@ from signal import Signals as Signal
 from driftline.coordinator.draining import IN_GOOD_ORDER
 from driftline.coordinator.registry import ClusterState, FileRegistry, RunOutcome, SnapshotRecord
 from driftline.coordinator.snapshots import named
-from driftline.deploy.local.directories.survey import DirectoryReport, Problem
+from driftline.deploy.local.directories.survey import HISTORY, DirectoryReport, Problem
 from driftline.engine.errors import IF_CODE, DriftlineError
 from driftline.engine.events import about, log
 from driftline.engine.policy import POLICIES, Policy, SnapshotCut
@@ -94,6 +94,8 @@ def ending_of(
     """
     refused = any(problem.fatal for problem in found)
     about_run = None if run is None else run.about
+    if run is None and {report.kind for report in reports} == {HISTORY}:
+        return Ending(How.NOT_BEGUN, "not begun: no run has continued the outputs of Spark.")
     if run is None or about_run is None:
         return Ending(How.UNKNOWN, f"{_TEXTS[How.UNKNOWN]}.", refused=refused)
     if any(report.mark is not None and report.mark.session > run.opened for report in reports):

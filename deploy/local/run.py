@@ -167,7 +167,7 @@ def _open(flow: Flow, flow_plan: Plan, config: RunConfig, sockets: Path) -> Proc
         config.policy.name,
         config.nodes,
         tuple(map(identity_of, config.inputs)),
-        "" if start is None else f"{start.path.name} at {start.time}",
+        "" if start is None else start.title,
     )
     code = code_of(flow)
     state = open_run(

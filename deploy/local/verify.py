@@ -13,7 +13,13 @@ from driftline.connectors.sinks.jsonl import FOREIGN
 from driftline.coordinator.registry import ClusterState, FileRegistry
 from driftline.deploy.local.directories.looking import look, outputs_elsewhere
 from driftline.deploy.local.directories.opening import with_missing
-from driftline.deploy.local.directories.survey import JOURNAL, DirectoryReport, Problem, problems
+from driftline.deploy.local.directories.survey import (
+    HISTORY,
+    JOURNAL,
+    DirectoryReport,
+    Problem,
+    problems,
+)
 from driftline.deploy.local.inputs.fronts import has_log
 from driftline.deploy.local.report import Ending, ending_of
 from driftline.deploy.runtime.claims import claim, wait_for_others
@@ -109,7 +115,7 @@ def verify_run(directory: Path, state: Path | None, look_beside: LookBeside) -> 
     if beside is not None:
         found += beside.problems
     note = "" if beside is None else beside.note
-    if not state.is_dir():
+    if not state.is_dir() and {report.kind for report in checked} != {HISTORY}:
         note = (
             f"no state was checked: {state} is not there; if it is elsewhere, give --state DIR. "
             "For a flow of a cluster give its name, and --zookeeper"

@@ -56,6 +56,11 @@ class Savepoint:
     inputs: Mapping[str, bool] = field(default_factory=dict)
     """Source -> whether its records are numbered from 1; without sources that are not known."""
 
+    @property
+    def title(self) -> str:
+        """Name and time, as the identity of a run names it (see `begins_at`)."""
+        return f"{self.path.name} at {self.time}"
+
     def segment(self, group: int, operator: str) -> bytes:
         """The state of an operator for a key group; empty if it has none.
 
@@ -86,6 +91,11 @@ class Savepoint:
                 f"another version of it:{lines}\n`driftline run --from-snapshot` can begin from it "
                 "with other operators; a savepoint of that run then fits"
             )
+
+
+def begins_at(identity: str, time: int) -> bool:
+    """Whether a run with this identity begins from a savepoint as of `time`."""
+    return re.search(rf"\|from [^|]* at {time}$", identity) is not None
 
 
 def open_savepoint(path: Path) -> Savepoint:

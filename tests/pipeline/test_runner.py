@@ -12,9 +12,13 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
+import driftline
 from driftline.connectors.files import open_source
+from driftline.connectors.sinks import JsonLinesConsumer
 from driftline.connectors.sinks.lines import DEAD_LETTERS, Lines
 from driftline.deploy.local.reference import run_reference_to
+from driftline.deploy.local.report import How
+from driftline.deploy.local.verify import verify_run
 from driftline.engine.errors import (
     FunctionFailed,
     InputError,
@@ -119,6 +123,25 @@ def test_history_and_the_rest_are_the_whole(spark: SparkSession, tmp_path: Path)
     both = written(tmp_path / "history") + written(tmp_path / "rest")
     assert (history.records, rest.records, start.time) == (40, 20, 41)
     assert sorted(both) == as_lines(flow, list(run_reference(flow, [found])))
+
+
+def test_a_run_after_history_has_to_begin_from_its_savepoint(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    flow, out = load_flow("driftline.simulation.scenarios.flows:two_stages"), tmp_path / "out"
+    found = records(Random(3), 20, 0)
+    run(flow, spark, [ListSource(found)], out, partitions=1, until=11, save=tmp_path / "at-11")
+    with pytest.raises(StateMismatch, match=r"before record 11.*--from-snapshot .*/at-11\."):
+        driftline.run(flow, [found], out)
+    verdict = verify_run(out, None, lambda state, run: None)
+    assert verdict.ending.how is How.NOT_BEGUN
+    assert "outputs before record 11" in verdict.checked[0].holds
+    of_run = "digest|exactly-once|1|in.jsonl|from at-11 at 11"
+    JsonLinesConsumer(out, "barrier-0", flow, of_run).close()
+    changed = next(out.glob("*-spark-*"))
+    changed.write_bytes(changed.read_bytes().replace(b"1", b"2"))
+    [problem] = verify_run(out, None, lambda state, run: None).problems
+    assert "it was changed, or damaged" in problem
 
 
 def test_a_function_that_fails_is_told_as_on_nodes(spark: SparkSession, tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ from pathlib import Path
 from driftline.connectors.logs.inputlog import check_log, is_log
 from driftline.connectors.outputs import RECORDS
 from driftline.connectors.sinks.commit_record import CommitRecord
-from driftline.connectors.sinks.directory import IDENTITY, is_of_spark
+from driftline.connectors.sinks.directory import IDENTITY, SPARK_RECORD, is_of_spark
 from driftline.connectors.sinks.jsonl import ABOUT, file_name
 from driftline.connectors.sinks.lines import DEAD_LETTERS
 from driftline.coordinator.registry import ANEW, ClusterState, FileRegistry
@@ -33,9 +33,9 @@ from driftline.engine.errors import StateMismatch, Unavailable
 from driftline.engine.flow.flow import Flow
 from driftline.engine.flow.outline import outline
 
-_LOCK = rf".+\.lock|sockets|\..+\.[0-9]+|{RECORDS}"
-"""Files that stay: locks, the note on sockets and drafts (see `leftovers`), and the folder with the
-records about outputs, which is emptied."""
+_LOCK = rf".+\.lock|sockets|\..+\.[0-9]+|{RECORDS}|{SPARK_RECORD}|(input-[0-9]+-)?spark-.+\.jsonl"
+"""Files that stay: locks, the note on sockets and drafts (see `leftovers`), the outputs of Spark
+before the run, and the folder with the records about outputs, which is emptied."""
 _OF_STATE = r"registry|at-node-[0-9]+|input-[0-9]+\.used"
 _FOLDER = r"(node|input)-[0-9]+"
 _IN_FOLDER = r"data\.mdb|lock\.mdb|claim|mark|segment-[0-9]{8}"

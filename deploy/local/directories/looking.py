@@ -21,9 +21,21 @@ from pathlib import Path
 from driftline.connectors.logs.inputlog import check_log, is_log
 from driftline.connectors.sinks import jsonl, lmdb
 from driftline.connectors.sinks.commit_record import CommitRecord
-from driftline.connectors.sinks.directory import mark_of
+from driftline.connectors.sinks.directory import (
+    SPARK_RECORD,
+    history_in,
+    mark_of,
+    savepoint_of,
+)
 from driftline.coordinator.registry import ClusterState
-from driftline.deploy.local.directories.survey import LOG, OUTPUT, STORE, USED, DirectoryReport
+from driftline.deploy.local.directories.survey import (
+    HISTORY,
+    LOG,
+    OUTPUT,
+    STORE,
+    USED,
+    DirectoryReport,
+)
 from driftline.deploy.local.inputs.used_files import read_used
 from driftline.deploy.runtime.supervision import child
 from driftline.deploy.runtime.supervision.restarts import MAY_BE_DAMAGE
@@ -37,7 +49,7 @@ from driftline.engine.errors import (
 from driftline.engine.snapshots.store import check_parts, read_store
 from driftline.engine.storage.lmdbs import DATA
 from driftline.engine.storage.manifest import Mark, read_mark
-from driftline.engine.texts import counted
+from driftline.engine.texts import counted, time_in_words
 
 
 def look(state: Path | None, output: Path | None) -> list[DirectoryReport]:
@@ -172,6 +184,23 @@ def _output(report: DirectoryReport) -> DirectoryReport:
     )
 
 
+def _history(report: DirectoryReport) -> DirectoryReport:
+    directory = Path(report.path)
+    with reported("output", directory):
+        history = history_in(directory)
+        if history is None:
+            return report
+        damage = jsonl.damaged_files(directory, history)
+    before = time_in_words(history.last.t_last + 1)
+    return replace(
+        report,
+        t_last=history.last.t_last,
+        damage=" ".join(damage),
+        holds=f"{counted(history.outputs, 'output')} before {before}; a run continues them from "
+        f"{savepoint_of(history)}",
+    )
+
+
 Reader = Callable[[DirectoryReport], DirectoryReport]
 """Reads a directory, and completes the report on it. Raises DriftlineError for damage."""
 
@@ -199,6 +228,8 @@ def _everything(
         }
         for number in sorted(numbers):
             yield DirectoryReport(f"{OUTPUT}-{number}", str(output)), _output
+        if (hidden / SPARK_RECORD).exists():
+            yield DirectoryReport(HISTORY, str(output)), _history
 
 
 def _numbered(directory: Path, pattern: str) -> list[Path]:

@@ -73,7 +73,7 @@ def open_run(
     where = str(output.resolve())
     if not run.version:
         with reported("output", output):
-            lack = what_lacks(output, FOREIGN)
+            lack = what_lacks(output, FOREIGN, identity.text)
         if lack:
             raise StateMismatch(lack)
         run = run.next(lineage=secrets.token_hex(8), code=code, output=where)

@@ -30,9 +30,11 @@ from driftline.engine.storage.manifest import Mark
 from driftline.engine.texts import time_in_words
 
 STORE, LOG, OUTPUT, USED, JOURNAL, VIEW = "node", "input", "output", "used", "journal", "view"
+HISTORY = "history"
 """The kinds of directories. A role is a kind, a dash and an index: `node-0`. What was used of an
 input is a file, which may be missing or old. Of a service the journal has all outputs: it has no
-index. A view of it, made of the journal, has its name in place of an index."""
+index. A view of it, made of the journal, has its name in place of an index. The history is what
+Spark has put out before the run."""
 
 OTHER_DIRECTORY = "give the --state of these outputs, or another --output"
 """What to do about outputs whose state is not known."""
@@ -43,6 +45,7 @@ _NAMES = {
     OUTPUT: "the outputs of node",
     USED: "what was used of input",
     JOURNAL: "the journal",
+    HISTORY: "the outputs of Spark",
     VIEW: "a view",
 }
 
@@ -82,7 +85,7 @@ class DirectoryReport:
         return int(self.role.partition("-")[2] or 0)
 
     def __str__(self) -> str:
-        number = "" if self.kind in (JOURNAL, VIEW) else f" {self.index}"
+        number = "" if self.kind in (JOURNAL, VIEW, HISTORY) else f" {self.index}"
         return f"{self.path} ({_NAMES[self.kind]}{number})"
 
 
@@ -143,7 +146,7 @@ def refuse(found: Sequence[Problem]) -> None:
 
 
 def _damaged(report: DirectoryReport, policy: Policy, ways_out: str, replayable: bool) -> Problem:
-    if report.kind in (OUTPUT, USED):
+    if report.kind in (OUTPUT, USED, HISTORY):
         return Problem(report.damage)
     if report.kind != STORE or policy.output not in (Output.AT_ONCE, Output.FRONTIER):
         return Problem(f"{report.damage}. {ways_out}")
@@ -227,7 +230,9 @@ class _Rules:
     def _of_age(self, report: DirectoryReport) -> Problem | None:
         """A directory that was lost, or a copy from an earlier session than the registry's."""
         opened = self.state.opened
-        if report.kind == USED or (report.kind == OUTPUT and self._is_of_before(report)):
+        if report.kind in (USED, HISTORY):
+            return None
+        if report.kind == OUTPUT and self._is_of_before(report):
             return None
         if report.mark is None:
             if opened and report.kind == OUTPUT and self.state.output != report.path:
