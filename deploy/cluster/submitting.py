@@ -257,6 +257,7 @@ def _opened(
     """What the registry of the flow is to hold next; `found`: what it holds, `first`: the time of
     the savepoint that the flow begins with. Raises StateMismatch if what is submitted does not fit.
     """
+    code.log_unseen()
     where = f"flow {order.name!r} in {tree.where}"
     other = "give another --name, and another --output"
     anew = f"begin anew with `driftline remove {order.name}`, which says what to remove then"

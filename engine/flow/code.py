@@ -2,37 +2,47 @@
 
 The digest of an operator covers its function, its key function, the `reduce` functions of its
 states and its `fields`: instructions with their constants, defaults, closed-over values, and in the
-same way the user's own functions and classes that the code names, in its module or in other modules
-of the user. Constants that the code names count, too. Comments, docstrings, annotations, places in
-files, and names of local variables do not; nor do lists, dicts and sets in a module's variables, as
-functions may change them.
+same way the user's own functions, classes and variables that the code names, in its module or in
+other modules of the user, also in modules that a function imports itself. Comments, docstrings,
+annotations, places in files, and names of local variables do not count.
 
-The digest is the same in every process that loads the same code: no addresses, no hashes. A value
-that shows nothing else counts as its type. Another version of Python makes other instructions of
-the same code: then digests cannot be compared, and `Code.python` differs.
+A value counts by its contents: containers by their items, other objects by what `pickle` would
+store of them. An object that cannot be pickled counts as its type, and `Code.unseen` names it.
+Variables count as they are when the flow is loaded: a cache that functions fill later does not
+change the digest, as the digest of a flow is made once.
+
+The digest is the same in every process that loads the same code: no addresses, no hashes. Another
+version of Python makes other instructions of the same code: then digests cannot be compared, and
+`Code.python` differs.
 """
 
 from __future__ import annotations
 
+import copyreg
 import dis
 import functools
 import inspect
-import re
 import sys
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
 from hashlib import blake2b
-from importlib.util import MAGIC_NUMBER
+from importlib.abc import InspectLoader
+from importlib.machinery import PathFinder
+from importlib.util import MAGIC_NUMBER, resolve_name
+from itertools import accumulate, pairwise
 from types import (
     BuiltinFunctionType,
     CodeType,
     FunctionType,
+    MappingProxyType,
     MethodType,
     ModuleType,
 )
 from typing import TypeVar
 
+from driftline.engine.events import about, log
 from driftline.engine.flow.flow import Flow
 from driftline.engine.operators.operator import Vertex
 from driftline.engine.operators.users import is_of_python, is_users
@@ -53,6 +63,9 @@ MOST = 200_000
 OF_AN_ITEM = 1000
 """The same for one item of a set."""
 
+LONG = 1000
+"""Characters or bytes of a text from which on it counts by a digest of its own."""
+
 _PLAIN = (type(None), bool, int, float, complex, str, bytes, type(...))
 _FLAGS = (
     inspect.CO_VARARGS
@@ -63,7 +76,6 @@ _FLAGS = (
 )
 _HAS_NAME = {*dis.hasname}
 _HAS_CONSTANT = {*dis.hasconst}
-_CODE = (FunctionType, MethodType, functools.partial, type)
 _OF_MODULE = {"LOAD_GLOBAL", "LOAD_NAME"}
 
 
@@ -75,6 +87,8 @@ class Code:
     """The Python whose instructions the digests are of, as a text for people."""
     operators: tuple[tuple[str, str], ...] = ()
     """(name of an operator, digest of its code), in the order of the flow."""
+    unseen: tuple[str, ...] = field(default=(), compare=False)
+    """Operators and the types of the values in them whose changes are not noticed, for people."""
 
     @property
     def text(self) -> str:
@@ -88,17 +102,35 @@ class Code:
         digests = dict(before.operators)
         return [name for name, mine in self.operators if digests.get(name, mine) != mine]
 
+    def log_unseen(self) -> None:
+        """Log the values whose changes are not noticed."""
+        if self.unseen:
+            told = about("code-unseen", values=", ".join(self.unseen))
+            log.info("changes are not noticed of: %s", ", ".join(self.unseen), extra=told)
+
 
 NO_CODE = Code()
 
 
 def code_of(flow: Flow) -> Code:
-    """The code of a flow."""
+    """Return the code of a flow as it was at the first call."""
+    if flow.code is None or flow.code[0] != len(flow.vertices):
+        flow.code = len(flow.vertices), _code_of(flow)
+    code: Code = flow.code[1]
+    return code
+
+
+def _code_of(flow: Flow) -> Code:
     python = f"Python {sys.version_info[0]}.{sys.version_info[1]}"
     instructions = int.from_bytes(MAGIC_NUMBER[:2], "little")
     optimised = f" -{'O' * sys.flags.optimize}" if sys.flags.optimize else ""
-    operators = tuple((v.name, _digest(_Looks().of_vertex(v))) for v in flow.vertices)
-    return Code(f"{python} (instructions {instructions}){optimised}", operators)
+    operators, unseen = [], []
+    for vertex in flow.vertices:
+        looks = _Looks()
+        operators.append((vertex.name, _digest(looks.of_vertex(vertex))))
+        unseen += [f"{kind} in {vertex.name!r}" for kind in looks.unseen]
+    of = f"{python} (instructions {instructions}){optimised}"
+    return Code(of, tuple(operators), tuple(dict.fromkeys(unseen)))
 
 
 def functions_of(vertex: Vertex) -> list[object]:
@@ -125,6 +157,12 @@ class _Looks:
         """All objects with a number: no other object may get the id of one."""
         self._depth = depth
         self._left = most
+        self._names: list[str] = []
+        """The variables on the way to the value that is looked at."""
+        self._modules: set[str] = set()
+        """Modules whose code was looked at because a function imports them."""
+        self.unseen: list[str] = []
+        """Values that cannot be pickled."""
 
     def of_vertex(self, vertex: Vertex) -> object:
         """The look of an operator. Its functions count whoever wrote them, but not Python's."""
@@ -141,6 +179,8 @@ class _Looks:
     def of(self, value: object) -> object:
         """The look of any value."""
         if type(value) in _PLAIN:
+            if isinstance(value, str | bytes) and len(value) > LONG:
+                return type(value).__name__, len(value), _digest(value)
             return type(value).__name__, value
         self._left -= 1
         if self._depth > DEEPEST or self._left < 0:
@@ -150,6 +190,7 @@ class _Looks:
             return self._once(value, self._new)
         except BaseException as error:  # of the user's own properties, iterators or `__repr__`
             let_through(error)
+            self.unseen.append(" ".join([*self._names[-1:], f"({type(value).__qualname__})"]))
             return "no look", type(value).__qualname__, type(error).__name__
         finally:
             self._depth -= 1
@@ -163,7 +204,7 @@ class _Looks:
         return look(value)
 
     def _new(self, value: object) -> object:
-        if isinstance(value, dict):
+        if isinstance(value, dict | MappingProxyType):
             items = [item for pair in _first(value.items()) for item in pair]
             return self._kind(value), len(value), self._all(items)
         if isinstance(value, list | tuple | deque):
@@ -172,7 +213,7 @@ class _Looks:
             members: Iterable[object] = value if len(value) <= LONGEST else ()
             looks = sorted(repr(_Looks(self._depth, OF_AN_ITEM).of(item)) for item in members)
             return self._kind(value), len(value), tuple(looks)
-        return self._callable(value) or self._object(value)
+        return self._callable(value) or self._reduced(value)
 
     def _kind(self, value: object) -> object:
         kind = type(value)
@@ -231,14 +272,17 @@ class _Looks:
         ]
         return "class", value.__qualname__, self._all(value.__bases__), tuple(parts)
 
-    def _object(self, value: object) -> object:
-        kind = self._kind(value)
-        if _is_users_class(type(value)):
-            return kind, tuple((name, self.of(part)) for name, part in _attributes(value))
-        if isinstance(value, re.Pattern):
-            return kind, value.pattern, value.flags
-        shown = repr(value)
-        return kind, "" if " at 0x" in shown else shown
+    def _reduced(self, value: object) -> object:
+        """The look of an object by what `pickle` would store of it."""
+        if type(value).__module__.startswith("driftline.engine."):
+            return self._kind(value)
+        pickled = copyreg.dispatch_table.get(type(value))
+        reduced = pickled(value) if pickled else value.__reduce_ex__(2)
+        if isinstance(reduced, str):  # the name of a global variable
+            return self._kind(value), reduced
+        make, arguments, state, *items = (*reduced, None, None, None)[:5]
+        listed = [_first(each) if each is not None else () for each in items]
+        return self._kind(value), self._all((make, arguments, state, *map(tuple, listed)))
 
     # Code objects.
 
@@ -261,43 +305,60 @@ class _Looks:
         steps = [step for each in codes for step in dis.get_instructions(each)]
         assigned = {step.argval for step in steps if step.opname == "STORE_GLOBAL"}
         names = {step.argval for step in steps if step.opname in _OF_MODULE} - assigned
-        attributes = sorted({name for each in codes for name in each.co_names})
-        return tuple(
-            (name, look)
-            for name in sorted(names & module.keys())
-            if (look := self._of_module(module[name], attributes)) is not None
-        )
+        constants = {text for each in codes for text in each.co_consts if isinstance(text, str)}
+        attributes = sorted(constants.union(*(each.co_names for each in codes)))
+        named = [(n, self._of_module(n, module[n], attributes)) for n in sorted(names & {*module})]
+        return named, [self._imported(name) for name in _imports(steps, module)]
 
-    def _of_module(self, value: object, attributes: list[str]) -> object:
-        """The look of a variable of a module; None if it does not count.
+    def _of_module(self, name: str, value: object, attributes: list[str]) -> object:
+        """The look of a variable of a module.
 
-        `attributes`: the names that may follow a dot after it.
+        `attributes`: the names that may follow a dot after it, or be given to `getattr`.
         """
-        if isinstance(value, ModuleType):
-            if not is_users(getattr(value, "__file__", None) or "<frozen "):
-                return None
-            inside = ((name, vars(value).get(name)) for name in attributes)
-            looks = [(name, part) for name, part in inside if not isinstance(part, ModuleType)]
-            return tuple((name, self._of_module(part, [])) for name, part in looks if part)
-        constant = type(value) in _PLAIN or isinstance(value, tuple | frozenset | re.Pattern)
-        if constant or isinstance(value, _CODE) or _wrapped(value) is not None:
-            return self.of(value)
-        return self.of(type(value)) if _is_users_class(type(value)) else None
+        if not isinstance(value, ModuleType):
+            self._names.append(name)
+            look = self.of(value)
+            self._names.pop()
+            return look
+        if not is_users(getattr(value, "__file__", None) or "<frozen "):
+            return None
+        inside = ((each, vars(value)[each]) for each in attributes if each in vars(value))
+        looks = [(each, part) for each, part in inside if not isinstance(part, ModuleType)]
+        return [(each, self._of_module(each, part, [])) for each, part in looks]
+
+    def _imported(self, name: str) -> object:
+        """The code of a module that a function imports, and of its packages. Executes nothing."""
+        looks: list[object] = []
+        path: Sequence[str] | None = None
+        for inner in accumulate(name.split("."), "{}.{}".format):
+            spec = PathFinder.find_spec(inner, path)
+            if spec is None or not is_users(spec.origin or ""):
+                break
+            code = spec.loader.get_code(inner) if isinstance(spec.loader, InspectLoader) else None
+            if code is not None and inner not in self._modules:
+                self._modules.add(inner)
+                steps = [step for each in _codes(code) for step in dis.get_instructions(each)]
+                within = _imports(steps, {"__package__": spec.parent})
+                looks += [inner, self._code(code), *map(self._imported, within)]
+            if (path := spec.submodule_search_locations) is None:
+                break
+        return tuple(looks)
 
 
 def _first(values: Iterable[T]) -> Iterator[T]:
     return (value for value, _ in zip(values, range(LONGEST), strict=False))
 
 
-def _attributes(value: object) -> list[tuple[str, object]]:
-    """The attributes of an object of the user's own class."""
-    found = dict(getattr(value, "__dict__", {}))
-    for cls in type(value).__mro__:
-        slots = vars(cls).get("__slots__", ())
-        for name in (slots,) if isinstance(slots, str) else slots:
-            if name not in ("__dict__", "__weakref__") and hasattr(value, name):
-                found[name] = getattr(value, name)
-    return list(found.items())
+def _imports(steps: Sequence[dis.Instruction], module: Mapping[str, object]) -> list[str]:
+    """The names of the modules that instructions import, perhaps also of variables in them."""
+    found = []
+    for (level, names), (_, step) in pairwise(pairwise(steps)):
+        if step.opname == "IMPORT_NAME":
+            package = str(module.get("__package__") or "")
+            with suppress(ImportError):
+                name = resolve_name("." * level.argval + step.argval, package)
+                found += [name, *(f"{name}.{each}" for each in names.argval or ())]
+    return sorted({*found})
 
 
 def _is_users_class(kind: type) -> bool:

@@ -60,6 +60,9 @@ class Flow:
     """In topological order, by construction."""
     line: str = field(default_factory=line_of_caller, init=False, compare=False, repr=False)
     """The line of the user's own code that has made it."""
+    code: Any = field(default=None, init=False, compare=False, repr=False)
+    """(number of vertices, digests of their code), see `engine.flow.code`; None before the first
+    digest."""
 
     @overload
     def source(

@@ -14,6 +14,7 @@ from types import FunctionType, ModuleType
 from typing import get_type_hints
 
 from driftline.engine.errors import FlowError, Unavailable
+from driftline.engine.flow.code import code_of
 from driftline.engine.flow.flow import Flow
 from driftline.engine.operators.users import as_line, line_of
 from driftline.engine.texts import let_through
@@ -44,6 +45,7 @@ def flow_of(flow: object) -> Flow:
         return load_flow(flow)
     if not isinstance(flow, Flow):
         raise FlowError(f"a {type(flow).__name__} is no flow: give a Flow, or 'module:name'")
+    code_of(flow)  # before functions are called that change variables
     return flow
 
 
@@ -54,15 +56,21 @@ def load_flow(spec: str) -> Flow:
     only function with the annotation ``-> Flow``. Raises FlowError if there is no such flow, or if
     it cannot run; the text names the line of the user's code, if there is one.
     """
+    flow = _loaded(spec).validate()
+    code_of(flow)  # before functions are called that change variables
+    return flow
+
+
+def _loaded(spec: str) -> Flow:
     where, _, name = spec.partition(":")
     module = _load_module(where)
     if name:
         if not hasattr(module, name):
             raise FlowError(f"{where} has no {name!r}: name a Flow, or a function that returns one")
-        return _as_flow(getattr(module, name), name, where).validate()
+        return _as_flow(getattr(module, name), name, where)
     flows = {n: value for n, value in vars(module).items() if isinstance(value, Flow)}
     if "flow" in flows:
-        return flows["flow"].validate()
+        return flows["flow"]
     factories = {} if flows else _factories(module)
     if len(candidates := flows or factories) != 1:
         kind = "functions that return a Flow" if factories else "flows"
@@ -71,7 +79,7 @@ def load_flow(spec: str) -> Flow:
             f"{where} has {len(candidates) or 'no'} {kind}{names}: name one, as {where}:NAME"
         )
     [(name, value)] = candidates.items()
-    return _as_flow(value, name, where).validate()
+    return _as_flow(value, name, where)
 
 
 def find_object(spec: str) -> object:

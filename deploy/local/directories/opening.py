@@ -58,6 +58,7 @@ def open_run(
     Raises StateMismatch if the directories do not fit together, or if the code has changed and that
     is not accepted; Unavailable.
     """
+    code.log_unseen()
     registry = FileRegistry(state / "registry")
     before = registry.read()
     if before is not None and policy.resizes:

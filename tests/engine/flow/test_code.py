@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from importlib import invalidate_caches
 from pathlib import Path
 
 import pytest
@@ -27,11 +28,22 @@ def unused(text):
     return text
 """
 
+LAZY = """
+def lazy(text):
+    return text.title()
+"""
+
 FLOW = '''
 import functools
 import operator
 import re
 from dataclasses import dataclass
+from datetime import date
+from decimal import Decimal
+from fractions import Fraction
+from pathlib import Path
+from threading import Lock
+from types import MappingProxyType
 
 from driftline import Flow, ListState, ReducingState
 
@@ -49,6 +61,10 @@ class Threshold:
 
     def __call__(self, word):
         return len(word) >= self.least
+
+@dataclass
+class Least:
+    length: int
 
 class Splitter:
     __slots__ = ("lock", "separator")
@@ -87,6 +103,17 @@ def logged(function):
 def decorated(text):
     return clean(text), digest_helpers.LIMIT
 
+DAY, RATE, PART, FOLDER = date(2026, 1, 2), Decimal("0.19"), Fraction(1, 3), Path("/data")
+RANGE, PROXY, LEAST = range(7), MappingProxyType({"a": 71}), Least(5)
+TABLE, NAMES = {"b": 72}, {"zebra", "yak", "xerus"}
+LOCK, CACHE = Lock(), {}
+
+def variables(word):
+    from digest_lazy import lazy
+    CACHE[word] = DAY, RATE, PART, FOLDER, RANGE, PROXY, LEAST, TABLE, NAMES
+    with LOCK:
+        return lazy(word), getattr(digest_helpers, "LIMIT")
+
 def count(word, total, seen):
     return word, total.add(1), even(3)
 
@@ -99,6 +126,7 @@ flow = Flow("digests")
     .flat_map(Splitter("-").split, name="bound")
     .filter(Threshold(2), name="callable")
     .map(lambda word, closed={"b": STOP, "a": {1.5, None, "s"}}: (word, closed), name="default")
+    .map(variables, name="variables")
     .key_by(lambda word: word[0])
     .scan(
         count,
@@ -112,11 +140,13 @@ flow = Flow("digests")
 '''
 
 
-def digests(folder: Path, flow: str = FLOW, helpers: str = HELPERS) -> Code:
+def digests(folder: Path, flow: str = FLOW, helpers: str = HELPERS, lazy: str = LAZY) -> Code:
     """The code of a flow in a folder of its own, with a module of helpers."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "digest_helpers.py").write_text(helpers)
+    (folder / "digest_lazy.py").write_text(lazy)
     (folder / "flow.py").write_text(flow)
+    invalidate_caches()
     sys.modules.pop("digest_helpers", None)
     sys.path.insert(0, str(folder))
     try:
@@ -160,6 +190,15 @@ CHANGED = [
     ("a + b", "a * b", "count"),
     ("return n != 0 and even", "return n > 0 and even", "count"),
     ('"n", "even")', '"n", "odd")', "count"),
+    ("2026, 1, 2", "2026, 1, 3", "variables"),
+    ('"0.19"', '"0.16"', "variables"),
+    ("Fraction(1, 3)", "Fraction(1, 4)", "variables"),
+    ('"/data"', '"/other"', "variables"),
+    ("range(7)", "range(8)", "variables"),
+    ('"a": 71', '"a": 70', "variables"),
+    ("Least(5)", "Least(6)", "variables"),
+    ('"b": 72', '"b": 73', "variables"),
+    ('"yak"', '"yeti"', "variables"),
 ]
 
 
@@ -179,7 +218,10 @@ def test_so_does_a_change_in_another_module_of_the_user(tmp_path: Path) -> None:
     before = digests(tmp_path / "a")
     for old, new in (("text.strip()", "text.lstrip()"), ("LIMIT = 3", "LIMIT = 4")):
         after = digests(tmp_path / new, helpers=HELPERS.replace(old, new))
-        assert after.changed(before) == ["decorated"]
+        assert after.changed(before)[0] == "decorated"
+    assert after.changed(before) == ["decorated", "variables"], "by getattr"
+    after = digests(tmp_path / "lazy", lazy=LAZY.replace("title", "upper"))
+    assert after.changed(before) == ["variables"], "by an import in the function"
 
 
 def test_what_changes_nothing_changes_no_digest(tmp_path: Path) -> None:
@@ -194,6 +236,16 @@ def test_what_changes_nothing_changes_no_digest(tmp_path: Path) -> None:
     after = digests(tmp_path / "deeper" / "b", other, helpers)
     assert after.changed(before) == []
     assert after.text == before.text
+
+
+def test_variables_count_as_they_are_when_the_flow_is_loaded(tmp_path: Path) -> None:
+    before = digests(tmp_path / "a")
+    flow = load_flow(str(tmp_path / "a" / "flow.py"))
+    function = flow.vertices[7].function
+    assert function is not None
+    function.__globals__["CACHE"]["word"] = 1  # type: ignore[attr-defined]
+    assert code_of(flow).text == before.text
+    assert before.unseen == ("LOCK (lock) in 'variables'",)
 
 
 def test_codes_of_different_pythons_are_not_compared() -> None:
