@@ -37,6 +37,10 @@ from driftline.engine.operators.steps import Fields, Function
 from driftline.engine.operators.users import as_line, line_of_caller
 from driftline.engine.state.managed import State
 
+IN_A_ROW = 100
+"""Operators at most on the way from a source to a sink, both included: each takes some frames of
+Python's stack, which has to leave room for what functions call."""
+
 K = TypeVar("K")
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
@@ -136,7 +140,8 @@ class Flow:
         """Check the whole flow, and return it.
 
         Raises:
-            FlowError: The flow is empty, has no sink, or an operator leads nowhere.
+            FlowError: The flow is empty, has no sink, an operator leads nowhere, or there are too
+                many in a row.
         """
         if not self.vertices:
             at = as_line(self.line)
@@ -150,7 +155,22 @@ class Flow:
                     f"{vertex.kind} {vertex.name!r} of flow {self.name!r} leads nowhere: "
                     f"end it with .sink(name) or leave it out{as_line(vertex.line)}"
                 )
+        self._check_length()
         return self
+
+    def _check_length(self) -> None:
+        """Raise FlowError if there are too many operators in a row."""
+        length: dict[int, int] = {}
+        for vertex in self.vertices:
+            before = (length[number] for number in vertex.inputs)
+            length[vertex.number] = 1 + max(before, default=0)
+            if length[vertex.number] > IN_A_ROW:
+                raise FlowError(
+                    f"{vertex.kind} {vertex.name!r} of flow {self.name!r} is operator "
+                    f"{IN_A_ROW + 1} in a row, and {IN_A_ROW} is the limit, with source and sink: "
+                    "let one function do the work of several (lambda x: g(f(x))), and give .union "
+                    f"all its streams at once{as_line(vertex.line)}"
+                )
 
     def _add(
         self,

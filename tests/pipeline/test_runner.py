@@ -6,13 +6,14 @@ import json
 from pathlib import Path
 from random import Random
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 import driftline
+from driftline import FlowTest
 from driftline.connectors.files import open_source
 from driftline.connectors.sinks import JsonLinesConsumer
 from driftline.connectors.sinks.lines import DEAD_LETTERS, Lines
@@ -26,12 +27,13 @@ from driftline.engine.errors import (
     SnapshotDamaged,
     StateMismatch,
 )
-from driftline.engine.flow.flow import Flow
+from driftline.engine.flow.flow import IN_A_ROW, Flow, Stream
 from driftline.engine.flow.loading import load_flow
 from driftline.engine.reference import run_reference
 from driftline.engine.snapshots.savepoint import open_savepoint
 from driftline.engine.sources import ListSource
 from driftline.engine.wire.bundles import Item
+from driftline.engine.wire.codec import RECORD_DEPTH_MAX
 from driftline.pipeline.audit import audit
 from driftline.pipeline.runner import run
 from driftline.simulation.scenarios.flows import SIMULATED, records
@@ -142,6 +144,30 @@ def test_a_run_after_history_has_to_begin_from_its_savepoint(
     changed.write_bytes(changed.read_bytes().replace(b"1", b"2"))
     [problem] = verify_run(out, None, lambda state, run: None).problems
     assert "it was changed, or damaged" in problem
+
+
+def test_the_longest_flow_runs_everywhere(spark: SparkSession) -> None:
+    """The last function walks through the deepest record, so the stack is as deep as it can be."""
+
+    def depth(value: object) -> int:
+        return 1 + sum(map(depth, value)) if isinstance(value, tuple) else 0
+
+    flow, record = Flow("longest"), cast("object", "leaf")
+    for _ in range(RECORD_DEPTH_MAX):
+        record = [record]
+    stream: Stream[object] = flow.source("in")
+    for number in range(IN_A_ROW - 4):
+        stream = stream.map(lambda value: value)
+        if number == 20:
+            stream = stream.key_by(depth).distinct()
+    stream.map(depth).sink("out")
+    expected = as_lines(flow, list(run_reference(flow, [[record]])))
+    assert expected == [f'out {{"t": [1, 0, 0], "value": {RECORD_DEPTH_MAX}}}']
+    assert as_lines(flow, list(driftline.run(flow, [[record]]))) == expected
+    test = FlowTest(flow)
+    test.send(record)
+    assert test.take("out") == [RECORD_DEPTH_MAX]
+    assert on_spark(spark, flow, [[record]], 1) == expected
 
 
 def test_a_function_that_fails_is_told_as_on_nodes(spark: SparkSession, tmp_path: Path) -> None:

@@ -5,9 +5,18 @@ from collections.abc import Callable
 import pytest
 
 from driftline.engine.errors import DriftlineError, FlowError
-from driftline.engine.flow.flow import Flow
+from driftline.engine.flow.flow import IN_A_ROW, Flow
 from driftline.engine.reference import run_reference
 from driftline.engine.state.managed import ListState, ValueState
+
+
+def in_a_row(flow: Flow, count: int) -> Flow:
+    stream = flow.source("in")
+    for _ in range(count - 2):
+        stream = stream.map(str)
+    stream.sink()
+    return flow
+
 
 WRONG: list[tuple[Callable[[Flow], object], str]] = [
     (lambda flow: flow.validate(), "'wrong' is empty"),
@@ -33,6 +42,10 @@ WRONG: list[tuple[Callable[[Flow], object], str]] = [
     (lambda flow: flow.source("in").key_by(True), r"key_by\(True\) after 'in'"),
     (lambda flow: flow.source("in", fields=["a", "a"]), "fields"),
     (lambda flow: flow.source("in").map(str, name="shout", fields="ab"), "shout"),
+    (
+        lambda flow: in_a_row(flow, IN_A_ROW + 1).validate(),
+        r"sink 'output' .* operator 101 in a row",
+    ),
 ]
 
 
