@@ -14,12 +14,12 @@ from pathlib import Path
 from typing import Protocol
 
 from driftline.connectors.files.splits import FileSplit, line_splits
-from driftline.connectors.sinks.jsonl import file_name
 from driftline.connectors.sinks.lines import DEAD_LETTERS, Lines
 from driftline.engine.errors import StateMismatch, Unavailable
 from driftline.engine.flow.flow import Flow
 from driftline.engine.labels import Label
 from driftline.engine.operators.steps import FAILURES
+from driftline.engine.texts import file_name
 
 Line = tuple[int, Label | None, str]
 """(sink, label, line); the label is None if the line has no readable label."""

@@ -20,12 +20,13 @@ from typing import Self, TextIO
 from driftline.connectors.sinks.commit_record import CommitRecord
 from driftline.connectors.sinks.consumer import Last
 from driftline.connectors.sinks.directory import IDENTITY, SPARK_RECORD
-from driftline.connectors.sinks.jsonl import checksum_of, file_name
+from driftline.connectors.sinks.jsonl import checksum_of
 from driftline.connectors.sinks.lines import DEAD_LETTERS, Lines
 from driftline.engine.durable import make_directory, replace_file, reported
 from driftline.engine.errors import StateMismatch
 from driftline.engine.flow.flow import Flow
 from driftline.engine.operators.steps import FAILURES
+from driftline.engine.texts import file_name
 from driftline.engine.wire.bundles import Item, from_blob
 from driftline.pipeline.tasks import (
     LAST,

@@ -22,7 +22,6 @@ of the size of the bundle, its fdatasync, and an fsync of its directory.
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from zlib import crc32
@@ -42,6 +41,7 @@ from driftline.engine.errors import StateMismatch
 from driftline.engine.flow.flow import Flow
 from driftline.engine.operators.steps import FAILURES
 from driftline.engine.storage.manifest import NOBODY, Mark
+from driftline.engine.texts import file_name
 from driftline.engine.wire.bundles import Item
 from driftline.engine.wire.messages import Bundle
 
@@ -309,15 +309,6 @@ _ADVICE = (
     "Restore it from a copy, or remove the output directory together with the state directory "
     "and run again from the beginning"
 )
-
-
-def file_name(sink: str) -> str:
-    """A sink's name for use in the name of a file: escapes what a path cannot hold."""
-    return re.sub(r'^\.|[%/\\:*?"<>|\x00-\x1f\x7f\ud800-\udfff]', _escape, sink)
-
-
-def _escape(found: re.Match[str]) -> str:
-    return f"%{ord(found[0]):02X}"
 
 
 def _size(path: Path) -> int:

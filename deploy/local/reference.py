@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from contextlib import ExitStack, closing
+from glob import escape
 from pathlib import Path
 from time import monotonic
 
@@ -17,6 +18,7 @@ from driftline.engine.flow.flow import Flow
 from driftline.engine.operators.steps import FAILURES
 from driftline.engine.reference import interpret
 from driftline.engine.sources import BadRecord, Source, strict
+from driftline.engine.texts import file_name
 
 
 def run_reference_to(
@@ -31,10 +33,10 @@ def run_reference_to(
     flow.check_inputs(inputs)
     lines = Lines(flow, dead_letters)
     names = {
-        sink: f"{name}/reference.jsonl" if sink == FAILURES else f"{name}.jsonl"
+        sink: f"{name}/reference.jsonl" if sink == FAILURES else f"{file_name(name)}.jsonl"
         for sink, name in lines.names.items()
     }
-    _clear(output, [*names.values(), f"{DEAD_LETTERS}/input-*.jsonl"])
+    _clear(output, [*map(escape, names.values()), f"{DEAD_LETTERS}/input-*.jsonl"])
     asides = [Asides(output / DEAD_LETTERS / f"input-{i}.jsonl") for i in range(len(inputs))]
 
     def read(front: int) -> list[tuple[int, object]]:

@@ -12,6 +12,7 @@ import msgspec
 from driftline.deploy.runtime.config import ProcessConfig
 from driftline.deploy.runtime.sockets.transport import LOCAL, Network
 from driftline.engine.flow.flow import Flow
+from driftline.engine.texts import file_name
 from driftline.serve.views.hosted import HostedView
 
 JOURNAL = "journal"
@@ -107,11 +108,11 @@ class ServiceConfig:
 
     def path(self, name: str) -> Path:
         """The directory of the journal or of a shard of a view."""
-        return Path(self.directory) / name
+        return Path(self.directory) / file_name(name)
 
     def line(self, name: str) -> str:
         """The path at which a shard of a view is called, to be asked."""
-        return f"{self.process.sockets}/{name}.asks"
+        return f"{self.process.sockets}/{file_name(name)}.asks"
 
     @property
     def feeds(self) -> str:

@@ -21,7 +21,7 @@ from driftline.connectors.logs.inputlog import check_log, is_log
 from driftline.connectors.outputs import RECORDS
 from driftline.connectors.sinks.commit_record import CommitRecord
 from driftline.connectors.sinks.directory import IDENTITY, SPARK_RECORD, is_of_spark
-from driftline.connectors.sinks.jsonl import ABOUT, file_name
+from driftline.connectors.sinks.jsonl import ABOUT
 from driftline.connectors.sinks.lines import DEAD_LETTERS
 from driftline.coordinator.registry import ANEW, ClusterState, FileRegistry
 from driftline.deploy.local.directories.looking import lineages_in, outputs_elsewhere
@@ -32,6 +32,7 @@ from driftline.engine.durable import sync_directory
 from driftline.engine.errors import StateMismatch, Unavailable
 from driftline.engine.flow.flow import Flow
 from driftline.engine.flow.outline import outline
+from driftline.engine.texts import file_name
 
 _LOCK = rf".+\.lock|sockets|\..+\.[0-9]+|{RECORDS}|{SPARK_RECORD}|(input-[0-9]+-)?spark-.+\.jsonl"
 """Files that stay: locks, the note on sockets and drafts (see `leftovers`), the outputs of Spark

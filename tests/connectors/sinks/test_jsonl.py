@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 
 from driftline.connectors.outputs import delivered_to
 from driftline.connectors.sinks import JsonLinesConsumer, Lines, MemoryConsumer
-from driftline.connectors.sinks.jsonl import file_name
 from driftline.engine.errors import PayloadError, StateMismatch, Unavailable
 from driftline.engine.flow.flow import Flow
 from driftline.engine.operators.steps import FAILURES
+from driftline.engine.texts import file_name
 from driftline.engine.wire.bundles import to_blob
 from driftline.engine.wire.messages import Bundle
 from tests.connectors.sinks.bundles import (

@@ -50,6 +50,21 @@ def test_failed_elements_are_told_of_at_once_seldom_and_at_the_end(
     assert len((letters / "reference.jsonl").read_text().splitlines()) == RECORDS // 2
 
 
+@pytest.mark.parametrize("name", ["../x", "/abs", "a/b", "..", "[ab]*"])
+def test_the_name_of_a_sink_becomes_one_file_in_the_output(
+    source: Path, tmp_path: Path, name: str
+) -> None:
+    named = Flow("named")
+    named.source("lines").sink(name)
+    output = tmp_path / "outer" / "out"
+    output.mkdir(parents=True)
+    (output / "a.jsonl").touch()
+    run_reference_to(named, [open_source(source)], output, dead_letters=True)
+    [file] = {*output.glob("*.jsonl")} - {output / "a.jsonl"}
+    assert len(file.read_text().splitlines()) == RECORDS
+    assert [*output.parent.iterdir()] == [output]
+
+
 def test_without_dead_letters_the_first_failure_ends_it(source: Path, tmp_path: Path) -> None:
     source.write_text('{"n": 1}\n{"n": 2}\n')
     with pytest.raises(FunctionFailed, match="divide"):
