@@ -124,6 +124,8 @@ class LiveRecords:
 
 def _source(name: str, given: Input) -> Source | RetainedSource | LiveSource:
     """The source `name` for one input. Raises FlowError, Unavailable, InputError."""
+    if given == "":
+        raise FlowError(f"source {name!r}: the input is an empty text: give the path of a file")
     if isinstance(given, str) and given.startswith(PRODUCERS):
         raise FlowError(
             f"source {name!r}: {given} is an address; only the command `driftline run` receives "

@@ -137,6 +137,8 @@ def run(
     loaded = flow_of(flow)
     sources = sources_of(loaded, inputs)
     chosen = policy_named(policy, ordering)
+    if state == "":
+        raise FlowError("state= is an empty text: give a directory")
     if nodes < 1 or checkpoint_ms < 1:
         raise FlowError(f"nodes={nodes}, checkpoint_ms={checkpoint_ms}: both are at least 1")
     if not isinstance(output, (str, Path, list, NoneType, Consumer)):

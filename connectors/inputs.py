@@ -123,6 +123,8 @@ def inputs_by_source(flow: Flow, given: Sequence[str]) -> list[list[str]]:
     unnamed = []
     for text in given:
         name, equals, rest = text.partition("=")
+        if not text or (name in by_name and equals and not rest):
+            raise FlowError(f"--input {text or repr(text)}: the input is empty")
         if equals and name in by_name:
             by_name[name].append(rest)
         else:

@@ -25,6 +25,7 @@ import click
 from click.core import ParameterSource
 
 from driftline.engine.texts import did_you_mean
+from driftline.engine.ui.options import refuse_empty
 
 FILE = "driftline.toml"
 
@@ -135,10 +136,12 @@ def with_origin(error: click.ClickException) -> click.ClickException:
 
 
 def _name_variables(command: click.Command, name: str) -> None:
-    """Name the variables by the flags: click's own prefix would take the names of arguments."""
+    """Name the variables by the flags: click's own prefix would take the names of arguments. Empty
+    values are refused from then on."""
     for key, option in _options(command).items():
         if option.envvar is None:
             option.envvar = variable(name, key)
+    refuse_empty(command)
     for inner, other in _commands(command).items():
         _name_variables(other, f"{name}.{inner}")
 

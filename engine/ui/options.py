@@ -59,6 +59,26 @@ def drawable(ctx: click.Context, param: click.Parameter, file: Path | None) -> P
     return writable(ctx, param, file)
 
 
+def refuse_empty(command: click.Command) -> None:
+    """Let the options and arguments of a command refuse an empty text, which a path would take for
+    the working directory; unless that is their default."""
+    for param in command.params:
+        if "type_cast_value" not in vars(param):  # the command may be set up again
+            param.type_cast_value = _not_empty(param)  # type: ignore[method-assign]
+
+
+def _not_empty(param: click.Parameter) -> Callable[[click.Context, object], object]:
+    cast = param.type_cast_value
+
+    def checked(ctx: click.Context, value: object) -> object:
+        given = value if isinstance(value, tuple | list) else (value,)
+        if "" in given and param.default != "":
+            raise click.BadParameter("the value is empty", ctx, param)
+        return cast(ctx, value)
+
+    return checked
+
+
 def given_options() -> list[str]:
     """The options that the user has given to the command that runs, also with their defaults.
 

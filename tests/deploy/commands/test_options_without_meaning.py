@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
+import driftline
 from driftline.deploy.commands.run import run
 from driftline.simulation.command import simulate
 
@@ -42,6 +43,33 @@ def test_the_reference_takes_what_it_has(tmp_path: Path) -> None:
     options = ["--reference", "--on-error", "dead-letter", "--id-field", "id", "--log-json"]
     done = CliRunner().invoke(run, [*given, *options, "--json", str(tmp_path / "report.json")])
     assert done.exit_code == 0, done.stderr
+
+
+@pytest.mark.parametrize(
+    ("given", "named"),
+    [
+        (["run", FLOW, "--input", "", "--output", "out"], "'--input'"),
+        (["run", FLOW, "--input", "records=", "--output", "out"], "--input records="),
+        (["run", FLOW, "--input", "-", "--output", ""], "'--output'"),
+        (["run", FLOW, "--input", "-", "--output", "out", "--state", ""], "'--state'"),
+        (["verify", ""], "'DIRECTORY|NAME'"),
+        (["spark", "run", FLOW, "--input", "in.jsonl", "--output", ""], "'--output'"),
+    ],
+)
+def test_an_empty_value_is_not_the_working_directory(
+    given: list[str],
+    named: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("sys.argv", ["driftline", *given])
+    assert driftline._status() in (1, 2)
+    error = capsys.readouterr().err
+    assert named in error
+    assert "empty" in error
+    assert not [*tmp_path.iterdir()]
 
 
 def test_a_seed_of_kills_needs_kills(tmp_path: Path) -> None:
