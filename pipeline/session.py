@@ -3,6 +3,10 @@
 The JVM writes its messages to a file; the error of a failed start shows the end of that file.
 Without PySpark or a suitable Java, the error says what to install. On a terminal the progress of
 Spark's jobs is shown as bars, one for each active stage.
+
+Spark starts this module as the daemon that forks its Python workers, ``python -m MODULE``. Python's
+own daemon would look for modules in the working directory first, so a file `json.py` there would
+end each task.
 """
 
 from __future__ import annotations
@@ -55,6 +59,9 @@ DEFAULTS = {
 FRUGAL_JVM = {"spark.driver.extraJavaOptions": " ".join(FRUGAL)}
 """For sessions whose work is done in Python, where the JVM only moves rows."""
 
+PATHS = "DRIFTLINE_SPARK_PATHS"
+"""The environment variable with the folders in which workers look for modules after all others."""
+
 LOG_SHOWN = 2000
 """Characters of the JVM's log that an error shows."""
 
@@ -101,6 +108,9 @@ def session(
         settings = {
             **DEFAULTS,
             "spark.local.dir": scratch,
+            "spark.python.daemon.module": __name__,
+            "spark.executorEnv.PYTHONSAFEPATH": "1",
+            f"spark.executorEnv.{PATHS}": os.pathsep.join(map(os.path.abspath, sys.path)),
             "spark.sql.warehouse.dir": str(Path(scratch) / "warehouse"),
             **(conf or {}),
         }
@@ -193,3 +203,15 @@ def _watch(spark: SparkSession, shown_bars: Progress, name: str, over: Event) ->
             if stage not in tasks:
                 tasks[stage] = shown_bars.add_task(f"{name}, stage {stage}", total=info.numTasks)
             shown_bars.update(tasks[stage], completed=info.numCompletedTasks)
+
+
+def _run_daemon() -> None:
+    """Run Spark's daemon with the search path of the driver behind its own."""
+    from pyspark.daemon import manager
+
+    sys.path += [path for path in os.environ[PATHS].split(os.pathsep) if path not in sys.path]
+    manager()
+
+
+if __name__ == "__main__":
+    _run_daemon()
