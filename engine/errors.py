@@ -27,6 +27,17 @@ OF_RECORDS = (
 )
 """What to do about a bad record."""
 
+BREAKS_OFF = "The input breaks off here"
+"""Part of the text of an InputError for a file that cannot be read further."""
+
+OF_FILES = "Repair or replace the file and run the same command again"
+"""What to do about such a file."""
+
+
+def advice_for(text: str, of_records: str = OF_RECORDS) -> str:
+    """A line on what to do about a bad record; empty if the text of its InputError says it."""
+    return "" if BREAKS_OFF in text else f"\n  {of_records}"
+
 
 class DriftlineError(Exception):
     """Base of all errors that Driftline raises on purpose; the text is for the user."""

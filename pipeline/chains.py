@@ -15,7 +15,7 @@ from operator import itemgetter
 from pathlib import Path
 
 from driftline.connectors.files.splits import Split
-from driftline.engine.errors import FunctionFailed, InputError
+from driftline.engine.errors import FunctionFailed
 from driftline.engine.flow.chains import Chains
 from driftline.engine.flow.flow import Flow
 from driftline.engine.flow.plan import Plan, plan
@@ -201,8 +201,8 @@ class ReadTask:
             if not isinstance(record, BadRecord):
                 record = taken(*record, job.flow.sources[self.front].name)
             if isinstance(record, BadRecord):
-                if not job.dead_letters:
-                    raise InputError(record.file, record.time, record.reason)
+                if record.ends or not job.dead_letters:
+                    raise record.error()
                 yield SET_ASIDE, 0, time, self.front, record.as_line().encode()
                 continue
             read += 1

@@ -11,7 +11,7 @@ from time import monotonic
 import click
 from rich.console import Console
 
-from driftline.engine.errors import FlowError, InputError, Unavailable
+from driftline.engine.errors import FlowError, InputError, Unavailable, advice_for
 from driftline.engine.policy import POLICIES
 from driftline.engine.sources.record import Shape
 from driftline.engine.texts import complain
@@ -100,7 +100,7 @@ def simulate(
     except FlowError as error:
         raise click.UsageError(str(error)) from None
     except InputError as error:
-        raise InputError.from_text(f"{error}\n  {LEAVE_OUT}") from None
+        raise InputError.from_text(f"{error}{advice_for(str(error), LEAVE_OUT)}") from None
     took = monotonic() - began
     show(report, took)
     write_json(json_file, as_json(report, took))

@@ -118,4 +118,4 @@ def _decompressed(raw: Iterator[bytes], make: Callable[[], _Decompressor]) -> It
             else:
                 data = b""
     if not stream.eof:
-        raise Broken("the compressed file ends too early; is it a partial download?")
+        raise Broken("the compressed file ends too early, as a partial download does")

@@ -4,8 +4,8 @@ The format follows from the name without `.gz` or `.bz2`: `.jsonl`, `.ndjson`, `
 `.tsv`, `.xml`, `.txt`. With another name, a file that begins like XML is XML, any other is text.
 
 A record's time is its number in the file, from 1; with `sections`, the number of the section.
-Malformed records keep their number. If the file breaks off, the last record is a BadRecord with the
-next number.
+Malformed records keep their number. If the file breaks off, the last record is a BadRecord that
+`ends`, with the next number.
 
 Cost: `read(start)` reads the file from its beginning and parses the records that it skips, as the
 formats and the compressed files have no index. Memory: one record.
@@ -27,12 +27,15 @@ from driftline.connectors.files.formats import (
 )
 from driftline.connectors.files.generated import ZipfSource
 from driftline.connectors.logs.inputlog import LoggedSource, is_log
-from driftline.engine.errors import InputError, Unavailable
+from driftline.engine.errors import BREAKS_OFF, OF_FILES, InputError, Unavailable
 from driftline.engine.sources.record import Malformed, Row, Shape
 from driftline.engine.sources.source import BadRecord, Source
 
 GENERATED = "zipf:"
 """Prefix of a name that is not a file's: `zipf:1000` stands for a thousand generated documents."""
+
+NAMES_SHOWN = 5
+"""The largest number of names of files that are not read in the text of an error."""
 
 Format = Callable[[Iterable[bytes]], Iterator[Row]]
 
@@ -126,6 +129,8 @@ class FileSource:
         self.path = path
         self.rows = rows
         self.shape = shape
+        self.after = "nothing after that is read"
+        """What a run lacks if this file breaks off, for people."""
         self._buffers = Buffers(path)  # of the latest `read`, for `progress`
 
     def read(self, start: int) -> Iterator[tuple[int, object] | BadRecord]:
@@ -153,9 +158,15 @@ class FileSource:
                 row += 1
         except Broken as broken:
             if at >= start:
-                yield self._bad(Malformed(str(broken), "", ends=True), at, time)
+                yield self.broken_off(broken, at, time)
             return None
         return row, at
+
+    def broken_off(self, broken: Broken, at: int, first: int = 1) -> BadRecord:
+        """The end of the input: this file cannot be read from the record at time `at` on."""
+        found = self._bad(Malformed(str(broken), ""), at, first)
+        reason = f"{found.reason}. {BREAKS_OFF}: {self.after}. {OF_FILES}"
+        return replace(found, reason=reason, ends=True)
 
     def _bad(self, malformed: Malformed, at: int, first: int) -> BadRecord:
         found = malformed.at(at, self.name)
@@ -185,7 +196,7 @@ class SeveralFiles:
     """The records of at least two files, in their order, with record numbers over all of them.
 
     A bad record names its file, its number in the file, and its number over all files. If a file
-    breaks off, the files after it are not read: their records could not keep their numbers.
+    breaks off, so does the input: the records of the files after it could not keep their numbers.
 
     Cost: `read(start)` reads all files before `start` to count their records, but each only once.
     """
@@ -193,6 +204,9 @@ class SeveralFiles:
     def __init__(self, files: Sequence[FileSource]) -> None:
         self.name = f"{files[0].name} and {len(files) - 1} more"
         self.files = files
+        names = [file.name for file in files]
+        for number, file in enumerate(files[:-1], 1):
+            file.after = f"the files after it are not read ({_listed(names, number)})"
         self.sizes = [file.path.stat().st_size for file in files]
         self._begins = [(1, 1)]
         """(row, record): the numbers of the first ones of each file, as far as they are known."""
@@ -226,3 +240,9 @@ class SeveralFiles:
         The order of the others shows in the checksum over the records that a run has used.
         """
         return self.files[0].identity()
+
+
+def _listed(names: Sequence[str], since: int) -> str:
+    """The names from an index on, for people: the first ones, and how many more there are."""
+    more = len(names) - since - NAMES_SHOWN
+    return ", ".join(names[since : since + NAMES_SHOWN]) + (f" and {more} more" if more > 0 else "")

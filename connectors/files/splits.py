@@ -31,7 +31,7 @@ from driftline.connectors.files.files import FileSource, Format, SeveralFiles
 from driftline.connectors.files.formats import json_rows, lines, page_rows, text_rows
 from driftline.connectors.files.generated import ZipfSource
 from driftline.engine.labels import INFINITY
-from driftline.engine.sources.record import Malformed, Row, Shape
+from driftline.engine.sources.record import Malformed, Shape
 from driftline.engine.sources.source import BadRecord, Source
 
 SPLIT_BYTES_MIN = 2**20
@@ -84,13 +84,14 @@ def _splits_of(file: FileSource, count: int) -> list[Split]:
     cuts = _cuts(file.path, file.rows, count)
     if len(cuts) <= 2:
         return [WholeFile(file)]
-    return [FileSplit(file.path, file.rows, file.shape, a, b) for a, b in pairwise(cuts)]
+    return [FileSplit(file, begin, end) for begin, end in pairwise(cuts)]
 
 
 def line_splits(path: Path, count: int) -> list[FileSplit]:
     """An uncompressed file of lines in at most `count` splits, for `FileSplit.lines`."""
     cuts = _cuts(path, text_rows, count) or [0, path.stat().st_size]
-    return [FileSplit(path, text_rows, Shape(), begin, end) for begin, end in pairwise(cuts)]
+    file = FileSource(path, text_rows, Shape())
+    return [FileSplit(file, begin, end) for begin, end in pairwise(cuts)]
 
 
 def starts(counts: Iterable[Count]) -> list[tuple[int, int]]:
@@ -147,14 +148,13 @@ class WholeFile:
 class FileSplit:
     """The rows of a file that begin in [begin, end), in bytes as the file lies on disk."""
 
-    path: Path
-    rows: Format
-    shape: Shape
+    source: FileSource
     begin: int
     end: int
 
     def count(self) -> Count:
-        if self.rows is not page_rows and not self.shape.sections:
+        shape = self.source.shape
+        if not self._is_xml and not shape.sections:
             try:
                 rows = sum(1 for _ in self.lines())
             except Broken:
@@ -162,49 +162,52 @@ class FileSplit:
             return Count(rows, rows)
         rows = documents = 0
         try:
-            for row in self.rows(self._buffers()):
+            for row in self.source.rows(self._buffers()):
                 rows += 1
-                documents += sum(1 for _ in self.shape.documents(rows, row))
+                documents += sum(1 for _ in shape.documents(rows, row))
         except Broken:
             return Count(rows, documents, broken=True)
         return Count(rows, documents)
 
     def read(self, row: int, time: int) -> Iterator[tuple[int, object] | BadRecord]:
-        for number, document in enumerate(self._documents(row), time):
-            if isinstance(document, Malformed):
-                yield document.at(number, self.path.name)
-            else:
-                yield number, document
+        try:
+            for number, found in enumerate(self.source.rows(self._buffers()), row):
+                for document in self.source.shape.documents(number, found):
+                    if isinstance(document, Malformed):
+                        yield document.at(time, self.source.name)
+                    else:
+                        yield time, document
+                    time += 1
+        except Broken as broken:
+            yield self.source.broken_off(broken, time)
 
     def lines(self) -> Iterator[bytes]:
         """The lines that are not blank, without their ends."""
         return filter(bytes.strip, lines(self._buffers()))
 
-    def _documents(self, first: int) -> Iterator[Row]:
-        try:
-            for number, row in enumerate(self.rows(self._buffers()), first):
-                yield from self.shape.documents(number, row)
-        except Broken as broken:
-            yield Malformed(str(broken), "", ends=True)
+    @property
+    def _is_xml(self) -> bool:
+        return self.source.rows is page_rows
 
     def _buffers(self) -> Iterator[bytes]:
         """The buffers of a file that would hold only this split, as the format takes them."""
-        if self.rows is not page_rows:
+        path = self.source.path
+        if not self._is_xml:
             if self.begin:
                 yield b"\n"  # the first line of a split has no byte order mark
             yield from self._raw()
             return
-        is_last = self.end >= self.path.stat().st_size
-        head = _head(self.path)
+        is_last = self.end >= path.stat().st_size
+        head = _head(path)
         if self.begin:
             yield head
-        yield from self._raw() if decompressor(self.path) is None else self._streams()
+        yield from self._raw() if decompressor(path) is None else self._streams()
         if not is_last:
             yield b"</" + _root(head) + b">"
 
     def _raw(self) -> Iterator[bytes]:
         try:
-            with self.path.open("rb") as file:
+            with self.source.path.open("rb") as file:
                 file.seek(self.begin)
                 left = self.end - self.begin
                 while left and (buffer := file.read(min(BUFFER_BYTES, left))):
@@ -226,7 +229,7 @@ class FileSplit:
         except OSError as error:
             raise Broken(f"the file cannot be read on: {error}") from None
         if not stream.eof:
-            raise Broken("the compressed file ends too early; is it a partial download?")
+            raise Broken("the compressed file ends too early, as a partial download does")
 
 
 def _bounds(first: int, last: int, count: int) -> list[tuple[int, int]]:

@@ -17,7 +17,7 @@ from driftline.engine.errors import StateMismatch, Unavailable
 from driftline.engine.flow.flow import Flow
 from driftline.engine.operators.steps import FAILURES
 from driftline.engine.reference import interpret
-from driftline.engine.sources import BadRecord, Source, strict
+from driftline.engine.sources import BadRecord, Source, lenient, strict
 from driftline.engine.texts import file_name
 
 
@@ -43,7 +43,7 @@ def run_reference_to(
         good: list[tuple[int, object]] = []
         records = inputs[front].read(1)
         with closing(asides[front]) as aside:
-            for record in records if dead_letters else strict(records):
+            for record in (lenient if dead_letters else strict)(records):
                 if isinstance(record, BadRecord):
                     aside.add([record])
                 else:

@@ -52,11 +52,11 @@ from driftline.deploy.runtime.loop.runtime import Runtime
 from driftline.deploy.runtime.signals import Signals
 from driftline.deploy.runtime.supervision.cluster import LocalCluster
 from driftline.engine.errors import (
-    OF_RECORDS,
     DriftlineError,
     FunctionFailed,
     InputError,
     Unavailable,
+    advice_for,
     error_of,
 )
 from driftline.engine.events import about, log
@@ -228,7 +228,7 @@ def _error_of(stop: Stop, config: RunConfig) -> DriftlineError:
         if isinstance(given, FileSource | SeveralFiles):
             text += f"\n  It comes from {given.place(int(label[1]))}."
     if stop.error == InputError.__name__:
-        text += f"\n  {OF_RECORDS}"
+        text += advice_for(text)
     if stop.error in ("StateMismatch", "SnapshotDamaged"):
         text += f" (state directory: {config.state}; outputs: {config.output.address})"
     return error_of(stop.error, text)

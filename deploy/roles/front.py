@@ -9,7 +9,8 @@ Invariants: times grow; frames and promises together cover all times below `next
 after a `Start` with an offset the same records get the same labels again; the records under way fit
 into a window (`window.py`), so a slow system slows the input down instead of filling memory. The
 time of a bad record of a file is passed only together with a good one after it: the end of a file
-may be mended.
+may be mended. A bad record that cannot be set aside, or at which the input breaks off, ends the run
+once everything before it is delivered. No output passes its time, so the run can resume there.
 
 A run ends in good order in four steps: `drain` makes each front say up to where it sends records;
 the coordinator names the largest of these times; all fronts send, and promise, up to that time;
@@ -26,7 +27,6 @@ from itertools import chain
 
 from driftline.deploy.roles.member import Member
 from driftline.deploy.roles.window import WINDOW, Meter, Window
-from driftline.engine.errors import DriftlineError, InputError
 from driftline.engine.events import about, log
 from driftline.engine.flow.plan import Plan
 from driftline.engine.keygroups import names_of, owner, root_group
@@ -135,6 +135,8 @@ class Front(Member):
         self._replay = ReplayLog(self.name, source.name)
         self._records: Iterator[Record] | None = None
         self._ended = False
+        self._fatal: BadRecord | None = None
+        """The record that ends the run, once everything before it is delivered."""
         self._covered = 0
         """Frames and promises cover all times below this one."""
         self._durable = 0
@@ -254,6 +256,9 @@ class Front(Member):
         if self._records is None or self.stopped:
             return False
         more = self._pump(self._records)
+        if self._fatal is not None and self.settled >= self.next:
+            self.report(Failed(self.incarnation, "InputError", str(self._fatal.error())))
+            self._fatal = None
         self.held.look(self.window.full, self.now)
         while self._epochs and min(self._epochs[0][1], INFINITY) <= self._now_durable():
             number, offset = self._epochs.pop(0)
@@ -277,6 +282,7 @@ class Front(Member):
             self.report(Failed(self.incarnation, "SnapshotDamaged", why))
             return
         self._ended = self.next >= INFINITY
+        self._fatal = None
         self._end = self._held = INFINITY
         self._early = False
         self._records = iter(()) if self._ended else self._read()
@@ -356,8 +362,9 @@ class Front(Member):
                 break
             taken += 1
             if isinstance(record, BadRecord):
-                if self.on_bad is None:
-                    self._fail(record)
+                if record.ends or self.on_bad is None:
+                    self._fatal = record
+                    self._ended, self._end = True, self.next
                     break
                 bad.append(record)
                 self.bad += record.time > self._furthest_bad
@@ -420,11 +427,6 @@ class Front(Member):
         for tracker in self.nodes if self.policy.ordered else (MASTER,):
             self.send(tracker, Promise(self.index, self._covered, self.next, self._durable))
         self._covered = self.next
-
-    def _fail(self, record: BadRecord) -> None:
-        error: DriftlineError = InputError(record.file, record.time, record.reason)
-        self._ended = True
-        self.report(Failed(self.incarnation, "InputError", str(error)))
 
 
 class ReplayLog:

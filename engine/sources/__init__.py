@@ -5,7 +5,14 @@ The sources of files and of live inputs are connectors, above this package.
 
 from driftline.engine.sources.cached import CachedSource
 from driftline.engine.sources.memory import ListSource, Repeated
-from driftline.engine.sources.source import BadRecord, QueueSource, RetainedSource, Source, strict
+from driftline.engine.sources.source import (
+    BadRecord,
+    QueueSource,
+    RetainedSource,
+    Source,
+    lenient,
+    strict,
+)
 
 __all__ = [
     "BadRecord",
@@ -15,5 +22,6 @@ __all__ = [
     "Repeated",
     "RetainedSource",
     "Source",
+    "lenient",
     "strict",
 ]

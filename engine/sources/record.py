@@ -35,19 +35,17 @@ _REPR.maxstring = TEXT_CHARS // 2
 class Malformed(Exception):
     """A row that cannot be read. Never leaves `engine.sources`."""
 
-    def __init__(self, reason: str, text: str, raw: str | None = None, ends: bool = False) -> None:
+    def __init__(self, reason: str, text: str, raw: str | None = None) -> None:
         """`text`: the row for people; `raw`: the whole row, if it differs from the text, of which
-        only the beginning is kept if it is long; `ends`: whether the rows after it cannot be read,
-        either."""
+        only the beginning is kept if it is long."""
         super().__init__(reason)
-        self.ends = ends
         self.reason = reason
         self.text = text[:TEXT_CHARS]
         self.raw = cut(text if raw is None else raw)
 
     def at(self, time: int, file: str) -> BadRecord:
         """The bad record that a source gives for this row."""
-        return BadRecord(time, file, self.reason, self.text, self.raw, self.ends)
+        return BadRecord(time, file, self.reason, self.text, self.raw)
 
 
 def cut(raw: str) -> str:

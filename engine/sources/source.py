@@ -3,7 +3,8 @@
 A source gives numbered records. The number is the record's *time*: it becomes the first part of
 the labels of all elements made from the record, so it has to be the same in every run. A record
 that cannot be read therefore keeps its number, and comes as a `BadRecord`. The reader decides
-whether a bad record ends the run (`strict`) or is counted and skipped.
+whether a bad record ends the run (`strict`) or is counted and skipped (`lenient`). An input that
+breaks off ends with a BadRecord that always ends the run: the records after it have no numbers.
 
     >>> from driftline.engine.sources.memory import ListSource
     >>> list(ListSource(["a", "b", "c"]).read(2))
@@ -41,7 +42,11 @@ class BadRecord:
     raw: str = ""
     """All of it: JSON, or the text that it is; empty if it is not known."""
     ends: bool = False
-    """Whether nothing after it in the file can be read."""
+    """Whether the input breaks off here. Such a record ends a run, it cannot be set aside."""
+
+    def error(self) -> InputError:
+        """The error of a run that this record ends."""
+        return InputError(self.file, self.time, self.reason)
 
     def as_line(self) -> str:
         """The record as a line of a file of dead letters, without the line's end.
@@ -118,7 +123,17 @@ def strict(records: Iterable[tuple[int, object] | BadRecord]) -> Iterator[tuple[
     """The same records; raises InputError at a bad one."""
     for record in records:
         if isinstance(record, BadRecord):
-            raise InputError(record.file, record.time, record.reason)
+            raise record.error()
+        yield record
+
+
+def lenient(
+    records: Iterable[tuple[int, object] | BadRecord],
+) -> Iterator[tuple[int, object] | BadRecord]:
+    """The same records; raises InputError where the input breaks off."""
+    for record in records:
+        if isinstance(record, BadRecord) and record.ends:
+            raise record.error()
         yield record
 
 

@@ -11,7 +11,7 @@ from typing import Protocol
 from driftline.connectors.inputs import AS_IT_IS, open_given_files
 from driftline.engine.errors import FlowError
 from driftline.engine.flow.flow import Flow
-from driftline.engine.sources import BadRecord, Source, strict
+from driftline.engine.sources import BadRecord, Source, lenient, strict
 from driftline.engine.sources.record import Shape
 from driftline.engine.texts import counted
 
@@ -95,7 +95,7 @@ class _Read:
             raise FlowError(f"{source.name} has no records to simulate with{why}")
 
     def _good(self, source: Source) -> Iterator[tuple[int, object]]:
-        for record in source.read(1):
+        for record in lenient(source.read(1)):
             if isinstance(record, BadRecord):
                 self._bad.append(record)
             else:

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 import driftline
 from driftline import FlowTest
 from driftline.connectors.files import open_source
+from driftline.connectors.inputs import AS_IT_IS, open_files
 from driftline.connectors.sinks import JsonLinesConsumer
 from driftline.connectors.sinks.lines import DEAD_LETTERS, Lines
 from driftline.deploy.local.reference import run_reference_to
@@ -262,3 +263,19 @@ def test_functions_that_are_not_careful_give_what_the_reference_gives(
     found = [records(Random(7), 60, 0)]
     wanted = as_lines(flow, list(run_reference(flow, found, dead_letters=True)))
     assert on_spark(spark, flow, found, 3) == wanted
+
+
+def test_input_that_breaks_off_ends_the_job_with_an_error(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    (tmp_path / "1.csv").write_text("id,word\n1,tea\n")
+    (tmp_path / "2.csv").write_text("id,id\n2,milk\n")
+    (tmp_path / "3.csv").write_text("id,word\n3,rice\n")
+    flow = Flow("words")
+    flow.source("in").sink("words")
+    source = open_files([str(tmp_path)], AS_IT_IS, "Spark")
+    after = r"2\.csv, record 2: the header has .* the files after it are not read \(3\.csv\)"
+    with pytest.raises(InputError, match=after):
+        run(flow, spark, [source], tmp_path / "o", dead_letters=True)
+    ran = run(flow, spark, [source], tmp_path / "begun", dead_letters=True, until=2)
+    assert ran.outputs == {"words": 1}

@@ -19,7 +19,6 @@ from time import monotonic
 from driftline.deploy.roles.consumer import DeadLetters
 from driftline.engine.durable import make_directory, replace_file, sync_directory
 from driftline.engine.errors import StateMismatch, Unavailable
-from driftline.engine.events import log
 from driftline.engine.sources import BadRecord
 
 
@@ -83,12 +82,6 @@ class Asides:
         except OSError as error:
             raise Unavailable(f"{self.path}: {error.strerror}") from None
         self._times.update(record.time for record in new)
-        for record in new:
-            if record.ends:
-                log.warning(
-                    "%s cannot be read to its end: %s; nothing from record %d on is in the run",
-                    *(record.file, record.reason, record.time),
-                )
         first = [record for record in new if record.time not in self._forgotten]
         self.new += len(first)
         self._letters.unreadable(monotonic(), first)

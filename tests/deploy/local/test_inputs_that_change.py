@@ -5,6 +5,7 @@ What the run has used must be the same, and is compared; everything else is read
 
 from __future__ import annotations
 
+import gzip
 import json
 import subprocess
 import sys
@@ -103,6 +104,35 @@ def test_a_finished_run_goes_on_with_the_records_that_were_appended(
     else:
         assert values(lines(tmp_path / "out")) == values(expected)
     assert driftline("verify", tmp_path / "out").returncode == 0
+
+
+@pytest.mark.parametrize("on_error", ["stop", "dead-letter"])
+def test_input_with_a_broken_file_fails_and_goes_on_once_the_file_is_repaired(
+    on_error: str, tmp_path: Path
+) -> None:
+    for number in range(4):
+        records(tmp_path / "in" / f"{number}.jsonl", 20, 20 * number)
+    whole = gzip.compress((tmp_path / "in" / "1.jsonl").read_bytes())
+    (tmp_path / "in" / "1.jsonl").unlink()
+    broken = tmp_path / "in" / "1.jsonl.gz"
+    broken.write_bytes(whole[:-20])
+    run = [*command(tmp_path, tmp_path / "in"), "--on-error", on_error]
+    done = driftline(*run)
+    assert done.returncode == 1
+    assert "1.jsonl.gz, record " in done.stderr
+    assert "ends too early" in done.stderr
+    assert "the files after it are not read (2.jsonl, 3.jsonl)" in done.stderr
+    assert "dead-letter" not in done.stderr, "that cannot help"
+    before = lines(tmp_path / "out")
+    assert len(before) >= 20
+    told = driftline("verify", tmp_path / "out").stdout
+    assert "failed before the end of the input" in told
+    assert "1.jsonl.gz" in told
+    broken.write_bytes(whole)
+    finish(run)
+    found = lines(tmp_path / "out")
+    assert found[: len(before)] == before
+    assert found == reference(WORDCOUNT, tmp_path, tmp_path / "in")
 
 
 def values(found: list[str]) -> Counter[str]:

@@ -66,8 +66,8 @@ class Talk:
         return [decode(data)[1] for _, data in outbox]
 
 
-def bad(time: int) -> BadRecord:
-    return BadRecord(time, "a file", "torn", "{")
+def bad(time: int, *, ends: bool = False) -> BadRecord:
+    return BadRecord(time, "a file", "torn", "{", ends=ends)
 
 
 def passed(said: list[Message]) -> list[int]:
@@ -77,13 +77,20 @@ def passed(said: list[Message]) -> list[int]:
     return [time for time in times if time < INFINITY]
 
 
+@pytest.mark.parametrize("breaks_off", [False, True])
 @pytest.mark.parametrize("mode", ["exactly-once", "two-phase"])
-def test_a_bad_record_that_ends_the_run_is_not_passed(mode: str) -> None:
-    talk = Talk(["a", "b", bad(3), "d"], mode, keeps_bad=False)
+def test_run_fails_at_a_fatal_record_once_all_before_it_is_delivered(
+    mode: str, breaks_off: bool
+) -> None:
+    """A bad record that is not set aside, or the place where an input breaks off."""
+    talk = Talk(["a", "b", bad(3, ends=breaks_off), "d"], mode, keeps_bad=breaks_off)
     said = talk.said()
-    assert [message.error for message in said if isinstance(message, Failed)] == ["InputError"]
     assert max(passed(said)) == 3
     assert not [message for message in said if isinstance(message, Promise) and message.until > 3]
+    for delivered, errors in ((2, []), (3, ["a file, record 3: torn"]), (3, [])):
+        talk.tell(Progress(delivered, delivered))
+        assert [each.text for each in talk.said() if isinstance(each, Failed)] == errors
+    assert talk.aside == []
 
 
 @pytest.mark.parametrize("last", ["good", "bad"])
