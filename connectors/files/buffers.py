@@ -19,6 +19,10 @@ LEAST_BYTES, PARTS = 2**10, 2**6
 """A small file is read in so many parts, if they have so many bytes: progress shows them."""
 
 
+TAIL_BYTES = 2**17
+"""The largest size of a last line without a newline that is kept."""
+
+
 class Broken(Exception):
     """The file cannot be read after this point. Never leaves `engine.sources`."""
 
@@ -32,16 +36,30 @@ class Buffers:
         """Bytes read from the disk, compressed or not."""
         self.consumed = 0
         """Those of them that are worked off: of the buffers before the latest one."""
+        self.length = 0
+        """Bytes given so far."""
+        self._tail = b""
+        """The end of them: at least the last line, if it is not too long."""
 
     def __iter__(self) -> Iterator[bytes]:
+        self.length, self._tail = 0, b""
         try:
             with self.path.open("rb") as file:
                 part = max(LEAST_BYTES, self.path.stat().st_size // PARTS)
                 raw = self._counted(iter(lambda: file.read(min(BUFFER_BYTES, part)), b""))
                 make = decompressor(self.path)
-                yield from raw if make is None else _decompressed(raw, make)
+                for buffer in raw if make is None else _decompressed(raw, make):
+                    self.length += len(buffer)
+                    whole = buffer if b"\n" in buffer else self._tail + buffer
+                    self._tail = whole[-TAIL_BYTES:]
+                    yield buffer
         except (OSError, zlib.error) as error:
             raise Broken(f"the file cannot be read on: {error}") from None
+
+    def unended(self) -> bytes:
+        """The last line, if no newline ends it; empty if it is blank or too long."""
+        _, newline, line = self._tail.rpartition(b"\n")
+        return line if line.strip() and (newline or len(line) == self.length) else b""
 
     def _counted(self, raw: Iterator[bytes]) -> Iterator[bytes]:
         self.read = self.consumed = 0

@@ -13,6 +13,7 @@ formats and the compressed files have no index. Memory: one record.
 
 from bisect import bisect_right
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from operator import itemgetter
 from pathlib import Path
@@ -132,6 +133,7 @@ class FileSource:
         self.after = "nothing after that is read"
         """What a run lacks if this file breaks off, for people."""
         self._buffers = Buffers(path)  # of the latest `read`, for `progress`
+        self._unended = b""
 
     def read(self, start: int) -> Iterator[tuple[int, object] | BadRecord]:
         """All records with time >= `start`."""
@@ -145,6 +147,7 @@ class FileSource:
         Returns what the numbers behind the file are; None if it cannot be read to its end.
         """
         self._buffers = Buffers(self.path)
+        self._unended = b""
         at = time
         try:
             for found in self.rows(self._buffers):
@@ -160,6 +163,8 @@ class FileSource:
             if at >= start:
                 yield self.broken_off(broken, at, time)
             return None
+        if at > time and self.rows is not page_rows and not self.shape.sections:
+            self._unended = self._buffers.unended()
         return row, at
 
     def broken_off(self, broken: Broken, at: int, first: int = 1) -> BadRecord:
@@ -178,6 +183,24 @@ class FileSource:
     def place(self, time: int) -> str:
         """Where the record with this time is, for people."""
         return f"record {time} of {self.path}"
+
+    def unended(self) -> tuple[int, bytes] | None:
+        """(offset, text) of the last line, if it is a record without a newline at its end.
+
+        Precondition: the latest `read` has ended.
+        """
+        text = self._unended
+        return (self._buffers.length - len(text), text) if text else None
+
+    def line_at(self, time: int, offset: int, size: int) -> bytes:
+        """The line at an offset, without its end, and not much more than `size` bytes of it."""
+        line, buffers = b"", Buffers(self.path)
+        with suppress(Broken):
+            for buffer in buffers:
+                line += buffer[max(0, offset - buffers.length + len(buffer)) :]
+                if b"\n" in line or len(line) > size:
+                    break
+        return line.partition(b"\n")[0]
 
     def progress(self) -> tuple[int, int] | None:
         """(bytes on disk that the latest `read` has worked off, size of the file)"""
@@ -226,8 +249,19 @@ class SeveralFiles:
 
     def place(self, time: int) -> str:
         """Where the record with this time is, for people. Precondition: it has been read."""
-        number = bisect_right(self._begins, time, key=itemgetter(1)) - 1
+        number = self._number_of(time)
         return self.files[number].place(time - self._begins[number][1] + 1)
+
+    def unended(self) -> tuple[int, bytes] | None:
+        """That of the last file. Precondition: the latest `read` has ended."""
+        return self.files[self._at].unended()
+
+    def line_at(self, time: int, offset: int, size: int) -> bytes:
+        """That of the file with the record with this time. Precondition: it has been read."""
+        return self.files[self._number_of(time)].line_at(time, offset, size)
+
+    def _number_of(self, time: int) -> int:
+        return bisect_right(self._begins, time, key=itemgetter(1)) - 1
 
     def progress(self) -> tuple[int, int] | None:
         """(bytes on disk that the latest read has consumed, bytes of all files)."""

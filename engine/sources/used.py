@@ -20,6 +20,10 @@ over the file: compression, line ends and blanks do not matter.
         ...
     driftline.engine.errors.StateMismatch: memory: of the first 2 records, ...
 
+A file may end in a line without a newline, which counts as a record. Its writer may complete the
+line later. If it was the last record that was used, and the snapshot to resume from is behind it,
+the run goes on behind the line. Its outputs keep the record as it was used; a warning says so.
+
 Invariant: an older `Used` of a run is true, too; it only says less.
 """
 
@@ -29,10 +33,11 @@ from array import array
 from bisect import bisect_left
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Protocol, runtime_checkable
 from zlib import crc32
 
 from driftline.engine.errors import StateMismatch
+from driftline.engine.events import about, log
 from driftline.engine.labels import INFINITY
 from driftline.engine.sources.source import BadRecord, Source, time_of
 from driftline.engine.wire.codec import pack
@@ -42,6 +47,9 @@ WAYS_OUT = (
     "Give the same records back, or begin anew: with another --output (and --state, if you do), "
     "or with --fresh"
 )
+
+SHOWN_CHARS = 80
+"""The largest number of characters of a line that is shown to people."""
 
 Record = tuple[int, object] | BadRecord
 
@@ -55,6 +63,9 @@ class Used:
     """The time of the last one of them; 0: there is none."""
     sum: int = 0
     """A checksum over them, in order."""
+    unended: tuple[int, int, bytes] | None = None
+    """If the last one is a line without a newline: the checksum over the records before it, its
+    offset in the file, and the line."""
 
 
 NOTHING = Used()
@@ -69,6 +80,20 @@ class StoreUsed(Job):
     used: Used
 
 
+@runtime_checkable
+class Lines(Protocol):
+    """A source of files, whose last line may be completed later."""
+
+    def unended(self) -> tuple[int, bytes] | None:
+        """(offset, text) of the last line if it is a record without a newline at its end."""
+
+    def line_at(self, time: int, offset: int, size: int) -> bytes:
+        """The line at an offset of the file with a record, or about `size` bytes of it."""
+
+    def place(self, time: int) -> str:
+        """Where a record is, for people."""
+
+
 class CheckedSource:
     """A source that reads from its beginning anyway; what a run has used of it is checked.
 
@@ -81,6 +106,9 @@ class CheckedSource:
         """What is compared whenever it is read."""
         self._below = 0, 0
         """(time of the last record, checksum) of the records before those in `_times`."""
+        self._unended: tuple[int, tuple[int, int, bytes]] | None = None
+        """(time, `Used.unended`) of the last record, once everything was read."""
+        self._warned = False
         self._times = array("q")
         self._sums = array("q")
         """The times of the records that were read, and the checksums up to each of them."""
@@ -95,18 +123,23 @@ class CheckedSource:
     def identity(self) -> str:
         return self._source.identity()
 
-    def check(self) -> None:
-        """Compare the records that were used.
+    def check(self, start: int = INFINITY) -> None:
+        """Compare the records that were used. `start`: the time from which on it will be read.
 
         Raises StateMismatch if they have changed, and the errors of `read`.
         """
         if self._used.until:
-            next(self.read(self._used.until), None)
+            next(self._read(self._used.until, start), None)
 
     def read(self, start: int) -> Iterator[Record]:
         """All records with time >= `start`. Raises StateMismatch where used ones have changed."""
+        return self._read(start, start)
+
+    def _read(self, start: int, resume: int) -> Iterator[Record]:
+        """All records with time >= `start`; those from time `resume` on will be processed."""
         used = self._used
-        total = last = 0
+        total = before = last = 0
+        self._unended = None
         self._below, self._times, self._sums = (0, 0), array("q"), array("q")
         for record in self._source.read(1):
             time = time_of(record)
@@ -115,9 +148,9 @@ class CheckedSource:
                     yield record
                 continue  # where a file breaks off nothing was read that could be used
             if time > used.last and used.until:
-                self._compare(used, last, total, time)
+                self._compare(used, last, before, total, time, resume)
                 used = NOTHING
-            total = crc32(_content(record), total)
+            before, total = total, crc32(_content(record), total)
             last = time
             if time < start:
                 self._below = time, total
@@ -126,7 +159,9 @@ class CheckedSource:
             self._sums.append(total)
             yield record
         if used.until:
-            self._compare(used, last, total, INFINITY)
+            self._compare(used, last, before, total, INFINITY, resume)
+        if isinstance(self._source, Lines) and (line := self._source.unended()):
+            self._unended = last, (before, *line)
 
     def used(self, until: int) -> Used:
         """What there is below a time. Preconditions: all of it was read; times do not decrease."""
@@ -135,17 +170,28 @@ class CheckedSource:
             self._below = self._times[count - 1], self._sums[count - 1]
             del self._times[:count], self._sums[:count]
         last, total = self._below
-        return Used(max(until, last + 1), last, total)
+        unended = self._unended[1] if self._unended and self._unended[0] == last else None
+        return Used(max(until, last + 1), last, total, unended)
 
     def note(self, used: Used) -> None:
         """From now on a run depends on these records, too."""
         if used.until > self._used.until:
             self._used = used
 
-    def _compare(self, used: Used, last: int, total: int, following: int) -> None:
-        """Compare what was read up to time `last`; `following`: the time of the next record."""
+    def _compare(
+        self, used: Used, last: int, before: int, total: int, following: int, resume: int
+    ) -> None:
+        """Compare what was read up to time `last`; `following`: the time of the next record.
+
+        `before`: the checksum without the last record; `resume`: as in `_read`.
+        """
         if last != used.last:
             problem = f"it has only {last} records now, but this run has used {used.last}"
+        elif total != used.sum and (completed := self._completed(used, before)):
+            if resume > last:
+                self._warn(completed)
+                return
+            problem = f"{completed}, and no snapshot is behind it"
         elif total != used.sum:
             problem = f"of the first {last} records, which this run has used, some have changed"
         elif following < used.until:
@@ -157,6 +203,31 @@ class CheckedSource:
         else:
             return
         raise StateMismatch(f"{self.name}: {problem}. {WAYS_OUT}")
+
+    def _completed(self, used: Used, before: int) -> str:
+        """A sentence if the last used record was a line that has been completed; else empty."""
+        if used.unended is None or used.unended[0] != before or not isinstance(self._source, Lines):
+            return ""
+        _, offset, old = used.unended
+        new = self._source.line_at(used.last, offset, len(old) + SHOWN_CHARS)
+        if not new.startswith(old):
+            return ""
+        was, now = (line.decode(errors="replace") for line in (old, new))
+        return (
+            f"{self._source.place(used.last)} was a line without a newline when this run used it, "
+            f"{_end(was)}, and has been completed since: {_end(now)}"
+        )
+
+    def _warn(self, completed: str) -> None:
+        if not self._warned:
+            self._warned = True
+            text = "%s. The run keeps the record as it was; --fresh processes the whole file again"
+            log.warning(text, completed, extra=about("line-completed", name=self.name))
+
+
+def _end(line: str) -> str:
+    """A line for people: its last characters."""
+    return repr(line if len(line) <= SHOWN_CHARS else f"…{line[-SHOWN_CHARS:]}")
 
 
 def _content(record: Record) -> bytes:

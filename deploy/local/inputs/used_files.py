@@ -22,7 +22,7 @@ from driftline.engine.storage.manifest import Mark
 from driftline.engine.wire.codec import pack, unpack
 from driftline.engine.wire.party import Job
 
-_FORMAT = 3
+_FORMAT = 4
 
 MAY_GROW = FileSource, SeveralFiles
 """Inputs of which it is noted what was used."""
@@ -70,7 +70,7 @@ def open_checked(source: Source, file: UsedFile, aside: Asides, start: int) -> C
     """
     checked = CheckedSource(source, file.used)
     try:
-        checked.check()
+        checked.check(start)
     except StateMismatch as error:
         if aside.below(file.used.until):
             raise StateMismatch(
@@ -116,6 +116,8 @@ def _mark(fields: object) -> Mark:
 
 def _used(fields: object) -> Used:
     match fields:
-        case (int(until), int(last), int(total)):
+        case (int(until), int(last), int(total), None):
             return Used(until, last, total)
+        case (int(until), int(last), int(total), (int(before), int(offset), bytes(line))):
+            return Used(until, last, total, (before, offset, line))
     raise MalformedMessage("it has no checksum over records")

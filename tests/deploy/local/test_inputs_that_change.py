@@ -106,6 +106,27 @@ def test_a_finished_run_goes_on_with_the_records_that_were_appended(
     assert driftline("verify", tmp_path / "out").returncode == 0
 
 
+def test_run_goes_on_behind_a_last_line_that_was_completed(tmp_path: Path) -> None:
+    source = tmp_path / "in.txt"
+    source.write_text("to be\nor not to")
+    run = command(tmp_path, source)
+    finish(run)
+    before = lines(tmp_path / "out")
+    assert len(before) == 5
+    append(source, "day\nthat is\n")
+    done = driftline(*run)
+    assert done.returncode == 0, done.stderr
+    (warning,) = [line for line in done.stderr.splitlines() if "warning" in line]
+    assert f"record 2 of {source} was a line without a newline" in warning
+    assert "'or not to', and has been completed since: 'or not today'" in warning
+    assert "--fresh" in warning
+    after = lines(tmp_path / "out")
+    assert after[:5] == before
+    assert [json.loads(line)["t"][0] for line in after[5:]] == [3, 3]
+    finish(run, "--fresh")
+    assert lines(tmp_path / "out") == reference(WORDCOUNT, tmp_path, source)
+
+
 @pytest.mark.parametrize("on_error", ["stop", "dead-letter"])
 def test_input_with_a_broken_file_fails_and_goes_on_once_the_file_is_repaired(
     on_error: str, tmp_path: Path

@@ -14,10 +14,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from driftline.connectors.files import open_source
+from driftline.connectors.inputs import AS_IT_IS, open_files
 from driftline.engine.errors import StateMismatch
-from driftline.engine.sources import BadRecord, CachedSource, ListSource
+from driftline.engine.sources import BadRecord, CachedSource, ListSource, Source
+from driftline.engine.sources.source import time_of
 from driftline.engine.sources.used import CheckedSource, Used
 from driftline.engine.wire.codec import pack
+from tests.connectors.files.samples import write
 
 
 def after(records: Sequence[object], until: int, start: int = 1) -> Used:
@@ -139,3 +142,63 @@ def test_an_input_that_had_ended_before_others_must_not_grow() -> None:
         CheckedSource(ListSource("abc"), noted).check()
     with pytest.raises(StateMismatch, match="it has only 1 records now"):
         CheckedSource(ListSource("a"), noted).check()
+
+
+def used_of(source: Source) -> Used:
+    """What a run notes that has read all of a source."""
+    checked = CheckedSource(source)
+    last = max(map(time_of, checked.read(1)))
+    return checked.used(last + 1)
+
+
+@pytest.mark.parametrize(
+    ("name", "begun", "completed"),
+    [
+        ("x.txt", "one\ntwo", "one\ntwo words\nthree\n"),
+        ("x.txt.gz", "one\ntwo", "one\ntwo words\nthree\n"),
+        ("x.csv", "n,word\n1,one\n2,tw", "n,word\n1,one\n2,two\n3,three\n"),
+        ("x.csv", "n,word\n1,one\n2", "n,word\n1,one\n2,two\n3,three\n"),
+        ("x.jsonl", '{"n": 1}\n{"n": ', '{"n": 1}\n{"n": 2}\n{"n": 3}\n'),
+    ],
+)
+def test_completed_last_line_keeps_its_old_value(
+    tmp_path: Path, name: str, begun: str, completed: str
+) -> None:
+    """Whether the partial line is a record or malformed."""
+    used = used_of(open_source(write(tmp_path / name, begun)))
+    assert used.last == 2
+    source = open_source(write(tmp_path / name, completed))
+    assert list(CheckedSource(source, used).read(3)) == list(source.read(3))
+    checked = CheckedSource(source, used)
+    checked.check(3)
+    with pytest.raises(StateMismatch, match=r"has been completed since: .* no snapshot is behind"):
+        list(checked.read(2))  # a replay would read the completed line as the old record
+    with pytest.raises(StateMismatch, match=f"record 2 of {tmp_path}/{name} was a line without a"):
+        checked.check(2)
+
+
+@pytest.mark.parametrize(
+    ("begun", "changed"),
+    [
+        ("one\ntwo", "ONE\ntwo words\n"),
+        ("one\ntwo", "one\nthree\n"),
+        ("one\ntwo\n", "one\ntwo words\n"),
+    ],
+)
+def test_other_changes_of_the_last_line_are_refused(
+    tmp_path: Path, begun: str, changed: str
+) -> None:
+    used = used_of(open_source(write(tmp_path / "x.txt", begun)))
+    source = CheckedSource(open_source(write(tmp_path / "x.txt", changed)), used)
+    with pytest.raises(StateMismatch, match=r"of the first 2 records, .* some have changed"):
+        source.check(3)
+
+
+def test_last_line_of_several_files_may_be_completed(tmp_path: Path) -> None:
+    for name in ("1.txt", "2.txt"):
+        write(tmp_path / name, "one\ntwo")
+    used = used_of(open_files([str(tmp_path)], AS_IT_IS, "test"))
+    write(tmp_path / "2.txt", "one\ntwo words\n")
+    write(tmp_path / "3.txt", "three")
+    grown = CheckedSource(open_files([str(tmp_path)], AS_IT_IS, "test"), used)
+    assert list(grown.read(5)) == [(5, {"text": "three", "id": 5})]
