@@ -127,16 +127,16 @@ csv.field_size_limit(MAX_LINE_BYTES)
 
 def csv_rows(buffers: Iterable[bytes]) -> Iterator[Row]:
     """Comma-separated values."""
-    return _rows(buffers, ",", has_quotes=True)
+    return _rows(_Table(buffers, ",", has_quotes=True))
 
 
 def tsv_rows(buffers: Iterable[bytes]) -> Iterator[Row]:
     """Tab-separated values."""
-    return _rows(buffers, "\t", has_quotes=False)
+    return _rows(_Table(buffers, "\t", has_quotes=False))
 
 
-def _rows(buffers: Iterable[bytes], delimiter: str, *, has_quotes: bool) -> Iterator[Row]:
-    values = _values(buffers, delimiter, has_quotes)
+def _rows(table: "_Table") -> Iterator[Row]:
+    values = iter(table)
     header = next(values, [])
     if isinstance(header, Malformed):
         raise Broken(f"the header cannot be read: {header.reason}")
@@ -146,57 +146,96 @@ def _rows(buffers: Iterable[bytes], delimiter: str, *, has_quotes: bool) -> Iter
         if isinstance(row, Malformed):
             yield row
         elif len(row) != len(header):
-            reason = f"{len(row)} columns where the header has {len(header)}"
-            yield Malformed(reason, delimiter.join(row))
+            yield table.malformed(f"{len(row)} columns where the header has {len(header)}")
         else:
             yield dict(zip(header, row, strict=True))
 
 
-def _values(
-    buffers: Iterable[bytes], delimiter: str, has_quotes: bool
-) -> Iterator[list[str] | Malformed]:
-    begun: list[str] = []  # the beginning of the row that is being read, for errors
-    quoting: Literal[0, 3] = csv.QUOTE_MINIMAL if has_quotes else csv.QUOTE_NONE
-    reader = csv.reader(_texts(buffers, begun), delimiter=delimiter, quoting=quoting, strict=True)
-    while True:
-        begun.clear()
-        try:
-            row = next(reader)
-        except StopIteration:
-            return
-        except csv.Error as error:
-            yield Malformed(f"malformed row: {error}", _shown("".join(begun)))
-            continue
-        if any(map(_is_damaged, row)):
-            yield Malformed("not UTF-8", _shown("".join(begun)))
-        elif row:
-            yield row
+class _Table:
+    """Iterates over the rows of a table, and keeps the lines of the latest row for errors."""
+
+    def __init__(self, buffers: Iterable[bytes], delimiter: str, *, has_quotes: bool) -> None:
+        self._delimiter = delimiter
+        self._has_quotes = has_quotes
+        self._lines: list[str] = []
+        self._is_damaged = False
+        """Whether one of these lines is not UTF-8."""
+        quoting: Literal[0, 3] = csv.QUOTE_MINIMAL if has_quotes else csv.QUOTE_NONE
+        texts = self._texts(buffers)
+        self._reader = csv.reader(texts, delimiter=delimiter, quoting=quoting, strict=True)
+
+    def __iter__(self) -> Iterator[list[str] | Malformed]:
+        while True:
+            self._lines.clear()
+            self._is_damaged = False
+            try:
+                row = next(self._reader)
+            except StopIteration:
+                return
+            except csv.Error as error:
+                yield self.malformed(self._explained(str(error)))
+                continue
+            if self._is_damaged:
+                yield self.malformed("not UTF-8")
+            elif row:
+                yield row
+
+    def malformed(self, reason: str) -> Malformed:
+        """The latest row as a bad one; the reason is completed with its lines in the file."""
+        last = self._reader.line_num
+        first = last - len(self._lines) + 1
+        where = f"lines {first} to {last}" if first < last else f"line {last}"
+        raw = "".join(self._lines)
+        if self._is_damaged:
+            raw = raw.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
+        return Malformed(f"{reason} ({where})", raw.rstrip("\r\n"))
+
+    def _explained(self, error: str) -> str:
+        """What is wrong with the latest row. `error`: what the csv reader says about it."""
+        if error.startswith("new-line character"):
+            return "a carriage return inside a line; convert line ends to \\n"
+        row = "".join(self._lines)
+        count = row.count("\n", _last_quoted(row, self._delimiter)) if self._has_quotes else 0
+        if count < 2:
+            return f"malformed row: {error}"
+        opened = self._reader.line_num - count + 1
+        return f"malformed row: {error}; the quote opened in line {opened} swallows {count} lines"
+
+    def _texts(self, buffers: Iterable[bytes]) -> Iterator[str]:
+        """The lines for the csv reader.
+
+        Invalid bytes pass as surrogates: an exception would end the reader.
+        """
+        for line in lines(buffers):
+            if len(line) > MAX_LINE_BYTES:
+                raise Broken(f"a line longer than {MAX_LINE_BYTES} bytes")
+            try:
+                text = line.decode("utf-8") + "\n"
+            except UnicodeDecodeError:
+                text = line.decode("utf-8", "surrogateescape") + "\n"
+                self._is_damaged = True
+            self._lines.append(text)
+            yield text
 
 
-def _texts(buffers: Iterable[bytes], begun: list[str]) -> Iterator[str]:
-    """The lines for the csv reader, and in `begun` the beginning of a row.
+def _last_quoted(row: str, delimiter: str) -> int:
+    """The position of the last quoted value of a malformed row, or its length if it has none.
 
-    Invalid bytes pass as surrogates: an exception would end the reader.
+    The values before it are well-formed, as the csv reader has passed them.
     """
-    for line in lines(buffers):
-        if len(line) > MAX_LINE_BYTES:
-            raise Broken(f"a line longer than {MAX_LINE_BYTES} bytes")
-        text = line.decode("utf-8", "surrogateescape") + "\n"
-        if not begun:
-            begun.append(text[:TEXT_CHARS])
-        yield text
-
-
-def _is_damaged(value: str) -> bool:
-    try:
-        value.encode()
-    except UnicodeEncodeError:
-        return True
-    return False
-
-
-def _shown(text: str) -> str:
-    return text.encode("utf-8", "surrogateescape").decode("utf-8", "replace").rstrip("\r\n")
+    at = 0
+    while True:
+        if row.startswith('"', at):
+            end = row.find('"', at + 1)
+            while end >= 0 and row.startswith('""', end):
+                end = row.find('"', end + 2)
+            if end < 0 or not row.startswith(delimiter, end + 1):
+                return at
+            at = end + 2
+        else:
+            at = row.find(delimiter, at) + 1
+            if not at:
+                return len(row)
 
 
 MAX_PAGE_BYTES = 2**26

@@ -53,7 +53,7 @@ def test_invalid_utf8_is_a_bad_record_in_every_text_format(tmp_path: Path) -> No
     assert bad(write(tmp_path / "x.jsonl", b'{"id": 1}\n{"id": "\xd0"}\n')) == [
         (2, "not UTF-8: byte 0xd0 at position 8")
     ]
-    assert bad(write(tmp_path / "x.csv", b"a,b\n1,\xff\n2,3\n")) == [(1, "not UTF-8")]
+    assert bad(write(tmp_path / "x.csv", b"a,b\n1,\xff\n2,3\n")) == [(1, "not UTF-8 (line 2)")]
     text = dump([page(1, "A", "x"), page(2, "B", "@")]).encode().replace(b"@", b"\xff")
     [(time, reason)] = bad(write(tmp_path / "x.xml", text))
     assert (time, reason[:40]) == (2, "malformed XML: not well-formed (invalid ")
@@ -67,15 +67,40 @@ def test_rows_that_do_not_fit_the_header(tmp_path: Path) -> None:
     assert [
         (item.time, item.reason, item.text) for item in found if isinstance(item, BadRecord)
     ] == [
-        (2, "1 columns where the header has 2", "2"),
-        (3, "3 columns where the header has 2", "3,b,c"),
-        (4, "malformed row: ',' expected after '\"'", '4,"d"e'),
-        (6, "malformed row: unexpected end of data", '6,"g'),
+        (2, "1 columns where the header has 2 (line 3)", "2"),
+        (3, "3 columns where the header has 2 (line 4)", "3,b,c"),
+        (4, "malformed row: ',' expected after '\"' (line 5)", '4,"d"e'),
+        (6, "malformed row: unexpected end of data (line 7)", '6,"g'),
     ]
     [(time, reason)] = bad(write(tmp_path / "y.csv", "a,b,a\n1,2,3\n"))
     assert time == 1
     assert reason.startswith("the header has a field twice or without a name: ['a', 'b', 'a']. ")
     assert everything(open_source(write(tmp_path / "z.csv", ""))) == []
+
+
+def test_a_bad_row_keeps_its_text_and_names_its_lines(tmp_path: Path) -> None:
+    rows = [
+        '1,"two\nlines",c\r\n',
+        '2,"a, ""b"""\n3,"c\n4,"d"\n',
+        '"5\n\n",6" disk,"e\n\n7,f\n',
+    ]
+    path = write(tmp_path / "x.csv", "id,text\n\n" + "5,f\n".join(rows))
+    assert [(item.reason, item.raw) for item in everything(open_source(path))
+            if isinstance(item, BadRecord)] == [
+        ("3 columns where the header has 2 (lines 3 to 4)", '1,"two\nlines",c'),
+        ("malformed row: ',' expected after '\"'; the quote opened in line 7 swallows 2 lines "
+         "(lines 7 to 8)", '3,"c\n4,"d"'),
+        ("malformed row: unexpected end of data; the quote opened in line 12 swallows 3 lines "
+         "(lines 10 to 14)", '"5\n\n",6" disk,"e\n\n7,f'),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ["x.csv", "x.tsv"])
+def test_a_carriage_return_inside_a_line_of_a_table_is_named(tmp_path: Path, name: str) -> None:
+    reason = "a carriage return inside a line; convert line ends to \\n (line {})"
+    assert bad(write(tmp_path / name, "id\n1\n2\r3\n4\n")) == [(2, reason.format(3))]
+    old = bad(write(tmp_path / name, "id\r1\r2\r"))
+    assert old == [(1, f"the header cannot be read: {reason.format(1)}")]
 
 
 def test_missing_fields_are_named(tmp_path: Path) -> None:
