@@ -129,11 +129,8 @@ _ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
 
 def file_name(name: str) -> str:
     """Return a user's name for use in a file name: escapes what a path cannot hold."""
-    return re.sub(r'^\.|[%/\\:*?"<>|\x00-\x1f\x7f\ud800-\udfff]', _escape, name)
-
-
-def _escape(found: re.Match[str]) -> str:
-    return f"%{ord(found[0]):02X}"
+    unfit = r'^\.|[%/\\:*?"<>|\x00-\x1f\x7f\ud800-\udfff]'
+    return re.sub(unfit, lambda found: f"%{ord(found[0]):02X}", name)
 
 
 def let_through(error: BaseException) -> None:

@@ -1,7 +1,8 @@
 """Log lines: their forms, how a child gives them to its parent, and where a command puts them.
 
 Lines come from the logger ``driftline``, with fields (`engine.events`), or from loggers of user
-code. Every process uses the same formatter. A child writes each line as a JSON object to its
+code, whose ``extra`` becomes fields. Of libraries there are only warnings and errors. Every process
+uses the same formatter. A child writes each line as a JSON object to its
 standard error, between the characters RS and LF (a JSON text sequence, RFC 7464): so its parent
 tells log lines from text that user code prints. The parent hands the line to its own logger of the
 same name; the record's `processName` is the name of the child. `run` in Python installs no handler
@@ -16,12 +17,14 @@ import os
 import sys
 from contextlib import suppress
 from datetime import UTC, datetime
+from functools import cache
 from logging.handlers import RotatingFileHandler
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from driftline.engine.errors import Unavailable
 from driftline.engine.events import FIELDS, about, log
+from driftline.engine.operators.users import is_users
 from driftline.engine.texts import visible_json, visible_lines
 
 if TYPE_CHECKING:  # a child has none, and a recovery would wait for the import
@@ -68,7 +71,9 @@ class LineFormatter(logging.Formatter):
         if not self.as_json:
             time = datetime.fromtimestamp(record.created).strftime("%H:%M:%S.%f")[:-3]
             return f"{time} {level:<7} {process:<7} {visible_lines(message)}"
-        fields = dict(getattr(record, FIELDS, {}))
+        fields = {name: value for name, value in vars(record).items() if name not in _STANDARD}
+        if isinstance(own := fields.pop(FIELDS, {}), dict):
+            fields |= own
         line = {
             "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="microseconds"),
             "level": level,
@@ -81,17 +86,33 @@ class LineFormatter(logging.Formatter):
         return visible_json(json.dumps(line, ensure_ascii=False, default=str))
 
 
+_STANDARD = {*vars(logging.makeLogRecord({})), "message", "asctime", "taskName"}
+"""The attributes that each record has; others are those of ``extra``."""
+
+_is_users_file = cache(is_users)
+
 _installed: list[logging.Handler] = []
 _level = logging.WARNING
 
 
-def _install(handlers: list[logging.Handler], root: int, own: int) -> None:
-    """Use these handlers for all lines. `root`: the level of lines of others; `own`: of ours."""
+def _install(handlers: list[logging.Handler], level: int) -> None:
+    """Use these handlers for all lines from this level on; of libraries only from warnings on."""
     global _level
-    logging.basicConfig(level=root, handlers=handlers, force=True)
+    logging.basicConfig(level=level, handlers=handlers, force=True)
+    for handler in handlers:
+        handler.addFilter(_is_wanted)
     _installed[:] = handlers
-    _level = own
-    log.setLevel(own)
+    _level = level
+    log.setLevel(level)
+
+
+def _is_wanted(record: logging.LogRecord) -> bool:
+    """Whether a record is of Driftline, of user code, or a warning. Children have chosen theirs."""
+    return (
+        record.levelno >= logging.WARNING
+        or record.name == log.name
+        or _is_users_file(record.pathname)
+    )
 
 
 def insist() -> None:
@@ -130,7 +151,7 @@ def log_to_parent(process: str, level: int) -> None:
     """In a child: give all lines from this level on, also those of user code, to the parent."""
     handler = ToParent()
     handler.setFormatter(LineFormatter(as_json=True, process=process))
-    _install([handler], level, level)
+    _install([handler], level)
 
 
 def rename(process: str) -> None:
@@ -220,4 +241,4 @@ def log_to(console: Console, level: str, as_json: bool = False, file: Path | Non
         handlers.append(ToFile(file))
     for handler in handlers:
         handler.setFormatter(LineFormatter(as_json))
-    _install(handlers, logging.WARNING, logging.getLevelNamesMapping()[level.upper()])
+    _install(handlers, logging.getLevelNamesMapping()[level.upper()])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import subprocess
 import sys
 from pathlib import Path
 
@@ -18,6 +19,46 @@ def test_a_log_file_on_a_full_device_is_told_once(caplog: pytest.LogCaptureFixtu
         handler.handle(logging.makeLogRecord({"msg": "a line"}))
     handler.close()
     assert caplog.messages == ["log file /dev/full: No space left on device; it will lack lines"]
+
+
+LOGGING = """
+import json, logging, sys
+from rich.console import Console
+from driftline.deploy.runtime.logs import from_child, log_to, log_to_parent, tell_again
+
+sys.path.append("site-packages")
+import library
+
+def work():
+    logging.getLogger("shop").info("sold %d", 3, extra={"event": "sale", "customer": "ada"})
+    library.connect()
+"""
+
+
+def test_records_of_user_loggers_are_lines_with_their_extra_fields(tmp_path: Path) -> None:
+    (tmp_path / "site-packages").mkdir()
+    library = (
+        "import logging\nlog = logging.getLogger('library')\n"
+        "def connect():\n    log.info('connected')\n    log.warning('slow')\n"
+    )
+    (tmp_path / "site-packages" / "library.py").write_text(library)
+    (tmp_path / "node.py").write_text(f"{LOGGING}\nlog_to_parent('node-7', logging.INFO)\nwork()")
+    (tmp_path / "command.py").write_text(
+        f"{LOGGING}\nlog_to(Console(stderr=True), 'info', as_json=True)\nwork()\n"
+        "for line in sys.stdin.buffer:\n    tell_again(from_child(line[1:], 'node-7'))\n"
+    )
+    lines = b""
+    for script in ("node.py", "command.py"):
+        done = subprocess.run(
+            [sys.executable, script], cwd=tmp_path, input=lines, capture_output=True, check=True
+        )
+        lines = done.stderr
+    told = [json.loads(line) for line in lines.splitlines()]
+    assert [(line["process"], line["logger"]) for line in told] == [
+        ("run", "shop"), ("run", "library"), ("node-7", "shop"), ("node-7", "library"),
+    ]  # fmt: skip
+    for line in told[::2]:
+        assert (line["event"], line["fields"]) == ("sale", {"customer": "ada"})
 
 
 FORGED = "tea\n15:04:05.123 info    run     all is well\r\x1b]0;title\x07\x9b8m\u2028\u202e\x7f"
