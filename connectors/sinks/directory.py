@@ -107,7 +107,7 @@ def what_lacks(path: Path, foreign: str, identity: str = "") -> str:
     the run. Raises StateMismatch if the record of Spark's outputs is damaged, OSError.
     """
     hidden = path / ".driftline"
-    if lack := _lack_of_history(path, identity):
+    if lack := lack_of_history(path, identity):
         return lack
     beside = hidden, path / DEAD_LETTERS  # bad records are set aside before there are outputs
     others = sorted(
@@ -128,8 +128,11 @@ def what_lacks(path: Path, foreign: str, identity: str = "") -> str:
     )
 
 
-def _lack_of_history(path: Path, identity: str) -> str:
-    """Return why a run does not continue the outputs of Spark in a directory; "" if it does."""
+def lack_of_history(path: Path, identity: str) -> str:
+    """Return why a run does not continue the outputs of Spark in a directory; "" if it does.
+
+    `identity`: of the run. Raises StateMismatch if the record of the outputs is damaged, OSError.
+    """
     history = history_in(path)
     if history is None:
         of_spark = sorted(file.name for file in path.glob("*.jsonl") if is_of_spark(file.name))

@@ -63,7 +63,7 @@ from driftline.engine.events import about, log
 from driftline.engine.flow.code import code_of
 from driftline.engine.flow.flow import Flow
 from driftline.engine.flow.outline import outline
-from driftline.engine.flow.plan import Plan, plan
+from driftline.engine.flow.plan import plan
 from driftline.engine.ui.consoles import ProgressView
 from driftline.engine.wire.messages import Stop
 
@@ -87,7 +87,7 @@ def run_flow(flow: Flow, config: RunConfig, console: Console) -> RunReport:
         outputs = config.output.directory
         clear_drafts(config.state, outputs, outputs / ".driftline")
         if config.fresh:
-            begin_anew(flow, config.state, outputs)
+            begin_anew(flow, config.state, outputs, _identity(flow, config).text)
             if not config.output.is_directory:
                 log.warning("--fresh removes no outputs from %s", config.output.address)
         sockets = stack.enter_context(socket_folder(config.state))
@@ -101,7 +101,7 @@ def _run(
     with ExitStack() as receivers, ExitStack() as stack:
         runtime = Runtime()
         stack.callback(runtime.close, linger_ms=0)
-        process = _open(flow, flow_plan, config, sockets)
+        process = _open(flow, config, sockets)
         asides = [
             Asides(config.output.directory / DEAD_LETTERS / f"input-{i}.jsonl")
             for i in range(len(config.inputs))
@@ -158,22 +158,24 @@ def _run(
         return report
 
 
-def _open(flow: Flow, flow_plan: Plan, config: RunConfig, sockets: Path) -> ProcessConfig:
-    """Open the state directory, restore the savepoint if there is one, and begin a session."""
-    start = None if config.start is None else config.start.savepoint
-    identity = Identity(
+def _identity(flow: Flow, config: RunConfig) -> Identity:
+    return Identity(
         outline(flow),
-        flow_plan.identity(),
+        plan(flow).identity(),
         config.policy.name,
         config.nodes,
         tuple(map(identity_of, config.inputs)),
-        "" if start is None else start.title,
+        "" if config.start is None else config.start.savepoint.title,
     )
+
+
+def _open(flow: Flow, config: RunConfig, sockets: Path) -> ProcessConfig:
+    """Open the state directory, restore the savepoint if there is one, and begin a session."""
     code = code_of(flow)
     state = open_run(
         config.state,
         config.output.directory,
-        identity,
+        _identity(flow, config),
         code,
         config.policy,
         [i for i, each in enumerate(config.inputs) if is_logged(each)],

@@ -20,7 +20,12 @@ from pathlib import Path
 from driftline.connectors.logs.inputlog import check_log, is_log
 from driftline.connectors.outputs import RECORDS
 from driftline.connectors.sinks.commit_record import CommitRecord
-from driftline.connectors.sinks.directory import IDENTITY, SPARK_RECORD, is_of_spark
+from driftline.connectors.sinks.directory import (
+    IDENTITY,
+    SPARK_RECORD,
+    is_of_spark,
+    lack_of_history,
+)
 from driftline.connectors.sinks.jsonl import ABOUT
 from driftline.connectors.sinks.lines import DEAD_LETTERS
 from driftline.coordinator.registry import ANEW, ClusterState, FileRegistry
@@ -44,12 +49,13 @@ _HIDDEN = r"identity|barrier-[0-9]+\.(mark|next|progress)"
 _DEAD_LETTERS = r"(input-)?[0-9]+\.jsonl"
 
 
-def begin_anew(flow: Flow, state: Path, output: Path) -> None:
+def begin_anew(flow: Flow, state: Path, output: Path, identity: str = "") -> None:
     """Remove the contents of a state directory, and the outputs of its run.
 
-    `flow`: the flow that runs next. Precondition: the caller has locked the state directory. Raises
-    StateMismatch for a file that is not of a run, for outputs of another run, and for records that
-    nobody can send again; Unavailable if a process is at work, or if a file cannot be removed.
+    `flow`, `identity`: of the run that comes next. Precondition: the caller has locked the state
+    directory. Raises StateMismatch for a file that is not of a run, for outputs of another run, for
+    outputs of Spark that the run does not continue, and for records that nobody can send again;
+    Unavailable if a process is at work, or if a file cannot be removed.
     """
     if state.is_dir():
         wait_for_others(state)
@@ -59,6 +65,8 @@ def begin_anew(flow: Flow, state: Path, output: Path) -> None:
             for path in sorted(hidden.glob("barrier-*.lock")):
                 taken = f"another process is writing to {output}: stop it first"
                 locks.callback(lock_in_time(path, taken).release)
+            if lack := lack_of_history(output, identity):
+                raise StateMismatch(lack)
             _begin_anew(flow, state, output)
     except OSError as error:
         raise Unavailable(f"{error.filename or output}: {error.strerror}") from None

@@ -19,6 +19,7 @@ from driftline.engine.durable import Lock
 from driftline.engine.errors import StateMismatch, Unavailable
 from driftline.engine.flow.loading import load_flow
 from driftline.engine.storage.manifest import Mark
+from driftline.pipeline.outputs import note_history
 from tests.deploy.local.edited import Edited
 
 
@@ -42,8 +43,8 @@ class Copy:
         self.state = self.output / ".driftline" / "state"
         clear_drafts(self.output, self.state, self.state.parent)  # as a run does first
 
-    def begin_anew(self) -> None:
-        begin_anew(self.flow(), self.state, self.output)
+    def begin_anew(self, identity: str = "") -> None:
+        begin_anew(self.flow(), self.state, self.output, identity)
 
     def flow(self) -> Flow:
         return load_flow(str(self.folder / "flow.py"))
@@ -77,11 +78,20 @@ def test_a_run_begins_anew_with_the_code_of_now(killed: Path, tmp_path: Path) ->
 
 def test_the_files_of_the_run_go_and_others_beside_its_outputs_stay(copy: Copy) -> None:
     (copy.output / "notes.txt").write_text("mine")
+    copy.begin_anew()
+    assert copy.files() == {"notes.txt"}
+
+
+def test_the_outputs_of_spark_stay_and_another_run_removes_nothing(copy: Copy) -> None:
     (copy.output / "out-spark-00001.jsonl").write_text("of Spark\n")
-    copy.begin_anew()
-    assert copy.files() == {"notes.txt", "out-spark-00001.jsonl"}
-    copy.begin_anew()
-    assert copy.files() == {"notes.txt", "out-spark-00001.jsonl"}
+    note_history(copy.output, end=3, outputs=1, failures=0, savepoint=Path("sv"))
+    before = copy.files()
+    with pytest.raises(StateMismatch, match=r"before record 3.*--from-snapshot .*sv"):
+        copy.begin_anew("digest|exactly-once|1|in.jsonl")
+    assert copy.files() == before
+    for _ in range(2):
+        copy.begin_anew("digest|exactly-once|1|in.jsonl|from sv at 3")
+        assert copy.files() == {"out-spark-00001.jsonl", ".driftline/spark.progress"}
 
 
 FOREIGN = [
