@@ -21,12 +21,15 @@ superfluous, or of another type.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from inspect import isasyncgenfunction, iscoroutinefunction
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, TypeVarTuple, overload
 
 from driftline.engine.errors import FlowError
+from driftline.engine.events import about, log
 from driftline.engine.keygroups import GROUPS
 from driftline.engine.operators.context import Context
 from driftline.engine.operators.operator import KeyedOperator, Operator, Vertex
@@ -34,7 +37,7 @@ from driftline.engine.operators.registry import OPERATORS
 from driftline.engine.operators.scan import Distinct, Process, Scan
 from driftline.engine.operators.stateless import Filter, FlatMap, Map, Sink, Source, Union
 from driftline.engine.operators.steps import Fields, Function
-from driftline.engine.operators.users import as_line, line_of_caller
+from driftline.engine.operators.users import as_line, line_of_caller, variables_of
 from driftline.engine.state.managed import State
 
 IN_A_ROW = 100
@@ -64,6 +67,10 @@ class Flow:
     """In topological order, by construction."""
     line: str = field(default_factory=line_of_caller, init=False, compare=False, repr=False)
     """The line of the user's own code that has made it."""
+    variables: list[tuple[Vertex, object, dict[str, object]]] = field(
+        default_factory=list, init=False, compare=False, repr=False
+    )
+    """The functions of operators that were added since the last check, and their variables then."""
     code: Any = field(default=None, init=False, compare=False, repr=False)
     """(number of vertices, digests of their code), see `engine.flow.code`; None before the first
     digest."""
@@ -156,6 +163,7 @@ class Flow:
                     f"end it with .sink(name) or leave it out{as_line(vertex.line)}"
                 )
         self._check_length()
+        self._warn_of_loops()
         return self
 
     def _check_length(self) -> None:
@@ -193,13 +201,43 @@ class Flow:
             raise FlowError(f"flow {self.name!r} already has {both}")
         if operator.takes_function and not callable(function):
             raise FlowError(f"{kind} {name!r} needs a function, not {function!r}")
+        for role, given in (("function", function), ("key function", key)):
+            if iscoroutinefunction(given) or isasyncgenfunction(given):
+                raise FlowError(
+                    f"{kind} {name!r}: its {role} is async, but operators call plain functions: "
+                    "leave out async and await"
+                )
         names = _fields(f"{kind} {name!r}", fields)
         line = line_of_caller()
         vertex = Vertex(
             number, operator, name, inputs, function, key, states, names, line, key_line
         )
         self.vertices.append(vertex)
+        self.variables += [(vertex, of, variables_of(of)) for of in (function, key)]
         return vertex
+
+    def _warn_of_loops(self) -> None:
+        """Warn of functions made in a loop that use its variable: all of them see its last value.
+
+        Of functions with the same code, one whose variable has another value than when its operator
+        was added was made in such a loop.
+        """
+        made = Counter(getattr(function, "__code__", None) for _, function, _ in self.variables)
+        changed: dict[str, list[Vertex]] = {}
+        for vertex, function, before in self.variables:
+            for name, value in variables_of(function).items() if before else ():
+                is_new = name in before and before[name] is not value
+                if is_new and made[getattr(function, "__code__", None)] > 1:
+                    changed.setdefault(name, []).append(vertex)
+        for name, vertices in changed.items():
+            log.warning(
+                "variable %s has changed since the functions of %s were made, and all of them use "
+                "its last value; let each keep its own, as in lambda x, %s=%s: ...%s",
+                *(name, ", ".join(vertex.name for vertex in vertices), name, name),
+                as_line(vertices[0].line),
+                extra=about("loop-variable", variable=name),
+            )
+        self.variables.clear()
 
 
 @dataclass(frozen=True, slots=True)

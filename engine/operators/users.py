@@ -5,11 +5,13 @@ Errors name a line of the user's own code; and only changes of that code count a
 
 from __future__ import annotations
 
+import dis
 import sys
 import sysconfig
 import traceback
+from contextlib import suppress
 from pathlib import Path
-from types import FrameType
+from types import FrameType, FunctionType
 
 _DRIFTLINE = Path(__file__).parents[2]
 _OTHERS = tuple(
@@ -80,6 +82,19 @@ def _is_ours(frame: FrameType) -> bool:
 def _is_frozen(frame: FrameType) -> bool:
     """Whether the frame is of Python's import system."""
     return frame.f_code.co_filename.startswith("<frozen ")
+
+
+def variables_of(function: object) -> dict[str, object]:
+    """The variables of its module and of outer functions that a function uses, and their values."""
+    if not isinstance(function, FunctionType):
+        return {}
+    steps = dis.get_instructions(function.__code__)
+    used = {step.argval for step in steps if step.opname == "LOAD_GLOBAL"}
+    found = {name: value for name, value in function.__globals__.items() if name in used}
+    for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
+        with suppress(ValueError):  # the variable has no value yet
+            found[name] = cell.cell_contents
+    return found
 
 
 def as_line(line: str) -> str:

@@ -64,7 +64,7 @@ def refuse_empty(command: click.Command) -> None:
     the working directory; unless that is their default."""
     for param in command.params:
         if "type_cast_value" not in vars(param):  # the command may be set up again
-            param.type_cast_value = _not_empty(param)  # type: ignore[method-assign]
+            param.type_cast_value = _not_empty(param)  # type: ignore[method-assign, assignment]
 
 
 def _not_empty(param: click.Parameter) -> Callable[[click.Context, object], object]:

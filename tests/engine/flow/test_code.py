@@ -243,7 +243,7 @@ def test_variables_count_as_they_are_when_the_flow_is_loaded(tmp_path: Path) -> 
     flow = load_flow(str(tmp_path / "a" / "flow.py"))
     function = flow.vertices[7].function
     assert function is not None
-    function.__globals__["CACHE"]["word"] = 1  # type: ignore[attr-defined]
+    function.__globals__["CACHE"]["word"] = 1
     assert code_of(flow).text == before.text
     assert before.unseen == ("LOCK (lock) in 'variables'",)
 

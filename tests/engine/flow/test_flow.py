@@ -1,6 +1,7 @@
 """A flow that cannot run is refused, as early as it can be known, with the operator's name."""
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -8,6 +9,10 @@ from driftline.engine.errors import DriftlineError, FlowError
 from driftline.engine.flow.flow import IN_A_ROW, Flow
 from driftline.engine.reference import run_reference
 from driftline.engine.state.managed import ListState, ValueState
+
+
+async def waiting(value: object) -> object:
+    return value
 
 
 def in_a_row(flow: Flow, count: int) -> Flow:
@@ -42,6 +47,8 @@ WRONG: list[tuple[Callable[[Flow], object], str]] = [
     (lambda flow: flow.source("in").key_by(True), r"key_by\(True\) after 'in'"),
     (lambda flow: flow.source("in", fields=["a", "a"]), "fields"),
     (lambda flow: flow.source("in").map(str, name="shout", fields="ab"), "shout"),
+    (lambda flow: flow.source("in").map(waiting, name="n"), "map 'n': its function is async"),
+    (lambda flow: flow.source("in").key_by(waiting).distinct(), "its key function is async"),
     (
         lambda flow: in_a_row(flow, IN_A_ROW + 1).validate(),
         r"sink 'output' .* operator 101 in a row",
@@ -118,3 +125,46 @@ def test_inputs_are_put_in_the_order_of_their_sources() -> None:
     assert [item.value for item in run_reference(flow, inputs)] == ["a", "b"]
     with pytest.raises(FlowError, match=r"no input for left: .* left, right"):
         run_reference(flow, {"right": []})
+
+
+IN_A_LOOP = """
+from driftline import Flow
+
+def build(numbers):
+    flow = Flow("closures")
+    stream = flow.source("in")
+    for number in numbers:
+        stream = stream.map(lambda x: x + number, name=f"add-{number}")
+    stream.sink()
+    return flow
+
+def clean(stream, least):
+    return stream.filter(lambda x: x > least)
+
+flow = Flow("globals")
+stream = flow.source("in")
+for n in (1, 2, 3):
+    stream = stream.map(lambda x: x + n, name=f"add-{n}")
+for n in (4, 5):
+    stream = clean(stream, n).map(lambda x, n=n: x + n)
+stream.sink()
+"""
+
+
+def test_functions_of_a_loop_that_share_its_variable_are_warned_of(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    names: dict[str, Any] = {}
+    exec(IN_A_LOOP, names)
+    for flow, variable, operators in (
+        (names["flow"], "n", "add-1, add-2, add-3"),
+        (names["build"]([1, 2]), "number", "add-1"),
+    ):
+        caplog.clear()
+        flow.validate().validate()
+        [message] = caplog.messages
+        assert message.startswith(f"variable {variable} has changed since the functions of ")
+        assert f" of {operators} were made" in message
+    caplog.clear()
+    names["build"]([1]).validate()
+    assert not caplog.messages
