@@ -101,9 +101,9 @@ def run(
         flow: A Flow, or the name of one: ``"module:name"``, ``"file.py:name"``.
         inputs: One input for each source: ``{name: input}``, or a list in the order of the sources.
             An input is a list of records, an iterator of records, the path of a file (JSON lines,
-            CSV, text, Wikimedia XML; .gz and .bz2 of these; a text is a path), a `Source` or a
-            `LiveSource`. Few records of an iterator are read ahead; of a slow iterator none, as
-            long as outputs of earlier records are missing.
+            CSV, text, Wikimedia XML; .gz, .bz2, .xz and .zst of these; a text is a path), a
+            `Source` or a `LiveSource`. Few records of an iterator are read ahead; of a slow
+            iterator none, as long as outputs of earlier records are missing.
         output: None: the result is an iterator of outputs in label order, each as soon as it is
             final. A list: outputs are appended to it in label order. A path: a directory for JSON
             lines, as of the command `driftline run`. ``"lmdb:DIR"``: a directory of LMDB. The

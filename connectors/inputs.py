@@ -26,6 +26,7 @@ from driftline.connectors.logs.inputlog import is_log
 from driftline.connectors.registry import open_source as open_address
 from driftline.connectors.registry import scheme_of
 from driftline.engine.errors import FlowError, Unavailable
+from driftline.engine.events import about, log
 from driftline.engine.flow.flow import Flow
 from driftline.engine.sources.record import Shape
 from driftline.engine.sources.source import Source
@@ -37,6 +38,9 @@ PRODUCERS = "tcp://", "ipc://"
 
 NAME_BYTES_MAX = 255
 """Of the name of a file; with more, nothing can be asked of it."""
+
+NAMES_SHOWN = 10
+"""The largest number of entries of a directory that a warning names."""
 
 AS_IT_IS = Shape()
 
@@ -197,11 +201,14 @@ def _expanded(text: str) -> list[str]:
     if text.startswith(GENERATED) or path.is_file():
         return [text]
     if path.is_dir() and not is_log(path):  # the folder of an input log is one source
-        files = sorted(
-            str(file)
-            for file in path.iterdir()
-            if file.is_file() and not file.name.startswith(".") and is_known(file)
-        )
+        entries = sorted(file for file in path.iterdir() if not file.name.startswith("."))
+        files = [str(file) for file in entries if not _why_left_out(file)]
+        left_out = [f"{e.name} ({why})" for e in entries if (why := _why_left_out(e))]
+        if left_out:
+            more = f" and {len(left_out) - NAMES_SHOWN} more" * (len(left_out) > NAMES_SHOWN)
+            names = f"{', '.join(left_out[:NAMES_SHOWN])}{more}"
+            told = about("left-out", directory=str(path), names=names, count=len(left_out))
+            log.warning("directory %s: the input is without %s", path, names, extra=told)
         if not files:
             raise Unavailable(f"directory {path} has no files of a known format")
         return files
@@ -211,3 +218,12 @@ def _expanded(text: str) -> list[str]:
             raise Unavailable(f"{text}: no file has such a name")
         return files
     return [text]
+
+
+def _why_left_out(entry: Path) -> str:
+    """Why an entry of a directory is not part of the input, for people; empty if it is."""
+    if entry.is_file():
+        return "" if is_known(entry) else "no known format"
+    if entry.is_dir():
+        return "a directory"
+    return "no regular file" if entry.exists() else "a link to a file that is missing"

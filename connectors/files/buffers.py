@@ -1,17 +1,22 @@
-"""The bytes of a file, plain, gzip or bzip2, in buffers of at most 64 KiB.
+"""The bytes of a file, plain, gzip, bzip2, xz or zstd, in buffers of at most 64 KiB.
 
 The standard library's file objects for compressed files take a damaged second stream for the end
 of the file, and so would silently lose records of a multistream dump. Therefore this module calls
 the decompressors itself: a file either ends where its last stream ends, or it is `Broken`.
 
-Cost: two buffers of memory, whatever the size and the compression of the file.
+Cost: two buffers of memory, whatever the size of the file; and what a decompressor needs, which for
+xz and zstd is up to the size of the window that the file asks for, 256 MiB at most.
 """
 
 import bz2
+import lzma
+import re
 import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Protocol
+
+import zstandard
 
 BUFFER_BYTES = 2**16
 
@@ -53,7 +58,7 @@ class Buffers:
                     whole = buffer if b"\n" in buffer else self._tail + buffer
                     self._tail = whole[-TAIL_BYTES:]
                     yield buffer
-        except (OSError, zlib.error) as error:
+        except (OSError, zlib.error, lzma.LZMAError, zstandard.ZstdError) as error:
             raise Broken(f"the file cannot be read on: {error}") from None
 
     def unended(self) -> bytes:
@@ -103,18 +108,71 @@ class _Gzip:
         return self._zlib.decompress(self._zlib.unconsumed_tail + data, max_length)
 
 
+XZ_BYTES_MAX = 2**28
+"""The largest memory of an xz decompressor; files of `xz -9` need 65 MiB."""
+
+
+def _xz() -> lzma.LZMADecompressor:
+    return lzma.LZMADecompressor(lzma.FORMAT_XZ, memlimit=XZ_BYTES_MAX)
+
+
+ZSTD_BYTES = 2**8
+"""The input of a zstd decompressor at a time, which has at most 8 MiB of output: 64 blocks."""
+
+
+class _Zstd:
+    """The decompressor of one zstd frame, with the interface of bz2's.
+
+    The library's decompressor has no limit for its output, so it gets little input at a time.
+    """
+
+    def __init__(self) -> None:
+        self._frame = zstandard.ZstdDecompressor().decompressobj()
+        self._input = self._output = b""
+
+    @property
+    def eof(self) -> bool:
+        return self._frame.eof and not self._output
+
+    @property
+    def needs_input(self) -> bool:
+        return not (self._input or self._output)
+
+    @property
+    def unused_data(self) -> bytes:
+        return self._frame.unused_data + self._input
+
+    def decompress(self, data: bytes, max_length: int) -> bytes:
+        given, at = memoryview(self._input + data), 0
+        found, size = [self._output], len(self._output)
+        while at < len(given) and size < max_length and not self._frame.eof:
+            found.append(self._frame.decompress(given[at : at + ZSTD_BYTES]))
+            size += len(found[-1])
+            at += ZSTD_BYTES
+        self._input, output = bytes(given[at:]), b"".join(found)
+        self._output = output[max_length:]
+        return output[:max_length]
+
+
+COMPRESSIONS: dict[str, tuple[re.Pattern[bytes], Callable[[], _Decompressor]]] = {
+    ".gz": (re.compile(rb"\x1f\x8b\x08"), _Gzip),
+    ".bz2": (re.compile(rb"BZh[1-9]"), bz2.BZ2Decompressor),
+    ".xz": (re.compile(rb"\xfd7zXZ\0"), _xz),
+    ".zst": (re.compile(rb"\x28\xb5\x2f\xfd"), _Zstd),
+}
+"""Ending of a file -> its first bytes, and its decompressor."""
+
+
 def decompressor(path: Path) -> Callable[[], _Decompressor] | None:
     """The decompressor for a file, by its name, else by its first bytes; None for a plain file.
 
     By the name first, so that a compressed file with a damaged beginning is not taken for text.
     """
     with path.open("rb") as file:
-        magic = file.read(4)
-    if path.suffix.lower() == ".gz" or magic.startswith(b"\x1f\x8b\x08"):
-        return _Gzip
-    if path.suffix.lower() == ".bz2" or (magic.startswith(b"BZh") and magic[3:4] in b"123456789"):
-        return bz2.BZ2Decompressor
-    return None
+        beginning = file.read(8)
+    if (ending := path.suffix.lower()) in COMPRESSIONS:
+        return COMPRESSIONS[ending][1]
+    return next((make for magic, make in COMPRESSIONS.values() if magic.match(beginning)), None)
 
 
 def _decompressed(raw: Iterator[bytes], make: Callable[[], _Decompressor]) -> Iterator[bytes]:

@@ -1,7 +1,8 @@
 """A file as a source: its format, and its records with their numbers.
 
-The format follows from the name without `.gz` or `.bz2`: `.jsonl`, `.ndjson`, `.json`, `.csv`,
-`.tsv`, `.xml`, `.txt`. With another name, a file that begins like XML is XML, any other is text.
+The format follows from the name without `.gz`, `.bz2`, `.xz` or `.zst`: `.jsonl`, `.ndjson`,
+`.json`, `.csv`, `.tsv`, `.xml`, `.txt`. With another name, a file that begins like XML is XML, any
+other is text.
 
 A record's time is its number in the file, from 1; with `sections`, the number of the section.
 Malformed records keep their number. If the file breaks off, the last record is a BadRecord that
@@ -18,7 +19,7 @@ from dataclasses import replace
 from operator import itemgetter
 from pathlib import Path
 
-from driftline.connectors.files.buffers import Broken, Buffers
+from driftline.connectors.files.buffers import COMPRESSIONS, Broken, Buffers
 from driftline.connectors.files.formats import (
     csv_rows,
     json_rows,
@@ -111,7 +112,12 @@ def is_known(path: Path) -> bool:
 
 def _plain(path: Path) -> Path:
     """The name without what says that it is compressed."""
-    return path.with_suffix("") if path.suffix.lower() in (".gz", ".bz2") else path
+    return path.with_suffix("") if path.suffix.lower() in COMPRESSIONS else path
+
+
+def _name_of(path: Path) -> str:
+    """The name of a file, with escapes for bytes that are not UTF-8: it is part of the state."""
+    return path.name.encode(errors="backslashreplace").decode()
 
 
 def _format(path: Path, beginning: bytes) -> Format:
@@ -126,7 +132,7 @@ class FileSource:
     """The records of one file."""
 
     def __init__(self, path: Path, rows: Format, shape: Shape) -> None:
-        self.name = path.name
+        self.name = _name_of(path)
         self.path = path
         self.rows = rows
         self.shape = shape
@@ -212,7 +218,7 @@ class FileSource:
         A file may grow; what a run has used of it is checked by `engine.sources.used`.
         """
         kind = self.rows.__name__.removesuffix("_rows")
-        return f"{_plain(self.path).name} ({kind}{self.shape.as_text()})"
+        return f"{_name_of(_plain(self.path))} ({kind}{self.shape.as_text()})"
 
 
 class SeveralFiles:

@@ -141,10 +141,10 @@ def run(
     several flows, add :NAME, the name of a Flow, or of a function that returns one. After an
     interruption the same command continues the run.
 
-    An INPUT is a file (JSON lines, CSV, text, Wikimedia XML; .gz and .bz2 of these), a pattern
-    such as 'logs/*.jsonl', or a directory with such files. Several files are read one after the
-    other; those of a pattern or a directory in the order of their names. SOURCE= names the source
-    that reads the input. Without names, a flow with one source reads all inputs; a flow with
+    An INPUT is a file (JSON lines, CSV, text, Wikimedia XML; .gz, .bz2, .xz and .zst of these), a
+    pattern such as 'logs/*.jsonl', or a directory with such files. Several files are read one after
+    the other; those of a pattern or a directory in the order of their names. SOURCE= names the
+    source that reads the input. Without names, a flow with one source reads all inputs; a flow with
     several sources needs one input for each, in their order. With other files than before it is
     another run, and needs another --output.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ from driftline.connectors.inputs import Input, Piped, open_given_files, open_inp
 from driftline.engine.errors import DriftlineError, FlowError, Unavailable
 from driftline.engine.flow.flow import Flow
 from driftline.engine.sources.record import Shape
+from driftline.engine.wire.codec import pack
 
 
 def flow(*sources: str) -> Flow:
@@ -113,3 +115,30 @@ def test_what_is_no_file_is_an_input_as_well(folder: Path) -> None:
 def test_who_needs_files_refuses_the_rest(given: str) -> None:
     with pytest.raises(Unavailable, match=r"^the reader reads files, not .*state directory"):
         open_given_files(flow("one"), [given], Shape(), "the reader")
+
+
+def test_entries_of_a_directory_that_are_left_out_are_named(
+    folder: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    directory = folder / "mixed"
+    (directory / "older").mkdir(parents=True)
+    for name in ("a.txt", "b.jsonl.zst", "c.parquet", ".hidden"):
+        (directory / name).write_text("")
+    (directory / "d.txt").symlink_to(directory / "gone")
+    [found] = open_inputs(flow("lines"), ["mixed"])
+    assert names(found) == ["a.txt", "b.jsonl.zst"]
+    (told,) = [record.getMessage() for record in caplog.records]
+    assert told == (
+        "directory mixed: the input is without c.parquet (no known format), d.txt (a link to a "
+        "file that is missing), older (a directory)"
+    )
+
+
+def test_name_that_is_not_utf8_is_an_input(folder: Path) -> None:
+    """Its identity is stored with the state of a run, and its name with dead letters."""
+    name = os.fsdecode(b"caf\xe9.txt")
+    (folder / name).write_text("tea\n")
+    [found] = open_inputs(flow("lines"), [name])
+    assert isinstance(found, FileSource)
+    assert (found.name, pack(found.identity())) == (r"caf\udce9.txt", pack(r"caf\udce9.txt (text)"))
+    assert list(found.read(1)) == [(1, {"text": "tea", "id": 1})]

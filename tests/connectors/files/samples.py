@@ -2,22 +2,28 @@
 
 import bz2
 import gzip
-from collections.abc import Sequence
+import lzma
+from collections.abc import Callable, Sequence
 from html import escape
 from pathlib import Path
 
+import zstandard
+
 from driftline.connectors.files import open_source
 from driftline.engine.sources import BadRecord, Source
+
+COMPRESS: dict[str, Callable[[bytes], bytes]] = {
+    ".bz2": bz2.compress,
+    ".gz": gzip.compress,
+    ".xz": lzma.compress,
+    ".zst": zstandard.compress,
+}
 
 
 def write(path: Path, content: str | bytes) -> Path:
     """Write a file, compressed if its name says so."""
     data = content.encode() if isinstance(content, str) else content
-    if path.suffix == ".gz":
-        data = gzip.compress(data)
-    elif path.suffix == ".bz2":
-        data = bz2.compress(data)
-    path.write_bytes(data)
+    path.write_bytes(COMPRESS.get(path.suffix, bytes)(data))
     return path
 
 

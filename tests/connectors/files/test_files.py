@@ -1,7 +1,5 @@
 """Each format gives its records, plain and compressed, in any script."""
 
-import bz2
-import gzip
 import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -11,14 +9,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from driftline.connectors.files import ZipfSource, open_source
+from driftline.connectors.files.buffers import BUFFER_BYTES, Buffers
 from driftline.connectors.files.splits import splits_of, starts
 from driftline.connectors.inputs import open_files
 from driftline.engine.sources import BadRecord, ListSource, Repeated, Source, strict
 from driftline.engine.sources.record import Shape
-from tests.connectors.files.samples import dump, everything, page, records, write
+from tests.connectors.files.samples import COMPRESS, dump, everything, page, records, write
 
 
-@pytest.mark.parametrize("ending", ["", ".gz", ".bz2"])
+@pytest.mark.parametrize("ending", ["", ".gz", ".bz2", ".xz", ".zst"])
 def test_each_format_gives_its_records_plain_and_compressed(tmp_path: Path, ending: str) -> None:
     lines = '{"id": "a", "text": "Привет, мир"}\n\n  \n{"id": 2, "text": "x", "more": [1, [2]]}\n'
     assert records(write(tmp_path / f"x.jsonl{ending}", lines)) == [
@@ -56,16 +55,25 @@ def test_each_format_gives_its_records_plain_and_compressed(tmp_path: Path, endi
 def test_multistream_files_are_read_to_the_end(tmp_path: Path) -> None:
     parts = [dump([page(i, f"T{i}", "x" * 1000) for i in range(1, 300)]).encode()]
     parts = [parts[0][i : i + 5000] for i in range(0, len(parts[0]), 5000)]
-    for ending, compress in ((".bz2", bz2.compress), (".gz", gzip.compress)):
+    for ending, compress in COMPRESS.items():
         path = tmp_path / f"x.xml{ending}"
         path.write_bytes(b"".join(map(compress, parts)) + b"\0" * 100)
         assert len(records(path)) == 299
 
 
+@pytest.mark.parametrize("ending", COMPRESS)
+def test_buffers_of_a_file_are_small_however_well_it_is_compressed(
+    tmp_path: Path, ending: str
+) -> None:
+    buffers = Buffers(write(tmp_path / f"x.txt{ending}", bytes(30_000_000)))
+    sizes = [len(buffer) for buffer in buffers]
+    assert (sum(sizes), max(sizes)) == (30_000_000, BUFFER_BYTES)
+
+
 def test_long_lines_and_lines_across_buffers(tmp_path: Path) -> None:
     rows = [{"id": n, "text": "ё" * n * 997} for n in range(1, 60)]
     text = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
-    for name in ("x.jsonl", "x.jsonl.bz2"):
+    for name in ("x.jsonl", "x.jsonl.bz2", "x.jsonl.xz", "x.jsonl.zst"):
         assert records(write(tmp_path / name, text)) == rows
 
 

@@ -1,7 +1,5 @@
 """Whatever is in a file, the sources say which record is bad and why, and never more than that."""
 
-import bz2
-import gzip
 import json
 from pathlib import Path
 
@@ -13,7 +11,7 @@ from driftline.connectors.files import open_source
 from driftline.engine.errors import InputError, Unavailable
 from driftline.engine.sources import BadRecord, strict
 from driftline.engine.wire.codec import pack
-from tests.connectors.files.samples import bad, dump, everything, page, write
+from tests.connectors.files.samples import COMPRESS, bad, dump, everything, page, write
 
 
 @pytest.mark.parametrize(
@@ -151,7 +149,7 @@ def test_a_malformed_page_is_passed_over(tmp_path: Path) -> None:
     assert bad(write(tmp_path / "y.xml", simple)) == [(1, 'a page without the attribute "id"')]
 
 
-@pytest.mark.parametrize("ending", [".gz", ".bz2"])
+@pytest.mark.parametrize("ending", [".gz", ".bz2", ".xz", ".zst"])
 def test_a_truncated_file_gives_a_true_beginning_and_ends_with_a_bad_record(
     tmp_path: Path, ending: str
 ) -> None:
@@ -170,7 +168,7 @@ def test_a_truncated_file_gives_a_true_beginning_and_ends_with_a_bad_record(
 
 
 def test_a_damaged_second_stream_is_not_taken_for_the_end(tmp_path: Path) -> None:
-    for ending, compress in ((".bz2", bz2.compress), (".gz", gzip.compress)):
+    for ending, compress in COMPRESS.items():
         path = tmp_path / f"x.txt{ending}"
         path.write_bytes(compress(b"one\n") + b"!" + compress(b"two\n"))
         first, second = everything(open_source(path))
