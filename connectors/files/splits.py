@@ -6,8 +6,9 @@ parallel; splits of generated documents need no reading for this), then `read` e
 first number on, which `starts` adds up.
 
 What can be split: uncompressed files with one record a line, uncompressed XML dumps between pages,
-and multistream bzip2 dumps, as Wikimedia publishes them, between streams. Any other source, and a
-small one, is one split.
+and multistream bzip2 dumps, as Wikimedia publishes them, between streams. An XML file with a
+comment, CDATA, DOCTYPE or processing instruction is not cut: there `<page` may be text. Any other
+source, and a small one, is one split.
 
     >>> from driftline.connectors.files.generated import ZipfSource
     >>> splits = splits_of(ZipfSource(5, words_per_document=1), 2)
@@ -37,7 +38,13 @@ from driftline.engine.sources.source import BadRecord, Source
 SPLIT_BYTES_MIN = 2**20
 """Size of a split of a file at least."""
 
+BZIP2_BLOCK_BYTES = 2**20
+"""The size of a compressed block at most, of which bzip2 decompresses none in part."""
+
 _PAGE = re.compile(rb"<page[\s>]")
+_HIDING = re.compile(rb"<(?:!|\?(?!xml\s))")
+"""The beginning of markup that may hold `<page` as text."""
+_BETWEEN_PAGES = re.compile(rb"\s*<(?:page[\s>]|/)")
 _STREAM = re.compile(rb"BZh[1-9]1AY&SY")
 _ROOT = re.compile(rb"<(mediawiki|pages)[\s>]")
 
@@ -256,8 +263,21 @@ def _cuts(path: Path, rows: Format, count: int) -> list[int]:
     else:
         return []
     with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
-        offsets = {find(data, begin) for begin, _ in _bounds(0, size, count)[1:]}
-    return [0, *sorted(offsets - {size}), size]
+        if rows is page_rows and compression is None and _HIDING.search(data):
+            return []
+        offsets = {find(data, begin) for begin, _ in _bounds(0, size, count)[1:]} - {size}
+        if compression is not None and not all(_is_between_pages(data, at) for at in offsets):
+            return []
+    return [0, *sorted(offsets), size]
+
+
+def _is_between_pages(data: mmap.mmap, offset: int) -> bool:
+    """Whether a bzip2 stream begins with a page: `pbzip2` cuts anywhere."""
+    block = data[offset : offset + BZIP2_BLOCK_BYTES]
+    try:
+        return bool(_BETWEEN_PAGES.match(bz2.BZ2Decompressor().decompress(block, BUFFER_BYTES)))
+    except OSError:  # the stream is damaged, which its reader reports
+        return False
 
 
 def _after_newline(data: mmap.mmap, start: int) -> int:

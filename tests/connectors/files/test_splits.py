@@ -76,6 +76,30 @@ def test_splits_of_a_multistream_dump_are_the_dump(tmp_path: Path, sections: boo
     assert read == list(open_source(path, sections=sections).read(1))
 
 
+@pytest.mark.parametrize(
+    "hiding", ["<!-- {0} -->", "<page id='x'><![CDATA[{0}]]></page>", "<?note {0}?>"]
+)
+def test_dump_with_pages_in_other_markup_is_one_split(tmp_path: Path, hiding: str) -> None:
+    path = tmp_path / "pages.xml"
+    hidden = "<page id='no'>x</page>" * 400
+    shown = "".join(f"<page id='{n}'>x</page>" for n in range(100))
+    path.write_text(f"<pages>{shown}{hiding.format(hidden)}{shown}</pages>")
+    read, count = together(open_source(path), 4)
+    assert count == 1
+    assert read == list(open_source(path).read(1))
+    assert len(read) in (200, 201)
+
+
+def test_dump_whose_streams_are_cut_within_pages_is_one_split(tmp_path: Path) -> None:
+    content = (HEAD + pages(range(1, 41)) + "</mediawiki>").encode()
+    path = tmp_path / "dump.xml.bz2"
+    path.write_bytes(b"".join(bz2.compress(content[n : n + 999]) for n in range(0, 99_999, 999)))
+    read, count = together(open_source(path), 4)
+    assert count == 1
+    assert read == list(open_source(path).read(1))
+    assert len(read) == 32
+
+
 def test_nothing_is_read_behind_the_place_where_a_dump_breaks_off(tmp_path: Path) -> None:
     path = tmp_path / "dump.xml"
     path.write_text(HEAD + pages(range(1, 21)) + "<page><<<" + pages(range(21, 41)))
