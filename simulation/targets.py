@@ -174,7 +174,7 @@ class FilesTarget(_InDirectory):
                 if path.exists():
                     items[f"{barrier} in {path.name}"] = [
                         Item(tuple(json.loads(line)["t"]), sink, line)
-                        for line in path.read_text().splitlines()
+                        for line in path.read_bytes().decode().split("\n")[:-1]
                     ]
         return items
 

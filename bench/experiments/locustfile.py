@@ -138,7 +138,7 @@ class Writer(_Client):
         with self.client.post(
             "/documents:bulk", data=body, name="bulk", catch_response=True
         ) as response:
-            answers = [json.loads(line) for line in (response.text or "").splitlines()]
+            answers = [json.loads(line) for line in (response.text or "").split("\n") if line]
             if response.status_code != 200:
                 response.failure(f"status {response.status_code}")
                 return

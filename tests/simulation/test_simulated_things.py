@@ -23,7 +23,8 @@ from driftline.engine.state.managed import ListState, MapState, ReducingState, V
 from driftline.simulation.command import simulate
 from driftline.simulation.judging import Damages
 from driftline.simulation.scenarios.drawn import drawn
-from driftline.simulation.scenarios.flows import concatenation, records
+from driftline.simulation.scenarios.flows import Simulated, concatenation, records
+from driftline.simulation.scenarios.inputs import GivenRecords
 from driftline.simulation.scenarios.scenario import scenario, without_faults
 from driftline.simulation.scenarios.troubles import Work
 from driftline.simulation.seeds import run_one
@@ -218,6 +219,14 @@ def test_a_flow_is_simulated_on_records_of_a_file(tmp_path: Path) -> None:
     made_up = CliRunner().invoke(simulate, [str(flow), "--seeds", "5"])
     assert made_up.exit_code == 2
     assert "--input FILE gives it other records" in " ".join(made_up.output.split())
+
+
+def test_outputs_in_files_may_hold_every_character_that_ends_a_line() -> None:
+    flow = Flow("odd")
+    flow.source("numbers").map(lambda n: f"{n}\u2028\u2029\x85\x0b\x0c\x1c\r\n").sink()
+    simulated = Simulated(flow.name, any_order=False, given=flow)
+    drawn = scenario(1, simulated, files=GivenRecords([list(range(20))]))
+    assert run_one(replace(drawn, sink="files")).problem == ""
 
 
 def test_the_records_of_a_seed_are_always_the_same_and_in_their_order(tmp_path: Path) -> None:
