@@ -12,6 +12,7 @@ from driftline.connectors.sinks import MemoryConsumer
 from driftline.engine.errors import DriftlineError, FlowError
 from driftline.engine.flow.flow import Flow
 from driftline.engine.flow.loading import check_not_loading, flow_of
+from driftline.engine.keygroups import exact_key
 from driftline.engine.operators.context import Failure
 from driftline.engine.operators.operator import Vertex
 from driftline.engine.operators.steps import FAILURES
@@ -20,7 +21,6 @@ from driftline.engine.sources import QueueSource
 from driftline.engine.state.managed import ListState, MapState, State, ValueState
 from driftline.engine.state.table import StateTable
 from driftline.engine.wire.bundles import Item
-from driftline.engine.wire.codec import travelled
 
 MESSAGE_S = 0.0005
 """Virtual time of a message or a write to a disk, on average."""
@@ -293,13 +293,11 @@ class FlowTest:
 
 
 def _as_key(key: object) -> object:
-    """A key as it arrives at a node. Raises FlowError if the value can be no key."""
+    """A key as the tables of nodes have it. Raises FlowError if the value can be no key."""
     try:
-        arrived = travelled(key)
-        hash(arrived)
-    except (DriftlineError, TypeError) as error:
+        return exact_key(key)
+    except DriftlineError as error:
         raise FlowError(f"{key!r} can be no key: {error}") from None
-    return arrived
 
 
 def _plain(state: State) -> object:

@@ -1,4 +1,19 @@
-"""Key groups: the fixed hash buckets of the key space, and the node that owns each.
+"""Keys: which of them are the same, the fixed hash buckets of all keys, and the owner of each.
+
+Keys are the same if and only if their wire form is the same: 5, 5.0 and True are three keys, 0.0
+and -0.0 are two. Python takes some of these for equal. So the engine keeps a key that may equal
+another one as an `ExactKey`. A text, an int, bytes, None and a tuple of these stay as they are:
+
+    >>> exact_keys(["a", 5, (1, None)])
+    ['a', 5, (1, None)]
+    >>> len({*exact_keys([5, 5.0, 1, True, 1.0, 0.0, -0.0, (5,), (5.0,)])})
+    9
+    >>> plain_key(exact_key(5.0))
+    5.0
+
+A key is made exact where an operator computes it (`engine.operators.keyed`), where a row of a
+snapshot is read (`engine.snapshots.merging`), and in each call of a `MapState`. It is plain again
+in `Context.key`, in failures and in rows (`engine.state.values.pack_row`).
 
 A key's group depends only on the key and on the number of groups; node i of n owns a contiguous
 range of groups. State is stored per group, so a later run may have another number of nodes. The
@@ -10,10 +25,23 @@ remembers groups, for code that sees the same keys repeatedly, one by one.
 """
 
 from collections.abc import Iterable, Sequence
+from math import isnan
+from operator import eq
+from typing import Final
 from zlib import crc32
 
+import msgpack
+
 from driftline.engine.errors import PayloadError
-from driftline.engine.wire.codec import pack
+from driftline.engine.wire.codec import (
+    ATOMS,
+    all_of,
+    is_a,
+    levels_of,
+    pack,
+    pack_payload,
+    unpack,
+)
 
 GROUPS = 128
 """Default of a flow's number of key groups."""
@@ -21,37 +49,112 @@ GROUPS = 128
 _SPREAD = 0x9E3779B97F4A7C15  # 2^64 / golden ratio: puts consecutive times into distant groups
 
 
-def group_of(key: object, groups: int = GROUPS) -> int:
-    """The key group of a key, in [0, groups). Raises PayloadError for a key that cannot travel."""
-    return crc32(_bytes_of(key)) * groups >> 32
+EXACT: Final[frozenset[type]] = frozenset((str, int, bytes, type(None)))
+"""Types of keys for which Python's equality is exact."""
+
+_EXACT_AT_ALL_LEVELS = EXACT | {tuple}
+
+KEY_HELP = "a key is None, bool, int, float, str, bytes or a tuple of these; use tuple(...)"
 
 
-def _bytes_of(key: object) -> bytes:
-    """The bytes to hash, which are the same for equal keys."""
-    if isinstance(key, str):
-        try:
-            return str.encode(key)
-        except UnicodeEncodeError as error:
-            raise PayloadError(f"{key!a} cannot travel or be stored: {error}") from None
-    return pack(canonical(key))
+class ExactKey:
+    """A key that equals only keys with the same wire form.
 
-
-def canonical(key: object) -> object:
-    """The same key for all equal keys: 1, 1.0 and True are equal, so all of them become 1.
-
-    Raises PayloadError for NaN.
+    `value`: the key as it arrives; `packed`: its wire form.
     """
-    if isinstance(key, (tuple, list)):
-        return tuple(map(canonical, key))
-    if isinstance(key, float) and key != key:
-        raise PayloadError(
-            "NaN cannot travel or be stored as a key: it equals nothing, not even itself"
-        )
-    if isinstance(key, bool) or (
-        isinstance(key, float) and -(2**63) <= key < 2**64 and key.is_integer()
-    ):
-        return int(key)
-    return key
+
+    __slots__ = ("packed", "value")
+
+    def __init__(self, value: object, packed: bytes) -> None:
+        self.value = value
+        self.packed = packed
+
+    def __eq__(self, other: object) -> bool:
+        return type(other) is ExactKey and self.packed == other.packed
+
+    def __hash__(self) -> int:
+        return hash(self.packed)
+
+    def __repr__(self) -> str:
+        return repr(self.value)
+
+
+def exact_key(key: object) -> object:
+    """The form of a key that equals only the same key. Raises PayloadError for what is no key."""
+    if _is_exact(key):
+        return key
+    packed = pack_key(key)
+    value = key if _has_only_atoms(key) else unpack(packed)
+    return value if _is_exact(value) else ExactKey(value, packed)
+
+
+def exact_keys(keys: list[object]) -> list[object]:
+    """`exact_key` of each key; the same list if that changes none."""
+    return keys if all_of(_EXACT_AT_ALL_LEVELS, keys) else list(map(exact_key, keys))
+
+
+def plain_key(key: object) -> object:
+    """The key as it arrives, from its exact form."""
+    return key.value if type(key) is ExactKey else key
+
+
+def _is_exact(key: object) -> bool:
+    if type(key) is tuple:
+        if ATOMS.issuperset(map(type, key)):  # nearly every tuple
+            return EXACT.issuperset(map(type, key))
+        return all_of(_EXACT_AT_ALL_LEVELS, key)
+    return type(key) in EXACT or type(key) is ExactKey
+
+
+def _has_only_atoms(key: object) -> bool:
+    """Whether a key is an atom of the wire format, or a tuple of atoms."""
+    return type(key) in ATOMS or (type(key) is tuple and ATOMS.issuperset(map(type, key)))
+
+
+def pack_key(key: object) -> bytes:
+    """The wire form of a key. Raises PayloadError for a value that is no key."""
+    if type(key) is ExactKey:
+        return key.packed
+    if _has_only_atoms(key):
+        if not _equals_itself(key):
+            raise PayloadError(_NAN)
+        return pack(key)
+    for level in levels_of((key,), LEVELS_MAX):
+        for value in level:
+            kind = type(value)
+            if not issubclass(kind, _KINDS) or issubclass(kind, msgpack.ExtType):
+                raise PayloadError(f"a value of type {kind.__name__} is no key: {KEY_HELP}")
+            if is_a(value, float) and isnan(value):
+                raise PayloadError(_NAN)
+    return pack_payload(key)  # leaves room for the other levels of a row
+
+
+def _equals_itself(key: object) -> bool:
+    """Whether an atom, or each atom of a tuple, equals itself, as all but NaN do."""
+    return all(map(eq, key, key)) if isinstance(key, tuple) else key == key
+
+
+_NAN = "NaN is no key: it equals nothing, not even itself"
+
+_KINDS = (*ATOMS, tuple)
+
+LEVELS_MAX = 1100
+"""Levels of a value that are looked at; msgpack encodes fewer."""
+
+
+def group_of(key: object, groups: int = GROUPS) -> int:
+    """The key group of a key, in [0, groups). Raises PayloadError for a value that is no key."""
+    return crc32(_hashed(key)) * groups >> 32
+
+
+def _hashed(key: object) -> bytes:
+    """The bytes that decide the group of a key: of a text without the head of its wire form."""
+    if not is_a(key, str):
+        return pack_key(key)
+    try:
+        return str.encode(key)
+    except UnicodeEncodeError as error:
+        raise PayloadError(f"{key!a} cannot travel or be stored: {error}") from None
 
 
 def root_group(time: int, front: int, groups: int = GROUPS) -> int:
@@ -82,7 +185,7 @@ def owned_by(node: int, nodes: int, groups: int = GROUPS) -> range:
 
 
 class GroupCache(dict[object, int]):
-    """Key -> group, computed at the first `cache[key]`; after that, a plain look-up in a dict."""
+    """Exact key -> group, computed at the first `cache[key]`; after that, a look-up in a dict."""
 
     def __init__(self, groups: int = GROUPS) -> None:
         super().__init__()
@@ -104,12 +207,11 @@ class Owners:
     def of(self, keys: Sequence[object]) -> list[int]:
         """The place of the node that owns each key.
 
-        Raises TypeError for a key that has no hash, PayloadError for a key that cannot travel.
+        Raises PayloadError for a value that is no key.
         """
         try:
             hashed = list(map(crc32, map(str.encode, keys)))  # type: ignore[arg-type]
         except (TypeError, UnicodeEncodeError):  # not all keys are valid texts
-            frozenset(keys)  # raises TypeError for a key without a hash
-            hashed = [crc32(_bytes_of(key)) for key in keys]
+            hashed = [crc32(_hashed(key)) for key in keys]
         groups, of_group = self.groups, self._of_group
         return [of_group[hash * groups >> 32] for hash in hashed]

@@ -29,7 +29,7 @@ from driftline.engine.errors import (
 )
 from driftline.engine.flow.flow import Flow
 from driftline.engine.flow.plan import functions_follow
-from driftline.engine.keygroups import group_of
+from driftline.engine.keygroups import pack_key
 from driftline.engine.labels import Label, child
 from driftline.engine.operators.context import Context, Failure, describe
 from driftline.engine.operators.operator import Vertex
@@ -39,7 +39,7 @@ from driftline.engine.sources.source import BadRecord
 from driftline.engine.state.plain import Undo, plain_state
 from driftline.engine.state.values import copies, is_plain
 from driftline.engine.wire.bundles import Item
-from driftline.engine.wire.codec import travelled
+from driftline.engine.wire.codec import travelled, unpack
 
 
 def run_reference(
@@ -160,8 +160,8 @@ class _Interpreter:
     def __init__(self, flow: Flow) -> None:
         self.flow = flow
         self.undo: Undo = []
-        self.states: dict[tuple[int, object], list[object]] = {}
-        """(vertex, key) -> states"""
+        self.states: dict[tuple[int, bytes], list[object]] = {}
+        """(vertex, packed key) -> states"""
         self.seen_by_functions = {v.number: functions_follow(flow, v) for v in flow.vertices}
 
     def follow(self, vertex: Vertex, label: Label, made: _Made) -> Iterator[Item]:
@@ -219,19 +219,14 @@ class _Interpreter:
         """The key of an element after a shuffle. Raises _Failed."""
         assert vertex.key is not None
         try:
-            key = vertex.key(value)
-            if not isinstance(key, str):  # of any class: it arrives as a plain text
-                hash(key)
-            group_of(key)  # raises for a value that cannot be a key
-            key = key if is_plain(key) else travelled(key)
+            return unpack(pack_key(vertex.key(value)))
         except BaseException as error:
             name = f"key of {vertex.name}"
             raise _Failed(Failure.of(name, None, value, error, vertex.key_line)) from None
-        return key
 
     def apply(self, vertex: Vertex, label: Label, key: object, value: object) -> list[object]:
         """The outputs of an operator for one element. Raises any exception of its function."""
-        states = self.states.setdefault((vertex.number, key), [])
+        states = self.states.setdefault((vertex.number, pack_key(key)), [])
         if not states:
             states += [plain_state(declared, self.undo) for declared in vertex.states]
         return vertex.operator.plain(vertex, Context(label, key), value, states)

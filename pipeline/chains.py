@@ -38,9 +38,9 @@ from driftline.engine.snapshots.savepoint import Savepoint, write_table
 from driftline.engine.sources.record import taken
 from driftline.engine.sources.source import BadRecord
 from driftline.engine.state.table import StateTable
-from driftline.engine.state.values import thawed
+from driftline.engine.state.values import pack_row, thawed
 from driftline.engine.wire.bundles import to_blob
-from driftline.engine.wire.codec import exact, pack, pack_rows, unpack_rows
+from driftline.engine.wire.codec import pack, pack_rows, unpack_rows
 from driftline.engine.wire.label_columns import Labels
 from driftline.pipeline import PARTITIONS
 from driftline.pipeline.tasks import (
@@ -280,9 +280,9 @@ def _differences(
 
 
 def _slots(table: StateTable, key: object) -> dict[bytes, tuple[object, ...]]:
-    """The slots of a key: exact encoding -> (state, slot, value)."""
+    """The slots of a key: encoding -> (state, slot, value)."""
     rows = [(state.name, *slot) for state in table.states(key) for slot in state.slots()]
-    return {exact(row): row for row in rows}
+    return {pack_row(row): row for row in rows}
 
 
 def _shown(rows: list[tuple[object, ...]]) -> str:

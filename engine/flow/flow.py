@@ -337,6 +337,9 @@ class Stream(Generic[T_co]):
     def key_by(self, key: Callable[[T_co], object] | str | int) -> KeyedStream[Any, T_co]:
         """Partition by a key, for `scan`, `process` and `distinct`.
 
+        A key is None, bool, int, float (no NaN), str, bytes or a tuple of these. Keys are the same
+        only if type and value are the same: 5, 5.0 and True are three keys.
+
         Args:
             key: A function from an element to its key; or the name of a field (in a stream without
                 fields: a key of a dict); or a position in the element.

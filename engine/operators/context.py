@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from driftline.engine.errors import MalformedMessage, PayloadError
+from driftline.engine.keygroups import plain_key
 from driftline.engine.labels import Label
 from driftline.engine.operators.users import line_of
 from driftline.engine.texts import (
@@ -104,12 +105,13 @@ class Failure:
         let_through(error)
         text = f"{raised(error)}{hint_for(error)}"
         line = line_of(error) or made_at or NO_LINE
-        return Failure(operator, shown(key), text, line, *_kept(record))
+        return Failure(operator, shown(plain_key(key)), text, line, *_kept(record))
 
     @staticmethod
     def of_output(operator: str, key: object, output: object, problem: str) -> "Failure":
         """Describe an output that a function must not make."""
-        return Failure(operator, shown(key), f"PayloadError: {problem}", RETURNED, *_kept(output))
+        text = f"PayloadError: {problem}"
+        return Failure(operator, shown(plain_key(key)), text, RETURNED, *_kept(output))
 
     @staticmethod
     def of_payload(payload: object) -> "Failure":

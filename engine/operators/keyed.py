@@ -17,6 +17,7 @@ from itertools import chain, compress
 from operator import itemgetter
 
 from driftline.engine.errors import MalformedMessage, PayloadError
+from driftline.engine.keygroups import EXACT, ExactKey, exact_keys
 from driftline.engine.labels import Label
 from driftline.engine.operators.context import Context, Failure
 from driftline.engine.operators.ends import Maker
@@ -34,7 +35,6 @@ from driftline.engine.state.changelog import Changelog
 from driftline.engine.state.managed import ALL, MISSING, Change, MapState, undo
 from driftline.engine.state.table import StateTable, serialise
 from driftline.engine.state.values import (
-    all_plain,
     copies,
     fresh,
     holds,
@@ -43,7 +43,7 @@ from driftline.engine.state.values import (
     may_be_kept,
     stored,
 )
-from driftline.engine.wire.codec import ATOMS, travelled
+from driftline.engine.wire.codec import travelled
 from driftline.engine.wire.label_columns import Labels
 
 
@@ -105,14 +105,15 @@ class Keyed:
         """
 
     def arrived(self, values: Values) -> tuple[Values, list[object], Values]:
-        """A batch's payloads as they are stored, its keys, and its payloads for the function."""
+        """Return a batch's payloads as they are stored, its exact keys, and its payloads for the
+        function."""
         kept = stored(values)
         keys = list(map(self.key, values))
         assert len(keys) == len(values), "every element that is sent has a key"
+        if not EXACT.issuperset(map(type, keys)):
+            keys = exact_keys(keys)
         if isinstance(self.key, itemgetter):
             return kept, keys, values
-        if not ATOMS.issuperset(map(type, keys)) and not all_plain(keys):
-            keys = list(map(travelled, keys))  # a user's class may define its own equality
         if kept is not values:
             values = list(map(fresh, kept))  # the key function may have changed its argument
         return kept, keys, values
@@ -123,7 +124,8 @@ class Keyed:
         before = len(self.undo_log)
         try:
             if self.many:
-                outputs = iterable(self.function(Context(label, key), value, *states))
+                plain = key.value if type(key) is ExactKey else key
+                outputs = iterable(self.function(Context(label, plain), value, *states))
                 return self._own(key, outputs) if self.gives_own else outputs
             result = self.function(value, *states)
             return self._own(key, [result])[0] if self.gives_own else result

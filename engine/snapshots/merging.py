@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from operator import itemgetter
 
-from driftline.engine.errors import MalformedMessage, SnapshotDamaged
+from driftline.engine.errors import MalformedMessage, PayloadError, SnapshotDamaged
 from driftline.engine.flow.flow import Flow
-from driftline.engine.keygroups import GroupCache, Owners
+from driftline.engine.keygroups import GroupCache, Owners, exact_keys
 from driftline.engine.snapshots.ledger import LEDGER, Ledger
 from driftline.engine.state.changelog import Row, encoded
 from driftline.engine.state.managed import ALL, MISSING
@@ -89,15 +89,32 @@ def _apply(places: _Places, operator: str, name: str, rows: Sequence[Row]) -> No
 
 
 def read_segment(segment: bytes) -> Iterator[tuple[str, str, list[Row]]]:
-    """The chunks of a segment, as (operator, state, rows). Raises SnapshotDamaged."""
+    """The chunks of a segment, as (operator, state, rows); their keys and slots are exact keys.
+
+    Raises SnapshotDamaged.
+    """
     try:
         for chunk in unpack_all(segment, keep_frozen):
             if not isinstance(chunk, tuple):
                 raise MalformedMessage("not a chunk")
             operator, state, encoded = chunk
-            yield operator, state, decode_rows(encoded)  # type: ignore[misc]
-    except (MalformedMessage, TypeError, ValueError) as error:
+            rows: list[Row] = decode_rows(encoded)  # type: ignore[assignment]
+            yield operator, state, _with_exact_keys(rows)
+    except (MalformedMessage, PayloadError, TypeError, ValueError) as error:
         raise SnapshotDamaged(f"a segment cannot be read: {error}") from None
+
+
+def _with_exact_keys(rows: list[Row]) -> list[Row]:
+    """Rows with their keys and slots as exact keys; the same list if that changes none."""
+    for at in (0, 1):
+        plain = [row[at] for row in rows if len(row) > at]
+        exact = exact_keys(plain)
+        if exact is not plain:
+            found = iter(exact)
+            rows = [
+                (*row[:at], next(found), *row[at + 1 :]) if len(row) > at else row for row in rows
+            ]
+    return rows
 
 
 def by_group(

@@ -35,7 +35,7 @@ from driftline.engine.operators.operator import Vertex
 from driftline.engine.snapshots.merging import as_segment
 from driftline.engine.state.table import StateTable
 
-_FORMAT = "driftline savepoint 4"
+_FORMAT = "driftline savepoint 5"
 _MANIFEST = "manifest.json"
 
 

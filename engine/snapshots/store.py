@@ -53,7 +53,7 @@ NEWEST = _KEY.pack(0, META)
 VACATED = _KEY.pack(0, 0)
 """The key of the epoch of the newest master for which the store was vacated."""
 
-_FORMAT = 4
+_FORMAT = 5
 MAP_SIZE = 1 << 36
 """Initial address space in bytes. The file grows as it is filled, and the space when it is full."""
 

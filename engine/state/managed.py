@@ -29,7 +29,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from copy import deepcopy
 from typing import Final, Generic, Self, SupportsIndex, TypeVar, cast, overload
 
-from driftline.engine.state.values import slot_of
+from driftline.engine.keygroups import EXACT, ExactKey, exact_key
 from driftline.engine.wire.codec import order_of
 
 K = TypeVar("K")
@@ -274,7 +274,10 @@ class ListState(State, Generic[V]):
 
 
 class MapState(dict[K, V], State):
-    """A map for each key: a dict whose changes can be undone. Reading is as fast as from a dict.
+    """A map for each key: a dict whose changes can be undone.
+
+    Its keys are what `key_by` accepts, and are the same only if type and value are the same: 5, 5.0
+    and True are three keys. (A plain dict, as `copy` returns it, has one item for all of them.)
 
     Iteration is in the order of the encoded keys, O(n log n): the order of insertion would differ
     after an undo or a recovery. `popitem` removes the last item in that order.
@@ -295,8 +298,21 @@ class MapState(dict[K, V], State):
         made.key, made.undo_log = key, undo_log
         return made
 
+    def __getitem__(self, key: K) -> V:
+        if type(key) in EXACT:
+            return _dict_get_item(self, key)
+        try:
+            return _dict_get_item(self, cast(K, exact_key(key)))
+        except KeyError:
+            raise KeyError(key) from None
+
+    def __contains__(self, key: object) -> bool:
+        return _dict_contains(self, key if type(key) in EXACT else exact_key(key))
+
     def __setitem__(self, key: K, value: V) -> None:
         # One look-up for a new key: this is the hot path of the whole system.
+        if type(key) not in EXACT:
+            key = cast(K, exact_key(key))
         before = len(self)
         old = _dict_setdefault(self, key, value)
         if len(self) > before:
@@ -310,8 +326,8 @@ class MapState(dict[K, V], State):
 
     def remove(self, key: K, value: object) -> None:
         """Remove a key whose value is known."""
-        if type(key) not in _EXACT:  # an equal key of another type: undo needs the stored one
-            key = cast(K, slot_of(key))
+        if type(key) not in EXACT:
+            key = cast(K, exact_key(key))
         self.undo_log.append((self, key, value, MISSING))
         dict.__delitem__(self, key)
 
@@ -322,13 +338,27 @@ class MapState(dict[K, V], State):
             dict.clear(self)
 
     def __iter__(self) -> Iterator[K]:
-        return iter(sorted(dict.__iter__(self), key=order_of))
+        return iter(sorted(self._plain_keys(), key=order_of))
+
+    def _plain_keys(self) -> list[K]:
+        """The keys in no order."""
+        keys = cast(Iterator[object], dict.__iter__(self))
+        return cast(list[K], [key.value if type(key) is ExactKey else key for key in keys])
 
     def __reversed__(self) -> Iterator[K]:
         return reversed(list(self))
 
+    def __eq__(self, other: object) -> bool:
+        return self.copy() == other
+
+    def __ne__(self, other: object) -> bool:
+        return self.copy() != other
+
+    __hash__ = None  # type: ignore[assignment]
+
     def __repr__(self) -> str:
-        return f"MapState({dict(self.items())!r})"
+        items = ", ".join(f"{key!r}: {value!r}" for key, value in self.items())
+        return f"MapState({{{items}}})"
 
     def keys(self) -> list[K]:  # type: ignore[override]
         """The keys in the order of their encoding."""
@@ -350,7 +380,7 @@ class MapState(dict[K, V], State):
     def get(self, key: K, default: D) -> V | D: ...
     def get(self, key: K, default: object = None) -> object:
         """The value of a key, or the default if there is none."""
-        return _dict_get(self, key, default)
+        return _dict_get(self, key if type(key) in EXACT else cast(K, exact_key(key)), default)
 
     # The other methods of a dict that change it use the methods above.
     @overload
@@ -380,7 +410,7 @@ class MapState(dict[K, V], State):
         """
         if not self:
             raise KeyError("popitem of an empty map")
-        key = max(dict.__iter__(self), key=order_of)
+        key = max(self._plain_keys(), key=order_of)
         return key, self.pop(key)
 
     def setdefault(self, key: K, default: V, /) -> V:
@@ -393,7 +423,7 @@ class MapState(dict[K, V], State):
         self, other: Mapping[K, V] | Iterable[tuple[K, V]] = (), /, **named: V
     ) -> None:
         """Set all items of another map, or of pairs, and all named items."""
-        for key, value in dict(other).items():
+        for key, value in other.items() if isinstance(other, Mapping) else other:
             self[key] = value
         for name, value in named.items():
             self[cast(K, name)] = value
@@ -426,10 +456,9 @@ class MapState(dict[K, V], State):
         return iter(dict.items(self))
 
 
-_EXACT = frozenset((str, int, bytes))
-"""Types of keys for which `slot_of` is not called."""
-
+_dict_contains = dict.__contains__
 _dict_get = dict.get
+_dict_get_item = dict.__getitem__
 _dict_set = dict.__setitem__
 _dict_setdefault = dict.setdefault
 

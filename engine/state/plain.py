@@ -12,7 +12,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from typing import SupportsIndex
 
-from driftline.engine.errors import FlowError
+from driftline.engine.errors import FlowError, PayloadError
+from driftline.engine.keygroups import exact_key, pack_key
 from driftline.engine.state.managed import (
     ListState,
     MapState,
@@ -21,8 +22,8 @@ from driftline.engine.state.managed import (
     ValueState,
     show_as,
 )
-from driftline.engine.state.values import frozen, slot_of, thawed
-from driftline.engine.wire.codec import order_of
+from driftline.engine.state.values import frozen, thawed
+from driftline.engine.wire.codec import is_a, unpack
 
 Undo = list[Callable[[], object]]
 """For each change that the current element made, in order, a function that takes it back."""
@@ -122,7 +123,10 @@ class PlainList:
 
 
 class PlainMap(dict[object, object]):
-    """A dictionary of values; iteration in the order of the encoded keys."""
+    """A dictionary of values; iteration in the order of the encoded keys.
+
+    It keeps each value under its packed key.
+    """
 
     __class__ = property(lambda self: MapState)  # as on nodes
 
@@ -131,29 +135,50 @@ class PlainMap(dict[object, object]):
         self._undo = undo
 
     def __getitem__(self, key: object) -> object:
-        return thawed(super().__getitem__(key))
+        return thawed(self._kept(key))
+
+    def _kept(self, key: object) -> object:
+        if key not in self:
+            raise KeyError(key)
+        return super().__getitem__(pack_key(key))
+
+    def __contains__(self, key: object) -> bool:
+        exact_key(key)  # raises for a value that is no key
+        try:
+            return super().__contains__(pack_key(key))
+        except PayloadError:  # an int of more than 64 bits, say, which no map has
+            return False
 
     def __setitem__(self, key: object, value: object) -> None:
-        key, new = slot_of(key), frozen(value)
-        if key in self:
-            self._undo.append(partial(super().__setitem__, key, super().__getitem__(key)))
+        packed, new = pack_key(key), frozen(value)
+        if super().__contains__(packed):
+            self._undo.append(partial(super().__setitem__, packed, super().__getitem__(packed)))
         else:
-            self._undo.append(partial(super().__delitem__, key))
-        super().__setitem__(key, new)
+            self._undo.append(partial(super().__delitem__, packed))
+        super().__setitem__(packed, new)
 
     def __delitem__(self, key: object) -> None:
-        old = super().__getitem__(key)
-        self._undo.append(partial(super().__setitem__, slot_of(key), old))
-        super().__delitem__(key)
+        old, packed = self._kept(key), pack_key(key)
+        self._undo.append(partial(super().__setitem__, packed, old))
+        super().__delitem__(packed)
 
     def __iter__(self) -> Iterator[object]:
-        return iter(sorted(super().__iter__(), key=order_of))
+        return map(unpack, sorted(packed for packed in super().__iter__() if is_a(packed, bytes)))
 
     def __reversed__(self) -> Iterator[object]:
         return reversed(list(self))
 
+    def __eq__(self, other: object) -> bool:
+        return self.copy() == other
+
+    def __ne__(self, other: object) -> bool:
+        return self.copy() != other
+
+    __hash__ = None
+
     def __repr__(self) -> str:
-        return f"MapState({dict(self.items())!r})"
+        items = ", ".join(f"{key!r}: {value!r}" for key, value in self.items())
+        return f"MapState({{{items}}})"
 
     def keys(self) -> list[object]:  # type: ignore[override]
         return list(self)
@@ -195,8 +220,10 @@ class PlainMap(dict[object, object]):
         /,
         **named: object,
     ) -> None:
-        for key, value in [*dict(other).items(), *named.items()]:
+        for key, value in other.items() if isinstance(other, Mapping) else other:
             self[key] = value
+        for name, value in named.items():
+            self[name] = value
 
     def __ior__(self, other: Mapping[object, object]) -> PlainMap:  # type: ignore[override, misc]
         self.update(other)

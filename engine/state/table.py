@@ -47,7 +47,7 @@ class States(tuple[State, ...]):
 
 
 class StateTable(dict[object, State | States]):
-    """Key -> the state of the key, or its `States` if the operator declares several.
+    """Exact key -> the state of the key, or its `States` if the operator declares several.
 
     A new key gets fresh states. Looking up a known key costs as much as in a plain dict.
     """

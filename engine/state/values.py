@@ -26,17 +26,23 @@ import marshal
 from collections.abc import Iterable, Sequence
 from copy import deepcopy
 from functools import partial
-from itertools import chain
 
 import msgpack
 
 from driftline.engine.errors import PayloadError
-from driftline.engine.keygroups import canonical
+from driftline.engine.keygroups import LEVELS_MAX, ExactKey, exact_key
 from driftline.engine.texts import let_through, text_of
-from driftline.engine.wire.codec import ATOMS, exact, is_a, levels_of, pack, unpack, why_not
-
-_SLOTS: frozenset[type] = frozenset((type(None), int, str, bytes, tuple))
-"""The types of map keys that states keep; keys of two different ones of these are never equal."""
+from driftline.engine.wire.codec import (
+    ATOMS,
+    all_of,
+    exact,
+    is_a,
+    levels_of,
+    pack,
+    pack_payload,
+    unpack,
+    why_not,
+)
 
 
 class Frozen:
@@ -65,9 +71,6 @@ _FROZEN, _TUPLE = 1, 2
 TUPLES_MAX = 100
 """Levels of nested tuples that a frozen value may have."""
 
-LEVELS_MAX = 1100
-"""Levels of a value that are looked at; msgpack encodes fewer."""
-
 
 class Wire(bytes):
     """A kept argument, in the wire format."""
@@ -82,25 +85,7 @@ def is_plain(value: object) -> bool:
 
 def all_plain(values: Sequence[object]) -> bool:
     """Whether `is_plain` is true of all values."""
-    return _all_of(_PLAIN, values)
-
-
-def _all_of(allowed: frozenset[type], values: Sequence[object]) -> bool:
-    """Whether all values, and all values in tuples at any level, have an allowed type."""
-    while True:
-        kinds = {*map(type, values)}
-        if not kinds <= allowed:
-            return False
-        if tuple not in kinds:
-            return True
-        values = [*chain.from_iterable(_tuples(kinds, values))]
-
-
-def _tuples(kinds: set[type], values: Sequence[object]) -> Iterable[Iterable[object]]:
-    """The tuples among the values; `kinds`: the types of the values, with tuple among them."""
-    if len(kinds) == 1:
-        return values  # type: ignore[return-value]
-    return [value for value in values if isinstance(value, tuple)]
+    return all_of(_PLAIN, values)
 
 
 # Arguments ------------------------------------------------------------------------------------
@@ -206,10 +191,9 @@ def _copy(value: object) -> object:
 def may_be_kept(slots: Sequence[object], values: Sequence[object]) -> bool:
     """Whether states can keep these slots and values without freezing them.
 
-    They can if all are immutable and fit into a snapshot. Slots may not be floats or bools, as
-    `slot_of` would change them. On the hot path.
+    They can if all are immutable and fit into a snapshot. On the hot path.
     """
-    if not (_all_of(_SLOTS, slots) and _all_of(_PLAIN, values)):
+    if not all_of(_PLAIN, values):
         return False
     try:
         _check_fits_row([*{*slots}, *values])  # nearly always there are few different slots
@@ -219,13 +203,11 @@ def may_be_kept(slots: Sequence[object], values: Sequence[object]) -> bool:
 
 
 def slot_of(key: object) -> object:
-    """The form in which a map keeps a key: 1, 1.0 and True, which are equal, are kept as 1.
-
-    So after an undo the map has the same key again, whichever form was used. Raises PayloadError if
-    the key cannot be stored, TypeError if it has no hash.
-    """
-    hash(key)
-    return canonical(unpack(pack(key)))
+    """The exact form of a map's key. Raises PayloadError if it cannot be stored."""
+    slot = exact_key(key)
+    if type(slot) is not ExactKey:  # which is packed
+        pack_payload(slot)
+    return slot
 
 
 def frozen(value: object) -> object:
@@ -240,7 +222,7 @@ def frozen(value: object) -> object:
 
 def _check_fits_row(values: Sequence[object]) -> None:
     """Raises PayloadError if a value does not fit into a row of a snapshot."""
-    pack([[[[values]]]])  # at the level of nesting that it has in a row
+    pack_row([[[[values]]]])  # at the level of nesting that it has in a row
 
 
 def thawed(value: object) -> object:
@@ -251,7 +233,7 @@ def thawed(value: object) -> object:
 
 
 def pack_row(row: object) -> bytes:
-    """Encode a row with values in the form in which states keep them. Raises PayloadError."""
+    """Encode a row with exact keys, and with values as states keep them. Raises PayloadError."""
     try:
         data: bytes = _row_packer.pack(row)
     except (TypeError, ValueError, OverflowError) as error:
@@ -267,13 +249,15 @@ def keep_frozen(code: int, data: bytes) -> object:
     return Frozen(data)
 
 
-def _as_extension(value: object) -> object:
+def _in_row(value: object) -> object:
+    if isinstance(value, ExactKey):
+        return value.value
     if isinstance(value, Frozen):
         return msgpack.ExtType(_FROZEN, value.data)
     raise TypeError(f"it is of type {type(value).__name__}")
 
 
-_row_packer = msgpack.Packer(autoreset=True, use_bin_type=True, default=_as_extension)
+_row_packer = msgpack.Packer(autoreset=True, use_bin_type=True, default=_in_row)
 
 
 def _encoded(value: object, tuples: int) -> bytes:

@@ -17,7 +17,7 @@ in all, not a few bytes per word, and both directions run at the speed of C.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import repeat
+from itertools import chain, repeat
 from operator import countOf
 from typing import TypeGuard, TypeVar
 
@@ -326,6 +326,24 @@ ATOMS = frozenset((type(None), bool, int, float, str, bytes))
 def is_a(value: object, kind: type[T]) -> TypeGuard[T]:
     """`isinstance`, but runs no code of users, who may have made `__class__` a property."""
     return issubclass(type(value), kind)
+
+
+def all_of(allowed: frozenset[type], values: Sequence[object]) -> bool:
+    """Whether all values, and all values in tuples at any level, have an allowed type."""
+    while True:
+        kinds = {*map(type, values)}
+        if not kinds <= allowed:
+            return False
+        if tuple not in kinds:
+            return True
+        values = [*chain.from_iterable(_tuples(kinds, values))]
+
+
+def _tuples(kinds: set[type], values: Sequence[object]) -> Iterable[Iterable[object]]:
+    """The tuples among the values; `kinds`: the types of the values, with tuple among them."""
+    if len(kinds) == 1:
+        return values  # type: ignore[return-value]
+    return [value for value in values if isinstance(value, tuple)]
 
 
 def levels_of(values: Iterable[object], most: int) -> Iterator[Iterable[object]]:

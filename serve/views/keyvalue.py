@@ -33,15 +33,15 @@ from operator import itemgetter
 from typing import NamedTuple
 
 from driftline.engine.errors import PayloadError, SnapshotDamaged, Unavailable
-from driftline.engine.keygroups import canonical
+from driftline.engine.keygroups import exact_key, pack_key, plain_key
 from driftline.engine.texts import time_in_words
 from driftline.engine.wire.bundles import Item
-from driftline.engine.wire.codec import order_of, pack, unpack
+from driftline.engine.wire.codec import pack, unpack
 from driftline.serve.errors import NoLongerRetained, Refused
 from driftline.serve.views.hosted import Answer, Question, Work
 from driftline.serve.views.tokens import token_of
 
-_FORMAT = "key-value 2"
+_FORMAT = "key-value 3"
 
 _ROWS = 500
 """Keys, or versions of a key, in a part of a checkpoint."""
@@ -119,9 +119,11 @@ class KeyValueView:
     def get(self, key: object, at: int | None = None) -> Version | None:
         """The value of a key as of a T, by default the newest; None if it has none.
 
+        5, 5.0 and True are three keys (see `engine.keygroups`).
+
         Raises NoLongerRetained, and Unavailable for a T that the view has not reached.
         """
-        return self._get(canonical(key), self._checked(at))
+        return self._get(exact_key(key), self._checked(at))
 
     def items(
         self, prefix: str = "", at: int | None = None, behind: object = _NOTHING
@@ -193,7 +195,7 @@ class KeyValueView:
         rows: list[tuple[object, Sequence[int], Sequence[object]]] = []
         for key in self._latest:
             for times, values in self._versions(key):
-                rows.append((key, times, values))
+                rows.append((plain_key(key), times, values))
                 if len(rows) >= _ROWS or len(times) >= _ROWS:
                     yield pack(rows)
                     rows = []
@@ -212,8 +214,9 @@ class KeyValueView:
         superseded: list[tuple[int, _History]] = []
         for part in rest:
             for key, times, values in unpack(part):  # type: ignore[attr-defined]
+                exact = exact_key(key)
                 for at, value in zip(times, values, strict=True):
-                    history = self._set(key, at, value)
+                    history = self._set(exact, at, value)
                     if history is not None:
                         superseded.append((at, history))
         superseded.sort(key=itemgetter(0))
@@ -260,7 +263,7 @@ class KeyValueView:
         for key in keys:
             version = self._get(key, self._checked(at))
             if version is not None:
-                yield key, version
+                yield plain_key(key), version
 
     def _keys(self, prefix: str, behind: object) -> list[object]:
         """The keys with a prefix that come after `behind`, in order."""
@@ -277,7 +280,7 @@ class KeyValueView:
             first = bisect_left(order, _rank(prefix), key=_rank)
             after = bisect_left(order, True, first, key=lambda key: not _begins(key, prefix))
         if behind is not _NOTHING:
-            first = bisect_right(order, _rank(canonical(behind)), first, after, key=_rank)
+            first = bisect_right(order, _rank(exact_key(behind)), first, after, key=_rank)
         return order[first:after]
 
     def _versions(self, key: object) -> Iterator[tuple[Sequence[int], Sequence[object]]]:
@@ -322,22 +325,22 @@ def _pair(payload: object) -> tuple[object, object] | None:
     key = payload[0]
     if type(key) is not str:
         try:
-            key = canonical(key)
-            hash(key)
-        except (PayloadError, TypeError):  # NaN, or a dict
+            key = exact_key(key)
+        except PayloadError:  # NaN, or a dict
             return None
-    if len(key if isinstance(key, str) else order_of(key)) > KEY_MAX:
+    if len(key if isinstance(key, str) else pack_key(key)) > KEY_MAX:
         return None
     return key, payload[1] if len(payload) == 2 else payload[1:]
 
 
-def _rank(key: object) -> tuple[int, int | float | str | bytes]:
-    """The place of a key in the order of all keys."""
+def _rank(key: object) -> tuple[int | float | str | bytes, ...]:
+    """The place of an exact key in the order of all keys; of equal numbers by their wire form."""
     if isinstance(key, str):
         return 1, key
-    if isinstance(key, (int, float)):
-        return 0, key
-    return 2, order_of(key)
+    plain = plain_key(key)
+    if isinstance(plain, (int, float)):
+        return 0, plain, pack_key(key)
+    return 2, pack_key(key)
 
 
 def _begins(key: object, prefix: str) -> bool:

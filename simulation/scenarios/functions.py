@@ -67,12 +67,23 @@ FLAT_MAPS: tuple[Named[Iterable[Element]], ...] = (
     Named("itself and its initial", lambda e: (e, (e[0][:1], e[1]))),
 )
 
+EQUAL = (5, 5.0, 1, True, 1.0, 0, 0.0, -0.0, False)
+"""Different keys: in Python some of them are equal."""
+
+
+def _equal(number: int) -> object:
+    """One of `EQUAL`."""
+    return EQUAL[number % len(EQUAL)]
+
+
 KEYS: tuple[Named[object], ...] = (
     Named("word", lambda e: e[0]),
     Named("initial", lambda e: e[0][:1]),
     Named("number modulo 3", lambda e: e[1] % 3),
     Named("word and parity", lambda e: (e[0][:2], bool(e[1] % 2))),
     Named("always the same", lambda e: None),
+    Named("number as an int, a float or a bool", lambda e: _equal(e[1])),
+    Named("initial, and number as an int, a float or a bool", lambda e: (e[0][:1], _equal(e[1]))),
 )
 
 
@@ -169,6 +180,27 @@ def _map(chance: Random) -> Made[Element]:
         return word, mixed(before, entries)
 
     return Made(f"puts, deletes, clears after {largest}", function, (MapState("numbers"),))
+
+
+def _map_of_equal_keys(chance: Random) -> Made[Element]:
+    largest = chance.choice((2, 6))
+
+    def function(element: Element, numbers: MapState[object, int]) -> Element:
+        word, number = element
+        key, other = _equal(number), _equal(number // len(EQUAL))
+        before = numbers.get(key, 0), other in numbers
+        if other in numbers and number % 3 == 0:
+            del numbers[other]
+        numbers[key] = number
+        result = mixed(before, numbers.items())
+        if len(numbers) > largest:
+            numbers.popitem()
+        return word, result
+
+    states = (MapState[object, int]("of equal keys"),)
+    return Made(
+        f"puts and deletes equal keys of different types, {largest} at most", function, states
+    )
 
 
 def _failing(chance: Random) -> Made[Element]:
@@ -275,6 +307,17 @@ def _random(chance: Random) -> Made[Iterable[Element]]:
     return Made("up to two, by the context's random numbers", function, (ValueState("seen"),))
 
 
+def _key(chance: Random) -> Made[Iterable[Element]]:
+    def function(context: Context, element: Element, seen: ValueState[int]) -> list[Element]:
+        number = mixed(seen.get(0), element[1])
+        seen.set(number)
+        if number % 7 == 3:
+            raise ValueError(f"{context.key!r} after {number}")
+        return [(f"{context.key!r}", number)]
+
+    return Made("the key as text; some fail", function, (ValueState("seen"),))
+
+
 def _changes(chance: Random) -> Made[Iterable[Element]]:
     def function(context: Context, element: Element, last: ValueState[int]) -> list[Element]:
         word, number = element
@@ -290,12 +333,15 @@ def _changes(chance: Random) -> Made[Iterable[Element]]:
 
 
 SCANS: tuple[Keyed[Element], ...] = (
-    *map(Keyed, (_value, _text, _reducing, _list, _map, _all, _mutable, _mutable)),
+    *map(
+        Keyed, (_value, _text, _reducing, _list, _map, _map_of_equal_keys, _all, _mutable, _mutable)
+    ),
     Keyed(_failing, fails=True),
 )
 
 PROCESSES: tuple[Keyed[Iterable[Element]], ...] = (
     Keyed(_when_full, 3),
     Keyed(_random, 2),
+    Keyed(_key, 1, fails=True),
     Keyed(_changes, 2, fails=True),
 )

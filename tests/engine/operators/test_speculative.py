@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from itertools import pairwise
+from typing import Any
 
 import pytest
 from hypothesis import event, given, settings
@@ -10,10 +11,12 @@ from hypothesis import strategies as st
 
 from driftline.engine.flow.flow import Flow
 from driftline.engine.labels import Label
+from driftline.engine.operators.context import Context
 from driftline.engine.operators.keyed import Arrival
 from driftline.engine.operators.speculative import Speculative
+from driftline.engine.reference import run_reference
 from driftline.engine.snapshots.jobs import Capture
-from driftline.engine.state.managed import ValueState
+from driftline.engine.state.managed import ListState, ValueState
 from tests.engine.operators.operators import (
     KINDS,
     Element,
@@ -28,6 +31,7 @@ from tests.engine.operators.operators import (
     payloads,
     push,
     restored,
+    snapshot,
     stories,
     taken,
 )
@@ -174,3 +178,26 @@ def test_without_an_order_a_snapshot_holds_the_epochs_that_have_ended(
         before += elements
         chains += chains_of(capture)
         assert restored(flow, chains) == one_by_one(flow.vertices[1], before)[1]
+
+
+def key_and_values(
+    context: Context, value: object, seen: ListState[object]
+) -> list[tuple[object, ...]]:
+    seen.append(value)
+    return [(context.key, *seen)]
+
+
+def test_a_late_element_keeps_the_type_of_its_key() -> None:
+    """5, 5.0 and True, 1 are different keys, whichever of them came first."""
+    flow = Flow("types")
+    keyed = flow.source("values").key_by(lambda value: value[0])
+    keyed.process(key_and_values, ListState[object]("seen"), name="op").sink()
+    values: list[Any] = [(key, n) for n, key in enumerate([5.0, 5, 1, True, 5.0, 0.0, -0.0, 5])]
+    step, collected = make(Speculative, flow)
+    for number in (2, 5, 4, 1, 7, 8, 3, 6):
+        push(step, [((number, 0), values[number - 1], 1)])
+    expected = [(item.label, item.sink, item.value) for item in run_reference(flow, [values])]
+    assert repr(collected.net()) == repr(expected)
+    states = held(step.table)
+    assert len(states) == 6
+    assert restored(flow, snapshot(step, 9)) == states

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from random import Random
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -16,6 +17,7 @@ from driftline.engine.state.managed import (
     ValueState,
     undo,
 )
+from driftline.engine.state.plain import Undo, plain_state
 from driftline.engine.state.table import StateTable, as_serialised
 from driftline.engine.wire.codec import pack
 from tests.engine.state.states import DECLARED, exact, fresh
@@ -50,14 +52,37 @@ def test_a_copy_of_a_map_is_in_the_order_of_its_keys() -> None:
     assert list(reversed(state)) == ["b", "a"]
 
 
-def test_an_undone_removal_brings_back_the_key_as_it_was() -> None:
-    """1, 1.0 and True are one key of a map; the one that was put first stays."""
+EQUAL: list[object] = [1, True, 0, False, 0.0, -0.0, 1.0, (1,), (True,), (1.0,)]
+"""In Python these are four different keys; here they are ten, in the order of their encoding."""
+
+
+@pytest.mark.parametrize("kind", ["as it is", "serialised", "of the reference"])
+def test_equal_keys_of_different_types_are_different_keys_of_a_map(kind: str) -> None:
     state, undo_log = fresh(MapState[object, object]("map"))
-    state[1] = "value"
-    mark = len(undo_log)
-    del state[True]
+    if kind == "serialised":
+        as_serialised(state)
+    undone: Undo = []
+    mapped: Any = plain_state(state, undone) if kind == "of the reference" else state
+    keys = sorted(EQUAL, key=pack)
+    for number, key in enumerate(keys[:-1]):
+        mapped[key] = number
+    assert exact(mapped.keys()) == exact(keys[:-1])
+    assert [mapped[key] for key in keys[:-1]] == list(range(len(keys) - 1))
+    assert keys[-1] not in mapped
+    assert mapped.get(keys[-1], "no") == "no"
+    with pytest.raises(KeyError):
+        mapped[keys[-1]]
+    mark, plain_mark = len(undo_log), len(undone)
+    del mapped[True]
+    assert mapped.pop(1.0) == list(map(pack, keys)).index(pack(1.0))
+    mapped[1] = "changed"
+    mapped.clear()
+    mapped.update([(5, "int"), (5.0, "float")])
+    assert repr(mapped) == "MapState({5: 'int', 5.0: 'float'})"
     undo(undo_log[mark:])
-    assert exact(state.keys()) == "[1]"
+    for take_back in reversed(undone[plain_mark:]):
+        take_back()
+    assert exact(mapped.items()) == exact([(key, at) for at, key in enumerate(keys[:-1])])
 
 
 @pytest.mark.parametrize("serialised", [False, True])

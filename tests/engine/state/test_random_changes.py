@@ -22,7 +22,7 @@ from driftline.engine.state.managed import (
     undo,
 )
 from driftline.engine.state.table import StateTable
-from driftline.engine.wire.codec import pack
+from driftline.engine.wire.codec import pack, unpack
 from tests.engine.state.states import DECLARED, exact
 
 OFTEN = ["append", "append", "append", "put", "put", "set value", "add", "replace"]
@@ -37,8 +37,8 @@ SELDOM = [
     "clear total",
 ]
 
-SLOTS: list[object] = ["a", "b", "c", 1, 2, (1, "a"), None]
-"""Keys of a map; none of them equals another."""
+SLOTS: list[object] = ["a", "b", 1, 1.0, True, -0.0, (1, "a"), (True, "a"), None]
+"""Keys of a map; some of them are equal in Python, and differ here."""
 
 VALUES: list[object] = [0, 1, 1.0, True, -0.0, "a", None, (1, ("b",))]
 
@@ -69,11 +69,12 @@ class Twin:
     def __init__(self) -> None:
         self.value: list[object] = []
         self.list: list[object] = []
-        self.map: dict[object, object] = {}
+        self.map: dict[bytes, object] = {}
+        """Packed key -> value"""
         self.total: list[object] = []
 
     def shown(self) -> object:
-        in_order = sorted(self.map.items(), key=lambda item: pack(item[0]))
+        in_order = [(unpack(key), value) for key, value in sorted(self.map.items())]
         return exact((self.value, self.list, in_order, self.total))
 
 
@@ -144,13 +145,13 @@ class StateMachine(RuleBasedStateMachine):
             twin.list.clear()
         elif what == "put":
             self.map[slot] = value
-            twin.map[slot] = value
-        elif what == "remove" and slot not in twin.map:
+            twin.map[pack(slot)] = value
+        elif what == "remove" and pack(slot) not in twin.map:
             with pytest.raises(KeyError):
                 del self.map[slot]
         elif what == "remove":
             del self.map[slot]
-            del twin.map[slot]
+            del twin.map[pack(slot)]
         elif what == "clear map":
             self.map.clear()
             twin.map.clear()
