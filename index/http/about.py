@@ -17,6 +17,7 @@ from driftline.serve.gateway.backend import Backend
 from driftline.serve.http.content import Json, json_answer
 from driftline.serve.http.operations import Call, Settings
 from driftline.serve.http.parameters import Parameter, within
+from driftline.serve.http.reads import as_of, newest
 
 T = TypeVar("T")
 
@@ -69,6 +70,15 @@ class Index:
                 "/search",
             )
         return found
+
+    def as_of(self, call: Call) -> int:
+        """Return the T that a read asks for (`reads.as_of`). Raises Refused."""
+        return as_of(self.backend, call, VIEW)
+
+    @property
+    def newest(self) -> int:
+        """The newest T that all shards have. Raises Refused while the service starts."""
+        return newest(self.backend, VIEW)
 
     async def ask(
         self, question: IndexQuestion, after: int, within_s: float, kind: type[T]

@@ -19,7 +19,6 @@ from driftline.index.http.writing import bulk_operation, write_operations
 from driftline.serve.gateway.backend import Backend
 from driftline.serve.http.application import build
 from driftline.serve.http.operations import Call, Operation, Settings
-from driftline.serve.http.reads import now
 
 TEXT = (
     "A search index whose answers are as of a T. A write answers with a label; `after=LABEL` reads "
@@ -43,7 +42,7 @@ FIGURES = {
 """What the figures of a searcher are."""
 
 READY_S = 2.0
-"""So long the views may take to have caught up."""
+"""So long the views may take to answer whether they are ready."""
 
 
 def application(
@@ -59,7 +58,7 @@ def application(
 
     async def ready() -> None:
         for collection in schema.collections.values():
-            await index.visible(collection, now(backend), READY_S)
+            await index.visible(collection, index.newest, READY_S)
 
     below = [each.below("/collections/{collection}", COLLECTION) for each in own]
     every = [*own, *below, _collections(schema)]

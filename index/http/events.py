@@ -23,7 +23,7 @@ from driftline.index.documents.values import shown
 from driftline.index.documents.versions import Told
 from driftline.index.documents.writes import WatchWrite
 from driftline.index.http import shapes
-from driftline.index.http.about import ID_SCHEMA, Index, json_of
+from driftline.index.http.about import ID_SCHEMA, VIEW, Index, json_of
 from driftline.index.http.writing import WAIT, checked, outcome
 from driftline.index.query.parsing import LENGTH_MAX as QUERY_LENGTH_MAX
 from driftline.index.query.parsing import QueryError, parse
@@ -190,13 +190,13 @@ class _Watching:
 
     async def get(self, call: Call) -> Response:
         collection = self._index.collection(call)
-        after = max(call[AFTER], self._index.backend.time)
+        after = max(call[AFTER], self._index.newest)
         return json_of(await self._watch(call, collection, after))
 
     async def some(self, call: Call) -> Response:
         collection = self._index.collection(call)
         question = Watches(collection=collection.name, limit=call[LIMIT], behind=call[BEHIND])
-        after = max(call[AFTER], self._index.backend.time)
+        after = max(call[AFTER], self._index.newest)
         # Of any shard: all have all watches.
         found = await self._index.ask_one(question, after, call.settings.within_s, FoundWatches)
         return json_of(answers.Watches(found.total, list(map(_shown, found.watches))))
@@ -207,8 +207,9 @@ class _Watching:
         return _shown(await self._index.ask_one(question, after, within_s, StoredWatch))
 
     async def events(self, call: Call) -> EventStream:
-        collection, since = self._index.collection(call), since_of(call, self._index.backend)
-        await self._watch(call, collection, max(since, self._index.backend.time))
+        collection = self._index.collection(call)
+        since = since_of(call, self._index.backend, VIEW)
+        await self._watch(call, collection, max(since, self._index.newest))
         first = await self._found(call, collection, since, since)
         return EventStream(self._events(call, collection, *first))
 
@@ -223,15 +224,20 @@ class _Watching:
                 async for span in spans:
                     if span.items:
                         wanted = max(wanted, span.time)
-                    while reached < wanted:
-                        events, reached = await self._found(call, collection, reached, wanted)
-                        if events:
-                            yield _as_events(watch, events)
-                    if not span.items:  # nothing has happened since then
-                        wanted = reached = max(reached, span.time)
-                    if monotonic() >= told_at + call.settings.heartbeat_s:
-                        told_at = monotonic()
-                        yield moment(reached)
+                    is_behind = True
+                    while is_behind:
+                        if reached < wanted:
+                            # What the shards have, or their next step, however far they are behind.
+                            step = min(wanted, max(self._index.newest, reached + 1))
+                            events, reached = await self._found(call, collection, reached, step)
+                            if events:
+                                yield _as_events(watch, events)
+                        is_behind = reached < wanted
+                        if not (is_behind or span.items):  # nothing has happened since then
+                            wanted = reached = max(reached, span.time)
+                        if monotonic() >= told_at + call.settings.heartbeat_s:
+                            told_at = monotonic()
+                            yield moment(reached)
         except DriftlineError as error:
             yield event(described(refusal_of(error)), name="error")
 

@@ -56,7 +56,7 @@ from driftline.serve.http.parameters import (
     whole,
     within,
 )
-from driftline.serve.http.reads import as_of, opened, refusal, sealed
+from driftline.serve.http.reads import opened, refusal, sealed
 from driftline.serve.views.tokens import token_of
 
 T = TypeVar("T")
@@ -154,7 +154,7 @@ class _Reads:
         sort, field = _sort(call[SORT])
         cursor = decode(call[CURSOR], _query(call, collection)) if call[CURSOR] else None
         if cursor is None:
-            time = as_of(self._index.backend, call)
+            time = self._index.as_of(call)
         elif call[AT] not in (None, cursor.time):
             raise Refused("invalid", "at is not the T of the cursor: leave it out")
         else:
@@ -191,20 +191,20 @@ class _Reads:
         return json_of(answers.Found(token_of(time), found.total, hits, rest, facets))
 
     async def count(self, call: Call) -> Response:
-        collection, time = self._index.collection(call), as_of(self._index.backend, call)
+        collection, time = self._index.collection(call), self._index.as_of(call)
         question = Count(collection=collection.name, q=call[Q], at=time)
         found = sum(each.total for each in await self._ask(call, question, Total))
         return json_of(answers.Count(token_of(time), found))
 
     async def explain(self, call: Call) -> Response:
-        collection, time = self._index.collection(call), as_of(self._index.backend, call)
+        collection, time = self._index.collection(call), self._index.as_of(call)
         id = call[EXPLAINED]
         question = Explain(collection=collection.name, q=call[Q], id=id, at=time)
         answer = await self._ask_one(call, question, Explanation)
         return json_of(answers.Explained(token_of(time), id, answer.score, answer.tree))
 
     async def get(self, call: Call) -> Response:
-        collection, time = self._index.collection(call), as_of(self._index.backend, call)
+        collection, time = self._index.collection(call), self._index.as_of(call)
         found = await self._document(call, collection, time)
         label = token_of(found.time + 1)
         told = dumps({"id": call[ID], "label": label, "at": token_of(time)})

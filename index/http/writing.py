@@ -113,9 +113,9 @@ def checked(collection: Collection, id: str, document: object) -> Mapping[str, o
     return document
 
 
-async def written(index: Index, write: Write) -> Written:
-    """Write, and give the answer. Raises Refused."""
-    time = await index.backend.write(write.record())
+async def written(index: Index, write: Write, *, bulk: bool = False) -> Written:
+    """Write, and give the answer. `bulk`: it is one of many. Raises Refused."""
+    time = await index.backend.write(write.record(), bulk=bulk)
     answer = Written(write.id, token_of(time + 1))
     if write.expected is None and not write.key:
         return answer
@@ -289,7 +289,7 @@ class Bulk:
         pause, until = _FIRST_PAUSE_S, loop.time() + self._settings.idle_s
         while True:
             try:
-                answer = await written(self._index, write)
+                answer = await written(self._index, write, bulk=True)
             except Refused as error:
                 if error.code != "busy" or loop.time() > until:
                     return _problem(number, write.id, error)

@@ -35,8 +35,14 @@ class Backend(Protocol):
     def oldest(self) -> int:
         """The outputs from this time on can be read again."""
 
-    async def write(self, record: object) -> int:
-        """Hand a record to the flow's source.
+    def view_time(self, view: str) -> int:
+        """T: all shards of the view have applied all outputs below it. It never decreases.
+
+        A read as of this T does not wait for the ingestion of records.
+        """
+
+    async def write(self, record: object, *, bulk: bool = False) -> int:
+        """Hand a record to the flow's source. `bulk`: one of many, which single records overtake.
 
         Returns:
             Its label time, once the record is durable: it will be in the outputs.

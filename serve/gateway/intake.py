@@ -3,7 +3,8 @@
 The gateway is in the same process, so it needs no protocol: it hands records over in lists, and is
 told the label time of each once it is durable, or why it was refused. Records wait here while there
 is no room for them, and before the next one is taken; so does whoever has sent them. Producers
-that send as much as there is room for get half of it meanwhile.
+that send as much as there is room for get half of it meanwhile. Single records and records of bulks
+wait in two queues, which take turns: a single record waits for one record of a bulk at most.
 
 Takes: `submit`. Gives: the outcome of each record, in lists, in order. Invariant: a record that was
 told of is in the log; one that was not, may be.
@@ -26,7 +27,7 @@ GATEWAY = "driftline-gateway"
 """The producer of the gateway's records, which nobody else may be."""
 
 WAITING_MAX = 20_000
-"""Records of the gateway that wait for room at most."""
+"""Records of the gateway that wait for room at most: single ones, and as many of bulks."""
 
 Token = TypeVar("Token")
 
@@ -49,23 +50,27 @@ class ServiceIntake(IntakeSocket, Generic[Token]):
     ) -> None:
         super().__init__(source, address, name="intake-0", keys=keys)
         self._tell = tell
-        self._waiting: deque[tuple[Token, object]] = deque()
+        self._single: deque[tuple[Token, object]] = deque()
+        self._bulk: deque[tuple[Token, object]] = deque()
+        self._bulk_is_next = False
+        """Whether the record of a bulk is taken before a single one."""
         self._unstored: deque[tuple[int, int, Token]] = deque()
         """(number, label time, token) of records that are not durable yet."""
         self._outcomes: list[tuple[Token, Outcome]] = []
 
-    def submit(self, records: Sequence[tuple[Token, object]]) -> None:
-        """Take records, each with a token for its outcome."""
-        refusal = self._refusal(len(records))
+    def submit(self, records: Sequence[tuple[Token, object]], *, bulk: bool = False) -> None:
+        """Take records, each with a token for its outcome. `bulk`: they are part of a bulk."""
+        waiting = self._bulk if bulk else self._single
+        refusal = self._refusal(len(waiting) + len(records))
         if refusal is None:
-            self._waiting.extend(records)
+            waiting.extend(records)
         else:
             self._outcomes += [(token, refusal) for token, _ in records]
 
     def turn(self) -> bool:
         self.take_waiting()  # before the gateway's records could take all room
-        while self._waiting and self.room():
-            self._take_one(*self._waiting.popleft())
+        while (self._single or self._bulk) and self.room():
+            self._take_one()
         more = super().turn()
         if self._outcomes:
             self._tell(self._outcomes)
@@ -81,8 +86,8 @@ class ServiceIntake(IntakeSocket, Generic[Token]):
 
     def _take_next(self) -> None:
         super()._take_next()
-        if self._waiting:  # one for one: producers could take all room before each turn
-            self._take_one(*self._waiting.popleft())
+        if self._single or self._bulk:  # one for one: producers could take all room
+            self._take_one()
 
     def _handle(
         self, route: bytes, request: tuple[Kind, str, int, int, object], voice: Voice | None
@@ -93,7 +98,11 @@ class ServiceIntake(IntakeSocket, Generic[Token]):
         else:
             super()._handle(route, request, voice)
 
-    def _take_one(self, token: Token, record: object) -> None:
+    def _take_one(self) -> None:
+        """Take one record that waits. Precondition: there is one."""
+        bulk = bool(self._bulk) and (self._bulk_is_next or not self._single)
+        self._bulk_is_next = not bulk
+        token, record = (self._bulk if bulk else self._single).popleft()
         number = self.source.accepted(GATEWAY) + 1
         try:
             receipt = self.source.receive(GATEWAY, number, record)
@@ -112,7 +121,7 @@ class ServiceIntake(IntakeSocket, Generic[Token]):
             reason = next(iter(self.obstacles.values()))
             code = "full" if "space" in reason else "unavailable"
             return Refused(code, f"nothing can be stored now: {reason}")
-        if len(self._waiting) + count > WAITING_MAX:
+        if count > WAITING_MAX:
             text = f"{WAITING_MAX} records wait to be stored: send it again a little later"
             return Refused("busy", text)
         return None

@@ -53,14 +53,15 @@ Waiting = asyncio.Future[int]
 class Service:
     """The backend of a service's HTTP server; it is made and used in that server's loop.
 
-    `submit`: hands records over to the front, each with a token; the outcomes are told by `told`.
+    `submit`: hands records over to the front, each with a token, and whether they are part of a
+    bulk; the outcomes are told by `told`.
     `taken`: as of this T there is everything that was taken before this session began.
     """
 
     def __init__(
         self,
         config: ServiceConfig,
-        submit: Callable[[list[tuple[Waiting, object]]], None],
+        submit: Callable[[list[tuple[Waiting, object]], bool], None],
         figures: Callable[[], Mapping[str, float]],
         taken: int = 0,
     ) -> None:
@@ -78,8 +79,8 @@ class Service:
             ]
             for view in config.views
         }
-        self._records: list[tuple[Waiting, object]] = []
-        """Records that are handed over at the end of this turn of the loop."""
+        self._records: dict[bool, list[tuple[Waiting, object]]] = {False: [], True: []}
+        """Whether they are part of a bulk -> records that this turn of the loop hands over."""
         self._recent = RecentOutputs(0)
         self._passing: list[tuple[int, int, asyncio.Future[None]]] = []
         """A heap of those who wait for a T."""
@@ -137,11 +138,12 @@ class Service:
 
     # Records.
 
-    async def write(self, record: object) -> int:
-        if not self._records:
-            self._loop.call_soon(self._hand_over)
+    async def write(self, record: object, *, bulk: bool = False) -> int:
+        records = self._records[bulk]
+        if not records:
+            self._loop.call_soon(self._hand_over, bulk)
         waiting: Waiting = self._loop.create_future()
-        self._records.append((waiting, record))
+        records.append((waiting, record))
         try:
             async with asyncio.timeout(WITHIN_S):
                 time = await waiting
@@ -164,9 +166,9 @@ class Service:
             else:
                 waiting.set_result(outcome)
 
-    def _hand_over(self) -> None:
-        records, self._records = self._records, []
-        self._submit(records)
+    def _hand_over(self, bulk: bool) -> None:
+        records, self._records[bulk] = self._records[bulk], []
+        self._submit(records, bulk)
 
     # The journal.
 
@@ -235,6 +237,9 @@ class Service:
                 waiting.set_result(None)
 
     # Views.
+
+    def view_time(self, view: str) -> int:
+        return min(client.time for client in self._clients[view])
 
     async def ask(
         self, view: str, question: Question, *, after: int = 0, within_s: float = WITHIN_S

@@ -1,12 +1,13 @@
 """The host of a view: keeps it up to date, answers questions, and has checkpoints of it written.
 
 Takes: spans and what is durable (journal), questions (askers), and the ends of copies of the
-process. Gives: answers, credit for spans, and work for copies.
+process. Gives: answers, the view's T, credit for spans, and work for copies.
 Invariants: a question is answered once, as of its `at` or now, and not before the view is as of
-`at` and `after`. A checkpoint is never ahead of what is durable in the journal: it is begun at a
-moment at which the view is not, and nothing is applied from then until the copy is made. One copy
-works at a time. Spans and questions have their turns, so none of them waits for more than some
-milliseconds of the other. Answers leave before anything is done that none of them waits for.
+`at` and `after`. Each asker receives the T of a turn before the answers of that turn. A checkpoint
+is never ahead of what is durable in the journal: it is begun at a moment at which the view is not,
+and nothing is applied from then until the copy is made. One copy works at a time. Spans and
+questions have their turns, so none of them waits for more than some milliseconds of the other.
+Answers leave before anything is done that none of them waits for.
 """
 
 from __future__ import annotations
@@ -23,7 +24,13 @@ from driftline.engine.texts import time_in_words
 from driftline.engine.wire.party import Party
 from driftline.serve.errors import Refused
 from driftline.serve.hosting.feeds import FOLLOW_EVERY_S, DurableUpTo, Subscription, Truncated
-from driftline.serve.hosting.view_client import Cancel, Request, decode_request, encode_answer
+from driftline.serve.hosting.view_client import (
+    Cancel,
+    Request,
+    decode_request,
+    encode_answer,
+    encode_reached,
+)
 from driftline.serve.journal import Span
 from driftline.serve.views.checkpoint import Retained
 from driftline.serve.views.hosted import Follower, HostedView, Question, Work
@@ -34,7 +41,7 @@ SLICE_S = 0.005
 APPLY_S = 0.01
 """For so long spans are applied before the next question has its turn."""
 
-PIECE = 16
+PIECE = 4
 """Outputs that are applied at once, and those with the same time as the last of them."""
 
 PUT_OFF = 2
@@ -88,7 +95,7 @@ class ViewHost(Party):
         self.following = following
         self.kept = kept
         self.answers: list[tuple[bytes, bytes]] = []
-        """(route of an asker, message)"""
+        """(route of an asker, message): answers, and the view's T"""
         self.to_journal: list[bytes] = []
         self.work: Work | None = None
         """What a copy is to do, or does; `worked` says how it ended."""
@@ -107,6 +114,8 @@ class ViewHost(Party):
         self._retained = retained
         self._publish = publish
         self._clock = clock
+        self._sent_time: dict[bytes, int] = {}
+        """Route of an asker -> the last T that it was sent."""
         self._ready: deque[tuple[bytes, int]] = deque()
         self._asked: dict[tuple[bytes, int], Request] = {}
         self._waits: dict[tuple[bytes, int], int] = {}
@@ -185,6 +194,7 @@ class ViewHost(Party):
         except MalformedMessage:
             self.malformed += 1
             return
+        self._sent_time.setdefault(route, 0)
         if isinstance(asked, Cancel):
             self._forget(route, asked.number)
             return
@@ -204,6 +214,7 @@ class ViewHost(Party):
 
     def left(self, route: bytes) -> None:
         """An asker has gone: nobody waits for these answers."""
+        self._sent_time.pop(route, None)
         for number in [number for other, number in self._asked if other == route]:
             self._forget(route, number)
 
@@ -214,6 +225,7 @@ class ViewHost(Party):
             self._apply_next()
             if self._clock() >= until:
                 break
+        self._send_time()
         until = self._clock() + SLICE_S
         while self._ready and self.has_room():
             self._answer_next()
@@ -227,6 +239,14 @@ class ViewHost(Party):
         self.view.settle()
         self._look_for_work()
         return more or bool(self._pieces) or bool(self._ready and self.has_room())
+
+    def _send_time(self) -> None:
+        """Send the view's T to each asker that does not know it yet."""
+        time = self.view.time
+        for route, sent in self._sent_time.items():
+            if sent < time:
+                self._sent_time[route] = time
+                self.answers.append((route, encode_reached(time)))
 
     def _answer_next(self) -> None:
         route, number = key = self._ready.popleft()

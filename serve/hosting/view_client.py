@@ -3,6 +3,9 @@
 A client sends a request (number, question, `after`, how long it waits) or cancels it; it is
 answered once, with an answer or a refusal. A question is never lost with a process: when the
 process of a view is started again, the client sends again what is not answered.
+
+A view also sends its T to each client whenever it has applied outputs, so a client knows which T
+can be read without waiting.
 """
 
 from __future__ import annotations
@@ -20,7 +23,7 @@ from driftline.serve.views.hosted import Answer, Question
 BEYOND_S = 1.0
 """How much longer than the view itself the client waits: its process may be dead."""
 
-_REQUEST, _CANCEL, _ANSWER, _REFUSAL = range(4)
+_REQUEST, _CANCEL, _ANSWER, _REFUSAL, _REACHED = range(5)
 
 
 class Request(NamedTuple):
@@ -36,6 +39,12 @@ class Cancel(NamedTuple):
     """Nobody waits for the answer any more."""
 
     number: int
+
+
+class Reached(NamedTuple):
+    """The view has applied all outputs below this T."""
+
+    time: int
 
 
 def encode_request(request: Request | Cancel) -> bytes:
@@ -57,6 +66,11 @@ def decode_request(data: bytes) -> Request | Cancel:
     raise MalformedMessage("not a question")
 
 
+def encode_reached(time: int) -> bytes:
+    """A message of a view: it has applied all outputs below this T."""
+    return pack((_REACHED, time))
+
+
 def encode_answer(number: int, answer: Answer | Refused) -> bytes:
     """A message of a view. Raises PayloadError if the answer cannot travel."""
     if isinstance(answer, Refused):
@@ -64,9 +78,12 @@ def encode_answer(number: int, answer: Answer | Refused) -> bytes:
     return pack((_ANSWER, number, dict(answer)))
 
 
-def decode_answer(data: bytes) -> tuple[int, Answer | Refused]:
-    """(number of the question, answer). Raises MalformedMessage."""
+def decode_answer(data: bytes) -> tuple[int, Answer | Refused] | Reached:
+    """Decode a message of a view: (number of the question, answer), or a T. Raises
+    MalformedMessage."""
     match unpack(data):
+        case (code, int(time)) if code == _REACHED:
+            return Reached(time)
         case (code, int(number), dict(answer)) if code == _ANSWER:
             return number, answer
         case (code, int(number), str(kind), str(text), dict(details)) if code == _REFUSAL:
@@ -79,6 +96,9 @@ class ViewClient:
 
     def __init__(self, name: str, path: str) -> None:
         self.name = name
+        self.time = 0
+        """The largest T that the view has sent. A process that starts again from an earlier
+        checkpoint does not decrease it, so reads never go back in time."""
         self._numbers = count(1)
         self._waiting: dict[int, tuple[asyncio.Future[Answer], bytes]] = {}
         """Number of a question -> who waits for the answer, and the message."""
@@ -110,7 +130,11 @@ class ViewClient:
         self._client.close()
 
     def _hear(self, data: bytes) -> None:
-        number, answer = decode_answer(data)
+        message = decode_answer(data)
+        if isinstance(message, Reached):
+            self.time = max(self.time, message.time)
+            return
+        number, answer = message
         waiting, _ = self._waiting.get(number, (None, b""))
         if waiting is None or waiting.done():
             return

@@ -37,7 +37,7 @@ STILL_S = 5.0
 """A service that works nothing off for longer, though writes wait, is not ready."""
 
 Ready = Callable[[], Awaitable[None]]
-"""Returns if the views have caught up. Raises Refused."""
+"""Returns if the views answer. Raises Refused."""
 
 _OK = Body({"type": "object", "properties": {"at": TOKEN}, "required": ["at"]})
 
@@ -105,7 +105,7 @@ def _common(backend: Backend, ready: Ready, registry: CollectorRegistry) -> list
             "/readyz",
             is_ready,
             "ready",
-            "The views have caught up.",
+            "The views answer, and writes are worked off.",
             right=None,
             answer=_OK,
         ),

@@ -42,7 +42,7 @@ from driftline.serve.http.reads import (
     Told,
     as_of,
     changes,
-    now,
+    newest,
     opened,
     refusal,
     sealed,
@@ -52,7 +52,7 @@ from driftline.serve.views.hosted import Answer
 from driftline.serve.views.tokens import token_of
 
 READY_S = 2.0
-"""So long the views may take to have caught up."""
+"""So long the views may take to answer whether they are ready."""
 
 TEXT = (
     "A flow whose outputs are in one order. A record answers with a label; `after=LABEL` reads "
@@ -155,7 +155,7 @@ def flow_application(
     async def ready() -> None:
         for sink in sinks:
             question = {"what": "items", "prefix": "", "limit": 0}
-            await backend.ask(sink, question, after=now(backend), within_s=READY_S)
+            await backend.ask(sink, question, after=newest(backend, sink), within_s=READY_S)
 
     operations = [
         record_operation(backend),
@@ -227,7 +227,7 @@ class _Values:
         self._views = views
 
     async def get(self, call: Call) -> Response:
-        key, time = _key(call, call[KEY]), as_of(self._backend, call)
+        key, time = _key(call, call[KEY]), as_of(self._backend, call, self._view(call))
         for answer in await self._ask(call, {"what": "value", "key": key, "at": time}):
             return json_answer(dumps({"at": token_of(time), **_row({**answer, "key": key})}))
         raise Refused("absent", "there is no such key")
@@ -238,7 +238,7 @@ class _Values:
         if call[CURSOR]:
             time, question["behind"] = _place(call, query)
         else:
-            time = as_of(self._backend, call)
+            time = as_of(self._backend, call, self._view(call))
             if (behind := call[BEHIND]) is not None:
                 question["behind"] = _key(call, behind)
         for answer in await self._ask(call, {**question, "at": time}):  # it has one shard
@@ -249,14 +249,18 @@ class _Values:
                     return _page(time, items, None)
         raise MalformedMessage("a view has answered something else")
 
-    async def _ask(self, call: Call, question: dict[str, object]) -> Sequence[Answer]:
-        name = call[NAME]
+    def _view(self, call: Call) -> str:
+        """Return the name of the view that a request is about. Raises Refused."""
+        name: str = call[NAME]
         if name not in self._views:
             there = f"there is {', '.join(self._views)}" if self._views else "there is none"
             near = did_you_mean(name, self._views)
             raise Refused("absent", f"there is no view {name!r}{near}; {there}")
-        within_s = call.settings.within_s
-        return await self._backend.ask(name, question, after=call[AFTER], within_s=within_s)
+        return name
+
+    async def _ask(self, call: Call, question: dict[str, object]) -> Sequence[Answer]:
+        view, within_s = self._view(call), call.settings.within_s
+        return await self._backend.ask(view, question, after=call[AFTER], within_s=within_s)
 
 
 def _page(time: int, items: Sequence[object], cursor: str | None) -> Response:

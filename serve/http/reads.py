@@ -41,24 +41,31 @@ Told = Callable[[Sequence[Item]], "dict[str, Json] | None"]
 _CHECK_BYTES = 8
 
 
-def as_of(backend: Backend, call: Call) -> int:
-    """The T that a read asks for; by default the newest that the service has.
+def as_of(backend: Backend, call: Call, view: str) -> int:
+    """Return the T that a read asks for; by default the newest that all shards of the view have.
 
-    So all shards answer as of one T, and each waits until it has that. Raises Refused.
+    So all shards answer as of one T, and none waits, except for `at` and `after`. Raises Refused.
     """
     at, after = call[AT], call[AFTER]
     if at is None:
-        return max(now(backend), after)
+        return max(newest(backend, view), after)
     if at < after:
         raise Refused("invalid", "at is before after: as of at, that write cannot be seen")
     return at
 
 
 def now(backend: Backend) -> int:
-    """The newest T that the service has. Raises Refused while it starts: it may have later ones."""
+    """Return the T of the journal. Raises Refused while the service starts: clients may have seen
+    later ones."""
     if not backend.started:
         raise Refused("unavailable", "the service is starting: ask again a little later")
     return backend.time
+
+
+def newest(backend: Backend, view: str) -> int:
+    """Return the newest T that all shards of a view have. Raises Refused, as `now`."""
+    now(backend)
+    return backend.view_time(view)
 
 
 def sealed(place: object, query: bytes) -> str:
@@ -90,14 +97,16 @@ def _check(place: bytes, query: bytes) -> bytes:
     return blake2b(place, digest_size=_CHECK_BYTES, key=key).digest()
 
 
-def since_of(call: Call, backend: Backend) -> int:
-    """The T from which on a client wants events. Raises Refused, BadToken, NoLongerRetained."""
+def since_of(call: Call, backend: Backend, view: str | None = None) -> int:
+    """Return the T from which on a client wants events; by default the newest, of the journal or of
+    a view. Raises Refused, BadToken, NoLongerRetained.
+    """
     last = call.headers.get("last-event-id")
     since = call[FROM]
     if last:  # sent by a browser that comes again, to the same address
         since = time_of(last)
     if since is None:
-        return now(backend)
+        return now(backend) if view is None else newest(backend, view)
     if since < backend.oldest:
         raise NoLongerRetained.by("the journal", backend.oldest)
     return since

@@ -179,9 +179,9 @@ class _Run:
         front.addresses["master"] = process.master_at
         return front
 
-    def _submit(self, records: list[tuple[Waiting, object]]) -> None:
+    def _submit(self, records: list[tuple[Waiting, object]], bulk: bool) -> None:
         """Hand records to the intake."""
-        self._intake.submit(records)
+        self._intake.submit(records, bulk=bulk)
         self._soon()
 
     def _tell(self, outcomes: list[tuple[Waiting, Outcome]]) -> None:

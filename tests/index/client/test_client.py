@@ -33,7 +33,7 @@ OF_SERVICES = {"numpy", "lark", "starlette", "uvicorn", "snowballstemmer"}
 
 @pytest.fixture
 def client(service: Serving) -> Iterator[IndexClient]:
-    with IndexClient(service.url, token=service.token) as found:
+    with IndexClient(service.url, token=service.token, session=True) as found:
         yield found
 
 

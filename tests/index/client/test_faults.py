@@ -20,13 +20,13 @@ BUSY = b'{"error":{"code":"busy","message":"later"}}'
 @pytest.fixture
 def client(service: Serving, proxy: Proxy) -> Iterator[IndexClient]:
     """A client behind the proxy."""
-    with IndexClient(proxy.url, token=service.token) as found:
+    with IndexClient(proxy.url, token=service.token, session=True) as found:
         yield found
 
 
 @pytest.fixture
 def direct(service: Serving) -> Iterator[IndexClient]:
-    with IndexClient(service.url, token=service.token) as found:
+    with IndexClient(service.url, token=service.token, session=True) as found:
         yield found
 
 

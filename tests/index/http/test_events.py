@@ -208,3 +208,16 @@ async def test_a_bad_watch_never_gets_into_the_log(tmp_path: Path) -> None:
             assert answer.json()["error"]["code"] == code
             assert says in answer.json()["error"]["message"]
         assert service.time == 1
+
+
+async def test_watch_events_come_as_far_as_the_shards_are_behind_a_bulk(tmp_path: Path) -> None:
+    service = Service(tmp_path)
+    async with served(service, Settings(within_s=0.05)) as client:
+        watch = (await client.put("/watches/w", json={"q": "tea"})).json()
+        service.lags = True
+        written = [
+            (await client.put(f"/documents/{n}", json={"title": "tea"})).json() for n in range(3)
+        ]
+        await service.apply(service.time - 10)
+        found = await read(client, 2, watch["label"], path="/watches/w/events")
+        assert [id for _, id, _ in found] == [each["label"] for each in written[:2]]

@@ -12,6 +12,7 @@ import pytest
 from driftline.index.documents.schema import Schema, load_schema
 from driftline.index.http.reading import marked
 from driftline.index.searcher.messages import Piece
+from driftline.serve.http.operations import Settings
 from tests.index.http.service import Service, client_of
 
 SCHEMA = """
@@ -66,6 +67,27 @@ async def pages(client: httpx.AsyncClient, **query: Any) -> tuple[list[dict[str,
         # Something changes between two pages.
         changed = {"title": "tea tea tea", "tags": ["green"]}
         await client.put(f"/collections/teas/documents/t{len(hits)}", json=changed)
+
+
+async def test_read_without_after_does_not_wait_for_what_the_view_has_not_applied(
+    tmp_path: Path,
+) -> None:
+    """As during a bulk, when the view is behind the journal."""
+    service = Service(tmp_path, schema_of(tmp_path))
+    async with client_of(service, Settings(within_s=0.05)) as client:
+        await client.put("/collections/teas/documents/1", json={"title": "tea"})
+        seen = (await client.get("/collections/teas/count?q=tea")).json()
+        service.lags = True
+        label = (await client.put("/collections/teas/documents/2", json={"title": "tea"})).json()
+        for path in ("search?q=tea", "count?q=tea", "documents/1", "watches"):
+            answer = await client.get(f"/collections/teas/{path}")
+            assert answer.status_code == 200, (path, answer.text)
+            assert answer.json().get("at", seen["at"]) == seen["at"]
+        assert (await client.get("/readyz")).status_code == 200
+        after = {"q": "tea", "after": label["label"]}
+        assert (await client.get("/collections/teas/count", params=after)).status_code == 503
+        await service.apply(service.time)
+        assert (await client.get("/collections/teas/count", params=after)).json()["total"] == 2
 
 
 @pytest.mark.parametrize("sort", [None, "year", "-tags", "picked"])

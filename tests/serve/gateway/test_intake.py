@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 from time import time_ns
 
@@ -73,3 +74,18 @@ def test_producers_that_send_all_the_time_leave_half_of_the_room_to_the_gateway(
     assert [token for token, _ in service.told] == list(range(count))
     assert service.read.count("of the gateway") == count
     assert service.read.index("of the gateway") < 3 * WINDOW + 3
+
+
+def test_single_records_and_those_of_a_bulk_take_turns(service: Service) -> None:
+    bulk, single = [f"bulk {n}" for n in range(3 * WINDOW)], [f"single {n}" for n in range(3)]
+    service.intake.submit([(0, record) for record in bulk], bulk=True)
+    service.turn()
+    service.intake.submit([(0, record) for record in single])
+    while len(service.told) < len(bulk) + len(single):
+        service.turn()
+    for _ in range(WINDOW):
+        service.turn()
+    places = [service.read.index(record) for record in single]
+    assert places[0] <= WINDOW + 2, "it waits for what the source has, not for the bulk"
+    assert [b - a for a, b in pairwise(places)] == [2, 2]
+    assert [each for each in service.read if each in bulk] == bulk

@@ -12,7 +12,7 @@ from driftline.engine.wire.bundles import Item
 from driftline.serve.errors import NoLongerRetained, Refused
 from driftline.serve.hosting.feeds import ROOM_BYTES, Feeds, Subscription
 from driftline.serve.hosting.host import APPLY_S, CALM_S, FEW, PIECE, PUT_OFF, Pace, ViewHost
-from driftline.serve.hosting.view_client import Request, decode_answer, encode_request
+from driftline.serve.hosting.view_client import Reached, Request, decode_answer, encode_request
 from driftline.serve.journal import Span
 from driftline.serve.views.checkpoint import Retained
 from driftline.serve.views.hosted import Question
@@ -132,9 +132,11 @@ def test_a_question_waits_for_milliseconds_while_a_large_span_is_applied() -> No
         before = live.view.clock_s
         assert live.turn() == (live.view.time < 600)
         assert live.view.clock_s - before <= 2 * APPLY_S + PIECE / 1000
-        ((_, data),) = live.host.answers
+        reached, answered = (decode_answer(data) for _, data in live.host.answers)
         live.host.answers.clear()
-        _, answer = decode_answer(data)
+        assert reached == Reached(live.view.time), "an asker receives T first"
+        assert not isinstance(answered, Reached)
+        _, answer = answered
         assert not isinstance(answer, Refused)
         answered_at.append(answer["at"])
     assert len(set(answered_at)) == len(answered_at)

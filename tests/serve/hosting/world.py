@@ -20,7 +20,13 @@ from driftline.serve.hosting import feeds
 from driftline.serve.hosting.feeds import DurableUpTo, Feeds, Subscription, Truncated
 from driftline.serve.hosting.host import Pace, ViewHost
 from driftline.serve.hosting.journal_process import JournalServer
-from driftline.serve.hosting.view_client import Cancel, Request, decode_answer, encode_request
+from driftline.serve.hosting.view_client import (
+    Cancel,
+    Reached,
+    Request,
+    decode_answer,
+    encode_request,
+)
 from driftline.serve.journal import Span
 from driftline.serve.views.checkpoint import Retained
 from driftline.serve.views.hosted import Question, Work
@@ -304,7 +310,11 @@ class Hosted:
         channel.up.extend(host.to_journal)
         host.to_journal.clear()
         for _, data in host.answers:
-            self._answered(*decode_answer(data))
+            message = decode_answer(data)
+            if isinstance(message, Reached):
+                assert message.time <= self.view.time, "a T that the view does not have"
+            else:
+                self._answered(*message)
         host.answers.clear()
 
     def _hear(self, most: int) -> None:

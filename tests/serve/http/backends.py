@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
+from functools import partial
 
 from driftline.engine.flow.flow import Flow
 from driftline.engine.reference import interpret
@@ -23,9 +24,9 @@ class FlowBackend:
     """A `Backend` of a flow with one source, of which each record makes one output.
 
     Writes have the times 10, 20, 30, ...; T is behind the last of them. `views`: shards by name.
-    `holds`: outputs wait until `pass_all`, as in a flow that is busy. `turns`: those of the loop
-    that a write takes. `refuses`: each write takes the first one of these, and is refused; None: it
-    is taken.
+    `holds`: outputs wait until `pass_all`, as in a flow that is busy. `lags`: the journal has them,
+    but views wait until `apply`. `turns`: those of the loop that a write takes. `refuses`: each
+    write takes the first one of these, and is refused; None: it is taken.
     """
 
     def __init__(
@@ -41,6 +42,7 @@ class FlowBackend:
         self.time = 1
         self.started = True
         self.holds = False
+        self.lags = False
         self.turns = 1
         self.refuses: deque[Refused | None] = deque()
         self.asking = 0
@@ -64,7 +66,10 @@ class FlowBackend:
         while True:
             yield self._records.popleft()
 
-    async def write(self, record: object) -> int:
+    def view_time(self, view: str) -> int:
+        return min(each.time for each in self.views[view])
+
+    async def write(self, record: object, *, bulk: bool = False) -> int:
         self._under_way += 1
         self.writes_at_once = max(self.writes_at_once, self._under_way)
         try:
@@ -86,14 +91,22 @@ class FlowBackend:
         passed, self._waiting = self._waiting, []
         self._items += passed
         self.time = self._now + 1
+        if not self.lags:
+            await self.apply(self.time)
+        async with self._moved:
+            self._moved.notify_all()
+
+    async def apply(self, time: int) -> None:
+        """Let all views apply the outputs below a T."""
         for shards in self.views.values():
             for view in shards:
-                view.apply(self.time, passed)
+                new = [item for item in self._items if view.time <= item.label[0] < time]
+                view.apply(time, new)
         async with self._moved:
             self._moved.notify_all()
 
     async def passed(self, time: int, within_s: float = WITHIN_S) -> Sequence[Item]:
-        await self._reached(time + 1, within_s)
+        await self._reached(partial(self._has_passed, time), within_s)
         return [item for item in self._items if item.label[0] == time]
 
     async def ask(
@@ -102,7 +115,8 @@ class FlowBackend:
         at = question.get("at")
         self.asking += 1
         try:
-            await self._reached(max(after, at if isinstance(at, int) else 0), within_s)
+            time = max(after, at if isinstance(at, int) else 0)
+            await self._reached(lambda: self.view_time(view) >= time, within_s)
         except asyncio.CancelledError:
             self.cancelled += 1
             raise
@@ -134,7 +148,7 @@ class FlowBackend:
                 since = self.time
                 yield span
             try:
-                await self._reached(since + 1, SIGN_EVERY_S)
+                await self._reached(partial(self._has_passed, since), SIGN_EVERY_S)
             except Refused:
                 yield Span(since, since, [])
 
@@ -152,9 +166,12 @@ class FlowBackend:
             for view in shards:
                 view.retain(since)
 
-    async def _reached(self, time: int, within_s: float) -> None:
+    def _has_passed(self, time: int) -> bool:
+        return self.time > time
+
+    async def _reached(self, has: Callable[[], bool], within_s: float) -> None:
         try:
             async with asyncio.timeout(within_s), self._moved:
-                await self._moved.wait_for(lambda: self.time >= time)
+                await self._moved.wait_for(has)
         except TimeoutError:
             raise Refused("unavailable", "it takes too long") from None

@@ -82,7 +82,7 @@ async def test_a_failure_is_told_to_the_log_and_not_to_the_client(
     with caplog.at_level(logging.DEBUG, "driftline"):
         service = Service(tmp_path)
 
-        async def broken(record: object) -> int:
+        async def broken(record: object, *, bulk: bool) -> int:
             raise ZeroDivisionError("secret")
 
         monkeypatch.setattr(service, "write", broken)
