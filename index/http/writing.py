@@ -42,7 +42,7 @@ from driftline.index.http.shapes import (
     document_schema,
 )
 from driftline.serve.errors import Refused
-from driftline.serve.http.content import Json, described, dumps, loads, received
+from driftline.serve.http.content import BodyReader, Json, described, dumps, loads
 from driftline.serve.http.operations import Body, Call, Operation
 from driftline.serve.http.parameters import TOKEN, Parameter, choice, within
 from driftline.serve.views.tokens import time_of, token_of
@@ -199,8 +199,11 @@ def write_operations(index: Index) -> list[Operation]:
 class Bulk:
     """The answer to a bulk."""
 
-    def __init__(self, index: Index, collection: Collection, key: str, visible: bool) -> None:
+    def __init__(
+        self, index: Index, collection: Collection, reader: BodyReader, key: str, visible: bool
+    ) -> None:
         self._index = index
+        self._reader = reader
         self._collection = collection
         self._key = key
         self._visible = visible
@@ -227,7 +230,7 @@ class Bulk:
         await send({"type": "http.response.start", "status": 200, "headers": pairs})
         tasks = [
             asyncio.ensure_future(work)
-            for work in (self._read(receive), self._collect(), self._send(send))
+            for work in (self._read(), self._collect(), self._send(send))
         ]
         ends = False
         try:
@@ -246,12 +249,12 @@ class Bulk:
                 async with asyncio.timeout(0):  # if there is room at once
                     await send(_part(last, more=False))
 
-    async def _read(self, receive: Receive) -> None:
+    async def _read(self) -> None:
         """Begin the writes of the lines."""
         number = 0
         settings = self._settings
         try:
-            async for line in lines(receive, settings.body_bytes_max, settings.idle_s):
+            async for line in lines(self._reader, settings.body_bytes_max):
                 number += 1
                 if line is None:
                     text = f"the line has more than {settings.body_bytes_max} bytes"
@@ -332,18 +335,17 @@ def _part(data: bytes, more: bool = True) -> Message:
     return {"type": "http.response.body", "body": data, "more_body": more}
 
 
-async def lines(receive: Receive, most: int, idle_s: float) -> AsyncIterator[bytes | None]:
+async def lines(reader: BodyReader, most: int) -> AsyncIterator[bytes | None]:
     """The lines of a body, as they come; None for one that is too long.
 
-    Raises Refused if nothing comes for too long, and ClientLeft.
+    Raises Refused if the body, or a line of it, comes too slowly, and ClientLeft.
     """
     rest = bytearray()
     skips = False
-    more = True
-    while more:
-        message = await received(receive, idle_s, f"nothing has come for {idle_s:g} s")
-        more = message.get("more_body", False)
-        *whole, last = bytes(message.get("body", b"")).split(b"\n")
+    async for part in reader.parts():
+        *whole, last = part.split(b"\n")
+        if whole:
+            reader.begin()
         for piece in whole:
             rest += piece
             if skips:
@@ -406,7 +408,8 @@ def bulk_operation(index: Index) -> Operation:
     """`POST /documents:bulk`."""
 
     async def bulk(call: Call) -> Bulk:
-        return Bulk(index, index.collection(call), call[KEY], call[WAIT] == "visible")
+        collection = index.collection(call)
+        return Bulk(index, collection, call.reader(), call[KEY], call[WAIT] == "visible")
 
     return Operation(
         "POST",

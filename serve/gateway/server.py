@@ -1,19 +1,31 @@
-"""The HTTP server of a service: uvicorn, with the backend, in the loop of whoever runs it."""
+"""The HTTP server of a service: uvicorn, with the backend, in the loop of whoever runs it.
+
+A connection that has no request at work has to send the head of one in time, and an address may
+have a limited number of connections: so clients that send slowly, or nothing, do not take the place
+of others. Bodies have their own limits (`serve.http.content`), and answers may take any time.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import json
 import socket
 import ssl
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
+from time import monotonic
+from typing import Any
 
 import uvicorn
 from starlette.types import ASGIApp
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.server import ServerState
 
 from driftline.engine.errors import Unavailable
-from driftline.engine.events import about, log
+from driftline.engine.events import RateLimitedLog, about, log
 from driftline.serve.gateway.service import Service
 
 BACKLOG = 1024
@@ -23,6 +35,15 @@ GRACE_S = 5
 
 CONNECTIONS_MAX = 4096
 """Further requests are answered 503 while there are so many connections."""
+
+CONNECTIONS_PER_ADDRESS = 1024
+"""More than a proxy needs for all requests and streams that are answered at one time."""
+
+HEAD_S = 20.0
+"""The head of a request has to come within so many seconds."""
+
+KEEP_ALIVE_S = 60
+"""A connection without a request is closed after so long."""
 
 UNREAD_S = 60.0
 """A client that reads nothing for so long, though it is sent something, is cut off."""
@@ -107,22 +128,7 @@ class HttpServer:
     ) -> None:
         service = self._service = backend()
         self._ready = ready
-        config = uvicorn.Config(
-            app(service),
-            log_config=None,
-            access_log=False,
-            server_header=False,
-            timeout_graceful_shutdown=GRACE_S,
-            timeout_keep_alive=60,
-            ssl_certfile=listening.certificate or None,
-            ssl_keyfile=listening.key or None,
-            http="httptools",
-            limit_concurrency=CONNECTIONS_MAX,
-            log_level="error",  # a warning for each thing that strangers send would fill the log
-            ws="none",
-            lifespan="off",
-        )
-        self._server = _Server(config)
+        self._server = BoundedServer(app(service), listening)
         self._serving = asyncio.create_task(self._serve(found))
 
     def stop(self) -> None:
@@ -161,7 +167,186 @@ class HttpServer:
         self._ready()
 
 
-class _Server(uvicorn.Server):
+class BoundedServer(uvicorn.Server):
+    """A server whose clients can neither send slowly nor take all connections."""
+
+    def __init__(
+        self,
+        app: ASGIApp,
+        listening: Listening,
+        *,
+        head_s: float = HEAD_S,
+        per_address: int = CONNECTIONS_PER_ADDRESS,
+        grace_s: int = GRACE_S,
+    ) -> None:
+        self._connections = Connections(head_s, per_address)
+        config = uvicorn.Config(
+            app,
+            log_config=None,
+            access_log=False,
+            server_header=False,
+            timeout_graceful_shutdown=grace_s,
+            timeout_keep_alive=KEEP_ALIVE_S,
+            ssl_certfile=listening.certificate or None,
+            ssl_keyfile=listening.key or None,
+            http=partial(BoundedProtocol, self._connections),  # type: ignore[arg-type]
+            limit_concurrency=CONNECTIONS_MAX,
+            log_level="error",  # a warning for each thing that strangers send would fill the log
+            ws="none",
+            lifespan="off",
+        )
+        super().__init__(config)
+
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
         yield  # they are for whoever runs the server
+
+    async def on_tick(self, counter: int) -> bool:
+        self._connections.tell(monotonic())
+        return await super().on_tick(counter)
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().shutdown(sockets)
+        self._connections.close()
+
+
+class Connections:
+    """The connections of a server by address, and the log lines about those that it closes."""
+
+    def __init__(self, head_s: float, per_address: int) -> None:
+        self.head_s = head_s
+        self._per_address = per_address
+        self._count: Counter[str] = Counter()
+        self._late = RateLimitedLog(
+            "request-late", f"no head of a request came within {head_s:g} s, connection closed"
+        )
+        self._crowded = RateLimitedLog(
+            "connection-refused",
+            f"an address has {per_address} connections, another one was refused",
+        )
+        self._full = RateLimitedLog(
+            "connections-full",
+            f"{CONNECTIONS_MAX} connections are open, a request was answered 503",
+        )
+
+    def add(self, address: str) -> bool:
+        """Count a connection. Returns False, and logs it, if the address has too many."""
+        self._count[address] += 1
+        if self._count[address] <= self._per_address:
+            return True
+        self._crowded.add(monotonic(), address)
+        return False
+
+    def remove(self, address: str) -> None:
+        """Count a connection no more."""
+        self._count[address] -= 1
+        if not self._count[address]:
+            del self._count[address]
+
+    def late(self, address: str) -> None:
+        """Log that the head of a request has not come in time."""
+        self._late.add(monotonic(), address)
+
+    def full(self, address: str) -> None:
+        """Log that a request is answered 503, as there are too many connections."""
+        self._full.add(monotonic(), address)
+
+    def tell(self, now: float) -> None:
+        """Log what has happened since the last lines, if it is time to."""
+        for lines in (self._late, self._crowded, self._full):
+            lines.tell(now)
+
+    def close(self) -> None:
+        """Log the rest."""
+        for lines in (self._late, self._crowded, self._full):
+            lines.close()
+
+
+class BoundedProtocol(HttpToolsProtocol):
+    """A connection whose client has to send the heads of its requests in time.
+
+    A head that comes in one piece, as nearly all do, costs no timer.
+    """
+
+    def __init__(
+        self,
+        connections: Connections,
+        config: uvicorn.Config,
+        server_state: ServerState,
+        app_state: dict[str, Any],
+        _loop: asyncio.AbstractEventLoop | None = None,
+    ) -> None:
+        super().__init__(config, server_state, app_state, _loop)
+        self._connections = connections
+        self._address = ""
+        self._deadline: asyncio.TimerHandle | None = None
+        """When the connection is closed, unless the head of a request has come."""
+        self._in_head = False
+        """Whether a head has begun, and has not ended."""
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self._address = self.client[0] if self.client else ""
+        if self._connections.add(self._address):
+            self._expect_head()
+        else:
+            self._end(_TOO_MANY)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._cancel_deadline()
+        self._connections.remove(self._address)
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        if self._deadline is None and (self.cycle is None or self.cycle.response_complete):
+            self._expect_head()  # or the rest of a body that nobody reads any more
+
+    def on_message_begin(self) -> None:
+        self._in_head = True
+        super().on_message_begin()
+
+    def on_headers_complete(self) -> None:
+        self._in_head = False
+        self._cancel_deadline()
+        if len(self.connections) >= CONNECTIONS_MAX:
+            self._connections.full(self._address)
+        super().on_headers_complete()
+
+    def on_response_complete(self) -> None:
+        super().on_response_complete()
+        if self._in_head and self._deadline is None:  # the next request has begun already
+            self._expect_head()
+
+    def _expect_head(self) -> None:
+        self._deadline = self.loop.call_later(self._connections.head_s, self._head_is_late)
+
+    def _cancel_deadline(self) -> None:
+        if self._deadline is not None:
+            self._deadline.cancel()
+            self._deadline = None
+
+    def _head_is_late(self) -> None:
+        self._deadline = None
+        if self._in_head:
+            self._connections.late(self._address)
+            self._end(_LATE)
+        else:  # a connection that was opened in advance, as browsers do
+            self._end(b"")
+
+    def _end(self, answer: bytes) -> None:
+        if not self.transport.is_closing():
+            self.transport.write(answer)
+            self.transport.close()
+
+
+def _refusal(status: str, code: str, message: str) -> bytes:
+    body = json.dumps({"error": {"code": code, "message": message}})
+    head = f"HTTP/1.1 {status}\r\nContent-Type: application/json\r\nConnection: close\r\n"
+    return f"{head}Content-Length: {len(body)}\r\n\r\n{body}".encode()
+
+
+_LATE = _refusal("408 Request Timeout", "slow", "the head of the request did not come in time")
+_TOO_MANY = _refusal(
+    "429 Too Many Requests", "busy", "this address has too many connections: close some"
+)

@@ -20,7 +20,10 @@ from codecs import BOM_UTF8
 from collections.abc import AsyncGenerator, Awaitable, Mapping, Sequence
 from contextlib import aclosing
 from itertools import repeat
-from typing import Any, NoReturn, TypeVar
+from time import monotonic
+from typing import NoReturn, TypeVar
+from zlib import decompressobj
+from zlib import error as ZlibError
 
 from starlette.responses import Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
@@ -31,6 +34,9 @@ from driftline.serve.errors import BadToken, NoLongerRetained, Refused
 from driftline.serve.views.tokens import token_of
 
 T = TypeVar("T")
+
+GZIP = 31
+"""The window bits by which zlib reads gzip."""
 
 Json = None | bool | int | float | str | Sequence["Json"] | Mapping[str, "Json"]
 
@@ -115,6 +121,7 @@ STATUS = {
     "changed": 409,
     "retained": 410,
     "large": 413,
+    "encoding": 415,
     "costly": 422,
     "busy": 429,
     "internal": 500,
@@ -180,19 +187,79 @@ class ClientLeft(Exception):
     """The client does not wait for the answer any more."""
 
 
-async def received(receive: Receive, within_s: float, late: str) -> Mapping[str, Any]:
-    """Return the next message of a request's body; `late`: the refusal if none comes in time.
+BODY_BYTES_PER_S = 1 << 10
+"""A body, or a line of a bulk, that takes longer than one pause may has to come this fast."""
 
-    Raises Refused, and ClientLeft.
+PIECE_BYTES = 1 << 16
+"""Decompressed bytes that are taken at once: other requests have their turn between two pieces."""
+
+
+class BodyReader:
+    """The body of a request, decompressed, in parts as they come. It is read once.
+
+    `headers`: by name, in small letters; `idle_s`: the longest pause between two parts. Raises
+    Refused, "encoding", if the body has an encoding other than gzip.
     """
-    try:
-        async with asyncio.timeout(within_s):
-            message = await receive()
-    except TimeoutError:
-        raise Refused("slow", late) from None
-    if message["type"] == "http.disconnect":
-        raise ClientLeft
-    return message
+
+    def __init__(self, receive: Receive, headers: Mapping[str, str], idle_s: float) -> None:
+        self._receive = receive
+        self._idle_s = idle_s
+        encoding = headers.get("content-encoding", "").strip().lower()
+        if encoding not in ("", "identity", "gzip", "x-gzip"):
+            text = f"the Content-Encoding {encoding[:64]!r} is not supported: send gzip, or none"
+            raise Refused("encoding", text)
+        self._is_gzip = encoding.endswith("gzip")
+        self.begin()
+
+    def begin(self) -> None:
+        """Begin to measure how fast the client sends: at a body, or at a line of it."""
+        self._began, self._count = monotonic(), 0
+
+    async def parts(self) -> AsyncGenerator[bytes, None]:
+        """The parts. Raises Refused, also if they come too slowly, and ClientLeft."""
+        if not self._is_gzip:
+            async for part in self._received():
+                yield part
+            return
+        unpacking = decompressobj(GZIP)
+        has_begun = False
+        try:
+            async for part in self._received():
+                rest, piece = part, b""
+                while rest or len(piece) == PIECE_BYTES:  # then zlib may keep some output back
+                    if unpacking.eof:  # a file of gzip may have several members
+                        unpacking = decompressobj(GZIP)
+                    has_begun = True
+                    piece = unpacking.decompress(rest, PIECE_BYTES)
+                    rest = unpacking.unused_data if unpacking.eof else unpacking.unconsumed_tail
+                    if piece:
+                        yield piece
+                        await asyncio.sleep(0)
+        except ZlibError as error:
+            raise Refused("invalid", f"the body is not gzip, or damaged: {error}") from None
+        if has_begun and not unpacking.eof:
+            raise Refused("invalid", "the gzip body is cut off: send it again")
+
+    async def _received(self) -> AsyncGenerator[bytes, None]:
+        more = True
+        while more:
+            seconds = self._began + self._idle_s + self._count / BODY_BYTES_PER_S - monotonic()
+            try:
+                async with asyncio.timeout(min(self._idle_s, seconds)):
+                    message = await self._receive()
+            except TimeoutError:
+                raise Refused(
+                    "slow",
+                    f"nothing of the body has come for {self._idle_s:g} s, or less than "
+                    f"{BODY_BYTES_PER_S} bytes a second: {self._count} bytes in "
+                    f"{monotonic() - self._began:.0f} s",
+                ) from None
+            if message["type"] == "http.disconnect":
+                raise ClientLeft
+            part = message.get("body", b"")
+            self._count += len(part)
+            more = message.get("more_body", False)
+            yield part
 
 
 async def while_connected(receive: Receive, answer: Awaitable[T]) -> T:

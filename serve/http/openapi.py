@@ -101,6 +101,8 @@ def _operation(operation: Operation) -> Json:
     refusals = {*_ALWAYS, *operation.refusals}
     if operation.right is not None:
         refusals.add(401)
+    if operation.body is not None:
+        refusals.add(415)
     answers: dict[str, Json] = {"200": _answer(operation.summary, operation.answer)}
     for status in sorted(refusals):
         answers[str(status)] = {

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import aclosing, contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 from urllib.parse import unquote
@@ -23,10 +23,10 @@ from driftline.serve.http.access import Access, Right, check_host, check_origin
 from driftline.serve.http.content import (
     ENDS,
     INTERNAL,
+    BodyReader,
     ClientLeft,
     Json,
     problem,
-    received,
     refusal_of,
     while_connected,
 )
@@ -89,16 +89,18 @@ class Call(Given):
 
     async def body(self) -> bytes:
         """The body. Raises Refused if it is too large, or does not come."""
-        most, idle_s = self.settings.body_bytes_max, self.settings.idle_s
+        most = self.settings.body_bytes_max
         data = bytearray()
-        while True:
-            late = f"nothing of the body has come for {idle_s:g} s, after {len(data)} bytes"
-            message = await received(self._receive, idle_s, late)
-            data += message.get("body", b"")
-            if len(data) > most:
-                raise Refused("large", f"the body has more than {most} bytes")
-            if not message.get("more_body", False):
-                return bytes(data)
+        async with aclosing(self.reader().parts()) as parts:
+            async for part in parts:
+                data += part
+                if len(data) > most:
+                    raise Refused("large", f"the body has more than {most} bytes")
+        return bytes(data)
+
+    def reader(self) -> BodyReader:
+        """A reader of the body. Raises Refused if it has an encoding that is not supported."""
+        return BodyReader(self._receive, self.headers, self.settings.idle_s)
 
 
 Does = Callable[[Call], Awaitable[ASGIApp]]

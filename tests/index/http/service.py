@@ -5,18 +5,18 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import httpx
-import uvicorn
 
 from driftline.index.documents.schema import DEFAULT, Schema
 from driftline.index.documents.writes import document_flow
 from driftline.index.http.application import application
 from driftline.index.searcher.searcher import Searcher
-from driftline.serve.gateway.server import cut_off_unread
+from driftline.serve.gateway.server import BoundedServer, Listening, cut_off_unread
 from driftline.serve.http.operations import Settings
 from tests.serve.http.backends import FlowBackend
 
@@ -44,15 +44,13 @@ async def client_of(
 
 @asynccontextmanager
 async def served(
-    service: Service, settings: Settings | None = None, unread_s: float = 60.0
+    service: Service, settings: Settings | None = None, unread_s: float = 60.0, **limits: Any
 ) -> AsyncIterator[httpx.AsyncClient]:
-    """A client of the service, over a socket."""
+    """A client of the service, over a socket. `limits`: those of `BoundedServer`."""
     with socket.create_server(("127.0.0.1", 0)) as listening:
         app = application(service, service.schema, settings)
         cut_off_unread(listening, unread_s)
-        config = uvicorn.Config(app, log_config=None, timeout_graceful_shutdown=1)
-        server = uvicorn.Server(config)
-        server.capture_signals = _nothing  # type: ignore[method-assign]  # those of pytest
+        server = BoundedServer(app, Listening(), grace_s=1, **limits)
         running = asyncio.ensure_future(server.serve([listening]))
         try:
             url = f"http://127.0.0.1:{listening.getsockname()[1]}"
@@ -61,8 +59,3 @@ async def served(
         finally:
             server.should_exit = True
             await running
-
-
-@contextmanager
-def _nothing() -> Iterator[None]:
-    yield

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
+from gzip import compress
 from pathlib import Path
+
+import httpx
 
 from driftline.serve.errors import Refused
 from driftline.serve.http.operations import Settings
@@ -255,3 +258,27 @@ async def test_a_bulk_in_the_middle_of_which_the_service_ends_is_told_where_to_g
     assert last["error"]["code"] == "unavailable"
     assert "send them again" in last["error"]["message"]
     writer.close()
+
+
+async def test_gzip_bodies_are_decompressed_and_other_encodings_refused(tmp_path: Path) -> None:
+    body = lines_of(*({"id": str(n), "title": "tea"} for n in range(50)))
+    gzip = {"content-encoding": "gzip"}
+    async with client_of(Service(tmp_path), Settings(body_bytes_max=100_000)) as client:
+
+        async def bulk(content: bytes, headers: Mapping[str, str] = gzip) -> httpx.Response:
+            return await client.post("/documents:bulk", content=content, headers=headers)
+
+        packed = compress(body[:70]) + compress(body[70:])  # two members
+        found = [json.loads(line) for line in (await bulk(packed)).text.splitlines()]
+        assert [each["id"] for each in found] == [str(n) for n in range(50)]
+        assert (await client.get("/count?q=tea")).json()["total"] == 50
+        for damaged in (packed[:-20], b"no gzip"):
+            last = json.loads((await bulk(damaged)).text.splitlines()[-1])
+            assert last["error"]["code"] == "invalid"
+        bomb = compress(b" " * 10_000_000)
+        assert json.loads((await bulk(bomb)).text)["error"]["code"] == "large"
+        put = await client.put("/documents/1", content=bomb, headers=gzip)
+        assert put.status_code == 413
+        put = await client.put("/documents/1", content=compress(b'{"title": "x"}'), headers=gzip)
+        assert put.status_code == 200
+        assert (await bulk(body, {"content-encoding": "br"})).status_code == 415

@@ -215,3 +215,53 @@ async def test_bodies_that_do_not_come_are_refused_and_leave_their_room(tmp_path
             assert (await reader.readline()).startswith(b"HTTP/1.1 408")
             writer.close()
         assert (await client.put("/documents/3", json={"title": "Tea"})).status_code == 200
+
+
+async def test_heads_that_do_not_end_are_answered_408_while_streams_go_on(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with served(Service(tmp_path), Settings(heartbeat_s=0), head_s=0.1) as client:
+        host, port = client.base_url.host, client.base_url.port
+        async with client.stream("GET", "/changes") as stream:
+            events = stream.aiter_lines()
+            connections = [await asyncio.open_connection(host, port) for _ in range(3)]
+            half, silent, second = connections
+            half[1].write(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nX-Slow: ")
+            second[1].write(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\nGET /")
+            assert (await half[0].read()).startswith(b"HTTP/1.1 408 ")
+            assert await silent[0].read() == b""
+            answers = await second[0].read()
+            assert answers.startswith(b"HTTP/1.1 200 ")
+            assert b"HTTP/1.1 408 " in answers
+            for _, writer in connections:
+                writer.close()
+            await anext(events)
+    (line,) = [each for each in caplog.records if "no head of a request" in each.message][:1]
+    assert line.levelname == "WARNING"
+
+
+async def test_address_with_too_many_connections_is_refused_another_one(tmp_path: Path) -> None:
+    async with served(Service(tmp_path), per_address=2) as client:
+        assert (await client.get("/healthz")).status_code == 200
+        host, port = client.base_url.host, client.base_url.port
+        _, second = await asyncio.open_connection(host, port)
+        reader, third = await asyncio.open_connection(host, port)
+        assert (await reader.read()).startswith(b"HTTP/1.1 429 ")
+        assert (await client.get("/healthz")).status_code == 200
+        for writer in (second, third):
+            writer.close()
+
+
+async def test_body_that_drips_is_refused(tmp_path: Path) -> None:
+    async with served(Service(tmp_path), Settings(idle_s=0.2)) as client:
+        reader, writer = await asyncio.open_connection(client.base_url.host, client.base_url.port)
+        writer.write(
+            b"PUT /documents/1 HTTP/1.1\r\nHost: a.localhost\r\nContent-Length: 99\r\n\r\n{"
+        )
+        answer = asyncio.ensure_future(reader.readline())
+        for _ in range(90):
+            writer.write(b" ")
+            if (await asyncio.wait([answer], timeout=0.05))[0]:
+                break
+        assert (await answer).startswith(b"HTTP/1.1 408 ")
+        writer.close()
