@@ -7,14 +7,14 @@ becomes of it.
 
 `POST /documents:bulk` has many writes in one request, each a line, with a line for each in answer.
 Lines come in, writes are under way and answers go out at the same time; all three are bounded, so
-that a client which does not read is held back, and nothing else is. Writes of one document are done
-one after the other, in the order of their lines. A bad line is reported, and the others are taken.
+that a client which does not read is held back, and nothing else is. Writes are handed over in the
+order of their lines, so labels ascend. A bad line is reported, and the others are taken.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Mapping
+from collections.abc import AsyncIterator, Mapping
 from contextlib import suppress
 
 import msgspec
@@ -54,8 +54,6 @@ SERVICE_ENDS = Refused(
     "unavailable",
     "the service ends: this line and later ones may have been stored, or not; send them again",
 )
-
-_FIRST_PAUSE_S, _PAUSE_MAX_S = 0.005, 0.25
 
 NO_LABEL = "none"
 
@@ -214,8 +212,8 @@ class Bulk:
         """(number of a line, its answer), in the order of lines; None: there are no more."""
         self._answered = 0
         """The number of the last line whose answer is there."""
-        self._of_id: dict[str, asyncio.Task[bytes]] = {}
-        """The last write of each document that has one under way."""
+        self._writes: set[asyncio.Task[bytes]] = set()
+        """Writes that are under way."""
         self._last = 0
         """The largest T of an answer."""
         self._answers = bytearray()
@@ -239,7 +237,7 @@ class Bulk:
         except asyncio.CancelledError:  # nobody else cancels it: the service ends
             ends = True
         finally:
-            under_way = [*tasks, *self._of_id.values()]
+            under_way = [*tasks, *self._writes]
             for each in under_way:
                 each.cancel()
             await asyncio.gather(*under_way, return_exceptions=True)
@@ -276,31 +274,18 @@ class Bulk:
             return _problem(number, id, error)
         key = f"{self._key}/{number}" if self._key else ""
         write = Write(self._collection.name, id, content, None, key)
-        task = asyncio.ensure_future(self._write(number, write, self._of_id.get(id)))
-        self._of_id[id] = task
-        task.add_done_callback(lambda done: self._done(id, done))
+        task = asyncio.ensure_future(self._write(number, write))
+        self._writes.add(task)
+        task.add_done_callback(self._writes.discard)
         return task
 
-    def _done(self, id: str, task: asyncio.Task[bytes]) -> None:
-        if self._of_id.get(id) is task:
-            del self._of_id[id]
-
-    async def _write(self, number: int, write: Write, before: Awaitable[bytes] | None) -> bytes:
-        if before is not None:
-            await before
-        loop = asyncio.get_running_loop()
-        pause, until = _FIRST_PAUSE_S, loop.time() + self._settings.idle_s
-        while True:
-            try:
-                answer = await written(self._index, write, bulk=True)
-            except Refused as error:
-                if error.code != "busy" or loop.time() > until:
-                    return _problem(number, write.id, error)
-                await asyncio.sleep(pause)  # the flow is held back, and so is the client
-                pause = min(2 * pause, _PAUSE_MAX_S)
-            else:
-                self._last = max(self._last, time_of(answer.label))
-                return msgspec.json.encode(answer) + b"\n"
+    async def _write(self, number: int, write: Write) -> bytes:
+        try:
+            answer = await written(self._index, write, bulk=True)
+        except Refused as error:
+            return _problem(number, write.id, error)
+        self._last = max(self._last, time_of(answer.label))
+        return msgspec.json.encode(answer) + b"\n"
 
     async def _collect(self) -> None:
         """Put the answers together, in the order of lines."""

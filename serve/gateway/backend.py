@@ -48,8 +48,9 @@ class Backend(Protocol):
             Its label time, once the record is durable: it will be in the outputs.
 
         Raises:
-            Refused: "busy" (there is no room: the caller may try again), "unavailable" (it cannot
-                be stored now, as on a full disk), "invalid" (it cannot travel, or is too large).
+            Refused: "busy" (there is no room for a single record: the caller may try again), "full"
+                (the disk), "unavailable" (it cannot be stored now for another reason), "invalid"
+                (it cannot travel, or is too large).
         """
 
     async def passed(self, time: int, within_s: float = WITHIN_S) -> Sequence[Item]:

@@ -4,7 +4,8 @@ The gateway is in the same process, so it needs no protocol: it hands records ov
 told the label time of each once it is durable, or why it was refused. Records wait here while there
 is no room for them, and before the next one is taken; so does whoever has sent them. Producers
 that send as much as there is room for get half of it meanwhile. Single records and records of bulks
-wait in two queues, which take turns: a single record waits for one record of a bulk at most.
+wait in two queues, which take turns: a single record waits for one record of a bulk at most. While
+nothing can be stored, as on a full disk, all records that wait are refused.
 
 Takes: `submit`. Gives: the outcome of each record, in lists, in order. Invariant: a record that was
 told of is in the log; one that was not, may be.
@@ -14,6 +15,8 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
+from errno import EDQUOT, ENOSPC
+from os import strerror
 from typing import Generic, TypeVar
 
 from driftline.connectors.logs.received import Receipt, ReceivedSource
@@ -27,7 +30,9 @@ GATEWAY = "driftline-gateway"
 """The producer of the gateway's records, which nobody else may be."""
 
 WAITING_MAX = 20_000
-"""Records of the gateway that wait for room at most: single ones, and as many of bulks."""
+"""Single records of the gateway that wait for room at most. Each bulk has a window of its own."""
+
+_FULL = tuple(map(strerror, (ENOSPC, EDQUOT)))
 
 Token = TypeVar("Token")
 
@@ -60,10 +65,12 @@ class ServiceIntake(IntakeSocket, Generic[Token]):
 
     def submit(self, records: Sequence[tuple[Token, object]], *, bulk: bool = False) -> None:
         """Take records, each with a token for its outcome. `bulk`: they are part of a bulk."""
-        waiting = self._bulk if bulk else self._single
-        refusal = self._refusal(len(waiting) + len(records))
+        refusal = self._refusal()
+        if refusal is None and not bulk and len(self._single) + len(records) > WAITING_MAX:
+            text = f"{WAITING_MAX} records wait to be stored: send it again a little later"
+            refusal = Refused("busy", text)
         if refusal is None:
-            waiting.extend(records)
+            (self._bulk if bulk else self._single).extend(records)
         else:
             self._outcomes += [(token, refusal) for token, _ in records]
 
@@ -72,6 +79,8 @@ class ServiceIntake(IntakeSocket, Generic[Token]):
         while (self._single or self._bulk) and self.room():
             self._take_one()
         more = super().turn()
+        if self.obstacles:
+            self._refuse_waiting()
         if self._outcomes:
             self._tell(self._outcomes)
             self._outcomes = []
@@ -114,14 +123,23 @@ class ServiceIntake(IntakeSocket, Generic[Token]):
         else:
             self._outcomes.append((token, Refused("unavailable", f"the input: {receipt.value}")))
 
-    def _refusal(self, count: int) -> Refused | None:
+    def _refuse_waiting(self) -> None:
+        """Refuse the records that wait; those that were taken may be stored later."""
+        refusal = self._refusal()
+        assert refusal is not None
+        for queue in (self._single, self._bulk):
+            self._outcomes += [(token, refusal) for token, _ in queue]
+            queue.clear()
+        later = f"{refusal}. This record may be stored later: send it again, with the same key"
+        taken = Refused(refusal.code, later)
+        self._outcomes += [(token, taken) for *_, token in self._unstored]
+        self._unstored.clear()
+
+    def _refusal(self) -> Refused | None:
         if self.source.stopped or self.source.closed:
             return Refused("unavailable", "the service is ending: send it again to the next one")
         if self.obstacles:
             reason = next(iter(self.obstacles.values()))
-            code = "full" if "space" in reason else "unavailable"
+            code = "full" if any(each in reason for each in _FULL) else "unavailable"
             return Refused(code, f"nothing can be stored now: {reason}")
-        if count > WAITING_MAX:
-            text = f"{WAITING_MAX} records wait to be stored: send it again a little later"
-            return Refused("busy", text)
         return None

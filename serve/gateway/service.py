@@ -42,6 +42,9 @@ it would find it gone."""
 LOOK_EVERY_S = 2.0
 """How often the views are asked for their figures."""
 
+BULK_WITHIN_S = 60.0
+"""How long a record of a bulk waits until it is stored: those of other bulks may come before it."""
+
 RECENT_MAX = 1_000
 RECENT_BYTES_MAX = 64 << 20
 """Outputs that are kept, and bytes of them."""
@@ -145,7 +148,7 @@ class Service:
         waiting: Waiting = self._loop.create_future()
         records.append((waiting, record))
         try:
-            async with asyncio.timeout(WITHIN_S):
+            async with asyncio.timeout(BULK_WITHIN_S if bulk else WITHIN_S):
                 time = await waiting
         except TimeoutError:
             text = (

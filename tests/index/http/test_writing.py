@@ -213,8 +213,6 @@ async def test_writes_are_pipelined_within_a_window_and_those_of_a_document_are_
 
     service = Service(tmp_path)
     service.turns = 20  # longer than it takes to begin the writes of a window
-    for refused in (None, Refused("busy", "full"), None, None, Refused("busy", "full")):
-        service.refuses.append(refused)
     async with client_of(service, Settings(window=5)) as client:
         answer = await client.post("/documents:bulk", content=body, params={"wait": "visible"})
         found = [json.loads(line) for line in answer.text.splitlines()]
@@ -223,6 +221,16 @@ async def test_writes_are_pipelined_within_a_window_and_those_of_a_document_are_
         for id in range(7):
             document = (await client.get(f"/documents/{id}")).json()["document"]
             assert document == {"n": max(n for n in range(200) if n % 7 == id)}
+
+
+async def test_last_label_of_a_bulk_is_the_largest_if_an_id_occurs_twice(tmp_path: Path) -> None:
+    service = Service(tmp_path)
+    service.turns = 5
+    async with client_of(service) as client:
+        body = lines_of({"id": "1"}, {"id": "1"}, {"id": "2"})
+        answer = await client.post("/documents:bulk", content=body)
+        labels = [json.loads(line)["label"] for line in answer.text.splitlines()]
+        assert labels == sorted(labels)
 
 
 async def test_a_bulk_of_which_nothing_comes_ends_with_a_word(tmp_path: Path) -> None:

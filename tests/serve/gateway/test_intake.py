@@ -11,8 +11,11 @@ import pytest
 
 from driftline.connectors.logs.inputlog import InputLog
 from driftline.connectors.logs.received import ReceivedSource
+from driftline.deploy.roles.intake import AGAIN_S
 from driftline.deploy.runtime.sockets.intake_socket import IntakeSocket
+from driftline.engine.errors import Unavailable
 from driftline.engine.sources.source import BadRecord
+from driftline.serve.errors import Refused
 from driftline.serve.gateway.intake import Outcome, ServiceIntake
 
 WINDOW = 64
@@ -29,6 +32,7 @@ class Service:
         self.intake = ServiceIntake[int](source, address, self.told.extend)
         self.intake.window = WINDOW
         self.read: list[object] = []
+        self.disk_error: Unavailable | None = None
         self._records = source.entries(1)
 
     def turn(self) -> None:
@@ -36,8 +40,9 @@ class Service:
         self.intake.drain()
         self.intake.turn()
         for job in self.intake.jobs:
-            self.log.carry_out(job)
-            self.intake.done(job, None)
+            if self.disk_error is None:
+                self.log.carry_out(job)
+            self.intake.done(job, self.disk_error)
         self.intake.jobs.clear()
         record = next(self._records, None)
         if record is not None:
@@ -89,3 +94,19 @@ def test_single_records_and_those_of_a_bulk_take_turns(service: Service) -> None
     assert places[0] <= WINDOW + 2, "it waits for what the source has, not for the bulk"
     assert [b - a for a, b in pairwise(places)] == [2, 2]
     assert [each for each in service.read if each in bulk] == bulk
+
+
+def test_full_disk_refuses_what_waits_and_names_the_directory(service: Service) -> None:
+    service.disk_error = Unavailable("input log /srv/workspace: Permission denied")
+    service.intake.submit([(1, "taken")])
+    service.turn()
+    service.turn()
+    service.disk_error = Unavailable("input log /srv/index/input-0: No space left on device")
+    service.intake.tick(service.intake.now + AGAIN_S)
+    service.turn()
+    service.intake.submit([(2, "later")], bulk=True)
+    service.turn()
+    codes = {token: each.code for token, each in service.told if isinstance(each, Refused)}
+    assert codes == {1: "unavailable", 2: "full"}
+    (_, refused) = service.told[-1]
+    assert "/srv/index/input-0" in str(refused)
