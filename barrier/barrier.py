@@ -224,7 +224,7 @@ class Barrier:
         """Raises FunctionFailed if a final output is a failure that is no dead letter."""
         if sink == FAILURES and not self.dead_letters:
             assert isinstance(value, tuple)
-            raise FunctionFailed(describe(label, value, can_resume=True))
+            raise FunctionFailed(describe(label, value))
 
     def validate(self) -> None:
         """Assert the invariant."""

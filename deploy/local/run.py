@@ -52,6 +52,7 @@ from driftline.deploy.runtime.loop.runtime import Runtime
 from driftline.deploy.runtime.signals import Signals
 from driftline.deploy.runtime.supervision.cluster import LocalCluster
 from driftline.engine.errors import (
+    ONCE_MENDED,
     DriftlineError,
     FunctionFailed,
     InputError,
@@ -229,6 +230,7 @@ def _error_of(stop: Stop, config: RunConfig) -> DriftlineError:
         given = config.inputs[int(label[2])]
         if isinstance(given, FileSource | SeveralFiles):
             text += f"\n  It comes from {given.place(int(label[1]))}."
+        text += f"\n  {ONCE_MENDED} (in Python accept_changed_code=True)."
     if stop.error == InputError.__name__:
         text += advice_for(text)
     if stop.error in ("StateMismatch", "SnapshotDamaged"):

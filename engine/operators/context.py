@@ -158,22 +158,16 @@ def letter_of(payload: object, *, as_text: bool = False) -> dict[str, object]:
     return {"operator": operator, "key": key, **what, "error": error, "line": line}
 
 
-def describe(label: Label, payload: object, *, can_resume: bool = False) -> str:
-    """Return the error message for a failure that has become final.
-
-    `payload`: of the failure; `can_resume`: whether the same command continues with other code.
-    """
+def describe(label: Label, payload: object) -> str:
+    """The error message for a failure that has become final; `payload`: of the failure."""
     operator, key, record, error, line, text = parts(payload)
     shown_record, key, error, line = map(visible, (text or shown(record), key, error, line))
     name = "output" if line == RETURNED else "record"
-    go_on, in_python = "", ""
-    if can_resume:
-        go_on, in_python = " and go on with --accept-changed-code", "accept_changed_code=True, "
     return (
         f"operator {operator!r} failed at {label_in_words(label)}, key {key}: {error}\n"
         f"  {name}: {shown_record}\n  at: {line}\n"
-        f"  Mend the function{go_on}, or set such elements aside: --on-error dead-letter (in "
-        f"Python {in_python}dead_letters=True)."
+        "  Mend the function, or set such elements aside: --on-error dead-letter (in Python "
+        "dead_letters=True)."
     )
 
 

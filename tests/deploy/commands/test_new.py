@@ -98,7 +98,7 @@ def test_a_name_that_no_module_can_have_is_refused(
     monkeypatch.chdir(tmp_path)
     refused = CliRunner().invoke(new, [name])
     assert refused.exit_code == 2, refused.output
-    assert "name" in refused.output
+    assert "name" in refused.output.lower()
     assert not list(tmp_path.iterdir())
 
 
