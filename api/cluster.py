@@ -60,6 +60,7 @@ class Cluster:
         """`consumer`: opens the consumer of a barrier, by its name; `on_bad`: takes the bad records
         of each source, None to end the run at one; `delay_s`: virtual time of a message or a job.
         Raises FlowError for a flow that cannot run."""
+        flow.check_nodes(nodes)
         self.policy = policy
         self.chance = Random(seed)
         self.failed: DriftlineError | None = None

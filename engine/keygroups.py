@@ -46,6 +46,9 @@ from driftline.engine.wire.codec import (
 GROUPS = 128
 """Default of a flow's number of key groups."""
 
+GROUPS_MAX = 1 << 15
+"""The largest number of key groups: a store keeps the number of a group in two bytes."""
+
 _SPREAD = 0x9E3779B97F4A7C15  # 2^64 / golden ratio: puts consecutive times into distant groups
 
 

@@ -82,7 +82,6 @@ class Simulation:
     """
 
     def __init__(self, scenario: Scenario, trace: Callable[[str], None] | None = None) -> None:
-        self.scenario = scenario
         self.chance = Random(scenario.seed + 1)
         self._ids = Random(scenario.seed + 2)
         self.timeline = Timeline(self.chance, scenario.faults, trace=trace)
@@ -91,6 +90,7 @@ class Simulation:
         self.world = World(self.timeline, network, self._check, self._process_ended)
         try:
             self.flow = scenario.flow.load(scenario.seed, scenario.policy)
+            self.scenario = scenario = scenario.with_nodes_up_to(self.flow.groups)
             work = scenario.work
             slow = self.flow if work is None else slowed(self.flow, work, self.world.spend)
             self.plan: Plan = plan(slow)

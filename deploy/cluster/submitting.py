@@ -128,6 +128,7 @@ def submit(tree: Tree, flow: Flow, order: Order) -> Submission:
     """
     if not is_name(order.name):
         raise FlowError(f"{order.name!r} cannot be the name of a flow: {NAMES}")
+    flow.check_nodes(order.nodes)
     inputs = inputs_by_source(flow, order.reading.inputs)
     inputs = [[_absolute(text) for text in texts] for texts in inputs]
     if any(text == "-" or text.startswith("-.") for texts in inputs for text in texts):

@@ -79,6 +79,7 @@ def run_flow(flow: Flow, config: RunConfig, console: Console) -> RunReport:
     progress if it is a terminal.
     """
     flow.check_inputs(config.inputs)
+    flow.check_nodes(config.nodes)
     check_reach(config.inputs, config.reach)
     check_metrics(config.metrics, config.nodes)
     with ExitStack() as stack:

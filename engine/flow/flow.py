@@ -30,7 +30,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar, TypeVarTuple, overload
 
 from driftline.engine.errors import FlowError
 from driftline.engine.events import about, log
-from driftline.engine.keygroups import GROUPS
+from driftline.engine.keygroups import GROUPS, GROUPS_MAX
 from driftline.engine.operators.context import Context
 from driftline.engine.operators.operator import KeyedOperator, Operator, Vertex
 from driftline.engine.operators.registry import OPERATORS
@@ -39,6 +39,7 @@ from driftline.engine.operators.stateless import Filter, FlatMap, Map, Sink, Sou
 from driftline.engine.operators.steps import Fields, Function
 from driftline.engine.operators.users import as_line, line_of_caller, variables_of
 from driftline.engine.state.managed import State
+from driftline.engine.texts import counted
 
 IN_A_ROW = 100
 """Operators at most on the way from a source to a sink, both included: each takes some frames of
@@ -59,6 +60,9 @@ class Flow:
     Args:
         name: Name of the flow, in graphs and errors.
         groups: Number of key groups; its state can be shared by at most so many nodes.
+
+    Raises:
+        FlowError: `groups` is no int from 1 to 32768.
     """
 
     name: str
@@ -74,6 +78,13 @@ class Flow:
     code: Any = field(default=None, init=False, compare=False, repr=False)
     """(number of vertices, digests of their code), see `engine.flow.code`; None before the first
     digest."""
+
+    def __post_init__(self) -> None:
+        if type(self.groups) is not int or not 1 <= self.groups <= GROUPS_MAX:
+            raise FlowError(
+                f"flow {self.name!r} cannot have groups={self.groups!r}: give an int from 1 to "
+                f"{GROUPS_MAX}{as_line(self.line)}"
+            )
 
     @overload
     def source(
@@ -137,6 +148,15 @@ class Flow:
             raise FlowError(
                 f"flow {self.name!r} has {count} sources ({names}): give {count} inputs in this "
                 f"order, not {len(inputs)}"
+            )
+
+    def check_nodes(self, nodes: int) -> None:
+        """Raises FlowError if the flow cannot run on so many nodes."""
+        if not 1 <= nodes <= self.groups:
+            raise FlowError(
+                f"flow {self.name!r} cannot run on {counted(nodes, 'node')}: it has "
+                f"{counted(self.groups, 'key group')}, and each node needs one; give at most "
+                f"{counted(self.groups, 'node')}, or make the flow with more groups"
             )
 
     def outputs_of(self, number: int) -> list[Vertex]:

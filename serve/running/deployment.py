@@ -100,7 +100,8 @@ Raises StateMismatch, Unavailable and other errors if it cannot begin."""
 def on_this_machine(
     serving: Serving, flow: Flow, flow_plan: Plan, sockets: Path, stack: ExitStack
 ) -> Deployment:
-    """Master and nodes are children of this process. Raises StateMismatch, Unavailable."""
+    """Master and nodes are children of this process. Raises FlowError, StateMismatch,
+    Unavailable."""
     if (serving.state / NOTE).exists():
         if (serving.state / "registry").exists():
             raise StateMismatch(
@@ -112,6 +113,7 @@ def on_this_machine(
             f"{serving.state} is of a service on a cluster: give --zookeeper, or another --state"
         )
     nodes = serving.nodes or 1
+    flow.check_nodes(nodes)
     given = serving.state, flow, flow_plan, nodes
     state = open_service(*given, accept_changed_code=serving.accept_changed_code)
     process = ProcessConfig(

@@ -84,6 +84,11 @@ class Scenario:
     holes: tuple[Hole, ...] = ()
     """What is lost between a host with a master and one with a member; needs standby masters."""
 
+    def with_nodes_up_to(self, most: int) -> Scenario:
+        """The scenario with so many nodes at most."""
+        sizes = tuple(replace(each, nodes=min(each.nodes, most)) for each in self.resized)
+        return replace(self, nodes=min(self.nodes, most), resized=sizes)
+
     def __str__(self) -> str:
         return (
             f"{self.flow.spec} --seed {self.seed}: {self.policy.name} ({self.policy.ordering}), "

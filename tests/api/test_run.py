@@ -194,6 +194,7 @@ def test_a_flow_may_be_named() -> None:
     [
         ({"policy": "exactly-twice"}, "unknown policy 'exactly-twice'; there are"),
         ({"nodes": 0}, "nodes=0"),
+        ({"nodes": 200}, "cannot run on 200 nodes: it has 128 key groups"),
         ({"state": "state"}, "state= is for nodes that are processes"),
         ({"output": {}}, "outputs cannot go to a dict: give a list"),
     ],

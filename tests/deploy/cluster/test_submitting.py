@@ -126,6 +126,7 @@ REFUSED: list[tuple[dict[str, object], str]] = [
     ({"name": ""}, "cannot be the name of a flow"),
     ({"name": ".a"}, "cannot be the name of a flow"),
     ({"name": "a" * 65}, "cannot be the name of a flow"),
+    ({"nodes": 200}, "cannot run on 200 nodes: it has 128 key groups"),
     ({"reading": Reading(("-",))}, "cannot read standard input: send by a Producer"),
     ({"reading": Reading(("numbers=-.txt",))}, "cannot read standard input: send by a Producer"),
 ]

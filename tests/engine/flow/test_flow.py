@@ -168,3 +168,9 @@ def test_functions_of_a_loop_that_share_its_variable_are_warned_of(
     caplog.clear()
     names["build"]([1]).validate()
     assert not caplog.messages
+
+
+@pytest.mark.parametrize("groups", [0, -1, 1.5, True, "3", 2**15 + 1])
+def test_a_number_of_key_groups_that_cannot_be_is_refused(groups: int) -> None:
+    with pytest.raises(FlowError, match=r"flow 'f' cannot have groups=.*from 1 to 32768"):
+        Flow("f", groups=groups)
