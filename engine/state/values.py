@@ -66,7 +66,8 @@ class Frozen:
 _PLAIN = ATOMS | {tuple}
 _DATA = _PLAIN | {list, dict}
 
-_FROZEN, _TUPLE = 1, 2
+_FROZEN, _TUPLE = -3, -2
+"""Codes of extensions: users' own are from 0 on, and -1 is a msgpack.Timestamp."""
 
 TUPLES_MAX = 100
 """Levels of nested tuples that a frozen value may have."""
@@ -253,7 +254,7 @@ def _in_row(value: object) -> object:
     if isinstance(value, ExactKey):
         return value.value
     if isinstance(value, Frozen):
-        return msgpack.ExtType(_FROZEN, value.data)
+        return msgpack.ExtType._make((_FROZEN, value.data))
     raise TypeError(f"it is of type {type(value).__name__}")
 
 
@@ -271,7 +272,7 @@ def _encoded(value: object, tuples: int) -> bytes:
 def _as_base(tuples: int, value: object) -> object:
     """What to encode for a tuple, and for an instance of a subclass: the instance of its base."""
     if isinstance(value, tuple):
-        return msgpack.ExtType(_TUPLE, _encoded(list(value), tuples + 1))
+        return msgpack.ExtType._make((_TUPLE, _encoded(list(value), tuples + 1)))
     if isinstance(value, list):
         return list(value)
     if isinstance(value, dict):
@@ -289,5 +290,5 @@ def _as_base(tuples: int, value: object) -> object:
 
 def _decoded(code: int, data: bytes) -> object:
     if code != _TUPLE:
-        raise ValueError(f"extension type {code}")
+        return msgpack.ExtType(code, data)
     return tuple(msgpack.unpackb(data, use_list=True, strict_map_key=False, ext_hook=_decoded))

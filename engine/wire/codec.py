@@ -2,9 +2,10 @@
 
 What can travel and be stored: None, bool, int (64 bit), float, str, bytes, sequences and dicts of
 these. Sequences always come back as tuples, and instances of subclasses as instances of their base
-(a NamedTuple as a tuple, an IntEnum as an int). Every value that passes a shuffle or a sink passes
-this format, even if sender and receiver are the same node: so a user function sees the same types
-wherever its input came from. Nothing is ever unpickled or evaluated.
+(a NamedTuple as a tuple, an IntEnum as an int). A function that decodes msgpack itself may output
+msgpack.ExtType and msgpack.Timestamp: they come back as they are. Every value that passes a shuffle
+or a sink passes this format, even if sender and receiver are the same node: so a user function sees
+the same types wherever its input came from. Nothing is ever unpickled or evaluated.
 
 `encode_rows` turns rows of equal width into columns, and writes a constant column as one value. In
 a frame with the children of one document the document's label and id therefore cost a few bytes
@@ -65,7 +66,7 @@ def unpack(data: bytes) -> object:
     """Decode `pack`. Raises MalformedMessage for bytes that are not one msgpack value."""
     try:
         value: object = msgpack.unpackb(
-            data, use_list=False, strict_map_key=False, ext_hook=_refuse_extension
+            data, use_list=False, strict_map_key=False, ext_hook=msgpack.ExtType
         )
     except (ValueError, TypeError, msgpack.exceptions.UnpackException, RecursionError) as error:
         raise MalformedMessage(f"not msgpack: {error or type(error).__name__}") from None
@@ -166,10 +167,14 @@ def encode_rows(rows: Sequence[object], of_integers: bool = False) -> Columns:
     if count < 2:
         return count, PLAIN, rows
     if not of_integers and not _all_tuples(rows):
-        if not all(issubclass(kind, (tuple, list)) for kind in dict.fromkeys(map(type, rows))):
+        if not all(map(_is_sequence, dict.fromkeys(map(type, rows)))):
             return count, PLAIN, rows
         rows = [tuple(row) for row in rows if isinstance(row, (tuple, list))]
     return _transpose(rows, of_integers)  # type: ignore[arg-type]  # the rows are tuples by now
+
+
+def _is_sequence(kind: type) -> bool:
+    return issubclass(kind, (tuple, list)) and not issubclass(kind, msgpack.ExtType)
 
 
 def _all_tuples(rows: Sequence[object]) -> TypeGuard[Sequence[tuple[object, ...]]]:

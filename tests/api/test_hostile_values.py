@@ -6,9 +6,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NoReturn
 
+import msgpack
 import pytest
 
 from driftline import Flow, FunctionFailed, Stream, ValueState, run, run_reference
+from driftline.engine.operators.context import letter_of
 
 
 def gone(*_: object) -> NoReturn:
@@ -119,6 +121,32 @@ def test_its_exceptions_are_failures_as_in_the_reference(kind: str) -> None:
         found = list(run(flow, [[1, 2, 3]], nodes=2, dead_letters=True))
         assert found == wanted, place
         assert {1, 3} <= {item.label[0] for item in wanted if item.sink >= 0}, place
+
+
+ODD: dict[str, Callable[[], object]] = {
+    "an extension": lambda: msgpack.ExtType(2, b"x"),
+    "extensions in a list": lambda: [msgpack.ExtType(2, b"\x90"), (msgpack.ExtType(1, b""), 1)],
+    "a timestamp": lambda: msgpack.Timestamp(1, 2),
+    "a list": lambda: [1, {"a": 2}],
+}
+
+
+@pytest.mark.parametrize("kind", ODD)
+def test_values_of_msgpack_are_values_and_no_keys_as_in_the_reference(kind: str) -> None:
+    for place in PLACES:
+        flow = _flow(place, ODD[kind])
+        wanted = list(run_reference(flow, [[1, 2, 3]], dead_letters=True))
+        found = list(run(flow, [[1, 2, 3]], nodes=2, dead_letters=True))
+        assert repr(found) == repr(wanted), place
+        failed = [letter_of(item.value) for item in wanted if item.sink < 0]
+        assert len(failed) == (place == "key function" or (place, kind) == BARE), place
+        if place == "key function":
+            assert "a key is None, bool, int, float, str, bytes or a" in str(failed[0]["error"])
+            assert failed[0]["operator"] == "key of as it is"
+
+
+BARE = "sink, bare", "a timestamp"
+"""It is no sequence of the declared fields."""
 
 
 @pytest.mark.parametrize("place", ["sink", "key"])
