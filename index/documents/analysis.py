@@ -2,15 +2,23 @@
 
 >>> analyser("plain").words("Über Cafés, 東京都")
 ['über', 'cafés', '東京都']
->>> analyser("folded").words("Über Cafés, Straße")
-['uber', 'cafes', 'strasse']
+>>> analyser("folded").words("Über Cafés, Straße, Øre")
+['uber', 'cafes', 'strasse', 'ore']
 >>> analyser("cjk").words("Tokyo: 東京都 ス")
 ['tokyo', '東京', '京都', 'ス']
 >>> analyser("english").words("Cats eat"), analyser("english").places("Cats eat")
 (['cat', 'eat'], [(0, 4), (5, 8)])
 
+A word is a run of letters, digits and underscores of any script. By Unicode's rule WB4 (UAX #29),
+combining marks and format characters, as soft hyphens and joiners, belong to the word that they
+follow. Format characters, variation selectors and enclosing marks are left out of it: "co\u00adop"
+is found by "coop". A zero-width space parts words. Texts that are canonically equal have the same
+words.
+
 A word is at most 255 characters long; what is longer is cut. All replicas have to find the same
-words, so stemmers are those of `snowballstemmer` itself, also where PyStemmer is installed.
+words, so stemmers are those of `snowballstemmer` itself, also where PyStemmer is installed, and its
+version is pinned in `constraints.txt`. What a letter is depends on the Unicode version of Python:
+the machines of a cluster need the same minor version of Python.
 """
 
 from __future__ import annotations
@@ -21,11 +29,11 @@ from collections.abc import Callable, Iterator
 from functools import cache, lru_cache
 from importlib import import_module
 from pkgutil import iter_modules
-from typing import Protocol
+from sys import maxunicode
+from typing import NamedTuple, Protocol
 
 import snowballstemmer
 
-from driftline.connectors.files.generated import words_of_text
 from driftline.engine.errors import DriftlineError
 from driftline.engine.texts import did_you_mean
 
@@ -78,24 +86,36 @@ def analyser(name: str) -> Analyser:
 def _analysers() -> dict[str, Analyser]:
     modules = (module.name for module in iter_modules(snowballstemmer.__path__))
     languages = (name.removesuffix("_stemmer") for name in modules if name.endswith("_stemmer"))
-    found: list[Analyser] = [Plain(), Folded(), Bigrams(), *map(Stemmed, sorted(languages))]
+    stemmed = ((Turkish if name == "turkish" else Stemmed)(name) for name in sorted(languages))
+    found: list[Analyser] = [Plain(), Folded(), Bigrams(), *stemmed]
     return {each.name: each for each in found}
 
 
 class Plain:
-    """Letters, digits and underscores in lower case, as `connectors.files.generated` does."""
+    """Words in lower case."""
 
     name = "plain"
 
     def words(self, text: str) -> list[str]:
-        return _cut(words_of_text(text))
+        if text.isascii():
+            return _cut(_ASCII.findall(self._lower(text)))
+        low = unicodedata.normalize("NFC", self._lower(text))
+        patterns = _patterns()
+        if patterns.special.search(low) is None:  # most texts: a third of the time
+            return _cut(_ASCII.findall(low))
+        return _cut(
+            patterns.word.findall(unicodedata.normalize("NFC", patterns.ignored.sub("", low)))
+        )
 
     def places(self, text: str) -> list[Place]:
-        low = text.lower()
-        return _in_text(text, low, str.lower, [found.span() for found in _PLAIN.finditer(low)])
+        pattern = _ASCII if text.isascii() else _patterns().written
+        return [found.span() for found in pattern.finditer(text)]
 
     def unstemmed(self, text: str) -> list[str]:
         return self.words(text)
+
+    def _lower(self, text: str) -> str:
+        return text.lower()
 
 
 class Stemmed(Plain):
@@ -120,21 +140,31 @@ class Stemmed(Plain):
         return super().words(text)
 
 
+class Turkish(Stemmed):
+    """Words of Turkish: the small letter of I has no dot, and that of I with a dot is i."""
+
+    def _lower(self, text: str) -> str:
+        composed = unicodedata.normalize("NFC", text)  # I and a dot above are one letter
+        return composed.replace("I", "\u0131").replace("\u0130", "i").lower()
+
+
 class Folded(Plain):
     """Words without case, accents, and differences of width or form: Unicode's folding.
 
-    Texts that are canonically equal have the same words. The marks that voice a Japanese syllable
-    are no accents, and stay. Syllables of Hangul become their letters.
+    Letters with a stroke, and ligatures, become the letters that people type for them: ø is o. The
+    marks that voice a Japanese syllable are no accents, and stay, as vowel signs do. Syllables of
+    Hangul become their letters.
     """
 
     name = "folded"
 
     def words(self, text: str) -> list[str]:
-        return _cut(_FOLDED.findall(folded(text)))
+        low = folded(text)
+        return _cut(_folded_word(low).findall(low))
 
     def places(self, text: str) -> list[Place]:
         low = folded(text)
-        return _in_text(text, low, folded, [found.span() for found in _FOLDED.finditer(low)])
+        return _in_text(text, [found.span() for found in _folded_word(low).finditer(low)])
 
 
 class Bigrams(Folded):
@@ -150,8 +180,7 @@ class Bigrams(Folded):
         return _cut([low[start:end] for start, end in _bigrams(low)])
 
     def places(self, text: str) -> list[Place]:
-        low = folded(text)
-        return _in_text(text, low, folded, list(_bigrams(low)))
+        return _in_text(text, list(_bigrams(folded(text))))
 
 
 def folded(text: str) -> str:
@@ -163,23 +192,36 @@ class _Folds(dict[int, str]):
     """Number of a character -> what it becomes."""
 
     def __missing__(self, number: int) -> str:
-        parts = unicodedata.normalize("NFKD", chr(number))
+        parts = unicodedata.normalize("NFKD", _patterns().ignored.sub("", chr(number)))
         kept = (part for part in parts if part in _VOICED or not unicodedata.combining(part))
-        self[number] = "".join(kept).casefold()
+        self[number] = "".join(kept).casefold().translate(_TYPED)
         return self[number]
 
 
 _FOLDS = _Folds()
+_TYPED = str.maketrans({"ø": "o", "æ": "ae", "œ": "oe", "ł": "l", "đ": "d", "\u0131": "i"})
 
 
 class _Stemmer(Protocol):
     def stemWord(self, word: str) -> str: ...
 
 
-_PLAIN = re.compile(r"\w+")
+_ASCII = re.compile(r"\w+")
+"""The words of a text without marks."""
 
 _VOICED = "\u3099\u309a"
-_FOLDED = re.compile(f"\\w[\\w{_VOICED}]*")
+_SELECTORS = {
+    0x34F,
+    *range(0x180B, 0x180E),
+    0x180F,
+    *range(0xFE00, 0xFE10),
+    *range(0xE0100, 0xE01F0),
+}
+"""Combining marks that are not seen: they choose between forms of a character."""
+_TAGS = {0xE0001, *range(0xE0020, 0xE0080)}
+_ZERO_WIDTH_SPACE = 0x200B
+_BEYOND = 0x10000
+_ASTRAL = "\U00010000-\U0010ffff"
 
 _HAN = "\u3005\u3007\u3021-\u3029\u3400-\u4dbf\u4e00-\u9fff\U00020000-\U0003ffff"
 _KANA = "\u3041-\u3096\u309d-\u309f\u30a1-\u30fa\u30fc-\u30ff\u31f0-\u31ff\U0001aff0-\U0001b16f"
@@ -187,43 +229,98 @@ _FIRST = "\u1100-\u115f\ua960-\ua97c"
 _MIDDLE = "\u1160-\u11a7\ud7b0-\ud7c6"
 _LAST = "\u11a8-\u11ff\ud7cb-\ud7fb"
 _CJK = f"{_HAN}{_KANA}{_FIRST}{_MIDDLE}{_LAST}"
-_SYLLABLE = re.compile(
-    f"[{_HAN}{_KANA}][{_VOICED}]*|[{_FIRST}][{_MIDDLE}]?[{_LAST}]?|[{_MIDDLE}][{_LAST}]?|[{_LAST}]"
-)
-_RUN = re.compile(f"((?:{_SYLLABLE.pattern})+)|[^\\W{_CJK}][^\\W{_CJK}{_VOICED}]*")
 _ASCII_OR_NOT = re.compile(r"[\x00-\x7f]+|[^\x00-\x7f]+")
+
+
+def _folded_word(low: str) -> re.Pattern[str]:
+    """What a word of a folded text is."""
+    return _ASCII if low.isascii() else _patterns().word
+
+
+class _Patterns(NamedTuple):
+    """Patterns that know all combining marks (of which Python's have no class)."""
+
+    special: re.Pattern[str]
+    """What most texts have not: where it is missing, `word` and `_ASCII` find the same."""
+    ignored: re.Pattern[str]
+    word: re.Pattern[str]
+    """A word of a text without what is ignored."""
+    written: re.Pattern[str]
+    """A word of a text as it was written."""
+    run: re.Pattern[str]
+    """As `word`; or several syllables of Han, Kana or Hangul, which are a group."""
+    syllable: re.Pattern[str]
+
+
+@cache
+def _patterns() -> _Patterns:
+    # No marks or format characters are in the planes behind these, but tags and selectors.
+    by_category: dict[str, set[int]] = {}
+    for number in range(0x80, 0x20000):
+        by_category.setdefault(unicodedata.category(chr(number)), set()).add(number)
+    ignored = by_category["Cf"].union(by_category["Me"], _TAGS, _SELECTORS) - {_ZERO_WIDTH_SPACE}
+    marks = by_category["Mn"].union(by_category["Mc"])
+    mark, mark_or_ignored = _one_of(marks), _one_of(marks | ignored)
+    han = f"[{_HAN}{_KANA}]{mark}*+"
+    hangul = f"[{_FIRST}][{_MIDDLE}]?[{_LAST}]?|[{_MIDDLE}][{_LAST}]?|[{_LAST}]"
+    other = rf"[^\W{_CJK}]"
+    return _Patterns(
+        re.compile(f"[{_class(marks | ignored, end=_BEYOND)}{_ASTRAL}]"),
+        re.compile(_one_of(ignored)),
+        re.compile(rf"\w++(?:{mark}++\w*+)*+"),
+        re.compile(rf"\w++(?:{mark_or_ignored}++\w*+)*+"),
+        re.compile(f"((?:{han}|{hangul})+)|{other}++(?:{mark}++{other}*+)*+"),
+        re.compile(f"{han}|{hangul}"),
+    )
+
+
+def _one_of(numbers: set[int]) -> str:
+    """A pattern for one of these characters. Python looks through those beyond 0xffff range by
+    range: here it does so for characters beyond 0xffff only."""
+    return f"(?:[{_class(numbers, end=_BEYOND)}]|[{_ASTRAL}](?<=[{_class(numbers, _BEYOND)}]))"
+
+
+def _class(numbers: set[int], begin: int = 0, end: int = maxunicode + 1) -> str:
+    """Those of some characters that are within these, as ranges of a class in a pattern."""
+    ranges: list[list[int]] = []
+    for number in sorted(number for number in numbers if begin <= number < end):
+        if ranges and ranges[-1][1] == number - 1:
+            ranges[-1][1] = number
+        else:
+            ranges.append([number, number])
+    return "".join(f"{chr(first)}-{chr(last)}" for first, last in ranges)
 
 
 def _bigrams(low: str) -> Iterator[Place]:
     """Where the words of a folded text are."""
-    for run in _RUN.finditer(low):
+    patterns = _patterns()
+    for run in patterns.run.finditer(low):
         if run[1] is None:
             yield run.span()
             continue
-        ends = [syllable.end() for syllable in _SYLLABLE.finditer(low, *run.span())]
+        ends = [syllable.end() for syllable in patterns.syllable.finditer(low, *run.span())]
         yield from zip([run.start(), *ends], ends[1:] or ends, strict=False)
 
 
-def _in_text(text: str, low: str, lower: Callable[[str], str], places: list[Place]) -> list[Place]:
-    """The places in `text` that those in `low`, which is `lower(text)`, come from."""
-    # No character in small letters is shorter: so if all together are no longer, none is.
-    if text.isascii() or (lower is str.lower and len(low) == len(text)):
+def _in_text(text: str, places: list[Place]) -> list[Place]:
+    """The places in `text` that those in `folded(text)` come from."""
+    if text.isascii():
         return places
-    origins: list[int] = []  # of each character of `low`
+    origins: list[int] = []  # of each character of the folded text
     for part in _ASCII_OR_NOT.finditer(text):
         if part[0].isascii():
             origins += range(*part.span())
         else:
             for at, character in enumerate(part[0], part.start()):
-                origins += [at] * _length(lower, character)
+                origins += [at] * _length(character)
     origins.append(len(text))
     # What lies behind a word and became nothing, as accents do, belongs to it.
     return [(origins[start], max(origins[end - 1] + 1, origins[end])) for start, end in places]
 
 
 @lru_cache(1 << 14)
-def _length(lower: Callable[[str], str], character: str) -> int:
-    return len(lower(character))
+def _length(character: str) -> int:
+    return len(folded(character))
 
 
 def _cut(words: list[str]) -> list[str]:
