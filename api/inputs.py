@@ -19,7 +19,7 @@ from time import monotonic, sleep
 from driftline.connectors.files import FileSource, ZipfSource
 from driftline.connectors.files.files import SeveralFiles
 from driftline.connectors.guarded import GuardedSource
-from driftline.connectors.inputs import AS_IT_IS, PRODUCERS, open_files
+from driftline.connectors.inputs import PRODUCERS, open_files
 from driftline.connectors.live import LiveSource
 from driftline.connectors.logs.received import check_position
 from driftline.connectors.registry import open_source as open_address
@@ -29,7 +29,7 @@ from driftline.engine.events import Trouble
 from driftline.engine.flow.flow import Flow
 from driftline.engine.labels import INFINITY
 from driftline.engine.sources import BadRecord, QueueSource, RetainedSource, Source
-from driftline.engine.sources.record import as_taken, taken
+from driftline.engine.sources.record import DEFAULT_SHAPE, as_taken, taken
 from driftline.engine.wire.codec import pack
 
 AHEAD_MAX = 24
@@ -158,7 +158,7 @@ def _source(name: str, given: Input) -> Source | RetainedSource | LiveSource:
 
 def _file(name: str, path: str | Path) -> Source:
     try:
-        return open_files([str(path)], AS_IT_IS, "run(...)")
+        return open_files([str(path)], DEFAULT_SHAPE, "run(...)")
     except DriftlineError as error:
         if isinstance(path, Path) or Path(path).exists():
             raise

@@ -28,7 +28,7 @@ from driftline.connectors.registry import scheme_of
 from driftline.engine.errors import FlowError, Unavailable
 from driftline.engine.events import about, log
 from driftline.engine.flow.flow import Flow
-from driftline.engine.sources.record import Shape
+from driftline.engine.sources.record import DEFAULT_SHAPE, UTF_8, Shape
 from driftline.engine.sources.source import Source
 
 STANDARD_INPUT = "-"
@@ -41,8 +41,6 @@ NAME_BYTES_MAX = 255
 
 NAMES_SHOWN = 10
 """The largest number of entries of a directory that a warning names."""
-
-AS_IT_IS = Shape()
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +56,7 @@ Input = Source | LiveSource | Piped | str
 """A source that can be read again; a live source; standard input; or an address of producers."""
 
 
-def open_inputs(flow: Flow, given: Sequence[str], shape: Shape = AS_IT_IS) -> list[Input]:
+def open_inputs(flow: Flow, given: Sequence[str], shape: Shape = DEFAULT_SHAPE) -> list[Input]:
     """The input of each source of a flow, in the order of the sources.
 
     `given`: inputs as the user names them, all with the names of sources, or all without. Without
@@ -95,7 +93,12 @@ def open_files(given: Sequence[str], shape: Shape, reader: str) -> Source:
 def open_shaped(path: str | Path, shape: Shape) -> Source:
     """The records of one file. Raises the errors of `open_source`."""
     return open_source(
-        path, id_field=shape.id_field, text_field=shape.text_field, sections=shape.sections
+        path,
+        id_field=shape.id_field,
+        text_field=shape.text_field,
+        sections=shape.sections,
+        encoding=shape.encoding,
+        delimiter=shape.delimiter,
     )
 
 
@@ -178,6 +181,11 @@ def _alone(text: str) -> Unavailable:
 def _piped(text: str, shape: Shape) -> Piped:
     if text not in ("-", "-.jsonl", "-.ndjson", "-.txt"):
         raise Unavailable(f"{text}: standard input is JSON lines (-, -.jsonl) or text (-.txt)")
+    if shape.encoding != UTF_8:
+        raise Unavailable(
+            f"{text}: --encoding {shape.encoding} is for files; convert standard input to UTF-8, "
+            "for example with iconv"
+        )
     return Piped(shape, is_text=text == "-.txt")
 
 

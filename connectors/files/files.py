@@ -13,24 +13,28 @@ formats and the compressed files have no index. Memory: one record.
 """
 
 from bisect import bisect_right
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from operator import itemgetter
 from pathlib import Path
+from typing import Protocol
 
 from driftline.connectors.files.buffers import COMPRESSIONS, Broken, Buffers
 from driftline.connectors.files.formats import (
     csv_rows,
+    detect_encoding,
     json_rows,
     page_rows,
     text_rows,
     tsv_rows,
+    why_doubtful,
 )
 from driftline.connectors.files.generated import ZipfSource
 from driftline.connectors.logs.inputlog import LoggedSource, is_log
 from driftline.engine.errors import BREAKS_OFF, OF_FILES, InputError, Unavailable
-from driftline.engine.sources.record import Malformed, Row, Shape
+from driftline.engine.events import about, log
+from driftline.engine.sources.record import COMMA, UTF_8, Malformed, Row, Shape
 from driftline.engine.sources.source import BadRecord, Source
 
 GENERATED = "zipf:"
@@ -39,7 +43,14 @@ GENERATED = "zipf:"
 NAMES_SHOWN = 5
 """The largest number of names of files that are not read in the text of an error."""
 
-Format = Callable[[Iterable[bytes]], Iterator[Row]]
+
+class Format(Protocol):
+    """Makes rows of the buffers of a file."""
+
+    __name__: str
+
+    def __call__(self, buffers: Iterable[bytes], shape: Shape = ..., /) -> Iterator[Row]: ...
+
 
 _FORMATS: dict[str, Format] = {
     ".csv": csv_rows,
@@ -58,6 +69,8 @@ def open_source(
     id_field: str | None = None,
     text_field: str | None = None,
     sections: bool = False,
+    encoding: str = UTF_8,
+    delimiter: str = COMMA,
 ) -> Source:
     """The records of a file, each a dict with an "id".
 
@@ -67,6 +80,9 @@ def open_source(
         id_field: The field with the id; without it that is "id", else "url", else the number.
         text_field: A field that is also given as "text".
         sections: Clean the wikitext in "text", and make each of its sections a document.
+        encoding: The encoding of the file, by one of Python's names. A byte order mark of UTF-16 or
+            UTF-32 replaces the default. XML names its encoding itself.
+        delimiter: The character between two values of a `.csv` file.
 
     Returns:
         A source; nothing but the beginning of the file has been read.
@@ -74,7 +90,9 @@ def open_source(
     Raises:
         Unavailable: If there is no such file, or it cannot be opened.
         InputError: If it is XML and empty.
+        ValueError: If there is no such encoding, or the delimiter is not one character.
     """
+    shape = Shape(id_field, text_field, sections, encoding, delimiter)
     if isinstance(path, str) and path.startswith(GENERATED):
         return _generated(path)
     path = Path(path)
@@ -95,7 +113,12 @@ def open_source(
     rows = _format(path, beginning)
     if rows is page_rows and not path.stat().st_size:
         raise InputError(path.name, 1, "the file is empty; expected XML")
-    return FileSource(path, rows, Shape(id_field, text_field, sections))
+    if rows is not page_rows:
+        if shape.encoding == UTF_8:
+            shape = replace(shape, encoding=detect_encoding(beginning))
+        if doubt := why_doubtful(beginning, shape, is_csv=rows is csv_rows):
+            log.warning("%s: %s", path, doubt, extra=about("input-format", name=path.name))
+    return FileSource(path, rows, shape)
 
 
 def _generated(name: str) -> Source:
@@ -156,7 +179,7 @@ class FileSource:
         self._unended = b""
         at = time
         try:
-            for found in self.rows(self._buffers):
+            for found in self.rows(self._buffers, self.shape):
                 for document in self.shape.documents(row, found):
                     if at >= start:
                         if isinstance(document, Malformed):
@@ -169,7 +192,8 @@ class FileSource:
             if at >= start:
                 yield self.broken_off(broken, at, time)
             return None
-        if at > time and self.rows is not page_rows and not self.shape.sections:
+        is_utf_8 = self.shape.encoding == UTF_8
+        if at > time and is_utf_8 and self.rows is not page_rows and not self.shape.sections:
             self._unended = self._buffers.unended()
         return row, at
 

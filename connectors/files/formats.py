@@ -1,9 +1,10 @@
 """Formats of text files: JSON objects, plain text, tables, and XML of pages.
 
-Lines are UTF-8 and end with a newline, which may follow a carriage return; the file may begin with
-a byte order mark. Blank lines are skipped and take no number.
+Lines end with a newline, which may follow a carriage return; the file may begin with a byte order
+mark. Blank lines are skipped and take no number. A file in another encoding than UTF-8 is converted
+to UTF-8 before it is cut into lines.
 
-The first line of a table names the fields:
+The first line of a table names the fields; a `.csv` may have another delimiter than the comma:
 
     id,word            {"id": "1", "word": "to, be"}
     1,"to, be"   ->
@@ -22,6 +23,7 @@ with the whole history. External entities are not resolved (ElementTree never do
 at a document whose entities expand without bound.
 """
 
+import codecs
 import csv
 import json
 import re
@@ -31,7 +33,7 @@ from typing import Literal
 from xml.etree.ElementTree import Element, ParseError, XMLPullParser
 
 from driftline.connectors.files.buffers import Broken
-from driftline.engine.sources.record import TEXT_CHARS, Malformed, Row
+from driftline.engine.sources.record import DEFAULT_SHAPE, TEXT_CHARS, UTF_8, Malformed, Row, Shape
 from driftline.engine.wire.codec import RECORD_BYTES_MAX
 
 MAX_LINE_BYTES = 4 * RECORD_BYTES_MAX
@@ -41,27 +43,66 @@ character."""
 
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
+_MARKS = {
+    codecs.BOM_UTF32_LE: "utf-32",  # it begins like the next one
+    codecs.BOM_UTF16_LE: "utf-16",
+    codecs.BOM_UTF32_BE: "utf-32",
+    codecs.BOM_UTF16_BE: "utf-16",
+}
 
-def json_rows(buffers: Iterable[bytes]) -> Iterator[Row]:
+
+def detect_encoding(beginning: bytes) -> str:
+    """The encoding whose byte order mark a file begins with, or UTF-8."""
+    found = (name for mark, name in _MARKS.items() if beginning.startswith(mark))
+    return next(found, UTF_8)
+
+
+def why_doubtful(beginning: bytes, shape: Shape, *, is_csv: bool) -> str:
+    """Why the shape is probably wrong for a file that begins like this; empty if it fits."""
+    even, odd = beginning[::2].count(0), beginning[1::2].count(0)
+    is_one_sided = 8 * min(even, odd) < max(even, odd) > len(beginning) // 32
+    if shape.encoding == UTF_8 and is_one_sided:
+        name = "utf-16-le" if odd > even else "utf-16-be"
+        return (
+            "it is read as UTF-8, but has NUL bytes where UTF-16 has them; if it is UTF-16, give "
+            f"--encoding {name} (in Python encoding={name!r})"
+        )
+    header = beginning.decode(shape.encoding, "replace").partition("\n")[0]
+    found = [mark for mark in ",;|\t" if mark in header]
+    if is_csv and found and shape.delimiter not in header:
+        return (
+            f"its header is one column that contains {found[0]!r}; if that separates columns, give "
+            f"--delimiter {found[0]!r} (in Python delimiter={found[0]!r})"
+        )
+    return ""
+
+
+def json_rows(buffers: Iterable[bytes], shape: Shape = DEFAULT_SHAPE) -> Iterator[Row]:
     """The JSON object of each line that is not blank."""
-    for line in lines(buffers):
+    encoding = shape.encoding
+    for line in lines(buffers, encoding):
         if line.strip():
-            yield _object(line)
+            yield _object(line, encoding)
 
 
-def text_rows(buffers: Iterable[bytes]) -> Iterator[Row]:
+def text_rows(buffers: Iterable[bytes], shape: Shape = DEFAULT_SHAPE) -> Iterator[Row]:
     """{"text": line} for each line that is not blank."""
-    for line in lines(buffers):
+    encoding = shape.encoding
+    for line in lines(buffers, encoding):
         if line.strip():
             try:
-                yield {"text": _decoded(line).removesuffix("\r")}
+                yield {"text": _decoded(line, encoding).removesuffix("\r")}
             except Malformed as malformed:
                 yield malformed
 
 
-def lines(buffers: Iterable[bytes]) -> Iterator[bytes]:
-    """The lines without their newlines; lines that are too long are cut to MAX_LINE_BYTES + 1."""
-    rest = _lines(buffers)
+def lines(buffers: Iterable[bytes], encoding: str = UTF_8) -> Iterator[bytes]:
+    """The lines in UTF-8, without their newlines.
+
+    Lines that are too long are cut to MAX_LINE_BYTES + 1. A line that cannot be decoded from its
+    encoding is malformed UTF-8.
+    """
+    rest = _lines(buffers if encoding == UTF_8 else _transcoded(buffers, encoding))
     for first in rest:
         yield first.removeprefix(_BYTE_ORDER_MARK)
         yield from rest
@@ -82,9 +123,33 @@ def _lines(buffers: Iterable[bytes]) -> Iterator[bytes]:
         yield b"".join(begun)
 
 
-def _object(line: bytes) -> Row:
+def _transcoded(buffers: Iterable[bytes], encoding: str) -> Iterator[bytes]:
+    """The buffers in UTF-8; bytes that cannot be decoded become a byte that UTF-8 does not use."""
+    decoder = codecs.getincrementaldecoder(encoding)(_MARK_DAMAGE)
+    for buffer in _and_end(buffers):
+        try:
+            text = decoder.decode(buffer, final=not buffer)
+        except UnicodeError as error:  # of the codec itself, for example without byte order mark
+            order = f"; name {encoding}-le or {encoding}-be" if encoding in _MARKS.values() else ""
+            raise Broken(f"the file cannot be decoded as {encoding}: {error}{order}") from None
+        yield text.encode("utf-8", _MARK_DAMAGE)
+
+
+def _mark_damage(error: UnicodeError) -> tuple[str | bytes, int]:
+    """Decode an invalid byte to a lone surrogate, and encode a lone surrogate to a byte."""
+    if isinstance(error, UnicodeEncodeError):
+        return b"\xff", error.end
+    assert isinstance(error, UnicodeDecodeError)
+    return "\udcff", error.end
+
+
+_MARK_DAMAGE = "driftline-mark-damage"
+codecs.register_error(_MARK_DAMAGE, _mark_damage)
+
+
+def _object(line: bytes, encoding: str) -> Row:
     try:
-        text = _decoded(line)
+        text = _decoded(line, encoding)
         value: object = json.loads(text, parse_constant=_refuse, parse_float=_finite)
     except Malformed as malformed:
         return malformed
@@ -110,7 +175,7 @@ def _refuse(constant: str) -> None:
     raise ValueError(f"{constant} is not JSON")
 
 
-def _decoded(line: bytes) -> str:
+def _decoded(line: bytes, encoding: str) -> str:
     beginning = line[: 4 * TEXT_CHARS].decode("utf-8", "replace")
     if len(line) > MAX_LINE_BYTES:
         raise Malformed(f"a line longer than {MAX_LINE_BYTES} bytes", beginning)
@@ -118,6 +183,9 @@ def _decoded(line: bytes) -> str:
         return line.decode("utf-8")
     except UnicodeDecodeError as error:
         reason = f"not UTF-8: byte 0x{line[error.start]:02x} at position {error.start}"
+        if encoding != UTF_8:
+            number = len(line[: error.start].decode("utf-8")) + 1
+            reason = f"not {encoding.upper()}: character {number} cannot be decoded"
         raise Malformed(reason, beginning, line.decode("utf-8", "replace")) from None
 
 
@@ -125,14 +193,14 @@ def _decoded(line: bytes) -> str:
 csv.field_size_limit(MAX_LINE_BYTES)
 
 
-def csv_rows(buffers: Iterable[bytes]) -> Iterator[Row]:
-    """Comma-separated values."""
-    return _rows(_Table(buffers, ",", has_quotes=True))
+def csv_rows(buffers: Iterable[bytes], shape: Shape = DEFAULT_SHAPE) -> Iterator[Row]:
+    """Values that commas separate, or the delimiter of the shape."""
+    return _rows(_Table(buffers, shape.encoding, shape.delimiter, has_quotes=True))
 
 
-def tsv_rows(buffers: Iterable[bytes]) -> Iterator[Row]:
+def tsv_rows(buffers: Iterable[bytes], shape: Shape = DEFAULT_SHAPE) -> Iterator[Row]:
     """Tab-separated values."""
-    return _rows(_Table(buffers, "\t", has_quotes=False))
+    return _rows(_Table(buffers, shape.encoding, "\t", has_quotes=False))
 
 
 def _rows(table: "_Table") -> Iterator[Row]:
@@ -154,14 +222,17 @@ def _rows(table: "_Table") -> Iterator[Row]:
 class _Table:
     """Iterates over the rows of a table, and keeps the lines of the latest row for errors."""
 
-    def __init__(self, buffers: Iterable[bytes], delimiter: str, *, has_quotes: bool) -> None:
+    def __init__(
+        self, buffers: Iterable[bytes], encoding: str, delimiter: str, *, has_quotes: bool
+    ) -> None:
+        self._encoding = encoding
         self._delimiter = delimiter
         self._has_quotes = has_quotes
         self._lines: list[str] = []
         self._is_damaged = False
-        """Whether one of these lines is not UTF-8."""
+        """Whether one of these lines cannot be decoded."""
         quoting: Literal[0, 3] = csv.QUOTE_MINIMAL if has_quotes else csv.QUOTE_NONE
-        texts = self._texts(buffers)
+        texts = self._texts(lines(buffers, encoding))
         self._reader = csv.reader(texts, delimiter=delimiter, quoting=quoting, strict=True)
 
     def __iter__(self) -> Iterator[list[str] | Malformed]:
@@ -176,7 +247,7 @@ class _Table:
                 yield self.malformed(self._explained(str(error)))
                 continue
             if self._is_damaged:
-                yield self.malformed("not UTF-8")
+                yield self.malformed(f"not {self._encoding.upper()}")
             elif row:
                 yield row
 
@@ -201,12 +272,12 @@ class _Table:
         opened = self._reader.line_num - count + 1
         return f"malformed row: {error}; the quote opened in line {opened} swallows {count} lines"
 
-    def _texts(self, buffers: Iterable[bytes]) -> Iterator[str]:
+    def _texts(self, encoded: Iterable[bytes]) -> Iterator[str]:
         """The lines for the csv reader.
 
         Invalid bytes pass as surrogates: an exception would end the reader.
         """
-        for line in lines(buffers):
+        for line in encoded:
             if len(line) > MAX_LINE_BYTES:
                 raise Broken(f"a line longer than {MAX_LINE_BYTES} bytes")
             try:
@@ -244,8 +315,8 @@ MAX_PAGE_BYTES = 2**26
 _CANONICAL_INT = re.compile(r"0|-?[1-9][0-9]{0,17}")
 
 
-def page_rows(buffers: Iterable[bytes]) -> Iterator[Row]:
-    """The pages of a file of either format."""
+def page_rows(buffers: Iterable[bytes], shape: Shape = DEFAULT_SHAPE) -> Iterator[Row]:
+    """The pages of a file of either format, which names its encoding itself."""
     for root, child in _children(buffers):
         if _name(child) == "page":
             yield from _wiki_page(child) if root == "mediawiki" else _simple_page(child)

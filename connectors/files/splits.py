@@ -32,7 +32,7 @@ from driftline.connectors.files.files import FileSource, Format, SeveralFiles
 from driftline.connectors.files.formats import json_rows, lines, page_rows, text_rows
 from driftline.connectors.files.generated import ZipfSource
 from driftline.engine.labels import INFINITY
-from driftline.engine.sources.record import Malformed, Shape
+from driftline.engine.sources.record import UTF_8, Malformed, Shape
 from driftline.engine.sources.source import BadRecord, Source
 
 SPLIT_BYTES_MIN = 2**20
@@ -88,7 +88,7 @@ def splits_of(source: Source, count: int, since: int = 1) -> list[Split]:
 
 
 def _splits_of(file: FileSource, count: int) -> list[Split]:
-    cuts = _cuts(file.path, file.rows, count)
+    cuts = _cuts(file.path, file.rows, count) if file.shape.encoding == UTF_8 else []
     if len(cuts) <= 2:
         return [WholeFile(file)]
     return [FileSplit(file, begin, end) for begin, end in pairwise(cuts)]

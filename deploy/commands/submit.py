@@ -94,7 +94,7 @@ def submit_flow(
     order = Order(
         name or name_for(loaded),
         flow,
-        Reading(inputs, shape.id_field, shape.text_field, shape.sections, window, let_anyone_send),
+        Reading(inputs, shape, window, let_anyone_send),
         output,
         nodes,
         policy(policy_name, ordering),

@@ -17,7 +17,7 @@ from driftline.deploy.runtime.loop.heartbeat import SLOW_AFTER_S
 from driftline.deploy.runtime.sockets.transport import LOCAL, Network, Transport
 from driftline.deploy.runtime.supervision.restarts import DEATHS_MAX
 from driftline.engine.snapshots.fitting import NOTHING, Beginning
-from driftline.engine.sources.record import Shape
+from driftline.engine.sources.record import DEFAULT_SHAPE, Shape
 from driftline.engine.storage.manifest import Mark
 from driftline.engine.wire.kinds import WATCH
 
@@ -48,16 +48,9 @@ class Reading:
     """The inputs of a flow as a user names them, and how fronts read them."""
 
     inputs: tuple[str, ...] = ()
-    id_field: str | None = None
-    text_field: str | None = None
-    sections: bool = False
+    shape: Shape = DEFAULT_SHAPE
     window: int = WINDOW
     let_anyone_send: bool = False
-
-    @property
-    def shape(self) -> Shape:
-        """How rows become documents."""
-        return Shape(self.id_field, self.text_field, self.sections)
 
 
 NOT_READING = Reading()

@@ -11,6 +11,7 @@ and tuples on another.
     ['Cat', 'Cat: Food']
 """
 
+import codecs
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -27,6 +28,9 @@ TEXT_CHARS = 200
 
 RAW_CHARS = 1 << 20
 """Characters of a bad record that are kept, to be set aside, at most."""
+
+UTF_8, COMMA = "utf-8", ","
+"""Encoding and delimiter of a file by default."""
 
 _REPR = Repr()
 _REPR.maxstring = TEXT_CHARS // 2
@@ -61,21 +65,45 @@ Row = dict[str, object] | Malformed
 
 @dataclass(frozen=True)
 class Shape:
-    """How rows become documents.
+    """How a file becomes rows, and rows become documents.
 
     `id_field`: the field with the id; None: "id", else "url", else the row's number. `text_field`:
     the field to copy to "text", if any. `sections`: each section of the text becomes a document.
+    `encoding`: the encoding of a file that is not XML; Python's main name replaces an alias.
+    `delimiter`: the character between two values of a `.csv` file. Raises ValueError.
     """
 
     id_field: str | None = None
     text_field: str | None = None
     sections: bool = False
+    encoding: str = UTF_8
+    delimiter: str = COMMA
+
+    def __post_init__(self) -> None:
+        try:
+            "a".encode(self.encoding)  # raises for a codec that is not for texts
+            codecs.getincrementaldecoder(self.encoding)("surrogateescape").decode(b"a")
+            usual = codecs.lookup(self.encoding).name
+        except (LookupError, ValueError):
+            raise ValueError(
+                f"unknown encoding {self.encoding!r}; name one of Python's text encodings, such as "
+                "utf-16-le, cp1252 or shift_jis"
+            ) from None
+        object.__setattr__(self, "encoding", usual)
+        if len(self.delimiter) != 1 or self.delimiter in '"\r\n':
+            raise ValueError(
+                f"the delimiter is {self.delimiter!r}, and must be one character, neither a quote "
+                "nor the end of a line"
+            )
 
     def as_text(self) -> str:
         """For people: what differs from the usual; empty if nothing does."""
         parts = [f", id from {self.id_field!r}"] if self.id_field else []
         parts += [f", text from {self.text_field!r}"] if self.text_field else []
-        return "".join([*parts, ", in sections" if self.sections else ""])
+        parts += [", in sections"] if self.sections else []
+        parts += [f", encoded as {self.encoding}"] if self.encoding != UTF_8 else []
+        parts += [f", delimited by {self.delimiter!r}"] if self.delimiter != COMMA else []
+        return "".join(parts)
 
     def documents(self, number: int, row: Row) -> Iterator[Row]:
         """The documents of a row: one, or one for each section. `Malformed` if there is none.
@@ -113,6 +141,9 @@ class Shape:
             kind = type(value).__name__
             raise _malformed(f"field {name!r} is to be the id, but is of type {kind}", row)
         return value
+
+
+DEFAULT_SHAPE = Shape()
 
 
 def _field(row: dict[str, object], name: str, option: str = "") -> object:

@@ -17,7 +17,7 @@ import click
 from click.core import ParameterSource
 
 from driftline.engine.errors import Unavailable
-from driftline.engine.sources.record import Shape
+from driftline.engine.sources.record import COMMA, UTF_8, Shape
 from driftline.engine.ui.pictures import ENDINGS, check_matplotlib
 from driftline.engine.ui.results import error_written, make_writable, write_json
 
@@ -203,7 +203,7 @@ def on_error_option(help: str = SET_ASIDE) -> Callable[[Command], Command]:
     )
 
 
-SHAPE = "--id-field", "--text-field", "--sections"
+SHAPE = "--id-field", "--text-field", "--sections", "--encoding", "--delimiter"
 """The options of `reading_options`."""
 
 
@@ -217,11 +217,26 @@ def reading_options(*, in_sections: bool = False) -> Callable[[Callable[..., R]]
         @click.option("--id-field", metavar="NAME", help="Field that holds a record's id.")
         @click.option("--text-field", metavar="NAME", help="Field that holds a record's text.")
         @_sections_option(in_sections)
+        @click.option("--encoding", default=UTF_8, show_default=True, metavar="NAME",
+                      help="Encoding of files, except XML. A byte order mark of UTF-16 or UTF-32 "
+                      "replaces the default.")  # fmt: skip
+        @click.option("--delimiter", default=COMMA, show_default=True, metavar="CHAR",
+                      help="Character between values of .csv files; \\t is a tab.")  # fmt: skip
         @wraps(command)
         def with_shape(
-            id_field: str | None, text_field: str | None, sections: bool, **others: object
+            id_field: str | None,
+            text_field: str | None,
+            sections: bool,
+            encoding: str,
+            delimiter: str,
+            **others: object,
         ) -> R:
-            return command(shape=Shape(id_field, text_field, sections), **others)
+            delimiter = delimiter.replace(r"\t", "\t")
+            try:
+                shape = Shape(id_field, text_field, sections, encoding, delimiter)
+            except ValueError as error:
+                raise click.UsageError(str(error)) from None
+            return command(shape=shape, **others)
 
         return with_shape
 

@@ -6,13 +6,14 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from random import Random
+from shlex import quote
 from typing import Protocol
 
-from driftline.connectors.inputs import AS_IT_IS, open_given_files
+from driftline.connectors.inputs import open_given_files
 from driftline.engine.errors import FlowError
 from driftline.engine.flow.flow import Flow
 from driftline.engine.sources import BadRecord, Source, lenient, strict
-from driftline.engine.sources.record import Shape
+from driftline.engine.sources.record import COMMA, DEFAULT_SHAPE, UTF_8, Shape
 from driftline.engine.texts import counted
 
 READ_MAX = 10_000
@@ -45,7 +46,7 @@ class InputFiles:
 
     given: tuple[str, ...]
     """The inputs as the user names them: see `connectors.inputs`."""
-    shape: Shape = AS_IT_IS
+    shape: Shape = DEFAULT_SHAPE
     without_bad: bool = False
     """Whether records that cannot be read are left out; otherwise they raise InputError."""
 
@@ -55,6 +56,8 @@ class InputFiles:
         options += [f"--id-field {shape.id_field}"] if shape.id_field else []
         options += [f"--text-field {shape.text_field}"] if shape.text_field else []
         options += ["--sections"] if shape.sections else []
+        options += [f"--encoding {shape.encoding}"] if shape.encoding != UTF_8 else []
+        options += [f"--delimiter {quote(shape.delimiter)}"] if shape.delimiter != COMMA else []
         options += ["--on-error dead-letter"] if self.without_bad else []
         return " ".join(options)
 

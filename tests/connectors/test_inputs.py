@@ -106,6 +106,8 @@ def test_what_is_no_file_is_an_input_as_well(folder: Path) -> None:
     assert found == ["tcp://*:5555", Piped(shape)]
     assert open_inputs(flow("one"), ["-.txt"], shape) == [Piped(shape, is_text=True)]
     assert open_inputs(flow("one"), ["-.jsonl"], shape) == [Piped(shape)]
+    with pytest.raises(Unavailable, match="convert standard input to UTF-8"):
+        open_inputs(flow("one"), ["-"], Shape(encoding="utf-16"))
     [made_up] = open_inputs(flow("one"), ["zipf:3"])
     assert not isinstance(made_up, str | Piped)
     assert made_up.name == "zipf of 3 documents"

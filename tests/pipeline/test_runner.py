@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 import driftline
 from driftline import FlowTest
 from driftline.connectors.files import open_source
-from driftline.connectors.inputs import AS_IT_IS, open_files
+from driftline.connectors.inputs import open_files
 from driftline.connectors.sinks import JsonLinesConsumer
 from driftline.connectors.sinks.lines import DEAD_LETTERS, Lines
 from driftline.deploy.local.reference import run_reference_to
@@ -33,6 +33,7 @@ from driftline.engine.flow.loading import load_flow
 from driftline.engine.reference import run_reference
 from driftline.engine.snapshots.savepoint import open_savepoint
 from driftline.engine.sources import ListSource
+from driftline.engine.sources.record import DEFAULT_SHAPE
 from driftline.engine.wire.bundles import Item
 from driftline.engine.wire.codec import RECORD_DEPTH_MAX
 from driftline.pipeline.audit import audit
@@ -273,7 +274,7 @@ def test_input_that_breaks_off_ends_the_job_with_an_error(
     (tmp_path / "3.csv").write_text("id,word\n3,rice\n")
     flow = Flow("words")
     flow.source("in").sink("words")
-    source = open_files([str(tmp_path)], AS_IT_IS, "Spark")
+    source = open_files([str(tmp_path)], DEFAULT_SHAPE, "Spark")
     after = r"2\.csv, record 2: the header has .* the files after it are not read \(3\.csv\)"
     with pytest.raises(InputError, match=after):
         run(flow, spark, [source], tmp_path / "o", dead_letters=True)

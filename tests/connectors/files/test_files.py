@@ -52,6 +52,57 @@ def test_each_format_gives_its_records_plain_and_compressed(tmp_path: Path, endi
     ]
 
 
+@pytest.mark.parametrize("ending", ["", ".gz"])
+@pytest.mark.parametrize("encoding", ["utf-16", "UTF-16LE", "utf-16-be", "utf-32", "koi8_r"])
+def test_a_file_in_another_encoding_gives_the_same_records(
+    tmp_path: Path, encoding: str, ending: str
+) -> None:
+    words = ["да", "нет, или"] * 5000  # several buffers, which end anywhere in a character
+    for name, text in (
+        ("x.jsonl", "".join(f'{{"word": "{word}"}}\n' for word in words)),
+        ("x.csv", "word;n\r\n" + "".join(f'"{word}";\r\n' for word in words)),
+        ("x.tsv", "word\n" + "\n".join(words)),
+        ("x.txt", "\n".join(words)),
+    ):
+        path = write(tmp_path / f"{name}{ending}", text.encode(encoding))
+        found = everything(open_source(path, encoding=encoding, delimiter=";"))
+        usual = write(tmp_path / f"{name}.usual", text).rename(tmp_path / name)
+        assert found == everything(open_source(usual, delimiter=";"))
+        assert len(found) == len(words)
+
+
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-32"])
+def test_a_byte_order_mark_tells_the_encoding(tmp_path: Path, encoding: str) -> None:
+    path = write(tmp_path / "x.csv", "id,text\n1,да\n".encode(encoding))
+    assert records(path) == [{"id": "1", "text": "да"}]
+    path = write(tmp_path / "x.xml", f"<pages><page id='1'>{'да'}</page></pages>".encode("utf-16"))
+    assert records(path) == [{"id": 1, "title": "", "text": "да"}], "the parser knows it"
+
+
+@pytest.mark.parametrize(
+    ("name", "data", "warning"),
+    [
+        ("x.txt", "да, нет\n".encode("utf-16-le"), "--encoding utf-16-le (in Python encoding="),
+        ("x.jsonl", '{"a": 1}\n'.encode("utf-16-be"), "--encoding utf-16-be (in Python encoding="),
+        ("x.csv", b"id;text\n1;a, b\n", "contains ';'; if that separates columns, give --delimit"),
+        ("x.csv.gz", b"id\ttext\n", r"contains '\t'; if that separates columns, give --delimiter"),
+        ("x.csv", b"id,a;b\n", ""),
+        ("x.csv", b"id\n1;2\n", ""),
+        ("x.txt", b"a;b\n", ""),
+        ("x.txt", "да\n".encode("utf-16"), ""),
+        ("x.xml", "<pages></pages>".encode("utf-16"), ""),
+    ],
+)
+def test_a_file_that_seems_to_have_another_encoding_or_delimiter_is_warned_of_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, name: str, data: bytes, warning: str
+) -> None:
+    path = write(tmp_path / name, data)
+    source = open_source(path)
+    assert everything(source) == everything(source)
+    assert [warning in each for each in caplog.messages] == [True] * bool(warning)
+    assert all(each.startswith(f"{path}: it") for each in caplog.messages)
+
+
 def test_multistream_files_are_read_to_the_end(tmp_path: Path) -> None:
     parts = [dump([page(i, f"T{i}", "x" * 1000) for i in range(1, 300)]).encode()]
     parts = [parts[0][i : i + 5000] for i in range(0, len(parts[0]), 5000)]
@@ -82,6 +133,9 @@ def test_identity_tells_inputs_apart(tmp_path: Path) -> None:
     same = open_source(path).identity()
     assert open_source(path, id_field="k").identity() != same
     assert open_source(path, sections=True).identity() != same
+    assert open_source(path, encoding="cp1252").identity() != same
+    assert open_source(path, delimiter=";").identity() != same
+    assert open_source(path, encoding="U8", delimiter=",").identity() == same
     plain = write(tmp_path / "x.jsonl", '{"id": 1}\n{"id": 2}')
     assert open_source(plain).identity() == same, "a file may grow, and be compressed"
     other = write(tmp_path / "y.jsonl", '{"id": 1}')

@@ -57,6 +57,43 @@ def test_invalid_utf8_is_a_bad_record_in_every_text_format(tmp_path: Path) -> No
     assert (time, reason[:40]) == (2, "malformed XML: not well-formed (invalid ")
 
 
+def test_what_cannot_be_decoded_is_a_bad_record_of_its_line(tmp_path: Path) -> None:
+    def found(name: str, encoding: str, data: bytes) -> list[tuple[str, str]]:
+        source = open_source(write(tmp_path / name, data), encoding=encoding)
+        bad = [record for record in everything(source) if isinstance(record, BadRecord)]
+        assert [record.time for record in bad] == [2], "the records around it are good"
+        return [(record.reason, record.raw) for record in bad]
+
+    reason = "not CP1252: character 2 cannot be decoded"
+    assert found("x.txt", "cp1252", b"\xdf\n\xdf\x81!\n\xdf") == [(reason, "ß\ufffd!")]
+    assert found("x.csv", "cp1252", b"id\n1\n2\x81\n3") == [("not CP1252 (line 3)", "2\ufffd")]
+    half_of_a_pair = "a\nb\ud83d\nc".encode("utf-16-le", "surrogatepass")
+    reason = "not UTF-16-LE: character 2 cannot be decoded"
+    assert found("x.txt", "utf-16-le", half_of_a_pair) == [(reason, "b\ufffd")]
+    assert found("x.txt", "utf-16-le", "a\n".encode("utf-16-le") + b"b") == [
+        ("not UTF-16-LE: character 1 cannot be decoded", "\ufffd")
+    ]
+    [without_mark] = everything(open_source(tmp_path / "x.txt", encoding="utf-16"))
+    assert isinstance(without_mark, BadRecord)
+    assert "not start with BOM; name utf-16-le or utf-16-be" in without_mark.reason
+    assert found("x.txt", "utf-7", b"a\n+2D0-\nb") == [
+        ("not UTF-7: character 1 cannot be decoded", "\ufffd")
+    ]
+
+
+@pytest.mark.parametrize("encoding", ["none", "", "hex", "undefined", "punycode", "a\0b", "зло"])
+def test_an_unknown_encoding_is_refused(tmp_path: Path, encoding: str) -> None:
+    path = write(tmp_path / "x.txt", "a")
+    with pytest.raises(ValueError, match=r"unknown encoding .*; name one of Python's"):
+        open_source(path, encoding=encoding)
+
+
+@pytest.mark.parametrize("delimiter", ["", ", ", '"', "\n"])
+def test_a_delimiter_is_one_character(tmp_path: Path, delimiter: str) -> None:
+    with pytest.raises(ValueError, match="must be one character"):
+        open_source(write(tmp_path / "x.csv", "a"), delimiter=delimiter)
+
+
 def test_rows_that_do_not_fit_the_header(tmp_path: Path) -> None:
     path = write(tmp_path / "x.csv", 'id,text\n1,a\n2\n3,b,c\n4,"d"e\n5,f\n6,"g')
     found = everything(open_source(path))
@@ -228,14 +265,19 @@ NAMES = ["x.jsonl", "x.csv", "x.tsv", "x.txt", "x.xml", "x.jsonl.gz", "x.txt.bz2
     data=st.binary(max_size=200)
     | st.text(alphabet='<page>id="1",{}[]:\n\r\t&;\x00ж', max_size=120).map(str.encode),
     sections=st.booleans(),
+    encoding=st.sampled_from(["utf-8", "utf-16", "utf-7", "gb18030", "hz"]),
 )
 def test_no_bytes_whatever_raise_while_reading(
-    tmp_path_factory: pytest.TempPathFactory, name: str, data: bytes, sections: bool
+    tmp_path_factory: pytest.TempPathFactory,
+    name: str,
+    data: bytes,
+    sections: bool,
+    encoding: str,
 ) -> None:
     """Times count from 1 without a gap, all payloads can travel, and the tail is the tail."""
     path = tmp_path_factory.mktemp("any") / name
     path.write_bytes(data or b" ")
-    source = open_source(path, sections=sections)
+    source = open_source(path, sections=sections, encoding=encoding)
     found = everything(source)
     times = [item.time if isinstance(item, BadRecord) else item[0] for item in found]
     assert times == list(range(1, len(found) + 1))

@@ -56,6 +56,16 @@ def test_splits_of_json_lines_are_the_file(
     assert together(open_source(path), count)[0] == list(open_source(path).read(1))
 
 
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-16-le"])
+def test_splits_of_a_file_in_another_encoding_are_the_file(tmp_path: Path, encoding: str) -> None:
+    path = tmp_path / "records.txt"
+    path.write_bytes("\n".join("abഊcdefg" * 8).encode(encoding))  # its third letter is U+0D0A
+    source = open_source(path, encoding=encoding)
+    read, _ = together(source, 4)
+    assert read == list(source.read(1))
+    assert len(read) == 64
+
+
 @pytest.mark.parametrize("sections", [False, True])
 @pytest.mark.parametrize("bad", [-1, 17])
 def test_splits_of_a_dump_are_the_dump(tmp_path: Path, sections: bool, bad: int) -> None:

@@ -14,9 +14,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from driftline.connectors.files import open_source
-from driftline.connectors.inputs import AS_IT_IS, open_files
+from driftline.connectors.inputs import open_files
 from driftline.engine.errors import StateMismatch
 from driftline.engine.sources import BadRecord, CachedSource, ListSource, Source
+from driftline.engine.sources.record import DEFAULT_SHAPE
 from driftline.engine.sources.source import time_of
 from driftline.engine.sources.used import CheckedSource, Used
 from driftline.engine.wire.codec import pack
@@ -197,8 +198,8 @@ def test_other_changes_of_the_last_line_are_refused(
 def test_last_line_of_several_files_may_be_completed(tmp_path: Path) -> None:
     for name in ("1.txt", "2.txt"):
         write(tmp_path / name, "one\ntwo")
-    used = used_of(open_files([str(tmp_path)], AS_IT_IS, "test"))
+    used = used_of(open_files([str(tmp_path)], DEFAULT_SHAPE, "test"))
     write(tmp_path / "2.txt", "one\ntwo words\n")
     write(tmp_path / "3.txt", "three")
-    grown = CheckedSource(open_files([str(tmp_path)], AS_IT_IS, "test"), used)
+    grown = CheckedSource(open_files([str(tmp_path)], DEFAULT_SHAPE, "test"), used)
     assert list(grown.read(5)) == [(5, {"text": "three", "id": 5})]

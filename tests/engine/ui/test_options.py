@@ -48,9 +48,20 @@ def told(command: click.Command, *arguments: str) -> str:
 def test_a_command_gets_how_files_are_read_as_one_value() -> None:
     assert told(whole) == f"False {Shape()}"
     options = ["--id-field=i", "--text-field=t", "--sections", "--on-error=dead-letter"]
-    assert told(whole, *options) == f"True {Shape('i', 't', True)}"
+    options += ["--encoding=Latin1", r"--delimiter=\t"]
+    assert told(whole, *options) == f"True {Shape('i', 't', True, 'latin-1', chr(9))}"
     assert told(split) == str(Shape(sections=True))
     assert told(split, "--no-sections") == str(Shape())
+
+
+@pytest.mark.parametrize(
+    ("option", "error"),
+    [("--encoding=none", "unknown encoding 'none'"), ("--delimiter=;;", "the delimiter is ';;'")],
+)
+def test_an_unknown_encoding_or_delimiter_is_refused(option: str, error: str) -> None:
+    done = CliRunner().invoke(split, [option])
+    assert done.exit_code == 2
+    assert error in done.output
 
 
 @pytest.mark.parametrize("number", ["nan", "inf", "-inf", "0.5"])
