@@ -33,7 +33,7 @@ from driftline.deploy.runtime.loop.looped import Looped
 from driftline.deploy.runtime.loop.runtime import Runtime
 from driftline.deploy.runtime.process import new_id
 from driftline.deploy.runtime.signals import Signals
-from driftline.engine.errors import error_of
+from driftline.engine.errors import ONCE_MENDED, FunctionFailed, error_of
 from driftline.engine.flow.loading import load_flow
 from driftline.engine.flow.plan import plan
 from driftline.engine.policy import policy
@@ -127,7 +127,9 @@ class _Run:
             if outcome.error == CANCELLED:
                 return False
             if outcome.error:
-                raise error_of(outcome.error, outcome.text)
+                failed = outcome.error == FunctionFailed.__name__
+                told = f"{outcome.text}\n  {ONCE_MENDED}." if failed else outcome.text
+                raise error_of(outcome.error, told)
             assert outcome.text == IN_GOOD_ORDER
             children.finish()
             self._deployment.finish()
