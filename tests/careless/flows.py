@@ -11,6 +11,7 @@ ALL = {
     "changed_by_key": "tests.careless.changed:changed_by_key",
     "types": "tests.careless.odd_types:types",
     "odd_keys": "tests.careless.odd_types:odd_keys",
+    "equal_keys": "tests.careless.odd_types:equal_keys",
     "leaving": "tests.careless.mistakes:leaving",
     "fields": "tests.careless.mistakes:fields",
     "sets": "tests.careless.mistakes:sets",

@@ -97,6 +97,28 @@ odd_keys.source("records").map(typed, name="typed").key_by(odd_key).process(
 ).sink()
 
 
+# Keys that Python takes for equal -------------------------------------------------------------
+
+EQUAL = (5, 5.0, 1, True, 1.0, 0, False, 0.0, -0.0, (1, "a"), (True, "a"), ["no key"])
+
+
+def equal_key(element: tuple[int, int]) -> object:
+    return EQUAL[element[0] % len(EQUAL)]
+
+
+def count_by_key(
+    context: Context, element: tuple[int, int], counts: MapState[object, int]
+) -> Iterator[object]:
+    for key in (context.key, EQUAL[element[1] % 9]):
+        counts[key] = counts.get(key, 0) + element[1]
+    yield repr(context.key), [(repr(key), count) for key, count in counts.items()]
+
+
+equal_keys = Flow("equal-keys")
+equal_keys.source("records").map(lambda r: (r["id"], len(r["text"])), name="sizes").key_by(
+    equal_key
+).process(count_by_key, MapState[object, int]("counts"), name="count").sink()
+
 # What functions of one segment hand to each other ---------------------------------------------
 
 
