@@ -81,21 +81,24 @@ class Index:
         return newest(self.backend, VIEW)
 
     async def ask(
-        self, question: IndexQuestion, after: int, within_s: float, kind: type[T]
+        self, question: IndexQuestion, after: int, within_s: float, kind: type[T], client: str = ""
     ) -> list[T]:
-        """The answers of all shards that have one, which are of a kind. Raises Refused."""
-        asked = to_message(question)
-        answers = await self.backend.ask(VIEW, asked, after=after, within_s=within_s)
+        """The answers of all shards that have one, which are of a kind. Raises Refused.
+
+        `client`: who asks. Clients and collections share the time of the shards.
+        """
+        asked, asker = to_message(question), f"{client}/{question.collection}"
+        answers = await self.backend.ask(VIEW, asked, after=after, within_s=within_s, asker=asker)
         try:
             return [msgspec.convert(answer, kind) for answer in answers]
         except msgspec.ValidationError as error:
             raise MalformedMessage(f"a searcher has answered something else: {error}") from None
 
     async def ask_one(
-        self, question: IndexQuestion, after: int, within_s: float, kind: type[T]
+        self, question: IndexQuestion, after: int, within_s: float, kind: type[T], client: str = ""
     ) -> T:
         """The answer of the shard that has the document. Raises Refused: "absent"."""
-        for answer in await self.ask(question, after, within_s, kind):
+        for answer in await self.ask(question, after, within_s, kind, client):
             return answer
         raise Refused("absent", "there is no such document")
 

@@ -198,13 +198,17 @@ class _Watching:
         question = Watches(collection=collection.name, limit=call[LIMIT], behind=call[BEHIND])
         after = max(call[AFTER], self._index.newest)
         # Of any shard: all have all watches.
-        found = await self._index.ask_one(question, after, call.settings.within_s, FoundWatches)
+        found = await self._index.ask_one(
+            question, after, call.settings.within_s, FoundWatches, call.client
+        )
         return json_of(answers.Watches(found.total, list(map(_shown, found.watches))))
 
     async def _watch(self, call: Call, collection: Collection, after: int) -> answers.Watch:
         question = Watch(collection=collection.name, watch=call[ID])
         within_s = call.settings.within_s
-        return _shown(await self._index.ask_one(question, after, within_s, StoredWatch))
+        return _shown(
+            await self._index.ask_one(question, after, within_s, StoredWatch, call.client)
+        )
 
     async def events(self, call: Call) -> EventStream:
         collection = self._index.collection(call)
@@ -249,7 +253,9 @@ class _Watching:
         It may be that there are more; `after`: the shards have applied all outputs below it.
         """
         question = Events(collection=collection.name, watch=call[ID], since=since, limit=AT_ONCE)
-        found = await self._index.ask(question, after, call.settings.within_s, FoundEvents)
+        found = await self._index.ask(
+            question, after, call.settings.within_s, FoundEvents, call.client
+        )
         reached = min(each.upto for each in found)
         events = merge(*(each.events for each in found), key=attrgetter("time"))
         return [each for each in events if each.time < reached], reached

@@ -218,10 +218,12 @@ class _Reads:
         return await self._ask_one(call, question, StoredDocument)
 
     async def _ask(self, call: Call, question: IndexQuestion, kind: type[T]) -> list[T]:
-        return await self._index.ask(question, call[AFTER], call.settings.within_s, kind)
+        within_s = call.settings.within_s
+        return await self._index.ask(question, call[AFTER], within_s, kind, call.client)
 
     async def _ask_one(self, call: Call, question: IndexQuestion, kind: type[T]) -> T:
-        return await self._index.ask_one(question, call[AFTER], call.settings.within_s, kind)
+        within_s = call.settings.within_s
+        return await self._index.ask_one(question, call[AFTER], within_s, kind, call.client)
 
 
 def _query(call: Call, collection: Collection) -> bytes:

@@ -60,10 +60,17 @@ class Backend(Protocol):
         """
 
     async def ask(
-        self, view: str, question: Question, *, after: int = 0, within_s: float = WITHIN_S
+        self,
+        view: str,
+        question: Question,
+        *,
+        after: int = 0,
+        within_s: float = WITHIN_S,
+        asker: str = "",
     ) -> Sequence[Answer]:
         """The answer of each shard of a view, in the order of shards.
 
+        `asker`: for whom it is asked: a shard shares its time between askers.
         A shard answers once it has applied all outputs below `after`, and below `question["at"]`.
         One that refuses as "absent" has no answer here, if another one answers.
         Raises Refused, as the view does, "absent" if all shards do; "unavailable" if it takes

@@ -245,11 +245,18 @@ class Service:
         return min(client.time for client in self._clients[view])
 
     async def ask(
-        self, view: str, question: Question, *, after: int = 0, within_s: float = WITHIN_S
+        self,
+        view: str,
+        question: Question,
+        *,
+        after: int = 0,
+        within_s: float = WITHIN_S,
+        asker: str = "",
     ) -> Sequence[Answer]:
         began, waits = monotonic(), after > self.time
         asking = [
-            _unless_absent(each.ask(question, after, within_s)) for each in self._clients[view]
+            _unless_absent(each.ask(question, after, within_s, asker))
+            for each in self._clients[view]
         ]
         found = [await asking[0]] if len(asking) == 1 else await _all(asking)
         if not waits:

@@ -3,11 +3,11 @@
 Takes: spans and what is durable (journal), questions (askers), and the ends of copies of the
 process. Gives: answers, the view's T, credit for spans, and work for copies.
 Invariants: a question is answered once, as of its `at` or now, and not before the view is as of
-`at` and `after`. Each asker receives the T of a turn before the answers of that turn. A checkpoint
-is never ahead of what is durable in the journal: it is begun at a moment at which the view is not,
-and nothing is applied from then until the copy is made. One copy works at a time. Spans and
-questions have their turns, so none of them waits for more than some milliseconds of the other.
-Answers leave before anything is done that none of them waits for.
+`at` and `after`. Each asker receives the T of a turn before the answers of that turn. Askers share
+the time for answers. A checkpoint is never ahead of what is durable in the journal: it is begun at
+a moment at which the view is not, and nothing is applied from then until the copy is made. One copy
+works at a time. Spans and questions have their turns, so none of them waits for more than some
+milliseconds of the other. Answers leave before anything is done that none of them waits for.
 """
 
 from __future__ import annotations
@@ -71,6 +71,61 @@ class Pace:
     items: int
 
 
+class FairQueue:
+    """Questions that can be answered, by their askers: the asker that used the least time is next.
+
+    So one that asks much, or what takes long, delays others by one question at most. An asker that
+    comes begins with the time of the one that is served: nobody saves up time.
+
+    >>> queue = FairQueue()
+    >>> for number in range(3):
+    ...     queue.put("heavy", (b"", number))
+    >>> queue.pop(), queue.charge(0.5)
+    ((b'', 0), None)
+    >>> queue.put("cheap", (b"", 3))
+    >>> queue.pop(), queue.charge(0.001), queue.pop()
+    ((b'', 3), None, (b'', 1))
+    """
+
+    def __init__(self) -> None:
+        self._waiting: dict[str, deque[tuple[bytes, int]]] = {}
+        self._used_s: dict[str, float] = {}
+        """Asker -> the time that it used, as far as that is more than others begin with."""
+        self._least_s = 0.0
+        """What the last one that was served had used before."""
+        self._served = ""
+
+    def __bool__(self) -> bool:
+        return bool(self._waiting)
+
+    def put(self, asker: str, key: tuple[bytes, int]) -> None:
+        """Add a question of an asker behind its others."""
+        if asker not in self._waiting:
+            self._waiting[asker] = deque()
+            self._used_s[asker] = max(self._least_s, self._used_s.get(asker, 0.0))
+        self._waiting[asker].append(key)
+
+    def pop(self) -> tuple[bytes, int]:
+        """Return the next question. Precondition: there is one."""
+        asker = self._served = min(self._waiting, key=self._used_s.__getitem__)
+        self._least_s = self._used_s[asker]
+        waiting = self._waiting[asker]
+        key = waiting.popleft()
+        if not waiting:
+            del self._waiting[asker]
+        return key
+
+    def charge(self, seconds: float) -> None:
+        """Charge the asker of the last question for the time that the answer took."""
+        self._used_s[self._served] += seconds
+        if len(self._used_s) > ASKED_MAX:  # those that have used no more than others begin with
+            self._used_s = {
+                asker: used
+                for asker, used in self._used_s.items()
+                if used > self._least_s or asker in self._waiting or asker == self._served
+            }
+
+
 class ViewHost(Party):
     """The host of one shard of a view.
 
@@ -116,7 +171,7 @@ class ViewHost(Party):
         self._clock = clock
         self._sent_time: dict[bytes, int] = {}
         """Route of an asker -> the last T that it was sent."""
-        self._ready: deque[tuple[bytes, int]] = deque()
+        self._ready = FairQueue()
         self._asked: dict[tuple[bytes, int], Request] = {}
         self._waits: dict[tuple[bytes, int], int] = {}
         self._deadlines: list[tuple[float, bytes, int]] = []
@@ -210,7 +265,8 @@ class ViewHost(Party):
         until = max(asked.after, at if isinstance(at, int) else 0)
         if until > self.view.time:
             heappush(self._deadlines, (self.now + asked.within_s, route, asked.number))
-        self._waits[key] = self._follower.wait(until, partial(self._ready.append, key))
+        ready = partial(self._ready.put, asked.asker, key)
+        self._waits[key] = self._follower.wait(until, ready)
 
     def left(self, route: bytes) -> None:
         """An asker has gone: nobody waits for these answers."""
@@ -249,7 +305,7 @@ class ViewHost(Party):
                 self.answers.append((route, encode_reached(time)))
 
     def _answer_next(self) -> None:
-        route, number = key = self._ready.popleft()
+        route, number = key = self._ready.pop()
         asked = self._asked.pop(key, None)
         if asked is None:
             return  # it was taken back
@@ -270,7 +326,9 @@ class ViewHost(Party):
             log.exception("%s could not answer a question", self.name, extra=told)
             text = f"{self.name} could not answer: {type(error).__name__}"
             self._answer(route, number, Refused("internal", text))
-        self.ask_s += self._clock() - began
+        took = self._clock() - began
+        self._ready.charge(took)
+        self.ask_s += took
         self.answered += 1
 
     def _answer(self, route: bytes, number: int, answer: Mapping[str, object] | Refused) -> None:

@@ -27,12 +27,16 @@ _REQUEST, _CANCEL, _ANSWER, _REFUSAL, _REACHED = range(5)
 
 
 class Request(NamedTuple):
-    """A question; the view answers once it is as of `after`, within so many seconds."""
+    """A question; the view answers once it is as of `after`, within so many seconds.
+
+    `asker`: the client for whom it is asked; askers share the time of the view.
+    """
 
     number: int
     question: Question
     after: int
     within_s: float
+    asker: str = ""
 
 
 class Cancel(NamedTuple):
@@ -51,16 +55,22 @@ def encode_request(request: Request | Cancel) -> bytes:
     """A message to a view. Raises PayloadError if the question cannot travel."""
     if isinstance(request, Cancel):
         return pack((_CANCEL, request.number))
-    return pack((_REQUEST, request.number, dict(request.question), request.after, request.within_s))
+    number, question, *rest = request
+    return pack((_REQUEST, number, dict(question), *rest))
 
 
 def decode_request(data: bytes) -> Request | Cancel:
     """Decode `encode_request`. Raises MalformedMessage."""
     match unpack(data):
-        case (code, int(number), dict(question), int(after), int() | float() as within) if (
-            code == _REQUEST
-        ):
-            return Request(number, question, after, within)
+        case (
+            code,
+            int(number),
+            dict(question),
+            int(after),
+            int() | float() as within,
+            str(asker),
+        ) if code == _REQUEST:
+            return Request(number, question, after, within, asker)
         case (code, int(number)) if code == _CANCEL:
             return Cancel(number)
     raise MalformedMessage("not a question")
@@ -104,11 +114,11 @@ class ViewClient:
         """Number of a question -> who waits for the answer, and the message."""
         self._client = IpcClient(path, self._hear, self._ask_again)
 
-    async def ask(self, question: Question, after: int, within_s: float) -> Answer:
+    async def ask(self, question: Question, after: int, within_s: float, asker: str = "") -> Answer:
         """The answer. Raises Refused; "unavailable" if none has come in time."""
         number = next(self._numbers)
         try:
-            data = encode_request(Request(number, question, after, within_s))
+            data = encode_request(Request(number, question, after, within_s, asker))
         except PayloadError as error:
             raise Refused("invalid", f"the question {error}") from None
         answer: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()

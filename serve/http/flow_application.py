@@ -260,7 +260,9 @@ class _Values:
 
     async def _ask(self, call: Call, question: dict[str, object]) -> Sequence[Answer]:
         view, within_s = self._view(call), call.settings.within_s
-        return await self._backend.ask(view, question, after=call[AFTER], within_s=within_s)
+        return await self._backend.ask(
+            view, question, after=call[AFTER], within_s=within_s, asker=call.client
+        )
 
 
 def _page(time: int, items: Sequence[object], cursor: str | None) -> Response:

@@ -80,8 +80,11 @@ class Call(Given):
         headers: Mapping[str, str],
         receive: Receive,
         settings: Settings,
+        client: str = "",
     ) -> None:
         super().__init__(values)
+        self.client = client
+        """The name of the token, or the address."""
         self.headers = headers
         """By name, in small letters."""
         self.settings = settings
@@ -224,7 +227,7 @@ class _Methods:
             headers = _headers_of(scope)
             _admit(scope, headers, operation, self._state.settings, told)
             with self._state.room(operation):
-                answer = await self._answer(operation, scope, headers, receive)
+                answer = await self._answer(operation, scope, headers, receive, told.client)
                 await answer(scope, receive, told_send)
                 return
         except ClientLeft:
@@ -244,12 +247,18 @@ class _Methods:
         await problem(refused, allow)(scope, receive, send)
 
     async def _answer(
-        self, operation: Operation, scope: Scope, headers: Mapping[str, str], receive: Receive
+        self,
+        operation: Operation,
+        scope: Scope,
+        headers: Mapping[str, str],
+        receive: Receive,
+        client: str,
     ) -> ASGIApp:
         in_path = [(name, unquote(text)) for name, text in scope["path_params"].items()]
         given = path_of(in_path, operation.parameters)
         asked = query_of(scope["query_string"], operation.parameters)
-        call = Call({**given.values, **asked.values}, headers, receive, self._state.settings)
+        values = {**given.values, **asked.values}
+        call = Call(values, headers, receive, self._state.settings, client)
         if operation.method != "GET" or operation.streams:
             return await operation.does(call)
         return await while_connected(receive, operation.does(call))

@@ -247,3 +247,39 @@ def test_the_view_does_what_it_has_put_off_though_there_are_always_questions() -
         live.host.take(b"asker", encode_request(Request(number, {"what": "count"}, 0, 1.0)))
         live.turn()
     assert view.done == [*["ask"] * (PUT_OFF + 1), "settle"] * 3
+
+
+class Costly(Recording):
+    """A view that takes as many seconds for an answer as the question says."""
+
+    def ask(self, question: Question) -> Mapping[str, object]:
+        seconds = question.get("seconds", 0)
+        assert isinstance(seconds, int)
+        self.clock_s += seconds
+        return super().ask({})
+
+
+def test_question_waits_for_one_question_of_an_asker_that_asks_more() -> None:
+    live = Live(view=Costly())
+
+    def ask(numbers: range, asker: str, seconds: int) -> None:
+        for number in numbers:
+            request = Request(number, {"seconds": seconds}, 0, 1.0, asker)
+            live.host.take(b"gateway", encode_request(request))
+
+    def answered() -> list[int]:
+        live.turn()
+        numbers = [decode_answer(data)[0] for _, data in live.host.answers]
+        live.host.answers.clear()
+        return numbers
+
+    ask(range(1, 7), "heavy", 2)
+    assert answered() == [1]
+    ask(range(7, 9), "cheap", 0)
+    assert answered()[:2] == [7, 8]
+    ask(range(9, 10), "cheap", 0)
+    assert answered()[0] == 9
+    rest: list[int] = []
+    while live.host.answers_wait:
+        rest += answered()
+    assert rest[-3:] == [4, 5, 6], "the heavy one has its answers in order"

@@ -110,7 +110,13 @@ class FlowBackend:
         return [item for item in self._items if item.label[0] == time]
 
     async def ask(
-        self, view: str, question: Question, *, after: int = 0, within_s: float = WITHIN_S
+        self,
+        view: str,
+        question: Question,
+        *,
+        after: int = 0,
+        within_s: float = WITHIN_S,
+        asker: str = "",
     ) -> Sequence[Answer]:
         at = question.get("at")
         self.asking += 1
