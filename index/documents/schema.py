@@ -13,7 +13,8 @@ A file of TOML has a table for each collection:
     published = {kind = "date"}
     source = {kind = "stored"}
 
-Without `others` they are refused. The analyser of a text is `plain` unless it is named.
+Without `others` they are refused. The analyser of a text is `plain` unless it is named. Fields are
+numbered by name: a schema with its fields in another order is the same schema.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from hashlib import blake2b
 from itertools import count
+from operator import attrgetter
 from pathlib import Path
 from typing import Literal
 
@@ -115,12 +117,14 @@ class Collection:
     @cached_property
     def texts(self) -> tuple[TextField, ...]:
         """The text fields, by number."""
-        return tuple(field for field in self.fields if isinstance(field, TextField))
+        texts = (field for field in self.fields if isinstance(field, TextField))
+        return tuple(sorted(texts, key=attrgetter("number")))
 
     @cached_property
     def values(self) -> tuple[ValueField, ...]:
         """The fields with keywords, numbers and dates, by number."""
-        return tuple(field for field in self.fields if isinstance(field, ValueField))
+        values = (field for field in self.fields if isinstance(field, ValueField))
+        return tuple(sorted(values, key=attrgetter("number")))
 
     @cached_property
     def by_name(self) -> Mapping[str, Field]:
@@ -175,7 +179,7 @@ class Collection:
 
     def fingerprint(self) -> str:
         """Differs where documents would be indexed, found or scored in another way."""
-        return _digest((self.others, *map(_described, self.fields)))
+        return _digest((self.others, *sorted(map(_described, self.fields))))
 
 
 @dataclass(frozen=True)
@@ -239,8 +243,8 @@ def _collection(name: str, found: object, whole: str) -> Collection:
     if len(tables) > FIELDS_MAX:
         raise SchemaError(f"{where}: it has {len(tables)} fields; the most is {FIELDS_MAX}")
     texts, values = count(), count()
-    fields = tuple(_field(each, tables[each], where, texts, values) for each in tables)
-    return Collection(name, fields, others)
+    fields = {each: _field(each, tables[each], where, texts, values) for each in sorted(tables)}
+    return Collection(name, tuple(fields[each] for each in tables), others)
 
 
 def _field(
@@ -315,9 +319,9 @@ def _known(table: Iterable[str], keys: Iterable[str], where: str) -> None:
 def _described(field: Field) -> tuple[object, ...]:
     match field:
         case TextField():
-            return field.name, Kind.TEXT.value, field.analyser.name, field.weight
+            return field.name, Kind.TEXT.value, field.number, field.analyser.name, field.weight
         case ValueField():
-            return field.name, field.kind.value
+            return field.name, field.kind.value, field.number
         case StoredField():
             return field.name, Kind.STORED.value
 
@@ -347,8 +351,8 @@ DEFAULT = Schema(
         "documents": Collection(
             "documents",
             (
-                TextField("title", 0, analyser("plain"), 2.0),
-                TextField("text", 1, analyser("plain"), 1.0),
+                TextField("title", 1, analyser("plain"), 2.0),
+                TextField("text", 0, analyser("plain"), 1.0),
             ),
             "stored",
         )

@@ -28,7 +28,7 @@ Keywords match exactly. A date is the whole day, a date-time that moment: `day:2
 
 >>> from driftline.index.documents.schema import DEFAULT
 >>> str(parse("big -title:cat", DEFAULT.collections["documents"]))
-'(title:big OR text:big) -title:cat'
+'(text:big OR title:big) -title:cat'
 """
 
 from __future__ import annotations

@@ -30,7 +30,7 @@ from typing import NamedTuple, assert_never
 import numpy as np
 
 from driftline.index.documents.analysis import Analyser, Place
-from driftline.index.documents.schema import Collection
+from driftline.index.documents.schema import Collection, TextField
 from driftline.index.postings.parts import Keywords
 from driftline.index.query.tree import (
     Fuzzy,
@@ -69,9 +69,9 @@ def snippets(stored: bytes, collection: Collection, query: Query) -> dict[str, S
     """A snippet of each text that a stored document has, by the name of its field."""
     document = json.loads(stored)
     found = {}
-    for field in collection.texts:
+    for field in collection.fields:
         text = document.get(field.name)
-        if text:
+        if text and isinstance(field, TextField):
             leaves = [leaf for leaf in query.scoring if leaf.field == field.number]
             found[field.name] = snippet(text, field.analyser, leaves)
     return found

@@ -131,7 +131,7 @@ REFUSED: list[tuple[str, str, Question]] = [
     ("invalid", "Expected `int` <= 1000", {**SEARCH, "limit": 1001}),
     (
         "invalid",
-        r"'page' is no field .* \(did you mean 'pages'\?\); there are tags, pages, printed",
+        r"'page' is no field .* \(did you mean 'pages'\?\); there are pages, printed, tags",
         {**SEARCH, "sort": {"field": "page", "descending": True}},
     ),
     ("invalid", "'pages' is no field .* there are tags", {**SEARCH, "facets": ["pages"]}),

@@ -13,9 +13,10 @@ from tests.index.truth.checking import check
 from tests.index.truth.notes import Answered, Notes, Sent, Watched
 from tests.index.truth.watching import Event
 
-COLLECTION = next(iter(DEFAULT.collections.values()))
+COLLECTION = DEFAULT.collections["documents"]
+TITLE = next(field for field in COLLECTION.texts if field.name == "title")
 
-SCORE = COLLECTION.texts[0].weight * log1p(0.5 / 1.5) * 2.2 / (1 + 1.2 * (1 - 0.75 + 0.75))
+SCORE = TITLE.weight * log1p(0.5 / 1.5) * 2.2 / (1 + 1.2 * (1 - 0.75 + 0.75))
 """Of the only document, which has the word once."""
 
 FOUND = Answered("search", 40, "black", limit=9, total=1, hits=(("x", SCORE, 30),))
