@@ -102,14 +102,9 @@ Ordered = Analysed | Watched
 """What is in label order by its key; a watch arrives as a tuple of three."""
 
 
-_NAME = "index 2"
-"""Of the flow. State directories keep it: it changes with the form of versions, so that a state of
-an earlier form is refused. In form 2, fields are numbered by name."""
-
-
 def document_flow(schema: Schema) -> Flow:
     """Source `writes`: records of `Write` and `WatchWrite`; sink `documents`: outcomes."""
-    flow = Flow(_NAME)
+    flow = Flow("index")
     (
         flow.source("writes", of=dict[str, object])
         .map(_analysis(schema), name="analyse")
