@@ -38,9 +38,9 @@ from driftline.engine.wire.codec import (
     all_of,
     is_a,
     levels_of,
-    pack,
-    pack_payload,
+    pack_within,
     unpack,
+    why_not,
 )
 
 GROUPS = 128
@@ -115,13 +115,16 @@ def _has_only_atoms(key: object) -> bool:
 
 
 def pack_key(key: object) -> bytes:
-    """The wire form of a key. Raises PayloadError for a value that is no key."""
+    """The wire form of a key. Raises PayloadError for a value that is no key.
+
+    May be called from within `pack`: an output may hold a MapState.
+    """
     if type(key) is ExactKey:
         return key.packed
     if _has_only_atoms(key):
         if not _equals_itself(key):
             raise PayloadError(_NAN)
-        return pack(key)
+        return pack_within(key)
     for level in levels_of((key,), LEVELS_MAX):
         for value in level:
             kind = type(value)
@@ -129,7 +132,10 @@ def pack_key(key: object) -> bytes:
                 raise PayloadError(f"a value of type {kind.__name__} is no key: {KEY_HELP}")
             if is_a(value, float) and isnan(value):
                 raise PayloadError(_NAN)
-    return pack_payload(key)  # leaves room for the other levels of a row
+    try:
+        return pack_within([[[[[key]]]]])[5:]  # leaves room for the other levels of a row
+    except PayloadError as error:
+        raise PayloadError(why_not(key) or str(error)) from None
 
 
 def _equals_itself(key: object) -> bool:

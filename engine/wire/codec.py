@@ -142,6 +142,17 @@ def order_of(key: object) -> bytes:
     return data
 
 
+def pack_within(value: object) -> bytes:
+    """Encode a value, also while `pack` encodes another one. Raises PayloadError."""
+    try:
+        data: bytes = _inner_packer.pack(value)
+    except BaseException as error:
+        _inner_packer.reset()
+        let_through(error)
+        raise PayloadError(why_not(value) or text_of(error)) from None
+    return data
+
+
 def exact(value: object) -> bytes:
     """Bytes that differ where values differ, also for 1, 1.0 and True, which are equal.
 

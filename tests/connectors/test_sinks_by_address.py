@@ -83,7 +83,7 @@ def test_killed_run_delivers_each_output_once(tmp_path: Path) -> None:
     install_package(tmp_path, SINK + opening)
     shop = SinkShop(tmp_path, "shop://main/outputs")
     for count in (40, 120):
-        command = shop.begin("--kill-every", "0.7")
+        command = shop.begin("--kill-every", "2")
         shop.until(lambda: len(shop.outputs()) >= count)  # noqa: B023
         command.send_signal(signal.SIGKILL)
         command.wait()

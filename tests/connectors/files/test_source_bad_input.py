@@ -134,8 +134,9 @@ def test_a_bad_row_keeps_its_text_and_names_its_lines(tmp_path: Path) -> None:
 def test_a_carriage_return_inside_a_line_of_a_table_is_named(tmp_path: Path, name: str) -> None:
     reason = "a carriage return inside a line; convert line ends to \\n (line {})"
     assert bad(write(tmp_path / name, "id\n1\n2\r3\n4\n")) == [(2, reason.format(3))]
-    old = bad(write(tmp_path / name, "id\r1\r2\r"))
-    assert old == [(1, f"the header cannot be read: {reason.format(1)}")]
+    [(time, why)] = bad(write(tmp_path / name, "id\r1\r2\r"))
+    assert time == 1
+    assert why.startswith(f"the header cannot be read: {reason.format(1)}. ")
 
 
 def test_missing_fields_are_named(tmp_path: Path) -> None:

@@ -158,3 +158,12 @@ def test_only_a_key_with_nothing_in_its_states_is_reclaimed() -> None:
     assert list(table) == ["full", "empty"]
     table.reclaim()
     assert list(table) == ["full"]
+
+
+@pytest.mark.parametrize("kind", ["node", "reference"])
+def test_a_map_with_equal_keys_of_different_types_can_be_an_output(kind: str) -> None:
+    declared = MapState[object, int]("m")
+    found = declared.fresh("key", []) if kind == "node" else plain_state(declared, [])
+    assert isinstance(found, dict)
+    found[5], found[5.0], found[True] = 1, 2, 3
+    assert pack(found) == b"\x83" + pack(5) + pack(1) + pack(True) + pack(3) + pack(5.0) + pack(2)

@@ -36,6 +36,8 @@ class Document:
     keywords: tuple[str, ...] = ()
     number: float | None = None
     date: int | None = None
+    numbered: tuple[int, int] = (1, 2)
+    """The numbers of the fields with the number and the date."""
 
 
 @dataclass(frozen=True)
@@ -135,7 +137,8 @@ def matches(part: Node, document: Document) -> bool:
         case KeywordPrefix():
             return any(word.startswith(part.prefix) for word in document.keywords)
         case Range():
-            value = {1: document.number, 2: document.date}[part.field]
+            values = zip(document.numbered, (document.number, document.date), strict=True)
+            value = dict(values)[part.field]
             return value is not None and part.low <= value <= part.high
         case Term() | Phrase() | Prefix() | Fuzzy():
             return frequency(part, document.texts[part.field]) > 0

@@ -67,11 +67,11 @@ def _document(event: Mapping[str, object], label: int, collection: Collection) -
     if not isinstance(fields, dict):
         return None
     found = document_of(collection, label, fields)
-    tags, year, day = found.values or (None, None, None)
+    day, tags, year = found.values or (None, None, None)  # in the order of names
     assert isinstance(tags, tuple | None)
     assert isinstance(year, float | None)
     assert isinstance(day, int | None)
-    return Document(found.texts, tags or (), year, day)
+    return Document(found.texts, tags or (), year, day, numbered=(2, 0))
 
 
 class _History:
