@@ -262,7 +262,7 @@ class _Table:
         return Malformed(f"{reason} ({where})", raw.rstrip("\r\n"))
 
     def _explained(self, error: str) -> str:
-        """What is wrong with the latest row. `error`: what the csv reader says about it."""
+        """Describe the damage of the latest row. `error`: the text of the csv reader."""
         if error.startswith("new-line character"):
             return "a carriage return inside a line; convert line ends to \\n"
         row = "".join(self._lines)

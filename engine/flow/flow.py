@@ -151,7 +151,7 @@ class Flow:
             )
 
     def check_nodes(self, nodes: int) -> None:
-        """Raises FlowError if the flow cannot run on so many nodes."""
+        """Raise FlowError if the flow has fewer key groups than nodes."""
         if not 1 <= nodes <= self.groups:
             raise FlowError(
                 f"flow {self.name!r} cannot run on {counted(nodes, 'node')}: it has "

@@ -1,4 +1,4 @@
-"""The HTTP server of a service: uvicorn, with the backend, in the loop of whoever runs it.
+"""The HTTP server of a service: uvicorn with the backend, in the event loop of the caller.
 
 A connection that has no request at work has to send the head of one in time, and an address may
 have a limited number of connections: so clients that send slowly, or nothing, do not take the place
@@ -40,7 +40,7 @@ CONNECTIONS_PER_ADDRESS = 1024
 """More than a proxy needs for all requests and streams that are answered at one time."""
 
 HEAD_S = 20.0
-"""The head of a request has to come within so many seconds."""
+"""Timeout of the head of a request."""
 
 KEEP_ALIVE_S = 60
 """A connection without a request is closed after so long."""
@@ -252,7 +252,7 @@ class Connections:
         self._full.add(monotonic(), address)
 
     def tell(self, now: float) -> None:
-        """Log what has happened since the last lines, if it is time to."""
+        """Write the log lines that are due."""
         for lines in (self._late, self._crowded, self._full):
             lines.tell(now)
 
@@ -300,7 +300,7 @@ class BoundedProtocol(HttpToolsProtocol):
     def data_received(self, data: bytes) -> None:
         super().data_received(data)
         if self._deadline is None and (self.cycle is None or self.cycle.response_complete):
-            self._expect_head()  # or the rest of a body that nobody reads any more
+            self._expect_head()  # or the rest of an unread body
 
     def on_message_begin(self) -> None:
         self._in_head = True

@@ -85,7 +85,7 @@ class Scenario:
     """What is lost between a host with a master and one with a member; needs standby masters."""
 
     def with_nodes_up_to(self, most: int) -> Scenario:
-        """The scenario with so many nodes at most."""
+        """Return the scenario with at most this many nodes."""
         sizes = tuple(replace(each, nodes=min(each.nodes, most)) for each in self.resized)
         return replace(self, nodes=min(self.nodes, most), resized=sizes)
 
