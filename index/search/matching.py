@@ -67,11 +67,18 @@ NO_HITS = Hits(np.zeros(0, np.uint32), np.zeros(0, np.uint32))
 class Matching:
     """What one query finds among the first `count` versions of a part."""
 
-    def __init__(self, part: Part, count: int, scoring: Collection[Scoring] = ()) -> None:
-        """`scoring`: leaves whose frequencies are wanted, too."""
+    def __init__(
+        self,
+        part: Part,
+        count: int,
+        scoring: Collection[Scoring] = (),
+        pause: Callable[[], None] = lambda: None,
+    ) -> None:
+        """`scoring`: leaves whose frequencies are wanted, too; `pause`: called for each leaf."""
         self.part = part
         self.count = count
         self._scoring = scoring
+        self._pause = pause
         self._found: dict[Scoring, Hits] = {}
         self._often: dict[Scoring, Often | None] = {}
         """What the part keeps, or what was made of hits."""
@@ -133,6 +140,7 @@ class Matching:
     def phrase(self, leaf: Phrase) -> list[Numbered] | None:
         """What makes up a phrase here; None if something of it is missing."""
         if leaf not in self._phrases:
+            self._pause()
             found = phrase_in(self.part, leaf.field, leaf.words)
             self._phrases[leaf] = found
         return self._phrases[leaf]
@@ -178,6 +186,7 @@ class Matching:
         try:
             return self._often[leaf]
         except KeyError:
+            self._pause()
             often: Often | None = None
             match leaf:
                 case Term():

@@ -117,11 +117,13 @@ class Shard:
         *,
         sort: Sort | None = None,
         facets: Sequence[int] = (),
+        pause: Callable[[], None] = lambda: None,
     ) -> Answer:
         """How many versions a query finds as of a time, and the first `limit` behind a place.
 
         By score, or by `sort`; `facets`: fields whose keywords are counted. `together` makes one
-        list of those of several shards. Raises TooCostly.
+        list of those of several shards. `pause` is called often: other queries may run in it.
+        Raises TooCostly.
         """
         scoring = query.scoring if sort is None else ()
         scorer = Scorer(scoring, self._weights, self.statistics, time)
@@ -129,7 +131,7 @@ class Shard:
         total = 0
         ranked: list[Ranked] = []
         counts: tuple[Counter[str], ...] = tuple(Counter() for _ in facets)
-        for matching, mask in self._found(query, time, scoring):
+        for matching, mask in self._found(query, time, scoring, pause):
             total += int(np.count_nonzero(mask))
             if limit:
                 here = _best(scorer, matching, mask, floor, after, sort)
@@ -138,9 +140,9 @@ class Shard:
                 counted.update(count_by(field, matching, mask))
         return Answer(total, ranked, counts)
 
-    def count(self, query: Query, time: int) -> int:
+    def count(self, query: Query, time: int, pause: Callable[[], None] = lambda: None) -> int:
         """How many versions a query finds as of a time. Raises TooCostly."""
-        found = self._found(query, time, ())
+        found = self._found(query, time, (), pause)
         return sum(int(np.count_nonzero(mask)) for _, mask in found)
 
     def explain(self, query: Query, id: str, time: int) -> Explanation | None:
@@ -159,10 +161,14 @@ class Shard:
         return explain(query.root, scorer, matching, row)
 
     def _found(
-        self, query: Query, time: int, scoring: Collection[Scoring]
+        self,
+        query: Query,
+        time: int,
+        scoring: Collection[Scoring],
+        pause: Callable[[], None],
     ) -> Iterator[tuple[Matching, Mask]]:
         """What a query finds in each part; `scoring`: the leaves whose frequencies are wanted."""
-        matchings = [Matching(part, count, scoring) for part, count in self._parts_at(time)]
+        matchings = [Matching(part, count, scoring, pause) for part, count in self._parts_at(time)]
         check(query.root, matchings, self._budget)
         for matching in matchings:
             if matching.finds_nothing(query.root):

@@ -45,6 +45,7 @@ from driftline.index.searcher.messages import (
     WatchEvent,
 )
 from driftline.serve.errors import Refused
+from driftline.serve.views.hosted import Pause, no_pause
 
 BYTES_MAX = 8 << 20
 """Bytes of the documents of one answer: others wait while it is made."""
@@ -65,6 +66,7 @@ class Asked(NamedTuple):
     shard: Shard
     watches: Watches
     time: int
+    pause: Pause = no_pause
 
 
 def answer_to(asked: Asked) -> Struct:
@@ -76,12 +78,12 @@ def answer_to(asked: Asked) -> Struct:
 
 
 def _answer_to(asked: Asked) -> Struct:
-    question, collection, shard, watches, time = asked
+    question, collection, shard, watches, time, pause = asked
     match question:
         case Search():
             return _search(asked, question)
         case Count(q=q):
-            return Total(shard.count(_query(q, collection), time))
+            return Total(shard.count(_query(q, collection), time, pause))
         case Get(id=id):
             ordinal = shard.find(id, time)
             if ordinal is None:
@@ -156,7 +158,9 @@ def _search(asked: Asked, question: Search) -> Found:
         for name in question.facets
     ]
     behind = _behind(question, by)
-    found = asked.shard.search(query, asked.time, question.limit, behind, sort=sort, facets=numbers)
+    found = asked.shard.search(
+        query, asked.time, question.limit, behind, sort=sort, facets=numbers, pause=asked.pause
+    )
     facets = {}
     for name, counts in zip(question.facets, found.facets, strict=True):
         if len(counts) > KEYWORDS_MAX:
@@ -173,6 +177,7 @@ def _hits(asked: Asked, found: Iterable[Ranked], question: Search, query: Query)
     """Hits, perhaps with snippets for the query. Raises Refused if they are too large together."""
     size = read = 0
     for number, ranked in enumerate(found):
+        asked.pause()
         place, ordinal = ranked.place, ranked.ordinal
         stored = b"" if question.bare else asked.shard.stored(ordinal)
         size += len(stored)

@@ -40,7 +40,7 @@ from driftline.index.searcher.answers import Asked, answer_to
 from driftline.index.searcher.collection import CollectionIndex, SegmentFiles, set_aside
 from driftline.index.searcher.messages import Events, read_question, to_message
 from driftline.serve.errors import NoLongerRetained, Refused
-from driftline.serve.views.hosted import Answer, Question, Work
+from driftline.serve.views.hosted import Answer, Pause, Question, Work, no_pause
 
 _FORMAT = "searcher 5"
 
@@ -122,8 +122,11 @@ class Searcher:
 
     # Answers.
 
-    def ask(self, question: Question) -> Answer:
-        """Answer as of `question["at"]`, by default as of now. Raises Refused."""
+    def ask(self, question: Question, pause: Pause = no_pause) -> Answer:
+        """Answer as of `question["at"]`, by default as of now. Raises Refused.
+
+        `pause`: is called now and then; another question may be asked in it.
+        """
         asked = read_question(question)
         name, time = asked.collection, self.time if asked.at is None else asked.at
         since = asked.since if isinstance(asked, Events) else time
@@ -144,7 +147,7 @@ class Searcher:
             raise Refused("unavailable", f"{self.damaged}: ask again when it is")
         about = holding.collection, holding.shard, holding.watches
         try:
-            return _answer_to(Asked(asked, *about, time), holding.segments)
+            return _answer_to(Asked(asked, *about, time, pause), holding.segments)
         except DamagedSegment as error:
             self._found_damage(str(error))
             set_aside(error.path)

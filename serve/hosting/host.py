@@ -4,10 +4,11 @@ Takes: spans and what is durable (journal), questions (askers), and the ends of 
 process. Gives: answers, the view's T, credit for spans, and work for copies.
 Invariants: a question is answered once, as of its `at` or now, and not before the view is as of
 `at` and `after`. Each asker receives the T of a turn before the answers of that turn. Askers share
-the time for answers. A checkpoint is never ahead of what is durable in the journal: it is begun at
-a moment at which the view is not, and nothing is applied from then until the copy is made. One copy
-works at a time. Spans and questions have their turns, so none of them waits for more than some
-milliseconds of the other. Answers leave before anything is done that none of them waits for.
+the time for answers, and a long one is made in slices, between which others are served. A
+checkpoint is never ahead of what is durable in the journal: it is begun at a moment at which the
+view is not, and nothing is applied from then until the copy is made. One copy works at a time.
+Spans and questions have their turns: nothing is applied while an answer is made. Answers leave
+before anything is done that none of them waits for.
 """
 
 from __future__ import annotations
@@ -36,7 +37,11 @@ from driftline.serve.views.checkpoint import Retained
 from driftline.serve.views.hosted import Follower, HostedView, Question, Work
 
 SLICE_S = 0.005
-"""For so long questions are answered before the next span has its turn."""
+"""For so long questions are answered before the next span has its turn, and for so long at a time
+one of them."""
+
+WITHIN_MAX = 2
+"""Answers that are made within pauses of one another, at most; the last one has no pauses."""
 
 APPLY_S = 0.01
 """For so long spans are applied before the next question has its turn."""
@@ -74,16 +79,17 @@ class Pace:
 class FairQueue:
     """Questions that can be answered, by their askers: the asker that used the least time is next.
 
-    So one that asks much, or what takes long, delays others by one question at most. An asker that
-    comes begins with the time of the one that is served: nobody saves up time.
+    An asker that comes begins with the time of the one that is served: nobody saves up time.
 
     >>> queue = FairQueue()
     >>> for number in range(3):
     ...     queue.put("heavy", (b"", number))
-    >>> queue.pop(), queue.charge(0.5)
+    >>> queue.pop(), queue.charge("heavy", 0.5)
     ((b'', 0), None)
     >>> queue.put("cheap", (b"", 3))
-    >>> queue.pop(), queue.charge(0.001), queue.pop()
+    >>> queue.has_before("heavy")
+    True
+    >>> queue.pop(), queue.charge("cheap", 0.6), queue.pop()
     ((b'', 3), None, (b'', 1))
     """
 
@@ -93,7 +99,6 @@ class FairQueue:
         """Asker -> the time that it used, as far as that is more than others begin with."""
         self._least_s = 0.0
         """What the last one that was served had used before."""
-        self._served = ""
 
     def __bool__(self) -> bool:
         return bool(self._waiting)
@@ -107,7 +112,7 @@ class FairQueue:
 
     def pop(self) -> tuple[bytes, int]:
         """Return the next question. Precondition: there is one."""
-        asker = self._served = min(self._waiting, key=self._used_s.__getitem__)
+        asker = self._next
         self._least_s = self._used_s[asker]
         waiting = self._waiting[asker]
         key = waiting.popleft()
@@ -115,15 +120,36 @@ class FairQueue:
             del self._waiting[asker]
         return key
 
-    def charge(self, seconds: float) -> None:
-        """Charge the asker of the last question for the time that the answer took."""
-        self._used_s[self._served] += seconds
+    @property
+    def _next(self) -> str:
+        return min(self._waiting, key=self._used_s.__getitem__)
+
+    def has_before(self, asker: str) -> bool:
+        """Whether another one waits that has used less than this one, which is served."""
+        return bool(self._waiting) and self._used_s[self._next] < self._used(asker)
+
+    def _used(self, asker: str) -> float:
+        return self._used_s.get(asker, self._least_s)
+
+    def charge(self, asker: str, seconds: float) -> None:
+        """Charge an asker for the time that an answer, or a slice of it, took."""
+        self._used_s[asker] = self._used(asker) + seconds
         if len(self._used_s) > ASKED_MAX:  # those that have used no more than others begin with
             self._used_s = {
                 asker: used
                 for asker, used in self._used_s.items()
-                if used > self._least_s or asker in self._waiting or asker == self._served
+                if used > self._least_s or asker in self._waiting
             }
+
+
+@dataclass(slots=True)
+class _Answering:
+    """An answer that is being made; `within`: in a pause of how many others."""
+
+    asker: str
+    since: float
+    """When its slice began."""
+    within: int
 
 
 class ViewHost(Party):
@@ -162,6 +188,8 @@ class ViewHost(Party):
         """Whether the process is going to end: then `rests` says when."""
         self.has_room: Callable[[], bool] = lambda: True
         """Whether there is room for further answers: else questions wait."""
+        self.exchange: Callable[[], None] = lambda: None
+        """Takes questions that have come, and sends answers, between two slices of a long one."""
         self.apply_s = self.ask_s = 0.0
         """Seconds spent with spans, and with questions."""
         self._follower = Follower(view)
@@ -304,19 +332,20 @@ class ViewHost(Party):
                 self._sent_time[route] = time
                 self.answers.append((route, encode_reached(time)))
 
-    def _answer_next(self) -> None:
+    def _answer_next(self, within: int = 0) -> None:
         route, number = key = self._ready.pop()
         asked = self._asked.pop(key, None)
         if asked is None:
             return  # it was taken back
         del self._waits[key]
-        began = self._clock()
+        answering = _Answering(asked.asker, self._clock(), within)
+        pause = partial(self._pause, answering)
         try:
             if asked.question.get("what") == STATUS:
                 answer = {"time": self.view.time, "since": self.view.since, **self.figures()}
                 self._answer(route, number, answer)
             else:
-                self._answer(route, number, self.view.ask(asked.question))
+                self._answer(route, number, self.view.ask(asked.question, pause))
         except Refused as refused:
             self._answer(route, number, refused)
         except DriftlineError as error:
@@ -326,10 +355,25 @@ class ViewHost(Party):
             log.exception("%s could not answer a question", self.name, extra=told)
             text = f"{self.name} could not answer: {type(error).__name__}"
             self._answer(route, number, Refused("internal", text))
-        took = self._clock() - began
-        self._ready.charge(took)
-        self.ask_s += took
+        self._charge(answering)
         self.answered += 1
+
+    def _pause(self, answering: _Answering) -> None:
+        """At the end of a slice, serve askers that have used less than this one."""
+        if answering.within == WITHIN_MAX or self._clock() < answering.since + SLICE_S:
+            return
+        self._charge(answering)
+        self.exchange()
+        self._send_time()
+        while self._ready.has_before(answering.asker) and self.has_room():
+            self._answer_next(answering.within + 1)
+        self.exchange()
+        answering.since = self._clock()
+
+    def _charge(self, answering: _Answering) -> None:
+        took = self._clock() - answering.since
+        self._ready.charge(answering.asker, took)
+        self.ask_s += took
 
     def _answer(self, route: bytes, number: int, answer: Mapping[str, object] | Refused) -> None:
         try:

@@ -86,6 +86,7 @@ class AskLines(IpcParty):
         super().__init__("asks", host.left)
         self._host = host
         host.has_room = lambda: self.ipc.unsent < ANSWERS_BYTES
+        host.exchange = self._exchange
         self.ipc.listen(path)
 
     def drain(self) -> None:
@@ -93,6 +94,10 @@ class AskLines(IpcParty):
             if (came := self.ipc.next()) is None:
                 break
             self._host.take(*came)
+
+    def _exchange(self) -> None:
+        self.drain()
+        self.work()
 
     def work(self) -> bool:
         for route, data in self._host.answers:

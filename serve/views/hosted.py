@@ -18,6 +18,14 @@ Question = Mapping[str, object]
 """What is asked: of values that travel (`engine.wire.codec`). `what` names the kind; `at`, if it is
 there, is the T as of which the answer is."""
 
+Pause = Callable[[], None]
+"""Is called now and then while a long answer is made: others may be answered in it."""
+
+
+def no_pause() -> None:
+    """Go on at once."""
+
+
 Answer = Mapping[str, object]
 """What is answered, of values that travel. `at`: the T as of which it is."""
 
@@ -72,8 +80,11 @@ class HostedView(View, Protocol):
     def settle(self) -> None:
         """Do what `apply` has put off: no answer depends on it, and none waits for it now."""
 
-    def ask(self, question: Question) -> Answer:
-        """Answer as of `question["at"]`, by default as of now. Raises Refused."""
+    def ask(self, question: Question, pause: Pause = no_pause) -> Answer:
+        """Answer as of `question["at"]`, by default as of now. Raises Refused.
+
+        `pause`: another question may be asked in it, but nothing is applied.
+        """
 
     def retain(self, since: int) -> None:
         """Give no answers as of earlier times than this any more. It is at most `self.time`."""

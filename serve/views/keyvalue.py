@@ -38,7 +38,7 @@ from driftline.engine.texts import time_in_words
 from driftline.engine.wire.bundles import Item
 from driftline.engine.wire.codec import pack, unpack
 from driftline.serve.errors import NoLongerRetained, Refused
-from driftline.serve.views.hosted import Answer, Question, Work
+from driftline.serve.views.hosted import Answer, Pause, Question, Work, no_pause
 from driftline.serve.views.tokens import token_of
 
 _FORMAT = "key-value 3"
@@ -136,7 +136,7 @@ class KeyValueView:
         """
         return self._items(self._keys(prefix, behind), self._checked(at))
 
-    def ask(self, question: Question) -> Answer:
+    def ask(self, question: Question, pause: Pause = no_pause) -> Answer:
         """Answer as the module's docstring says. Raises Refused."""
         at = question.get("at", self.time)
         try:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import count
+from statistics import median
 
 import pytest
 
@@ -11,11 +12,20 @@ from driftline.engine.errors import Unavailable
 from driftline.engine.wire.bundles import Item
 from driftline.serve.errors import NoLongerRetained, Refused
 from driftline.serve.hosting.feeds import ROOM_BYTES, Feeds, Subscription
-from driftline.serve.hosting.host import APPLY_S, CALM_S, FEW, PIECE, PUT_OFF, Pace, ViewHost
+from driftline.serve.hosting.host import (
+    APPLY_S,
+    CALM_S,
+    FEW,
+    PIECE,
+    PUT_OFF,
+    SLICE_S,
+    Pace,
+    ViewHost,
+)
 from driftline.serve.hosting.view_client import Reached, Request, decode_answer, encode_request
 from driftline.serve.journal import Span
 from driftline.serve.views.checkpoint import Retained
-from driftline.serve.views.hosted import Question
+from driftline.serve.views.hosted import Answer, Pause, Question, no_pause
 from tests.serve.hosting.world import Recording
 
 SPAN = Span(0, 5, [Item((3, 0), 0, "a")])
@@ -145,6 +155,54 @@ def test_a_question_waits_for_milliseconds_while_a_large_span_is_applied() -> No
     assert [item.label[0] for item in live.view.items] == list(range(600))
 
 
+class LongAnswers(Recording):
+    """A view that takes so many milliseconds for an answer as the question says."""
+
+    def ask(self, question: Question, pause: Pause = no_pause) -> Answer:
+        match question:
+            case {"ms": int(ms)}:
+                for _ in range(ms):
+                    self.clock_s += 0.001
+                    pause()
+        return super().ask(question)
+
+
+def test_a_long_answer_is_made_in_slices_between_which_others_are_answered() -> None:
+    """Two askers always have another long question, and a third one asks short ones."""
+    view = LongAnswers()
+    host = Live(view=view).host
+    numbers, sent_s, took_s = count(1), dict[int, float](), dict[str, list[float]]()
+    asker_of: dict[int, str] = {}
+
+    def ask(asker: str, ms: int) -> None:
+        number = next(numbers)
+        asker_of[number], sent_s[number] = asker, view.clock_s
+        asked = Request(number, {"what": "count", "ms": ms}, 0, 9.0, asker)
+        host.take(b"route", encode_request(asked))
+
+    def exchange() -> None:
+        for _, data in host.answers:
+            answer = decode_answer(data)
+            if not isinstance(answer, Reached):
+                asker = asker_of[answer[0]]
+                took_s.setdefault(asker, []).append(view.clock_s - sent_s[answer[0]])
+                ask(asker, 1 if asker == "short" else 300)
+        host.answers.clear()
+
+    host.exchange = exchange
+    ask("long", 300)
+    ask("other", 300)
+    ask("short", 1)
+    while view.clock_s < 20:
+        host.turn()
+        exchange()
+    assert median(took_s["short"]) <= 2 * SLICE_S
+    assert max(took_s["short"]) <= 0.1, (
+        "once: the time that it used while an asker waited for another"
+    )
+    assert min(len(took_s["long"]), len(took_s["other"])) > 10
+
+
 def test_outputs_with_the_same_time_are_applied_together() -> None:
     live = Live()
     items = [Item((time, n), 0, "a") for time in (3, 5) for n in range(2 * PIECE)]
@@ -214,7 +272,7 @@ class Settling(Recording):
         super().apply(time, items)
         self.done.append("apply")
 
-    def ask(self, question: Question) -> Mapping[str, object]:
+    def ask(self, question: Question, pause: Pause = no_pause) -> Mapping[str, object]:
         self.done.append("ask")
         return super().ask(question)
 
@@ -252,7 +310,7 @@ def test_the_view_does_what_it_has_put_off_though_there_are_always_questions() -
 class Costly(Recording):
     """A view that takes as many seconds for an answer as the question says."""
 
-    def ask(self, question: Question) -> Mapping[str, object]:
+    def ask(self, question: Question, pause: Pause = no_pause) -> Mapping[str, object]:
         seconds = question.get("seconds", 0)
         assert isinstance(seconds, int)
         self.clock_s += seconds

@@ -29,7 +29,7 @@ from driftline.serve.hosting.view_client import (
 )
 from driftline.serve.journal import Span
 from driftline.serve.views.checkpoint import Retained
-from driftline.serve.views.hosted import Question, Work
+from driftline.serve.views.hosted import Pause, Question, Work, no_pause
 from tests.serve.journal.runs import Run, after_crash, opened
 
 INCARNATION = 1
@@ -62,7 +62,7 @@ class Recording:
         self.items += items
         self.time = time
 
-    def ask(self, question: Question) -> Mapping[str, object]:
+    def ask(self, question: Question, pause: Pause = no_pause) -> Mapping[str, object]:
         at = question.get("at", self.time)
         assert isinstance(at, int)
         assert at <= self.time, "asked before it is as of this time"
