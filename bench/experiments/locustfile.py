@@ -40,7 +40,7 @@ REASONS, REASON_MAX = 20, 300
 
 PAGES = 3
 BULK = 10
-DOCUMENTS = 2000
+DOCUMENTS = 500
 _documents = load_documents(DOCUMENTS)
 _queries = Queries(_documents, seed=7)
 _random = Random(7)

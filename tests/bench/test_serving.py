@@ -74,12 +74,16 @@ def test_a_wrong_answer_is_an_error(here: Path, monkeypatch: pytest.MonkeyPatch)
 
 @pytest.mark.skipif(find_spec("locust") is None, reason="locust is not installed")
 def test_users_of_locust_find_what_they_put(here: Path) -> None:
-    done = run("--documents 20 --locust 9 --seconds 10 --json s.json")
-    assert done.exit_code == 0, done.output
-    found = json.loads((here / "s.json").read_text())
-    requests = {row["request"]: row for row in found["rows"]}
-    assert sum(row["failures"] for row in requests.values()) == 0
-    assert set(requests) >= {"put", "find", "fresh", "change"}
+    for seconds in (10, 60):  # a slow machine needs more of them
+        done = run(f"--documents 20 --locust 9 --seconds {seconds} --json s.json")
+        assert done.exit_code == 0, done.output
+        found = json.loads((here / "s.json").read_text())
+        requests = {row["request"]: row for row in found["rows"]}
+        assert sum(row["failures"] for row in requests.values()) == 0
+        if set(requests) >= {"put", "find", "fresh", "change"}:
+            break
+    else:
+        pytest.fail(f"within 60 seconds there were only {sorted(requests)}")
     assert min(requests["fresh"]["count"], requests["find"]["count"]) > 0
     assert any(name.startswith("search ") for name in requests)
     assert set(found["memory_mib"]) == set(found["grown_mib"]) >= {"gateway", "journal"}

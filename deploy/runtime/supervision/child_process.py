@@ -38,7 +38,7 @@ READ_BYTES = 1 << 16
 PIPE_BYTES = 1 << 20
 """Output that waits while this process has no time to read it, where the kernel allows it."""
 
-FLUSH_S = 0.5
+FLUSH_S = 5.0
 """How long to wait for the last output of a dead process, if a child of its own goes on."""
 
 

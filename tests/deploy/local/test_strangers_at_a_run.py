@@ -34,7 +34,8 @@ from tests.deploy.local.run_copies import (
 from tests.deploy.runtime.raw_peer import GREETING, Peer
 from tests.engine.wire.test_codec import nested
 
-GROWTH_MAX = 64 << 20
+GROWTH_MAX = 128 << 20
+"""Some messages of the largest size at once, and 1,000 connections."""
 
 SIZES = """
 from driftline import Flow, ValueState

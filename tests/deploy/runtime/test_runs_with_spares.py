@@ -86,7 +86,8 @@ def test_a_crash_loop_that_begins_with_a_spare_ends_with_its_record(start: Start
     run.told("")
     assert run.process.returncode == 1
     starts = [line["spare"] for line in run.told("process-started")]
-    assert starts == [True, False, False, False]
+    assert len(starts) == 4
+    assert starts[0]  # the next spare is ready in time for a later one, or not
     assert {line["process"] for line in run.told("print")} < {"node-0", "node-1"}
     [error] = [str(line["said"]) for line in run.lines if "died 5 times" in str(line["said"])]
     assert "'id': -7" in error
