@@ -74,7 +74,7 @@ class Matching:
         scoring: Collection[Scoring] = (),
         pause: Callable[[], None] = lambda: None,
     ) -> None:
-        """`scoring`: leaves whose frequencies are wanted, too; `pause`: called for each leaf."""
+        """`scoring`: leaves whose frequencies are wanted, too; `pause`: called often."""
         self.part = part
         self.count = count
         self._scoring = scoring
@@ -228,6 +228,7 @@ class Matching:
         often = np.zeros(self.part.count, np.uint32)
         for ordinals, frequencies in self._postings_of(leaf):
             np.add.at(often, ordinals, frequencies)
+            self._pause()
         return often.astype(np.min_scalar_type(often.max(initial=0)))
 
     def _postings_of(self, leaf: Expanded) -> Iterator[tuple[Numbers, Numbers]]:
