@@ -13,7 +13,7 @@ from random import Random
 from driftline.connectors.sinks import Consumer
 from driftline.coordinator.registry import ClusterState, check_identity
 from driftline.deploy.node.node import Node
-from driftline.deploy.node.pace import Pace
+from driftline.deploy.node.pace import TurnBudget
 from driftline.deploy.roles.consumer import ConsumerServer
 from driftline.deploy.roles.front import Front
 from driftline.deploy.roles.master import Master
@@ -25,11 +25,11 @@ from driftline.engine.labels import INFINITY
 from driftline.engine.policy import Policy
 from driftline.engine.sources import BadRecord, RetainedSource, Source
 from driftline.engine.wire.messages import Stop
-from driftline.engine.wire.party import Party
+from driftline.engine.wire.party import Role
 from driftline.simulation.world.disks import MasterDisk, NodeDisk
 from driftline.simulation.world.network import Network
 from driftline.simulation.world.timeline import Crashed, Faults, Timeline
-from driftline.simulation.world.world import Host, World
+from driftline.simulation.world.world import SimulatedHost, World
 
 RUN = "in one process"
 
@@ -215,17 +215,17 @@ class Cluster:
     def _new_id(self) -> int:
         return self.chance.getrandbits(63) or 1
 
-    def _master(self, process: str) -> Sequence[Party]:
+    def _master(self, process: str) -> Sequence[Role]:
         before = self._registry.read() or ClusterState(self._plan.identity())
         state = check_identity(before, self._plan.identity(), RUN)
         about = self._node_count, self._plan, self.policy, state, self._checkpoint_s, RUN
         return [Master(*about, session=1)]
 
-    def _consumer(self, process: str) -> Sequence[Party]:
+    def _consumer(self, process: str) -> Sequence[Role]:
         return [ConsumerServer(self._open_consumer)]
 
-    def _node_maker(self, index: int) -> Callable[[str], Sequence[Party]]:
-        def make(process: str) -> Sequence[Party]:
+    def _node_maker(self, index: int) -> Callable[[str], Sequence[Role]]:
+        def make(process: str) -> Sequence[Role]:
             self._disks[index].open()
             node = Node(
                 index,
@@ -237,15 +237,15 @@ class Cluster:
                 address=process,
                 dead_letters=self._dead_letters,
                 run=RUN,
-                pace=Pace(self._plan, lambda: self._world.clock),
+                pace=TurnBudget(self._plan, lambda: self._world.clock),
             )
             node.addresses.update({"master": "master", "consumer": "consumer"})
             return [node]
 
         return make
 
-    def _front_maker(self, index: int) -> Callable[[str], Sequence[Party]]:
-        def make(process: str) -> Sequence[Party]:
+    def _front_maker(self, index: int) -> Callable[[str], Sequence[Role]]:
+        def make(process: str) -> Sequence[Role]:
             front = Front(
                 index,
                 self._node_count,
@@ -264,7 +264,7 @@ class Cluster:
 
         return make
 
-    def _after_turn(self, host: Host, party: Party) -> None:
+    def _after_turn(self, host: SimulatedHost, party: Role) -> None:
         if isinstance(party, Master) and party.broken:
             raise Crashed("broken")
         if isinstance(party, ConsumerServer) and party.trouble:

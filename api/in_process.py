@@ -15,7 +15,7 @@ from driftline.connectors.sinks import Consumer
 from driftline.connectors.sinks.directory import identity_in
 from driftline.connectors.sinks.lines import DEAD_LETTERS
 from driftline.coordinator.identity import Identity
-from driftline.deploy.local.inputs.asides import Asides
+from driftline.deploy.local.inputs.asides import BadRecordFile
 from driftline.deploy.local.report import tell_if_all_set_aside
 from driftline.deploy.roles.consumer import DeadLetters
 from driftline.engine.durable import reported
@@ -92,16 +92,16 @@ class InProcessRun:
             tuple(source.identity() for source in self._sources),
         )
         opened = OpenConsumers(output, self._flow, identity.to_json(), self._dead_letters)
-        asides: list[Asides] = []
+        asides: list[BadRecordFile] = []
         if opened.directory is not None:
             _check_outputs(opened.directory, identity)
             asides = [
-                Asides(opened.directory / DEAD_LETTERS / f"input-{i}.jsonl")
+                BadRecordFile(opened.directory / DEAD_LETTERS / f"input-{i}.jsonl")
                 for i in range(len(self._sources))
             ]
             for aside in asides:
                 aside.forget(0)  # all input is read again
-        told: list[DeadLetters | Asides] = [opened.letters, *asides]
+        told: list[DeadLetters | BadRecordFile] = [opened.letters, *asides]
         on_bad = [aside.add for aside in asides] if asides else self._count_bad()
         cluster = self._new_cluster(
             consumer=opened.open,

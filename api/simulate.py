@@ -14,7 +14,7 @@ from driftline.engine.sources import RetainedSource, Source, strict
 from driftline.simulation.scenarios.flows import Simulated
 from driftline.simulation.scenarios.inputs import GivenRecords
 from driftline.simulation.scenarios.scenario import Scenario, scenario
-from driftline.simulation.seeds import Report, check_flow, run_one
+from driftline.simulation.seeds import SeedReport, check_flow, run_one
 
 RECORDS_MAX = 10_000
 """At most so many records of one source are simulated."""
@@ -79,7 +79,7 @@ def simulate(
         raise FlowError(f"seeds={seeds}, nodes={nodes}: a simulation needs at least one of each")
     records = GivenRecords([_records(source) for source in sources_of(loaded, inputs)])
     simulated = Simulated(loaded.name, any_order=False, given=loaded)
-    report = Report()
+    report = SeedReport()
     for seed in numbers:
         drawn = scenario(seed, simulated, policy, records)
         if nodes is not None:

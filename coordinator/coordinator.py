@@ -47,12 +47,12 @@ from driftline.engine.wire.messages import (
     Drain,
     Drained,
     Failed,
-    Following,
+    FollowsMaster,
     Goodbye,
     Hello,
     Lead,
-    Lost,
     Message,
+    MessageLost,
     Prepared,
     PrepareFailed,
     Recover,
@@ -60,7 +60,7 @@ from driftline.engine.wire.messages import (
     Stop,
     Unloadable,
 )
-from driftline.engine.wire.party import Job
+from driftline.engine.wire.party import DurableJob
 
 MISSING_AFTER_S = 5.0
 """Default of the silence, in seconds, after which a node or front counts as missing."""
@@ -124,7 +124,7 @@ class Coordinator:
         self.fronts = [f"front-{i}" for i in range(fronts)]
         self.policy = policy
         self.out: list[tuple[str, Message]] = []
-        self.jobs: list[Job] = []
+        self.jobs: list[DurableJob] = []
         self.now = 0.0
         """The time of the driver (seconds, monotonic)."""
         self.phase = Phase.GATHERING
@@ -302,7 +302,7 @@ class Coordinator:
         """Note the progress of the run: the processed and the delivered frontier."""
         self._backoff.moved(processed, delivered, self.snapshots.committed)
 
-    def lost(self, message: Lost) -> None:
+    def lost(self, message: MessageLost) -> None:
         """A member misses a message, or work makes no progress: recover."""
         if message.incarnation == self.state.incarnation and self.phase in UNDER_WAY:
             self._recover(message.reason)
@@ -373,7 +373,7 @@ class Coordinator:
         self._tell(names, Lead())
         self.members.asked(names)
 
-    def following(self, name: str, message: Following) -> None:
+    def following(self, name: str, message: FollowsMaster) -> None:
         """A member knows that this master leads; once all do, the incarnation goes on."""
         self.members.answered(name)
         incarnation, epoch = self.state.incarnation, self.state.epoch
@@ -431,7 +431,7 @@ class Coordinator:
         fields = about("recovery", reason=reason, number=self.recoveries, pause=pause)
         log.warning("recovering: %s%s", reason, wait, extra=fields)
 
-    def done(self, job: Job, result: object) -> None:
+    def done(self, job: DurableJob, result: object) -> None:
         """A write of the registry was carried out; `result` is an exception if it failed."""
         if not self._writer.over(job, result, self.now) or self.phase is Phase.BROKEN:
             return

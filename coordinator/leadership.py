@@ -28,8 +28,8 @@ from typing import ClassVar
 
 from driftline.coordinator.registry import AGAIN_S
 from driftline.engine.errors import Unavailable
-from driftline.engine.wire.messages import Following, Hello
-from driftline.engine.wire.party import Job
+from driftline.engine.wire.messages import FollowsMaster, Hello
+from driftline.engine.wire.party import DurableJob
 
 PATIENCE_S = 20.0
 """How long a leader waits at least. A process that hangs is silent for 5 s, killed 10 s later, and
@@ -49,7 +49,7 @@ LOOK_EVERY_S = 5.0
 
 
 @dataclass(frozen=True, slots=True)
-class Enlist(Job):
+class Enlist(DurableJob):
     """Job: queue up, for as long as the session lasts. Result: None.
 
     May be repeated: `process`, which is new with each start, queues up once.
@@ -61,7 +61,7 @@ class Enlist(Job):
 
 
 @dataclass(frozen=True, slots=True)
-class LookAtQueue(Job):
+class LookAtQueue(DurableJob):
     """Job: look who is before `process`, and watch that place. Result: its process; "" for none.
 
     Raises StateMismatch if `process` itself is not in the queue: its session has ended.
@@ -73,7 +73,7 @@ class LookAtQueue(Job):
 
 
 @dataclass(frozen=True, slots=True)
-class LookBehind(Job):
+class LookBehind(DurableJob):
     """Job: look who is behind `process` in the queue. Result: the next process; "" for none.
 
     Raises StateMismatch if `process` itself is not in the queue: its session has ended.
@@ -93,7 +93,7 @@ class Leadership:
         """The process before this one; "" if this one is the first; None if that is not known."""
         self.lost = False
         """Whether the session has ended: this process cannot lead any more."""
-        self._job: Job | None = None
+        self._job: DurableJob | None = None
         self._again_at = -inf
 
     @property
@@ -101,7 +101,7 @@ class Leadership:
         """Whether this master leads."""
         return self.before == "" and not self.lost
 
-    def due(self, now: float) -> list[Job]:
+    def due(self, now: float) -> list[DurableJob]:
         """The job to do now, if there is one."""
         if self.first or self.lost or now < self._again_at:
             return []
@@ -123,7 +123,7 @@ class Leadership:
         """The session has ended."""
         self.lost = True
 
-    def done(self, job: Job, result: object, now: float) -> None:
+    def done(self, job: DurableJob, result: object, now: float) -> None:
         """A job was carried out; `result` is an exception if it failed."""
         if job is not self._job:
             return
@@ -165,7 +165,7 @@ class StepDown:
         self._ask_at = now + ASK_EVERY_S
         return True
 
-    def due(self, now: float, missed: Mapping[str, float]) -> list[Job]:
+    def due(self, now: float, missed: Mapping[str, float]) -> list[DurableJob]:
         """The job to do now, if there is one; `missed`: see `Coordinator.missed`."""
         if self._job is not None or now < self._look_at or not self._is_over(missed):
             return []
@@ -173,7 +173,7 @@ class StepDown:
         self._job = LookBehind(self._process)
         return [self._job]
 
-    def done(self, job: Job, result: object, missed: Mapping[str, float]) -> bool:
+    def done(self, job: DurableJob, result: object, missed: Mapping[str, float]) -> bool:
         """A job was carried out. Returns whether to step down."""
         if job is not self._job:
             return False
@@ -187,7 +187,7 @@ class StepDown:
 class Takeover:
     """The takeover of an incarnation by one master.
 
-    Takes: `Hello` and `Following` of all members. Gives: whether the incarnation can go on, and
+    Takes: `Hello` and `FollowsMaster` of all members. Gives: whether the incarnation can go on, and
     what each node was asked for by the master before.
     """
 
@@ -196,14 +196,14 @@ class Takeover:
         self._nodes = nodes
         self._members = members
         self._fits: dict[str, bool] = {}
-        self._answers: dict[str, Following] = {}
+        self._answers: dict[str, FollowsMaster] = {}
 
     def hello(self, name: str, message: Hello) -> None:
         """A member is present."""
         ready = bool(message.ready) or name not in self._nodes
         self._fits[name] = message.incarnation == self._incarnation and ready
 
-    def answer(self, name: str, message: Following) -> None:
+    def answer(self, name: str, message: FollowsMaster) -> None:
         """A member knows that this master leads."""
         self._answers[name] = message
 

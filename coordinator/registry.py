@@ -21,7 +21,7 @@ from driftline.engine.errors import MalformedMessage, StateMismatch, Unavailable
 from driftline.engine.flow.code import NO_CODE, Code
 from driftline.engine.keygroups import Layout
 from driftline.engine.wire.codec import pack, unpack
-from driftline.engine.wire.party import Job
+from driftline.engine.wire.party import DurableJob
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +99,7 @@ class ClusterState:
 
 
 @dataclass(frozen=True, slots=True)
-class WriteState(Job):
+class WriteState(DurableJob):
     """Job: write `state` to the registry, in place of version `state.version - 1`. Result: None.
 
     `again`: a try before has failed, and may have been done all the same.
@@ -156,7 +156,7 @@ class RegistryWriter:
         self._job = replace(self._job, again=True)
         return [self._job]
 
-    def over(self, job: Job, result: object, now: float) -> bool:
+    def over(self, job: DurableJob, result: object, now: float) -> bool:
         """A job was carried out. Returns whether the write is over: done, or failed for good."""
         if job is not self._job:
             return False

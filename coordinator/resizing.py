@@ -1,11 +1,11 @@
 """Resizing: how a run comes from its layout to one with more or fewer nodes, while it goes on.
 
-Takes: what is asked for (`Resize`), `Hello` and `Joined` of the nodes of the next layout, `Held` of
-fronts, the snapshots that are committed, the progress of the run, and the time. Gives: `Join`
-(nodes of the next layout), `Hold` and `GoOn` (fronts), the moments at which snapshots are due, and
-the record of the registry that makes the next layout the layout.
-Invariant: when that record is written, all nodes of the next layout have, durably, the state as of
-its snapshot, consumers have all outputs below the time of the snapshot, and none from there on.
+Takes: what is asked for (`Resize`), `Hello` and `Joined` of the nodes of the next layout, `Paused`
+of fronts, the snapshots that are committed, the progress of the run, and the time. Gives: `Join`
+(nodes of the next layout), `Pause` and `Resume` (fronts), the moments at which snapshots are due,
+and the record of the registry that makes the next layout the layout. Invariant: when that record is
+written, all nodes of the next layout have, durably, the state as of its snapshot, consumers have
+all outputs below the time of the snapshot, and none from there on.
 
     COPYING    the next nodes read the newest snapshot from the nodes, and what each later one adds
     HOLDING    they have nearly all; fronts say up to where they have sent, and send no more
@@ -37,7 +37,7 @@ from driftline.coordinator.snapshots import Snapshots
 from driftline.engine.events import about, log
 from driftline.engine.keygroups import Layout, names_of
 from driftline.engine.policy import Policy
-from driftline.engine.wire.messages import GoOn, Held, Hold, Join, Joined, Message
+from driftline.engine.wire.messages import Join, Joined, Message, Pause, Paused, Resume
 
 FRESH_S = 1.0
 """A snapshot is taken before the fronts are held, unless the newest one is not older."""
@@ -57,7 +57,7 @@ HEARD_WITHIN_S = 1.0
 NODES_MAX = 64
 
 
-class Step(Enum):
+class ResizePhase(Enum):
     """How far a resizing is; the values are for people."""
 
     NONE = ""
@@ -69,7 +69,7 @@ class Step(Enum):
     SWITCHING = "the registry is written"
 
 
-HELD = (Step.HOLDING, Step.DRAINING, Step.CUTTING, Step.MOVING)
+HELD = (ResizePhase.HOLDING, ResizePhase.DRAINING, ResizePhase.CUTTING, ResizePhase.MOVING)
 """Steps in which fronts are held, and which can be given up."""
 
 
@@ -99,7 +99,7 @@ class Resizing:
         groups: int,
     ) -> None:
         self.out: list[tuple[str, Message]] = []
-        self.step = Step.NONE
+        self.step = ResizePhase.NONE
         self.layout: Layout = ()
         """The next one; () if there is none."""
         self.refused = ""
@@ -121,7 +121,7 @@ class Resizing:
         self._cut = 0
         self._number = 0
         """How often fronts have been held: their answers to earlier questions say nothing."""
-        self._held: dict[str, Held] = {}
+        self._held: dict[str, Paused] = {}
         self._held_at = 0.0
         self._patience_s = PATIENCE_S
         self._again_at = 0.0
@@ -134,7 +134,7 @@ class Resizing:
 
         May be repeated; of requests that name a first node, an earlier one changes nothing.
         """
-        if self.step is Step.SWITCHING or 0 < first < self._asked_first:
+        if self.step is ResizePhase.SWITCHING or 0 < first < self._asked_first:
             return
         self.refused = self._why_not(nodes)
         is_later, self._asked_first = first > self._asked_first, first
@@ -144,7 +144,7 @@ class Resizing:
         if nodes != len(layout):
             first = max(first, max(layout) + 1)
             self.layout = tuple(range(first, first + nodes))
-            self.step = Step.COPYING
+            self.step = ResizePhase.COPYING
             self._rounds, self._patience_s, self._again_at = 0, PATIENCE_S, 0.0
             names, now, wanted = ", ".join(self.names), len(layout), len(self.names)
             fields = about("resizing", nodes=now, wanted=wanted)
@@ -170,12 +170,12 @@ class Resizing:
     def holds(self) -> bool:
         """Whether fronts are held, or about to go on in the next layout: no other snapshot may
         begin."""
-        return self.step in HELD or self.step is Step.SWITCHING
+        return self.step in HELD or self.step is ResizePhase.SWITCHING
 
     @property
     def doing(self) -> str:
         """What becomes of the number of nodes, for people; empty if nothing."""
-        if self.step is Step.NONE:
+        if self.step is ResizePhase.NONE:
             return ""
         missing = [name for name in self.names if name not in self._joiners]
         step = f"nothing was heard of {', '.join(missing)}" if missing else self.step.value
@@ -189,7 +189,7 @@ class Resizing:
         joiner = self._joiners.get(name)
         if joiner is None or joiner.process != process:
             joiner = self._joiners[name] = Joiner(process)
-        if self.step is not Step.SWITCHING and joiner.has != self._wanted(state):
+        if self.step is not ResizePhase.SWITCHING and joiner.has != self._wanted(state):
             self._ask_to_join(name, state)
 
     def joined(self, name: str, message: Joined, state: ClusterState) -> None:
@@ -203,7 +203,7 @@ class Resizing:
         if joiner.has != has:
             joiner.has, joiner.bytes = has, message.bytes
 
-    def held(self, front: str, message: Held) -> None:
+    def held(self, front: str, message: Paused) -> None:
         """A front sends nothing from a time on."""
         if message.number == self._number:
             self._held.setdefault(front, message)
@@ -227,30 +227,30 @@ class Resizing:
         Returns the snapshot with which the registry has to be written now, if it has to.
         """
         self._now = now
-        if self.step is Step.NONE or self.step is Step.SWITCHING:
+        if self.step is ResizePhase.NONE or self.step is ResizePhase.SWITCHING:
             return None
         self._look_for_snapshots(state, now)
-        if self.step is Step.COPYING:
+        if self.step is ResizePhase.COPYING:
             if left is not None and now >= self._again_at and self._is_near(state, delivered, now):
                 self._hold(now)
         elif now > self._held_at + self._patience_s:
             self._let_go(f"it took longer than {self._patience_s:g} s", now)
-        elif self.step is Step.HOLDING:
+        elif self.step is ResizePhase.HOLDING:
             if len(self._held) == len(self._fronts) and left is not None:
                 self._drain(left)
         elif left is None or left >= self._cut:
             self._let_go("outputs have left that are later than the cut", now)
-        elif self.step is Step.DRAINING:
+        elif self.step is ResizePhase.DRAINING:
             if delivered == self._cut:
                 self._take_last(now)
-        elif self.step is Step.CUTTING:
+        elif self.step is ResizePhase.CUTTING:
             if self._newest.time == self._cut:
-                self.step = Step.MOVING
+                self.step = ResizePhase.MOVING
             elif self._snapshots.pending is None:
                 self._let_go("the last snapshot has failed", now)
-        if self.step is Step.MOVING and self._have_all(state):
+        if self.step is ResizePhase.MOVING and self._have_all(state):
             assert self._newest.time == self._cut, "no other snapshot is taken meanwhile"
-            self.step = Step.SWITCHING
+            self.step = ResizePhase.SWITCHING
             return self._newest
         return None
 
@@ -287,21 +287,21 @@ class Resizing:
         return all(joiner and joiner.has == self._wanted(state) for joiner in joiners)
 
     def _hold(self, now: float) -> None:
-        self.step, self._held_at, self._rounds = Step.HOLDING, now, 0
+        self.step, self._held_at, self._rounds = ResizePhase.HOLDING, now, 0
         self._held.clear()
         self._number += 1
-        self._tell_fronts(Hold(self._number, -1))
+        self._tell_fronts(Pause(self._number, -1))
 
     def _drain(self, left: int) -> None:
         if all(held.ended for held in self._held.values()):
             self.give_up("the input has ended")
             return
         self._cut = max(left + 1, *(held.time for held in self._held.values()))
-        self.step = Step.DRAINING
-        self._tell_fronts(Hold(self._number, self._cut))
+        self.step = ResizePhase.DRAINING
+        self._tell_fronts(Pause(self._number, self._cut))
 
     def _take_last(self, now: float) -> None:
-        self.step = Step.CUTTING
+        self.step = ResizePhase.CUTTING
         if self._newest.time != self._cut:
             self.out += self._snapshots.begin(self._cut, now)
 
@@ -315,12 +315,12 @@ class Resizing:
 
     def _go_on(self) -> None:
         if self.step in HELD:
-            self._tell_fronts(GoOn())
-        self.step = Step.COPYING if self.layout else Step.NONE
+            self._tell_fronts(Resume())
+        self.step = ResizePhase.COPYING if self.layout else ResizePhase.NONE
 
     def give_up(self, why: str) -> None:
         """There is no next layout any more."""
-        if self.step in (Step.NONE, Step.SWITCHING):
+        if self.step in (ResizePhase.NONE, ResizePhase.SWITCHING):
             return
         log.warning("resizing is given up: %s", why, extra=about("resizing-given-up", reason=why))
         self._go_on()
@@ -329,16 +329,16 @@ class Resizing:
     def interrupted(self) -> None:
         """The incarnation is over, and fronts are not held any more."""
         if self.step in HELD:
-            self.step = Step.COPYING
+            self.step = ResizePhase.COPYING
 
     def take_over(self) -> None:
         """The master before may have held the fronts."""
-        self._tell_fronts(GoOn())
+        self._tell_fronts(Resume())
 
     def forget(self) -> None:
         """There is no next layout: it was given up, or has become the layout."""
         self._members.forget(name for name in self.names if name not in self._nodes)
-        self.step, self.layout = Step.NONE, ()
+        self.step, self.layout = ResizePhase.NONE, ()
         self._joiners.clear()
 
     @property
@@ -346,7 +346,11 @@ class Resizing:
         """When `look` wants to be called, if nothing else happens (seconds, monotonic)."""
         if self.step in HELD:
             return self._held_at + self._patience_s + 0.001
-        return self._again_at if self.step is Step.COPYING and self._again_at > self._now else inf
+        return (
+            self._again_at
+            if self.step is ResizePhase.COPYING and self._again_at > self._now
+            else inf
+        )
 
     def _tell_fronts(self, message: Message) -> None:
         self.out += [(front, message) for front in self._fronts]

@@ -32,7 +32,7 @@ from driftline.coordinator.leadership import Enlist, LookAtQueue, LookBehind
 from driftline.coordinator.registry import ClusterState, decode_state, encode_state, follows
 from driftline.engine.errors import Disconnected, PayloadError, StateMismatch, Unavailable
 from driftline.engine.events import Trouble, about, log
-from driftline.engine.wire.party import Job
+from driftline.engine.wire.party import DurableJob
 
 ANSWER_S = 10.0
 """How long a request may take, in seconds."""
@@ -267,7 +267,7 @@ class _Lines(logging.LoggerAdapter[logging.Logger]):
         )  # fmt: skip
 
 
-class Succession:
+class LeaderQueue:
     """The queue at `path`. The client is connected; whoever opened it closes it."""
 
     def __init__(
@@ -293,7 +293,7 @@ class Succession:
         """Listen no more."""
         self._client.remove_listener(self._connection)
 
-    def carry_out(self, job: Job) -> object:
+    def carry_out(self, job: DurableJob) -> object:
         """Do `Enlist`, `LookAtQueue` or `LookBehind`. Raises Unavailable, StateMismatch."""
         if isinstance(job, Enlist):
             self._enlist(job.process)

@@ -38,7 +38,7 @@ from typing import Self
 import zmq
 
 from driftline.connectors.logs.inputlog import PRODUCER_BYTES_MAX
-from driftline.deploy.roles.intake import MAGIC, Answer, Kind, decode_answer
+from driftline.deploy.roles.intake import MAGIC, IntakeKind, IntakeReply, decode_answer
 from driftline.deploy.runtime.sockets.keys import own_key
 from driftline.deploy.runtime.sockets.monitor import Refusals, unresolved
 from driftline.deploy.runtime.sockets.transport import become_client
@@ -124,7 +124,7 @@ class Producer:
         """All records up to `acknowledged` have label times below this; 0: it is not asked for."""
         self._told = -1
         """Of the records up to this number `below` is told."""
-        self._hello = Kind.HELLO_TIMES if times else Kind.HELLO
+        self._hello = IntakeKind.HELLO_TIMES if times else IntakeKind.HELLO
         self.ended = False
         """Whether the front takes no more records: this producer has ended, or the stream has."""
         self._synced = False
@@ -193,7 +193,7 @@ class Producer:
         data = pack(payload)
         if reason := why_refused(payload, len(data), of_producer=True):
             raise PayloadError(f"record {number} of {self.id!r} cannot be sent: {reason}")
-        beginning = pack((MAGIC, Kind.RECORD, self.id, self._session, number, None))[:-1]
+        beginning = pack((MAGIC, IntakeKind.RECORD, self.id, self._session, number, None))[:-1]
         message = beginning + data
         del data
         self._wait(lambda: self._has_room(len(message)) or self.ended, self.timeout_s)
@@ -237,7 +237,7 @@ class Producer:
     @property
     def _is_told(self) -> bool:
         """Whether all records are acknowledged, and their times told, if they are asked for."""
-        timed = self._hello is Kind.HELLO or self._told >= self.acknowledged
+        timed = self._hello is IntakeKind.HELLO or self._told >= self.acknowledged
         return not self._unacknowledged and timed
 
     def _refused(self) -> Unavailable:
@@ -284,7 +284,7 @@ class Producer:
                 send(self._unacknowledged[self._sent + 1], zmq.NOBLOCK, copy=False)
                 self._sent += 1
             if self._to_ask:
-                kind = (Kind.END, self.sequence) if self._ending else (self._hello,)
+                kind = (IntakeKind.END, self.sequence) if self._ending else (self._hello,)
                 send(pack((MAGIC, kind[0], self.id, self._session, *kind[1:])), zmq.NOBLOCK)
                 self._to_ask = False
                 self._asked = True
@@ -302,22 +302,22 @@ class Producer:
         except MalformedMessage as error:
             raise Unavailable(f"{self.address} is not the intake of a front: {error}") from None
 
-    def _learn(self, answer: Answer) -> None:
+    def _learn(self, answer: IntakeReply) -> None:
         kind, session, acknowledged, number, reason = answer
-        if kind is Kind.FENCED and session > self._session:
+        if kind is IntakeKind.FENCED and session > self._session:
             if self._synced:
                 raise Unavailable(f"another process sends as {self.id!r}: give each its own id")
             self._session = session + 1  # the clock of an earlier process was ahead of ours
             self._ask_at = 0.0
         if session != self._session:
             return
-        if kind is Kind.TIME:
+        if kind is IntakeKind.TIME:
             self.below, self._told = number, acknowledged
             return
         now = monotonic()
-        if acknowledged > self.acknowledged or kind is not Kind.SYNC or not self._synced:
+        if acknowledged > self.acknowledged or kind is not IntakeKind.SYNC or not self._synced:
             self._sign_at = now
-        if kind is not Kind.ACK:
+        if kind is not IntakeKind.ACK:
             self._asked = False
         self._ask_after_s = ASK_AFTER_S
         self._ask_at = now + (ASK_AFTER_S_MAX if self._asked else ASK_AFTER_S)
@@ -330,11 +330,11 @@ class Producer:
         while self._unacknowledged and next(iter(self._unacknowledged)) <= acknowledged:
             self._bytes -= len(self._unacknowledged.pop(next(iter(self._unacknowledged))))
         self._sent = max(self._sent, self.acknowledged)
-        if kind is Kind.REFUSED and number:
+        if kind is IntakeKind.REFUSED and number:
             raise PayloadError(f"{self.address} refused record {number} of {self.id!r}: {reason}")
-        if kind is Kind.REFUSED:
+        if kind is IntakeKind.REFUSED:
             raise Unavailable(f"{self.address} refused producer {self.id!r}: {reason}")
-        self.ended = self.ended or kind is Kind.ENDED
-        if kind is Kind.SYNC or self.ended:
+        self.ended = self.ended or kind is IntakeKind.ENDED
+        if kind is IntakeKind.SYNC or self.ended:
             self._synced = True
             self._sent = self.acknowledged

@@ -90,7 +90,7 @@ rootLogger.appenderRef.file.ref = file
 
 
 @dataclass(frozen=True, slots=True)
-class Member:
+class ZooKeeperServer:
     """A server of an ensemble: its number, from 1, and its ports: for clients, for followers, and
     for elections."""
 
@@ -112,8 +112,8 @@ class Server:
         command: Sequence[str],
         directory: Path,
         host: str,
-        member: Member,
-        members: Sequence[Member],
+        member: ZooKeeperServer,
+        members: Sequence[ZooKeeperServer],
     ) -> None:
         self._command = command
         self.directory = directory / f"server-{member.number}"
@@ -357,7 +357,7 @@ class Ensemble:
         except OSError as error:
             raise Unavailable(f"{self._directory}: {error.strerror}") from None
 
-    def _members(self) -> list[Member]:
+    def _members(self) -> list[ZooKeeperServer]:
         """All servers, with ports that are free now. Raises Unavailable."""
         members = []
         with ExitStack() as taken:  # until all ports are chosen, so that they differ
@@ -368,7 +368,7 @@ class Ensemble:
 
             for i in range(self._size):
                 port = free(self._host, self._port + i if self._port else 0)
-                members.append(Member(i + 1, port, free(LOOPBACK), free(LOOPBACK)))
+                members.append(ZooKeeperServer(i + 1, port, free(LOOPBACK), free(LOOPBACK)))
         return members
 
 

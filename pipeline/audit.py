@@ -23,7 +23,7 @@ from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from driftline.connectors.sinks.lines import Lines
+from driftline.connectors.sinks.lines import JsonLines
 from driftline.engine.flow.flow import Flow
 from driftline.engine.labels import INFINITY, Label
 from driftline.engine.snapshots.savepoint import Savepoint
@@ -31,7 +31,7 @@ from driftline.engine.sources import Source
 from driftline.engine.wire.bundles import from_blob
 from driftline.engine.wire.codec import pack, unpack
 from driftline.pipeline import PARTITIONS
-from driftline.pipeline.chains import TEXT_SHOWN, Job
+from driftline.pipeline.chains import TEXT_SHOWN, TaskSettings
 from driftline.pipeline.found import OutputShare, same_line, shares_of
 from driftline.pipeline.runner import outputs_of, prepared
 from driftline.pipeline.tasks import (
@@ -84,7 +84,7 @@ class Finding:
 
 
 @dataclass(slots=True)
-class Report:
+class AuditReport:
     """The result of an audit."""
 
     items: int = 0
@@ -130,7 +130,7 @@ def audit(
     until: int = INFINITY,
     start: Savepoint | None = None,
     end: Savepoint | None = None,
-) -> Report:
+) -> AuditReport:
     """Compare the outputs in directories with those of the flow, for times in [since, until).
 
     `outputs`: the directories. `start`: the state before `since`. `end`: a savepoint whose state,
@@ -138,7 +138,7 @@ def audit(
     """
     from pyspark.sql import functions as f
 
-    job = prepared(Job(flow, partitions, dead_letters, since, until, start, end=end))
+    job = prepared(TaskSettings(flow, partitions, dead_letters, since, until, start, end=end))
     shares = shares_of(outputs, flow, 2 * spark.sparkContext.defaultParallelism)
     with explained():
         expected = outputs_of(job, spark, inputs).where(f.col("to").isin(OUTPUT, STATE))
@@ -207,7 +207,7 @@ class CompareTask:
         return write_rows(self._rows(read_rows(batches)))
 
     def _rows(self, rows: Iterator[Row]) -> Iterator[Row]:
-        lines = Lines(self.flow, self.dead_letters)
+        lines = JsonLines(self.flow, self.dead_letters)
         compared = 0
         counts = [0] * len(KINDS)
         for _, run in groupby(rows, key=itemgetter(2)):
@@ -274,10 +274,10 @@ def _lines(payload: bytes) -> Iterator[tuple[int, Label, str]]:
                 yield number, label, text
 
 
-def _report(flow: Flow, shares: Sequence[OutputShare], rows: Iterable[Row]) -> Report:
+def _report(flow: Flow, shares: Sequence[OutputShare], rows: Iterable[Row]) -> AuditReport:
     """The report that the rows of `CompareTask` make, and the disorder between shares of a file."""
-    report = Report()
-    names = Lines(flow).names
+    report = AuditReport()
+    names = JsonLines(flow).names
     edges: dict[tuple[int, int], tuple[Label, Label]] = {}
     findings: list[Finding] = []
     for _, kind, time, front, payload in rows:

@@ -22,7 +22,7 @@ from driftline.engine.flow.plan import Plan, plan
 from driftline.engine.keygroups import GroupCache, Owners, owned_by
 from driftline.engine.labels import INFINITY, Label
 from driftline.engine.operators.context import describe
-from driftline.engine.operators.ends import Maker
+from driftline.engine.operators.ends import OutputEncoder
 from driftline.engine.operators.keyed import Arrival
 from driftline.engine.operators.operator import Vertex
 from driftline.engine.operators.steps import (
@@ -75,7 +75,7 @@ BEGIN = -1
 
 
 @dataclass(frozen=True, slots=True)
-class Job:
+class TaskSettings:
     """The settings of a run, sent to all its tasks."""
 
     flow: Flow
@@ -108,7 +108,7 @@ class Job:
 class _TaskChains:
     """The operator chains of a task, and their outputs."""
 
-    def __init__(self, job: Job) -> None:
+    def __init__(self, job: TaskSettings) -> None:
         self.job = job
         self.plan: Plan = plan(job.flow)
         self.keyed: dict[str, Arrival] = {}
@@ -119,7 +119,7 @@ class _TaskChains:
         """Time -> (label, sink, payload) of its outputs since the last push."""
         gc.set_threshold(NEW_OBJECTS)  # this code makes no cycles, but functions may
 
-    def _make(self, vertex: Vertex, after: Step, failures: Failures, maker: Maker) -> Step:
+    def _make(self, vertex: Vertex, after: Step, failures: Failures, maker: OutputEncoder) -> Step:
         step = self.keyed[vertex.name] = Arrival(vertex, after, failures, False, maker)
         return step
 
@@ -166,7 +166,7 @@ class ReadTask:
     Takes rows whose first column is the number of a split.
     """
 
-    job: Job
+    job: TaskSettings
     front: int
     splits: list[Split]
     firsts: list[tuple[int, int]]
@@ -225,7 +225,7 @@ class KeyedTask:
     later stages as they are.
     """
 
-    job: Job
+    job: TaskSettings
     stage: int
 
     def __call__(self, batches: Batches) -> Batches:

@@ -50,7 +50,7 @@ _ARROW = pa.schema(
 )
 
 
-class Document(NamedTuple):
+class CorpusDocument(NamedTuple):
     """A document and its number in the source."""
 
     time: int
@@ -60,14 +60,14 @@ class Document(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Made:
+class CorpusCounts:
     """The number of documents in a corpus, and of records that could not be read."""
 
     documents: int
     bad_records: int
 
 
-def make_corpus(spark: SparkSession, source: Source, output: Path, form: str) -> Made:
+def make_corpus(spark: SparkSession, source: Source, output: Path, form: str) -> CorpusCounts:
     """Write the documents of a source to a directory; `form`: a key of FORMS.
 
     Raises StateMismatch if the directory holds outputs already, Unavailable if it cannot be made.
@@ -80,7 +80,7 @@ def make_corpus(spark: SparkSession, source: Source, output: Path, form: str) ->
         task = WriteSplit(source.name, splits, firsts, output, form)
         made = apply(numbers(spark, len(firsts)), task, "documents long, bad_records long")
         (total,) = made.agg(f.sum("documents"), f.sum("bad_records")).collect()
-    return Made(*total)
+    return CorpusCounts(*total)
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +102,7 @@ class WriteSplit:
     def _write(self, number: int) -> tuple[int, int]:
         bad_records = 0
 
-        def documents() -> Iterator[Document]:
+        def documents() -> Iterator[CorpusDocument]:
             nonlocal bad_records
             for record in self.splits[number].read(*self.firsts[number]):
                 document = _document(self.name, record)
@@ -117,7 +117,7 @@ class WriteSplit:
             return FORMS[self.form](path, documents()), bad_records
 
 
-def _document(name: str, record: tuple[int, object] | BadRecord) -> Document | BadRecord:
+def _document(name: str, record: tuple[int, object] | BadRecord) -> CorpusDocument | BadRecord:
     if isinstance(record, BadRecord):
         return record
     time, fields = record
@@ -126,10 +126,10 @@ def _document(name: str, record: tuple[int, object] | BadRecord) -> Document | B
     if not isinstance(text, str):
         problem = f"is of type {type(text).__name__}" if "text" in fields else "is missing"
         return BadRecord(time, name, f"field 'text' {problem}", "")
-    return Document(time, fields["id"], str(title) if title else "", text)
+    return CorpusDocument(time, fields["id"], str(title) if title else "", text)
 
 
-def _write_json(path: Path, documents: Iterator[Document]) -> int:
+def _write_json(path: Path, documents: Iterator[CorpusDocument]) -> int:
     encode = json.JSONEncoder(ensure_ascii=False).encode
     count = 0
     with path.open("w", encoding="utf-8") as file:
@@ -139,7 +139,7 @@ def _write_json(path: Path, documents: Iterator[Document]) -> int:
     return count
 
 
-def _write_parquet(path: Path, documents: Iterator[Document]) -> int:
+def _write_parquet(path: Path, documents: Iterator[CorpusDocument]) -> int:
     count = 0
     with pq.ParquetWriter(path, _ARROW, compression="zstd") as writer:
         for group in portions(documents, lambda document: len(document.text), ROW_GROUP_CHARS):
@@ -149,7 +149,7 @@ def _write_parquet(path: Path, documents: Iterator[Document]) -> int:
     return count
 
 
-FORMS: dict[str, Callable[[Path, Iterator[Document]], int]] = {
+FORMS: dict[str, Callable[[Path, Iterator[CorpusDocument]], int]] = {
     "parquet": _write_parquet,
     "jsonl": _write_json,
 }

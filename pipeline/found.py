@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Protocol
 
 from driftline.connectors.files.splits import FileSplit, line_splits
-from driftline.connectors.sinks.lines import DEAD_LETTERS, Lines
+from driftline.connectors.sinks.lines import DEAD_LETTERS, JsonLines
 from driftline.engine.errors import StateMismatch, Unavailable
 from driftline.engine.flow.flow import Flow
 from driftline.engine.labels import Label
@@ -63,7 +63,7 @@ class LmdbShare:
         from driftline.connectors.sinks.lmdb import read_environment
 
         # What JSON cannot hold is compared as the dead letter that JSON lines have in its place.
-        lines = Lines(flow, dead_letters=True)
+        lines = JsonLines(flow, dead_letters=True)
         for item, line in map(lines.written, read_environment(Path(self.file))):
             yield item.sink, item.label, line
 

@@ -52,7 +52,7 @@ from pyspark.sql.types import BinaryType, LongType, StructField, StructType
 from driftline.engine.errors import FlowError
 from driftline.engine.flow.flow import Flow
 from driftline.engine.operators.scan import Scan
-from driftline.engine.operators.stateless import FlatMap, Sink, Source
+from driftline.engine.operators.stateless import FlatMap, Sink, SourceOperator
 from driftline.engine.operators.steps import Function
 from driftline.engine.state.managed import MapState as DeclaredMap
 from driftline.engine.wire.codec import pack, unpack
@@ -92,7 +92,7 @@ class RecordLog(DataSource):
 
 
 @dataclass(frozen=True)
-class Range(InputPartition):
+class ByteRange(InputPartition):
     """A range of bytes of the log: whole records."""
 
     start: int
@@ -116,11 +116,11 @@ class RecordReader(DataSourceStreamReader):
         assert most is not None or isinstance(limit, ReadAllAvailable)
         return {"at": start["at"] + sum(map(len, whole_records(self._read(start["at"]), most)))}
 
-    def partitions(self, start: dict[str, int], end: dict[str, int]) -> Sequence[Range]:
-        return [Range(start["at"], end["at"])]
+    def partitions(self, start: dict[str, int], end: dict[str, int]) -> Sequence[ByteRange]:
+        return [ByteRange(start["at"], end["at"])]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        assert isinstance(partition, Range)
+        assert isinstance(partition, ByteRange)
         records = whole_records(self._read(partition.start, partition.end))
         yield pa.record_batch([pa.array(records, pa.binary())], ["record"])
 
@@ -155,9 +155,9 @@ SPREAD = StructType([*long("group"), *binary("key", "element")])
 """The columns of the outputs of a Spread."""
 
 
-def operators_of(flow: Flow) -> tuple[Spread, Keyed]:
+def operators_of(flow: Flow) -> tuple[FlatMapRows, KeyedScan]:
     """The two operators of a flow. Raises FlowError for a flow with other operators."""
-    if [type(vertex.operator) for vertex in flow.vertices] != [Source, FlatMap, Scan, Sink]:
+    if [type(vertex.operator) for vertex in flow.vertices] != [SourceOperator, FlatMap, Scan, Sink]:
         raise FlowError(
             f"flow {flow.name!r} is {', '.join(vertex.kind for vertex in flow.vertices)}: "
             "micro-batches take a source, flat_map, scan, sink"
@@ -168,11 +168,11 @@ def operators_of(flow: Flow) -> tuple[Spread, Keyed]:
     assert flat_map.function is not None
     assert scan.function is not None
     assert scan.key is not None
-    return Spread(flat_map.function, scan.key), Keyed(scan.function)
+    return FlatMapRows(flat_map.function, scan.key), KeyedScan(scan.function)
 
 
 @dataclass(frozen=True)
-class Spread:
+class FlatMapRows:
     """A flat_map; it gives its outputs with their keys and groups of keys."""
 
     function: Function
@@ -195,7 +195,7 @@ class Spread:
             yield pa.record_batch(columns, SPREAD.names)
 
 
-class Keyed(StatefulProcessor):
+class KeyedScan(StatefulProcessor):
     """A scan with a MapState; Spark calls it for one group of keys at a time."""
 
     def __init__(self, function: Function) -> None:

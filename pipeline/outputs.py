@@ -21,7 +21,7 @@ from driftline.connectors.sinks.commit_record import CommitRecord
 from driftline.connectors.sinks.consumer import Last
 from driftline.connectors.sinks.directory import IDENTITY, SPARK_RECORD
 from driftline.connectors.sinks.jsonl import checksum_of
-from driftline.connectors.sinks.lines import DEAD_LETTERS, Lines
+from driftline.connectors.sinks.lines import DEAD_LETTERS, JsonLines
 from driftline.engine.durable import make_directory, replace_file, reported
 from driftline.engine.errors import StateMismatch
 from driftline.engine.flow.flow import Flow
@@ -114,7 +114,7 @@ class WriteLines:
         context = TaskContext.get()
         task = context.partitionId() if context is not None else 0
         written: Counter[tuple[int, int]] = Counter()
-        lines = Lines(self.flow, self.dead_letters)
+        lines = JsonLines(self.flow, self.dead_letters)
         names = {
             number: f"{file_name(name)}-spark-{task:05}.jsonl"
             for number, name in lines.names.items()

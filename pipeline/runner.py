@@ -22,8 +22,8 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from driftline.connectors.files.splits import Count, Split, splits_of, starts
-from driftline.connectors.sinks import Lines
+from driftline.connectors.files.splits import Split, SplitCount, splits_of, starts
+from driftline.connectors.sinks import JsonLines
 from driftline.connectors.sinks.lines import DEAD_LETTERS
 from driftline.engine.flow.flow import Flow
 from driftline.engine.flow.plan import plan
@@ -31,7 +31,7 @@ from driftline.engine.labels import INFINITY
 from driftline.engine.snapshots.savepoint import Savepoint, begin, complete
 from driftline.engine.sources import Source
 from driftline.pipeline import PARTITIONS
-from driftline.pipeline.chains import BEGIN, Job, KeyedTask, ReadTask
+from driftline.pipeline.chains import BEGIN, KeyedTask, ReadTask, TaskSettings
 from driftline.pipeline.outputs import WRITTEN, WriteLines, claimed, note_history
 from driftline.pipeline.tasks import (
     LAST,
@@ -115,7 +115,7 @@ def run(
     """
     from pyspark.sql import functions as f
 
-    job = prepared(Job(flow, partitions, dead_letters, since, until, start, save))
+    job = prepared(TaskSettings(flow, partitions, dead_letters, since, until, start, save))
     if save is not None:
         begin(save)
     with claimed(output), explained():
@@ -131,7 +131,7 @@ def run(
     end = min(until, max([since, *ends]))
     if save is not None:
         complete(save, flow, end)
-    names = Lines(flow).names
+    names = JsonLines(flow).names
     ran = Ran(
         sum(row["count"] for row in totals if row["to"] == READ),
         sum(row["count"] for row in totals if row["to"] == SET_ASIDE),
@@ -142,7 +142,7 @@ def run(
     return ran
 
 
-def prepared(job: Job) -> Job:
+def prepared(job: TaskSettings) -> TaskSettings:
     """A job that can be sent to tasks.
 
     Raises FlowError for a flow that cannot run, StateMismatch for savepoints of another flow.
@@ -155,7 +155,7 @@ def prepared(job: Job) -> Job:
     return replace(job, partitions=partitions)
 
 
-def outputs_of(job: Job, spark: SparkSession, inputs: Sequence[Source]) -> DataFrame:
+def outputs_of(job: TaskSettings, spark: SparkSession, inputs: Sequence[Source]) -> DataFrame:
     """The results of a flow: rows of all kinds, none of them to a port, in no order."""
     job.flow.check_inputs(inputs)
     rows = _read(job, spark, 0, inputs[0])
@@ -172,7 +172,7 @@ def outputs_of(job: Job, spark: SparkSession, inputs: Sequence[Source]) -> DataF
     return rows
 
 
-def _first_rows(job: Job, spark: SparkSession, port: int) -> DataFrame:
+def _first_rows(job: TaskSettings, spark: SparkSession, port: int) -> DataFrame:
     """The BEGIN rows of a port, one for each partition."""
     from pyspark.sql import functions as f
 
@@ -185,17 +185,17 @@ def _first_rows(job: Job, spark: SparkSession, port: int) -> DataFrame:
     )
 
 
-def _read(job: Job, spark: SparkSession, front: int, source: Source) -> DataFrame:
+def _read(job: TaskSettings, spark: SparkSession, front: int, source: Source) -> DataFrame:
     count = SPLITS_PER_CORE * spark.sparkContext.defaultParallelism
     splits = splits_of(source, count, job.since)
     task = ReadTask(job, front, splits, starts(counted(spark, splits)))
     return apply(numbers(spark, len(splits)), task, SCHEMA)
 
 
-def counted(spark: SparkSession, splits: Sequence[Split]) -> list[Count]:
+def counted(spark: SparkSession, splits: Sequence[Split]) -> list[SplitCount]:
     """Count the rows and documents of each split in a job; a single split is not counted."""
     if len(splits) == 1:
-        return [Count(0, 0)]
+        return [SplitCount(0, 0)]
 
     def count(batches: Batches) -> Batches:
         for number in read_numbers(batches):
@@ -211,7 +211,7 @@ def counted(spark: SparkSession, splits: Sequence[Split]) -> list[Count]:
 
     schema = "split long, rows long, documents long, broken boolean"
     collected = sorted(apply(numbers(spark, len(splits)), count, schema).collect())
-    return [Count(row["rows"], row["documents"], row["broken"]) for row in collected]
+    return [SplitCount(row["rows"], row["documents"], row["broken"]) for row in collected]
 
 
 def ship(flow: Flow) -> None:

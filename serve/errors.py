@@ -8,7 +8,7 @@ from driftline.engine.errors import DriftlineError
 from driftline.engine.texts import time_in_words
 
 
-class NoLongerRetained(DriftlineError):
+class RetentionExceeded(DriftlineError):
     """What was asked for is as of a time before the oldest that is retained.
 
     Args:
@@ -21,17 +21,17 @@ class NoLongerRetained(DriftlineError):
         self.oldest = oldest
 
     @staticmethod
-    def by(what: str, oldest: int) -> NoLongerRetained:
+    def by(what: str, oldest: int) -> RetentionExceeded:
         """What a journal or a view says."""
         text = f"{what} has nothing as of a time before {time_in_words(oldest)} any more"
-        return NoLongerRetained(f"{text}: ask for that, or for a later one", oldest)
+        return RetentionExceeded(f"{text}: ask for that, or for a later one", oldest)
 
 
 class BadToken(DriftlineError):
     """A text is not a token that Driftline has given."""
 
 
-class Refused(DriftlineError):
+class ApiError(DriftlineError):
     """A question or a write that is not answered as it was meant.
 
     Args:

@@ -14,13 +14,13 @@ from math import inf
 
 from driftline.coordinator.coordinator import DECIDED, MISSING_AFTER_S
 from driftline.deploy.roles.master import Master
-from driftline.deploy.runtime.supervision.restarts import HangDetector, Running
+from driftline.deploy.runtime.supervision.restarts import HangDetector, RunningProcess
 from driftline.engine.wire.kinds import AGENT, MASTER, NODE
 from driftline.engine.wire.messages import Resize, encode
 from driftline.simulation.masters import Masters, master_of
 from driftline.simulation.scenarios.troubles import Hang, Resized
 from driftline.simulation.world.disks import MasterDisk
-from driftline.simulation.world.world import Host, World
+from driftline.simulation.world.world import SimulatedHost, World
 
 LOOK_EVERY_S = 0.25
 
@@ -57,7 +57,7 @@ class Supervision:
         running = {}
         for host in self._world.hosts.values():
             if host.process and host.kind in (MASTER, NODE):
-                running[host.name] = Running(host.process, 0)
+                running[host.name] = RunningProcess(host.process, 0)
                 if host.away_until < inf:
                     self._hangs.heard(host.name, host.process, timeline.now)
         for name in self._hangs.look(timeline.now, running, lambda name: 0):
@@ -71,7 +71,11 @@ class Resizes:
     """Asks for each of the numbers of nodes, at its time. `add`: adds the host of a node."""
 
     def __init__(
-        self, world: World, masters: Masters, registry: MasterDisk, add: Callable[[int], Host]
+        self,
+        world: World,
+        masters: Masters,
+        registry: MasterDisk,
+        add: Callable[[int], SimulatedHost],
     ) -> None:
         self._world = world
         self._masters = masters
@@ -104,7 +108,7 @@ class Resizes:
             if master is not None and timeline.now >= host.away_until:
                 self._see_to(host, master)
 
-    def _see_to(self, host: Host, master: Master) -> None:
+    def _see_to(self, host: SimulatedHost, master: Master) -> None:
         coordinator = master.coordinator
         if coordinator.phase in DECIDED or not coordinator.leads:
             return

@@ -26,7 +26,7 @@ from driftline.engine.ui.options import (
 from driftline.engine.ui.results import write_json
 from driftline.simulation.scenarios.inputs import InputFiles
 from driftline.simulation.scenarios.scenario import scenario
-from driftline.simulation.seeds import Report, as_json, check_flow, run_one, run_seeds, show
+from driftline.simulation.seeds import SeedReport, as_json, check_flow, run_one, run_seeds, show
 
 SEEDS_AT_ONCE = 20
 """Seeds that a process takes at a time."""
@@ -95,7 +95,7 @@ def simulate(
         if seed is None:
             report = run_all(range(first, first + seeds), flow, policy, files)
         else:
-            report = Report()
+            report = SeedReport()
             report.note(run_one(first_scenario, click.echo if trace else None))
     except FlowError as error:
         raise click.UsageError(str(error)) from None
@@ -110,10 +110,10 @@ def simulate(
 
 def run_all(
     seeds: range, flow: str | None, policy: str | None, files: InputFiles | None = None
-) -> Report:
+) -> SeedReport:
     """Run seeds on all cores; arguments as for `scenario`. Raises Unavailable if a process dies."""
     portions = [seeds[i : i + SEEDS_AT_ONCE] for i in range(0, len(seeds), SEEDS_AT_ONCE)]
-    report = Report()
+    report = SeedReport()
     with ProcessPoolExecutor(min(os.cpu_count() or 1, len(portions))) as pool:
         runs = {
             pool.submit(run_seeds, portion, flow, policy, files): portion for portion in portions

@@ -160,7 +160,7 @@ HANDOVER_S = MISSING_AFTER_S + MAKES_WAY_AFTER_S + 2.0
 
 
 @dataclass(slots=True)
-class Watch:
+class ProgressChecker:
     """Checks at intervals whether a run makes progress, and stops a run that stalls."""
 
     world: World

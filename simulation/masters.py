@@ -18,11 +18,11 @@ from driftline.deploy.roles.member import Member
 from driftline.deploy.runtime.supervision.restarts import RestartPolicy
 from driftline.engine.wire.kinds import AGENT, MASTER
 from driftline.engine.wire.messages import MasterAt, encode
-from driftline.engine.wire.party import Party
+from driftline.engine.wire.party import Role
 from driftline.simulation.scenarios.scenario import MASTERS
 from driftline.simulation.world.disks import MasterDisk
-from driftline.simulation.world.world import Host, World
-from driftline.simulation.world.zookeeper import Client, ZooKeeper
+from driftline.simulation.world.world import SimulatedHost, World
+from driftline.simulation.world.zookeeper import ZooKeeper, ZooKeeperStore
 
 TELL_EVERY_S = 0.2
 """How often members are told where the master is."""
@@ -41,7 +41,7 @@ class Masters:
         self._cut = 0.05 if standby else 0.0
         self._zookeeper = ZooKeeper(world.timeline, registry, self._cut)
         self.standby = standby
-        self.hosts: list[Host] = []
+        self.hosts: list[SimulatedHost] = []
         self._counted: set[str] = set()
         self._deaths = RestartPolicy()
 
@@ -52,23 +52,23 @@ class Masters:
             self.hosts = [self._world.add(MASTER, alone, self._registry, fixed={MASTER})]
             return
         for name in MASTERS:
-            client = Client(self._zookeeper)
+            client = ZooKeeperStore(self._zookeeper)
             maker = self._one_of_several(name, client, before_start)
             self.hosts.append(self._world.add(name, maker, client))
         self._zookeeper.begin()
         self._tell_all()
 
-    def _alone(self, before_start: Callable[[], None]) -> Callable[[str], Sequence[Party]]:
-        def make(process: str) -> Sequence[Party]:
+    def _alone(self, before_start: Callable[[], None]) -> Callable[[str], Sequence[Role]]:
+        def make(process: str) -> Sequence[Role]:
             before_start()
             return [self._make(process, self._registry.read())]
 
         return make
 
     def _one_of_several(
-        self, name: str, client: Client, before_start: Callable[[], None]
-    ) -> Callable[[str], Sequence[Party]]:
-        def make(process: str) -> Sequence[Party]:
+        self, name: str, client: ZooKeeperStore, before_start: Callable[[], None]
+    ) -> Callable[[str], Sequence[Role]]:
+        def make(process: str) -> Sequence[Role]:
             before_start()
             patience = patience_s(MISSING_AFTER_S, self._deaths.in_vain(name))
             candidate = Candidate(process, partial(self._make, process), patience)
@@ -93,7 +93,7 @@ class Masters:
                 event = partial(self._tell, host, host.process, self._zookeeper.queue[0])
                 timeline.after(timeline.chance.random() * TELL_EVERY_S, event)
 
-    def _tell(self, host: Host, process: str, address: str) -> None:
+    def _tell(self, host: SimulatedHost, process: str, address: str) -> None:
         if host.process == process and self._world.timeline.now >= host.away_until:
             for party in host.parties.values():
                 if isinstance(party, Member):
@@ -113,7 +113,7 @@ class Masters:
         leads = [master for master in found if master is not None and master.coordinator.leads]
         return leads[-1].waits_for if leads else "the master is down"
 
-    def is_broken(self, host: Host, party: Party) -> bool:
+    def is_broken(self, host: SimulatedHost, party: Role) -> bool:
         """Whether the process of a master ends for a new one; counts takeovers."""
         master = master_of(party)
         if master is not None and master.coordinator.taken_over:
@@ -143,7 +143,7 @@ class Masters:
         return bool(ended)
 
 
-def master_of(party: Party | None) -> Master | None:
+def master_of(party: Role | None) -> Master | None:
     """The master that a party is, or leads as."""
     if isinstance(party, Candidate):
         return party.master

@@ -48,7 +48,7 @@ SHOWN_MAX = 10
 
 
 @dataclass(slots=True)
-class Report:
+class SeedReport:
     """The outcomes of some seeds. `failures`: (command that repeats the seed, problem)."""
 
     seeds: int = 0
@@ -70,7 +70,7 @@ class Report:
             flow = f"\n{outcome.flow}" if outcome.flow else ""
             self.failures.append((outcome.scenario.command, outcome.problem + flow))
 
-    def add(self, other: Report) -> None:
+    def add(self, other: SeedReport) -> None:
         """Add the outcomes of other seeds."""
         self.seeds += other.seeds
         self.failures += other.failures
@@ -78,7 +78,7 @@ class Report:
         self.virtual_s += other.virtual_s
 
 
-def show(report: Report, took_s: float) -> None:
+def show(report: SeedReport, took_s: float) -> None:
     """Print a report; `took_s`: real seconds."""
     console = Console()
     table = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
@@ -100,7 +100,7 @@ def show(report: Report, took_s: float) -> None:
         console.print(f"\nand {len(report.failures) - SHOWN_MAX} more failures")
 
 
-def as_json(report: Report, took_s: float) -> dict[str, object]:
+def as_json(report: SeedReport, took_s: float) -> dict[str, object]:
     """The report as a JSON object; `took_s`: real seconds."""
     return {
         "seeds": report.seeds,
@@ -113,9 +113,9 @@ def as_json(report: Report, took_s: float) -> dict[str, object]:
 
 def run_seeds(
     seeds: range, flow: str | None, policy: str | None, files: Inputs | None = None
-) -> Report:
+) -> SeedReport:
     """Run seeds one after the other; arguments as for `scenario`."""
-    report = Report()
+    report = SeedReport()
     for seed in seeds:
         report.note(run_one(scenario_of(seed, flow, policy, files)))
     return report

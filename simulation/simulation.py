@@ -14,11 +14,11 @@ from functools import partial
 from random import Random
 
 from driftline.connectors.logs.received import ReceivedSource
-from driftline.connectors.sinks.lines import Lines
+from driftline.connectors.sinks.lines import JsonLines
 from driftline.coordinator.draining import IN_GOOD_ORDER
 from driftline.coordinator.registry import ClusterState, RunOutcome, check_identity, encode_state
 from driftline.deploy.node.node import Node
-from driftline.deploy.node.pace import WAITING_BYTES, Pace
+from driftline.deploy.node.pace import WAITING_BYTES, TurnBudget
 from driftline.deploy.roles.consumer import ConsumerServer
 from driftline.deploy.roles.front import Front
 from driftline.deploy.roles.master import Master
@@ -29,9 +29,9 @@ from driftline.engine.reference import interpret
 from driftline.engine.sources import ListSource
 from driftline.engine.wire.bundles import Item
 from driftline.engine.wire.messages import Stop, encode
-from driftline.engine.wire.party import Party
+from driftline.engine.wire.party import Role
 from driftline.simulation.agents import Resizes, Supervision
-from driftline.simulation.judging import HANDOVER_S, PATIENCE_S, Damages, Watch, judge
+from driftline.simulation.judging import HANDOVER_S, PATIENCE_S, Damages, ProgressChecker, judge
 from driftline.simulation.masters import Masters
 from driftline.simulation.scenarios.flows import records
 from driftline.simulation.scenarios.live import LiveInput, SimulatedIntake, SimulatedProducer
@@ -47,7 +47,7 @@ from driftline.simulation.targets import (
 from driftline.simulation.world.disks import MasterDisk, NodeDisk
 from driftline.simulation.world.network import Network
 from driftline.simulation.world.timeline import Crashed, Timeline
-from driftline.simulation.world.world import Host, World
+from driftline.simulation.world.world import SimulatedHost, World
 
 RUN, NEXT = "simulated", "simulated, the next run"
 SESSIONS = {RUN: 1, NEXT: 2}
@@ -101,7 +101,7 @@ class Simulation:
         self.registry = MasterDisk(self.counted)
         earlier = ClusterState(self.plan.identity(), version=1, outcome=RunOutcome(EARLIER, "", ""))
         self.registry.data = encode_state(earlier)
-        self._fronts: list[Host] = []
+        self._fronts: list[SimulatedHost] = []
         self.damages = Damages(self.timeline, self.registry)
         self.inputs = [self._records(front) for front in range(self.plan.fronts)]
         self.live: dict[int, LiveInput] = {}
@@ -121,7 +121,7 @@ class Simulation:
         elif scenario.sink == "lmdb":
             self.target = LmdbTarget(self.flow)
         handovers = len({hole.at_s for hole in scenario.holes})
-        watch = Watch(self.world, self._progress, PATIENCE_S + handovers * HANDOVER_S)
+        watch = ProgressChecker(self.world, self._progress, PATIENCE_S + handovers * HANDOVER_S)
         try:
             self._begin()
             last_records = (pace.until_s for pace in scenario.live if pace is not None)
@@ -145,7 +145,7 @@ class Simulation:
 
     def _fits_json(self) -> bool:
         """Whether JSON lines can hold all outputs: a user's flow may have bytes or NaN in them."""
-        lines = Lines(self.flow)
+        lines = JsonLines(self.flow)
         try:
             for item in self.expected():
                 lines.format(item)
@@ -193,12 +193,12 @@ class Simulation:
             delay = chance.random() * scenario.faults.until
             self.timeline.after(delay, partial(_receive_stray_stop, host))
 
-    def _add_node(self, index: int) -> Host:
+    def _add_node(self, index: int) -> SimulatedHost:
         disk = self.nodes[index] = NodeDisk(f"node-{index}", self.flow, self.counted)
         return self.world.add(disk.kv.name, self._node(index), disk)
 
     @property
-    def _nodes(self) -> list[Host]:
+    def _nodes(self) -> list[SimulatedHost]:
         """The hosts of the nodes of the layout."""
         layout = self.resizes.layout or range(self.scenario.nodes)
         return [self.world.hosts[f"node-{index}"] for index in layout]
@@ -218,10 +218,10 @@ class Simulation:
         about = scenario.nodes, self.plan, policy, state, checkpoint_s, self._run
         return Master(*about, process=process, session=SESSIONS[self._run])
 
-    def _node(self, index: int) -> Callable[[str], Sequence[Party]]:
+    def _node(self, index: int) -> Callable[[str], Sequence[Role]]:
         disk, behind = self.nodes[index], self.scenario.behind
 
-        def make(process: str) -> Sequence[Party]:
+        def make(process: str) -> Sequence[Role]:
             self.damages.may_damage(disk)
             disk.open()
             node = Node(
@@ -234,7 +234,7 @@ class Simulation:
                 address=process,
                 dead_letters=True,
                 run=self._run,
-                pace=Pace(self.plan, lambda: self.world.clock),
+                pace=TurnBudget(self.plan, lambda: self.world.clock),
                 waiting_bytes=behind.waiting_bytes if behind else WAITING_BYTES,
                 tells=self.scenario.policy.ordered and not self.scenario.embedded,
             )
@@ -245,7 +245,7 @@ class Simulation:
 
         return make
 
-    def _consumer(self, process: str) -> Sequence[Party]:
+    def _consumer(self, process: str) -> Sequence[Role]:
         return [self._consumers([f"barrier-{i}" for i in self.nodes])]
 
     def _consumers(self, barriers: list[str]) -> ConsumerServer:
@@ -265,11 +265,11 @@ class Simulation:
             self.world.hosts["consumer"].away_until = now + behind.seconds
             self.counted["slow consumer"] += 1
 
-    def _front(self, index: int) -> Callable[[str], Sequence[Party]]:
+    def _front(self, index: int) -> Callable[[str], Sequence[Role]]:
         return lambda process: [self._front_of(index, process, ListSource(self.inputs[index]))]
 
-    def _fed_front(self, feed: LiveInput) -> Callable[[str], Sequence[Party]]:
-        def make(process: str) -> Sequence[Party]:
+    def _fed_front(self, feed: LiveInput) -> Callable[[str], Sequence[Role]]:
+        def make(process: str) -> Sequence[Role]:
             self.damages.may_damage(feed.log)
             source = ReceivedSource(feed.log, self._clock_of(feed), feed.log.name)
             front = self._front_of(feed.front, process, source)
@@ -298,8 +298,8 @@ class Simulation:
     def _clock_of(self, feed: LiveInput) -> Callable[[], int]:
         return lambda: int((self.timeline.now + feed.pace.skew_s) * 1e6)
 
-    def _producer(self, name: str, feed: LiveInput) -> Callable[[str], Sequence[Party]]:
-        def make(process: str) -> Sequence[Party]:
+    def _producer(self, name: str, feed: LiveInput) -> Callable[[str], Sequence[Role]]:
+        def make(process: str) -> Sequence[Role]:
             session = int(process.rpartition("#")[2])
             return [SimulatedProducer(name, process, session, feed, self.chance, self.counted)]
 
@@ -314,7 +314,7 @@ class Simulation:
         ended = [host.ended is not None for host in self.world.hosts.values()]
         return self.counted["delivered bundle"], acknowledged, ended, self._run
 
-    def _check(self, host: Host, party: Party) -> None:
+    def _check(self, host: SimulatedHost, party: Role) -> None:
         """Called after each turn of a party: checks the invariants of nodes."""
         if isinstance(party, Node):
             party.validate()
@@ -323,7 +323,7 @@ class Simulation:
         elif self.masters.is_broken(host, party):
             raise Crashed("broken")
 
-    def _process_ended(self, host: Host) -> None:
+    def _process_ended(self, host: SimulatedHost) -> None:
         """A process has ended in good order. Once all fronts have, the command ends the others."""
         if not _all_ended(self._fronts):
             if host in self.masters.hosts:
@@ -400,13 +400,13 @@ class Simulation:
         return f"stopped: {error}"
 
 
-def _receive_stray_stop(host: Host) -> None:
+def _receive_stray_stop(host: SimulatedHost) -> None:
     """Deliver a `Stop` of an earlier run's master, which the host must ignore."""
     if host.party is not None:
         host.party.receive(encode(("master", 0, 0), Stop(EARLIER, "", "")))
 
 
-def _all_ended(hosts: list[Host]) -> bool:
+def _all_ended(hosts: list[SimulatedHost]) -> bool:
     return all(host.ended is not None for host in hosts)
 
 

@@ -16,9 +16,9 @@ from typing import Protocol
 
 from driftline.connectors.sinks import (
     Consumer,
+    JsonLines,
     JsonLinesConsumer,
     Last,
-    Lines,
     MemoryConsumer,
 )
 from driftline.connectors.sinks.lmdb import LmdbConsumer, read_environment
@@ -146,7 +146,7 @@ class FilesTarget(_InDirectory):
     def __init__(self, flow: Flow, timeline: Timeline) -> None:
         super().__init__()
         self._flow = flow
-        self._lines = Lines(flow)
+        self._lines = JsonLines(flow)
         self._timeline = timeline
         self.files = FileSystem(self.path.parent, timeline.chance, self._fails)
 

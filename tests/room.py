@@ -24,8 +24,8 @@ from driftline.engine.flow.plan import plan
 from driftline.engine.policy import policy
 from driftline.engine.snapshots.store import PartStore
 from driftline.engine.wire.bundles import Item
-from driftline.engine.wire.messages import Header, Message, decode
-from driftline.engine.wire.party import Job, Party
+from driftline.engine.wire.messages import Message, MessageHeader, decode
+from driftline.engine.wire.party import DurableJob, Role
 from driftline.simulation.world.disks import MemoryKeyValue
 
 STEP_S = 0.005
@@ -75,21 +75,21 @@ class Room:
         self.waiting_bytes = waiting_bytes
         self.consumer = MemoryConsumer()
         self.now = 0.0
-        self.said: list[tuple[str, str, Header, Message]] = []
+        self.said: list[tuple[str, str, MessageHeader, Message]] = []
         """(from, to, header, message), in the order in which they were handed over."""
-        self.done: list[tuple[str, Job]] = []
+        self.done: list[tuple[str, DurableJob]] = []
         """(who, job), in the order in which they became durable."""
         self.silent: set[str] = set()
         """Parties that are not given a turn."""
         self.held_disks: set[str] = set()
         self.channels: dict[tuple[str, str], list[bytes]] = {}
-        self.jobs: dict[str, list[Job]] = {}
+        self.jobs: dict[str, list[DurableJob]] = {}
         self.state: ClusterState | None = None
         self.nodes = [f"node-{i}" for i in range(nodes)]
         self.fronts = [f"front-{i}" for i in range(len(inputs))]
         self.stores = {name: PartStore(MemoryKeyValue(name), flow, 2) for name in self.nodes}
         self.starts: dict[str, int] = {}
-        self.parties: dict[str, Party] = {}
+        self.parties: dict[str, Role] = {}
         for name in ["consumer", "master", *self.nodes, *self.fronts]:
             self.start(name)
 

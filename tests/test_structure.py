@@ -182,6 +182,15 @@ def test_one_name_is_imported() -> None:
     assert not wrong
 
 
+def test_class_names_are_unique() -> None:
+    paths: dict[str, list[str]] = {}
+    for path in SOURCE:
+        for node in _tree(path).body:
+            if isinstance(node, ast.ClassDef):
+                paths.setdefault(node.name, []).append(str(path.relative_to(ROOT)))
+    assert {name: found for name, found in paths.items() if len(found) > 1} == {}
+
+
 def test_protocol_code_touches_no_socket_clock_or_thread() -> None:
     wrong = []
     for path in PROTOCOL:

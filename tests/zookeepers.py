@@ -16,8 +16,8 @@ from kazoo.client import KazooClient
 from kazoo.protocol.states import KazooState
 
 from driftline.coordinator.zookeeper import close, connect
-from driftline.deploy.cluster.records import AgentRecord, Role
-from driftline.deploy.cluster.tree import AGENTS, Tree
+from driftline.deploy.cluster.records import AgentRecord, AgentRole
+from driftline.deploy.cluster.tree import AGENTS, ZooKeeperTree
 from driftline.deploy.zookeeper import Ensemble, command_line
 from driftline.engine.errors import Unavailable
 
@@ -45,13 +45,15 @@ def needs_zookeeper() -> None:
 
 
 @pytest.fixture
-def empty_tree(zookeeper: Ensemble, tmp_path: Path) -> Iterator[Tree]:
+def empty_tree(zookeeper: Ensemble, tmp_path: Path) -> Iterator[ZooKeeperTree]:
     """The tree of a cluster that has nothing yet."""
-    with closing(Tree(f"{zookeeper.addresses}/{tmp_path.name}", SESSION_S)) as tree:
+    with closing(ZooKeeperTree(f"{zookeeper.addresses}/{tmp_path.name}", SESSION_S)) as tree:
         yield tree
 
 
-def show(tree: Tree, name: str, *roles: Role, slots: int = 4, host: str = "host") -> None:
+def show(
+    tree: ZooKeeperTree, name: str, *roles: AgentRole, slots: int = 4, host: str = "host"
+) -> None:
     """Show an agent that does nothing."""
     tree.hold(f"agents/{name}", AgentRecord(name, roles, host, slots).encode())
 
@@ -74,7 +76,7 @@ def make_cluster(zookeeper: str) -> None:
     give_up_at = monotonic() + WAIT_S
     while True:
         try:
-            with closing(Tree(zookeeper, SESSION_S)) as tree:
+            with closing(ZooKeeperTree(zookeeper, SESSION_S)) as tree:
                 tree.children(AGENTS)
         except Unavailable:
             if monotonic() > give_up_at:

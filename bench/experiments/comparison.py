@@ -31,9 +31,9 @@ from driftline.bench.experiments.report import (
     ENOUGH_FOR_P99,
     Column,
     Comparison,
+    ExperimentReport,
     Figure,
-    Key,
-    Report,
+    KeyColumn,
     Row,
     Spread,
     compared,
@@ -50,7 +50,7 @@ from driftline.bench.experiments.rounds import (
 )
 from driftline.bench.measuring.corpus import expected_outputs
 from driftline.bench.measuring.loops import System, closed_loop, open_loop, poisson_schedule
-from driftline.bench.measuring.meter import Meter
+from driftline.bench.measuring.meter import RunMeter
 from driftline.bench.systems.cases import BASELINE, Case
 from driftline.deploy.roles.window import WINDOW
 from driftline.engine.policy import POLICIES, Output
@@ -79,9 +79,9 @@ def _signed(ms: float) -> str:
 
 
 KEYS = (
-    Key("policy", "policy"),
-    Key("checkpoint_ms", "checkpoint_ms"),
-    Key("durable", "durable", ", ".join, attribute="keeps"),
+    KeyColumn("policy", "policy"),
+    KeyColumn("checkpoint_ms", "checkpoint_ms"),
+    KeyColumn("durable", "durable", ", ".join, attribute="keeps"),
 )
 LATENCY = (
     Figure("p50_ms", "p50", with_spread=True),
@@ -110,7 +110,7 @@ THROUGHPUT = (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Results(Report[Case]):
+class Results(ExperimentReport[Case]):
     """The rows of all cases; in the JSON the floor and the durable ends are apart.
 
     The settings are `rate` (None: the system sets its own), `documents` of each run, and `nodes`.
@@ -148,14 +148,14 @@ def measure_latency(
     seed: int,
     rounds: int,
     console: Console,
-) -> Rounds[Meter]:
+) -> Rounds[RunMeter]:
     """Run all cases, `rounds` times in turn."""
     expected = expected_outputs(setup.documents)
 
-    def measure(system: System, turn: Turn) -> tuple[Meter, str]:
+    def measure(system: System, turn: Turn) -> tuple[RunMeter, str]:
         number, case = turn
         schedule = poisson_schedule(len(setup.documents), rate, seed + number)
-        meter = Meter(expected, warmup)
+        meter = RunMeter(expected, warmup)
         figures = open_loop(system, meter, schedule, patience_s=patience_s(case))
         return meter, line_of(figures, rounds)
 
@@ -170,7 +170,7 @@ def line_of(figures: Mapping[str, float], rounds: int) -> str:
     return ", ".join(f"{name} {figures[f'{name}_ms']:.2f} ms" for name in names)
 
 
-def latency_row(case: Case, meters: Sequence[Meter]) -> Row[Case]:
+def latency_row(case: Case, meters: Sequence[RunMeter]) -> Row[Case]:
     """Return the row of a case, without a 99th percentile if it has too few latencies."""
     runs = [meter.latency_figures() for meter in meters]
     if sum(run["latencies"] for run in runs) < ENOUGH_FOR_P99:
@@ -183,7 +183,7 @@ def latency_row(case: Case, meters: Sequence[Meter]) -> Row[Case]:
 
 
 def latencies_of(
-    setup: Setup, cases: Sequence[Case], rate: float, rounds: Rounds[Meter], sync_ms: float = nan
+    setup: Setup, cases: Sequence[Case], rate: float, rounds: Rounds[RunMeter], sync_ms: float = nan
 ) -> Results:
     """Return the latencies of all cases."""
     rows = [latency_row(case, rounds.of(case)) for case in cases]
@@ -223,7 +223,7 @@ def measure_throughput(
 
     def measure(system: System, turn: Turn) -> tuple[dict[str, float], str]:
         _, case = turn
-        meter = Meter(expected[:DOCUMENTS_MICRO_BATCH] if case.is_micro_batch else expected)
+        meter = RunMeter(expected[:DOCUMENTS_MICRO_BATCH] if case.is_micro_batch else expected)
         figures = closed_loop(system, meter, under_way(case), patience_s=patience_s(case))
         return figures, f"{figures['documents_per_s']:,.0f} documents/s"
 
@@ -287,7 +287,7 @@ def _with_comparisons(
     return [replace(row, comparisons=comparisons(row)) for row in rows]
 
 
-def write_raw(directory: Path, runs: Sequence[tuple[Case, Meter]]) -> None:
+def write_raw(directory: Path, runs: Sequence[tuple[Case, RunMeter]]) -> None:
     """Write a JSON line for each document of latency runs, for other programs.
 
     There is a file for each run, numbered in their order, such as `05-exactly-once-50ms.jsonl` or

@@ -26,7 +26,7 @@ import requests
 from locust import FastHttpUser, User, constant, events, task
 
 from driftline.bench.measuring.corpus import load_documents
-from driftline.bench.measuring.load import LIMIT, Queries, Query
+from driftline.bench.measuring.load import LIMIT, DrawnQuery, Queries
 from driftline.serve.views.tokens import time_of
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ class Wrong(Exception):
     """An answer is wrong by itself."""
 
 
-class _Client(FastHttpUser):
+class _HttpUser(FastHttpUser):
     abstract = True
     network_timeout = 30.0
     connection_timeout = 30.0
@@ -100,7 +100,7 @@ class _Client(FastHttpUser):
         )
 
 
-class Writer(_Client):
+class Writer(_HttpUser):
     """Puts documents, finds them, and deletes some."""
 
     weight = 1
@@ -156,7 +156,7 @@ class Writer(_Client):
         return id, {"text": f"{text} {word}"}, word
 
 
-class Reader(_Client):
+class Reader(_HttpUser):
     """Searches, counts, pages, and reads documents."""
 
     weight = 1
@@ -204,7 +204,7 @@ class Reader(_Client):
         return found
 
 
-class Follower(User):
+class ChangeFollower(User):
     """Follows the change stream; how old a change is when it comes counts as its response time."""
 
     fixed_count = 1
@@ -252,5 +252,5 @@ class Follower(User):
         )
 
 
-def _quoted(query: Query) -> str:
+def _quoted(query: DrawnQuery) -> str:
     return quote(query.text(), safe="")

@@ -20,16 +20,16 @@ from driftline.bench.experiments.pictures import Bar, draw_bars
 from driftline.bench.experiments.report import (
     COUNTS,
     ENOUGH_FOR_P99,
+    ExperimentReport,
     Figure,
-    Key,
-    Report,
+    KeyColumn,
     Row,
     Spread,
 )
 from driftline.bench.experiments.rounds import RunLines
 from driftline.bench.measuring.corpus import Documents, expected_outputs
 from driftline.bench.measuring.loops import closed_loop, open_loop, poisson_schedule
-from driftline.bench.measuring.meter import Meter
+from driftline.bench.measuring.meter import RunMeter
 from driftline.bench.systems.engine import Engine
 from driftline.deploy.roles.window import WINDOW
 from driftline.engine.policy import ORDERINGS
@@ -50,7 +50,11 @@ WARMUP_SHARE = 4
 OPACITY = dict(zip(ORDERINGS, (1.0, 0.45), strict=True))
 """Of the bars of each ordering: both are of one policy, so of one colour."""
 
-KEYS = (Key("ordering", "ordering"), Key("nodes", "nodes"), Key("rate", "rate", "{:g}".format))
+KEYS = (
+    KeyColumn("ordering", "ordering"),
+    KeyColumn("nodes", "nodes"),
+    KeyColumn("rate", "rate", "{:g}".format),
+)
 FIGURES = (
     Figure("p50_ms", "p50"),
     Figure("p95_ms", "p95"),
@@ -92,7 +96,7 @@ def measure_ordering(
     saturated: int,
     seed: int,
     console: Console,
-) -> Report[OrderingCase]:
+) -> ExperimentReport[OrderingCase]:
     """Run both orderings, one after the other, with every rate on every number of nodes.
 
     `saturated`: the documents of the runs without a rate; 0: no such runs.
@@ -112,7 +116,7 @@ def measure_ordering(
         lines.end(", ".join(f"{f.heading} {f.text(row)}" for f in FIGURES[:5]))
         rows.append(row)
     few = any(row.total("latencies") < ENOUGH_FOR_P99 for row in rows)
-    return Report(
+    return ExperimentReport(
         settings={"policy": POLICY},
         keys=KEYS,
         tables_of={f"Ordering under {POLICY}, latency in ms": FIGURES},
@@ -128,7 +132,7 @@ def measure_ordering(
 
 def measure(case: OrderingCase, documents: Documents, seed: int) -> OrderingRow:
     """Measure one run."""
-    meter = Meter(expected_outputs(documents), warmup=len(documents) // WARMUP_SHARE)
+    meter = RunMeter(expected_outputs(documents), warmup=len(documents) // WARMUP_SHARE)
     with Engine(documents, POLICY, nodes=case.nodes, ordering=case.ordering) as engine:
         if case.rate is None:
             closed_loop(engine, meter, WINDOW)

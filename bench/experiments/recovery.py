@@ -31,15 +31,15 @@ from rich.console import Console
 
 from driftline.bench.experiments.report import (
     COUNTS,
+    ExperimentReport,
     Figure,
-    Key,
-    Report,
+    KeyColumn,
     Row,
 )
 from driftline.bench.experiments.rounds import RunLines
 from driftline.bench.measuring.corpus import Documents, expected_outputs
 from driftline.bench.measuring.loops import open_loop, steady_schedule
-from driftline.bench.measuring.meter import Arrival, Meter
+from driftline.bench.measuring.meter import Arrival, RunMeter
 from driftline.bench.systems.engine import Engine
 from driftline.engine.errors import Unavailable
 from driftline.engine.events import FIELDS, log
@@ -66,7 +66,7 @@ SUPERVISE_EVERY_S = 0.05
 SHOWN_S = (-1.0, 3.0)
 """The part of a run that the picture shows: seconds from the kill on."""
 
-KEYS = (Key("killed", "killed"), Key("spares", "spares"))
+KEYS = (KeyColumn("killed", "killed"), KeyColumn("spares", "spares"))
 FIGURES = (
     Figure("first_output_ms", "first output"),
     Figure("first_output_max_ms", "max", combined=max, of_run="first_output_ms"),
@@ -92,13 +92,13 @@ class Kill:
 RecoveryRow = Row[Kill]
 
 
-def report_of(rows: Sequence[RecoveryRow], rate: float, interval_ms: int) -> Report[Kill]:
+def report_of(rows: Sequence[RecoveryRow], rate: float, interval_ms: int) -> ExperimentReport[Kill]:
     """Return the report of rows that all have the same load."""
     trials = max((len(row.runs) for row in rows), default=0)
     title = (
         f"Recovery from kill -9 at {rate:g} documents a second, checkpoint every {interval_ms} ms"
     )
-    return Report(
+    return ExperimentReport(
         settings={"rate": rate, "checkpoint_ms": interval_ms},
         keys=KEYS,
         tables_of={title: FIGURES},
@@ -126,7 +126,7 @@ def measure_recovery(
     nodes: int,
     seed: int,
     console: Console,
-) -> Report[Kill]:
+) -> ExperimentReport[Kill]:
     """Run all kills, `trials` times in turn."""
     rows = [Row(kill, [], samples={"latencies": []}) for kill in kills]
     lines = RunLines(console, trials * len(rows))
@@ -147,7 +147,7 @@ def _trial(
     engine: KilledEngine, documents: Documents, rate: float
 ) -> tuple[dict[str, float], list[tuple[float, float]]]:
     """Return the figures of a kill, and (due time since the kill in s, latency in ms) of all."""
-    meter = Meter(expected_outputs(documents))
+    meter = RunMeter(expected_outputs(documents))
     with events_of_log() as events, engine:
         open_loop(engine, meter, steady_schedule(len(documents), rate))
         kill = engine.killed_at()
@@ -276,7 +276,7 @@ def events_of_log() -> Iterator[list[tuple[str, float]]]:
         log.level, log.propagate = before
 
 
-def draw_recovery(recoveries: Report[Kill], path: Path) -> None:
+def draw_recovery(recoveries: ExperimentReport[Kill], path: Path) -> None:
     """Draw the latency of documents over the time since the kill, a panel for each thing killed."""
     rows = recoveries.rows
     kinds = list(dict.fromkeys(row.case.killed for row in rows))

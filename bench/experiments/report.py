@@ -142,7 +142,7 @@ class Column(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Key:
+class KeyColumn:
     """An attribute of the case: what distinguishes a row from the others."""
 
     name: str
@@ -216,7 +216,7 @@ COUNTS = (Figure("lost", combined=sum), Figure("duplicated", combined=sum))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Report(Generic[C_co]):
+class ExperimentReport(Generic[C_co]):
     """The rows of an experiment, and the columns that describe them."""
 
     settings: Mapping[str, object]

@@ -18,7 +18,14 @@ from urllib.request import urlopen
 
 from rich.table import Table
 
-from driftline.bench.experiments.report import Column, Figure, Key, Report, Row, number
+from driftline.bench.experiments.report import (
+    Column,
+    ExperimentReport,
+    Figure,
+    KeyColumn,
+    Row,
+    number,
+)
 from driftline.bench.experiments.service import numbers
 from driftline.bench.measuring.corpus import Documents
 from driftline.bench.measuring.served import fill
@@ -32,7 +39,7 @@ SPAWNED_PER_S = 100
 BEYOND_S = 120.0
 """How much longer than the load locust may take to begin and to end."""
 
-KEYS = (Key("request", "what"),)
+KEYS = (KeyColumn("request", "what"),)
 FIGURES = (
     Figure("per_s", "a second", "{:.1f}".format),
     Figure("p50_ms", "p50 ms", "{:.0f}".format),
@@ -54,7 +61,7 @@ class Requests:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Usage(Report[Requests]):
+class Usage(ExperimentReport[Requests]):
     """What users have experienced, and the memory of a service that was started for them."""
 
     keys: Sequence[Column] = KEYS

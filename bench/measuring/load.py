@@ -52,7 +52,7 @@ READ = 4000
 _words = re.compile(r"\b[a-z]{2,20}\b").findall
 
 
-class Query(NamedTuple):
+class DrawnQuery(NamedTuple):
     """A query, however a system writes it."""
 
     kind: str
@@ -68,7 +68,7 @@ class Query(NamedTuple):
 
         `together`: between words that all have to be there; `word`: how a word is written.
 
-        >>> [Query(kind, ["a", "b"]).text() for kind in ("union2", "intersection", "phrase")]
+        >>> [DrawnQuery(kind, ["a", "b"]).text() for kind in ("union2", "intersection", "phrase")]
         ['a OR b', 'a b', '"a b"']
         """
         if self.kind == "phrase":
@@ -87,17 +87,17 @@ class Queries:
         self._weights = list(accumulate(1 / rank for rank in range(1, len(self.ranked) + 1)))
         self._random = Random(seed)
 
-    def draw(self) -> Query:
+    def draw(self) -> DrawnQuery:
         """A query of any kind."""
         return self.of(self._random.choice(KINDS))
 
-    def of(self, kind: str) -> Query:
+    def of(self, kind: str) -> DrawnQuery:
         """A query of a kind."""
         if kind == "phrase":
             words = self._random.choice(self._texts)
             first = self._random.randrange(max(1, len(words) - 1))
-            return Query(kind, words[first : first + 2])
-        return Query(kind, self._by_zipf({"term": 1, "union5": 5}.get(kind, 2)))
+            return DrawnQuery(kind, words[first : first + 2])
+        return DrawnQuery(kind, self._by_zipf({"term": 1, "union5": 5}.get(kind, 2)))
 
     def _by_zipf(self, count: int) -> list[str]:
         """Different words, as far as there are so many."""
@@ -119,7 +119,7 @@ def unique_word(number: int) -> str:
     return "zqxq" + "".join(letters)
 
 
-class Arriving(NamedTuple):
+class DocumentArrival(NamedTuple):
     """A document that arrives; `word`: the one that only it has."""
 
     due_s: float
@@ -128,11 +128,11 @@ class Arriving(NamedTuple):
     word: str
 
 
-class Asked(NamedTuple):
+class QueryArrival(NamedTuple):
     """A query that arrives."""
 
     due_s: float
-    query: Query
+    query: DrawnQuery
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,8 +163,8 @@ class Wanted:
         for number, due in enumerate(self._due(self.rate, 0)):
             id, text = documents[self.documents + number]
             word = unique_word(number)
-            arriving.append(Arriving(due, id, f"{text} {word}", word))
-        asked = [Asked(due, queries.draw()) for due in self._due(self.searches, 1)]
+            arriving.append(DocumentArrival(due, id, f"{text} {word}", word))
+        asked = [QueryArrival(due, queries.draw()) for due in self._due(self.searches, 1)]
         return Load(documents[: self.documents], arriving, asked, self.warmup_s)
 
     def _due(self, rate: float, seed: int) -> list[float]:
@@ -181,8 +181,8 @@ class Load:
     """What every system gets. What is due before `warmup_s` is not counted."""
 
     documents: Documents
-    arriving: Sequence[Arriving]
-    asked: Sequence[Asked]
+    arriving: Sequence[DocumentArrival]
+    asked: Sequence[QueryArrival]
     warmup_s: float
 
     @property
@@ -201,8 +201,8 @@ class Load:
         documents, arriving, asked, warmup_s = json.loads(path.read_text())
         return cls(
             [(id, text) for id, text in documents],
-            [Arriving(*each) for each in arriving],
-            [Asked(due, Query(*query)) for due, query in asked],
+            [DocumentArrival(*each) for each in arriving],
+            [QueryArrival(due, DrawnQuery(*query)) for due, query in asked],
             warmup_s,
         )
 

@@ -19,7 +19,7 @@ from typing import Protocol
 
 import psutil
 
-from driftline.bench.measuring.meter import Arrival, Meter
+from driftline.bench.measuring.meter import Arrival, RunMeter
 from driftline.deploy.runtime.loop.runtime import SWITCH_S
 
 
@@ -38,7 +38,7 @@ class System(Protocol):
 
 def open_loop(
     system: System,
-    meter: Meter,
+    meter: RunMeter,
     schedule_s: Sequence[float],
     *,
     patience_s: float = 10.0,
@@ -69,7 +69,7 @@ def open_loop(
 
 def closed_loop(
     system: System,
-    meter: Meter,
+    meter: RunMeter,
     window: int,
     *,
     patience_s: float = 10.0,
@@ -94,7 +94,7 @@ def closed_loop(
     return meter.throughput_figures(cores)
 
 
-def _take(system: System, meter: Meter) -> bool:
+def _take(system: System, meter: RunMeter) -> bool:
     """Count the outputs that have arrived. Returns whether there were any."""
     arrivals = system.receive()
     for number, keys, at in arrivals:
@@ -102,7 +102,7 @@ def _take(system: System, meter: Meter) -> bool:
     return bool(arrivals)
 
 
-def _drain(system: System, meter: Meter, patience_s: float) -> None:
+def _drain(system: System, meter: RunMeter, patience_s: float) -> None:
     """Read until all documents are complete, or no output has come for `patience_s`."""
     last_sign = perf_counter()
     while meter.under_way and perf_counter() < last_sign + patience_s:
@@ -111,7 +111,7 @@ def _drain(system: System, meter: Meter, patience_s: float) -> None:
             last_sign = perf_counter()
 
 
-def _settle(system: System, meter: Meter, settle_s: float) -> None:
+def _settle(system: System, meter: RunMeter, settle_s: float) -> None:
     """Read for `settle_s` more: outputs that come now are duplicates, or late."""
     end = perf_counter() + settle_s
     while perf_counter() < end:

@@ -4,11 +4,11 @@ Latency counts from the due time of the schedule, whenever the producer was able
 document over: a producer that a stalled system holds up would otherwise leave out the very
 documents that waited (coordinated omission). *Lateness* is the part of it before the hand-over.
 
-There is one `Meter` per run; `measuring.loops` drive a system under it. The meter knows nothing of
-words: a document is a number with a count of expected outputs, an output is a key that occurs once
-per document.
+There is one `RunMeter` per run; `measuring.loops` drive a system under it. The meter knows nothing
+of words: a document is a number with a count of expected outputs, an output is a key that occurs
+once per document.
 
-    >>> meter = Meter(expected=[2])
+    >>> meter = RunMeter(expected=[2])
     >>> meter.handed_over(0, now=1.001, due=1.0)
     >>> meter.arrived(0, ["a"], now=1.002)
     >>> meter.arrived(0, ["a", "b"], now=1.003)
@@ -40,7 +40,7 @@ class Sent(NamedTuple):
     warmup: bool
 
 
-class Meter:
+class RunMeter:
     """Times and counts of one run."""
 
     def __init__(self, expected: Sequence[int], warmup: int = 0) -> None:

@@ -22,7 +22,7 @@ from urllib.parse import quote, urlsplit
 from urllib.request import Request, urlopen
 
 from driftline.bench.measuring.corpus import Documents
-from driftline.bench.measuring.load import LIMIT, Arriving, Asked, Load, Observed
+from driftline.bench.measuring.load import LIMIT, DocumentArrival, Load, Observed, QueryArrival
 from driftline.bench.measuring.loops import undisturbed
 from driftline.engine.errors import Unavailable
 
@@ -85,10 +85,10 @@ def _blocks(documents: Documents) -> Iterator[bytes]:
 def drive(url: str, load: Load, observed: Observed, sample: Callable[[], None]) -> None:
     """Put the load on the service. `sample`: is called when what counts begins, and at the end."""
     with undisturbed():
-        _Drive(url, load, observed).all(sample)
+        _LoadThread(url, load, observed).all(sample)
 
 
-class Client:
+class HttpClient:
     """A client of HTTP/1.1, as small as it can be: what the load costs is measured, too.
 
     It is one connection to one server, for one request after the other, which is opened again after
@@ -171,7 +171,7 @@ Asking = Generator[tuple[str, str, bytes], tuple[int, bytes], None]
 OSError is thrown into it if there is no answer."""
 
 
-class _Drive:
+class _LoadThread:
     """One thread, which sleeps until a request is due, or something of an answer has come.
 
     Threads would be woken by each other, just when a request is due: that takes a seventh of a
@@ -183,9 +183,9 @@ class _Drive:
         self._load = load
         self._observed = observed
         self._began = 0.0
-        self._idle: list[Client] = []
+        self._idle: list[HttpClient] = []
         """The one that was last is the first to go on, as a cache has most of what it needs."""
-        self._busy: dict[Client, Asking] = {}
+        self._busy: dict[HttpClient, Asking] = {}
 
     def all(self, sample: Callable[[], None]) -> None:
         load = self._load
@@ -223,13 +223,13 @@ class _Drive:
             if pause_s > 0:
                 return pause_s
             due_s, asking = waiting.popleft()
-            client = self._idle.pop() if self._idle else Client(self._url)
+            client = self._idle.pop() if self._idle else HttpClient(self._url)
             if due_s >= self._load.warmup_s:
                 self._observed.late.append(self._since(due_s))
             self._go_on(client, asking, partial(next, asking))
         return None
 
-    def _take(self, client: Client) -> None:
+    def _take(self, client: HttpClient) -> None:
         asking = self._busy[client]
         try:
             answer = client.take()
@@ -243,7 +243,7 @@ class _Drive:
         self._go_on(client, asking, step)
 
     def _go_on(
-        self, client: Client, asking: Asking, step: Callable[[], tuple[str, str, bytes]]
+        self, client: HttpClient, asking: Asking, step: Callable[[], tuple[str, str, bytes]]
     ) -> None:
         try:
             client.send(*step())
@@ -254,7 +254,7 @@ class _Drive:
         else:
             self._busy[client] = asking
 
-    def _put(self, each: Arriving, body: bytes) -> Asking:
+    def _put(self, each: DocumentArrival, body: bytes) -> Asking:
         path = f"/documents/{quote(each.id, safe='')}"
         answer = yield from self._answer("put", "PUT", path, body)
         if answer is None:
@@ -271,7 +271,7 @@ class _Drive:
             self._observed.acknowledged.append(acknowledged)
             self._observed.freshness.append(fresh)
 
-    def _ask(self, each: Asked, path: str) -> Asking:
+    def _ask(self, each: QueryArrival, path: str) -> Asking:
         answer = yield from self._answer(each.query.kind, "GET", path)
         if answer is not None and each.due_s >= self._load.warmup_s:
             self._observed.queries.setdefault(each.query.kind, []).append(self._since(each.due_s))

@@ -27,7 +27,7 @@ from driftline.bench.systems.engine_consumer import words_by_document
 from driftline.bench.systems.processes import (
     READY,
     Context,
-    Running,
+    StartedProcesses,
     inbox,
     start_module,
     unpack_stored,
@@ -38,7 +38,7 @@ from driftline.connectors.sinks.consumer import NO_BUNDLE, Last
 from driftline.deploy.roles.consumer import ConsumerServer
 from driftline.deploy.roles.front import Front
 from driftline.deploy.roles.intake import Receiver
-from driftline.deploy.roles.watch import Watch
+from driftline.deploy.roles.watch import StatusPoller
 from driftline.deploy.roles.window import WINDOW
 from driftline.deploy.runtime.config import ProcessConfig
 from driftline.deploy.runtime.loop.runtime import Runtime
@@ -59,7 +59,7 @@ START_S = 30.0
 """Seconds that the cluster, and a consumer process, may take to start."""
 
 
-class Engine(Running):
+class Engine(StartedProcesses):
     """A running cluster with its producer and its consumer, both in memory."""
 
     def __init__(
@@ -105,7 +105,7 @@ class Engine(Running):
         self.front.address = self.runtime.add(self.front, self.config.inbox("front-0"))
         self.front.addresses["master"] = self.config.address("master")
         self.attach()
-        self.watch = Watch(every_s=inf)
+        self.watch = StatusPoller(every_s=inf)
         self.watch.address = self.runtime.add(self.watch, self.config.inbox("watch"))
         self.cluster = LocalCluster(self.config, spares)
 

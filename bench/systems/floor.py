@@ -32,7 +32,7 @@ from driftline.bench.systems.floor_processes import Positions, decode
 from driftline.bench.systems.processes import (
     READY,
     Context,
-    Running,
+    StartedProcesses,
     address,
     open_socket,
     outbox,
@@ -51,7 +51,7 @@ READ_AT_ONCE = 64
 """Messages that the consumer reads before the loop checks the clock."""
 
 
-class Floor(Running):
+class FloorProcesses(StartedProcesses):
     """The running workers, with their producer and their consumer."""
 
     def __init__(self, documents: Documents, workers: int = 2) -> None:
@@ -138,7 +138,7 @@ class Floor(Running):
         self._directory.cleanup()
 
 
-class DurableFloor(Floor):
+class DurableFloor(FloorProcesses):
     """The floor with durable ends: no more than makes documents and changes durable.
 
         producer --> file, then worker --> owner --> consumer: file, then the meter

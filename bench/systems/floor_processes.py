@@ -60,7 +60,7 @@ class WorkerOfWord(dict[str, int]):
         return worker
 
 
-class Worker:
+class FloorWorker:
     """One partition of the inverted index, and the sockets around it."""
 
     def __init__(self, context: Context, directory: Path, number: int, workers: int) -> None:
@@ -148,10 +148,10 @@ def main() -> None:
     """Run the process."""
     kind, directory, *numbers = sys.argv[1:]
     context: Context = zmq.Context()
-    process: Worker | FloorConsumer
+    process: FloorWorker | FloorConsumer
     if kind == "worker":
         number, workers = map(int, numbers)
-        process = Worker(context, Path(directory), number, workers)
+        process = FloorWorker(context, Path(directory), number, workers)
     else:
         process = FloorConsumer(context, Path(directory))
     gc.freeze()

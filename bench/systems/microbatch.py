@@ -27,7 +27,7 @@ from driftline.bench.measuring.corpus import Documents, expected_outputs
 from driftline.bench.measuring.meter import Arrival
 from driftline.bench.systems.processes import (
     Context,
-    Running,
+    StartedProcesses,
     address,
     open_socket,
     outbox,
@@ -54,7 +54,7 @@ END_S = 20.0
 """Seconds that Spark may take to stop."""
 
 
-class MicroBatch(Running):
+class MicroBatch(StartedProcesses):
     """The running query, with its producer and its consumer."""
 
     def __init__(self, documents: Documents, cores: int = 2) -> None:

@@ -27,7 +27,7 @@ from typing import Protocol
 import psutil
 
 from driftline.bench.measuring.corpus import Documents
-from driftline.bench.measuring.load import LIMIT, Arriving, Load, Observed, Query
+from driftline.bench.measuring.load import LIMIT, DocumentArrival, DrawnQuery, Load, Observed
 from driftline.bench.measuring.loops import undisturbed
 from driftline.bench.measuring.meter import percentiles
 from driftline.bench.systems.service import MIB
@@ -52,7 +52,7 @@ class Peer(Protocol):
     def write(self, documents: Documents) -> None:
         """Put documents in. When it returns they are durable, and can be found."""
 
-    def asker(self) -> Callable[[Query], list[str]]:
+    def asker(self) -> Callable[[DrawnQuery], list[str]]:
         """Return what gives the ids of the first hits of a query; for the thread that asks."""
 
     def close(self) -> None:
@@ -86,12 +86,12 @@ class Fts5:
         self._writer.executemany("INSERT INTO documents (id, text) VALUES (?, ?)", documents)
         self._writer.execute("COMMIT")
 
-    def asker(self) -> Callable[[Query], list[str]]:
+    def asker(self) -> Callable[[DrawnQuery], list[str]]:
         """See Peer."""
         connection = self._connect()
         select = "SELECT id FROM documents WHERE documents MATCH ? ORDER BY rank LIMIT ?"
 
-        def ask(query: Query) -> list[str]:
+        def ask(query: DrawnQuery) -> list[str]:
             rows = connection.execute(select, (query.text(" AND ", '"{}"'.format), LIMIT))
             return [id for (id,) in rows]
 
@@ -144,10 +144,10 @@ class Tantivy:
         self._writer.commit()
         self._index.reload()
 
-    def asker(self) -> Callable[[Query], list[str]]:
+    def asker(self) -> Callable[[DrawnQuery], list[str]]:
         """See Peer."""
 
-        def ask(query: Query) -> list[str]:
+        def ask(query: DrawnQuery) -> list[str]:
             searcher = self._index.searcher()
             text = query.text(word=str if query.is_union else "+{}".format)
             found = searcher.search(self._index.parse_query(text, ["text"]), LIMIT, count=False)
@@ -199,7 +199,7 @@ def observe(peer: Peer, load: Load) -> Observed:
     if documents:
         observed.fill_per_s = len(documents) / (perf_counter() - began)
     with undisturbed():
-        drive = _Drive(peer, load, observed)
+        drive = _PeerThread(peer, load, observed)
         searching = threading.Thread(target=drive.run, args=(drive.search,))
         searching.start()
         drive.run(drive.write)
@@ -213,7 +213,7 @@ def observe(peer: Peer, load: Load) -> Observed:
     return observed
 
 
-class _Drive:
+class _PeerThread:
     def __init__(self, peer: Peer, load: Load, observed: Observed) -> None:
         self._peer = peer
         self._load = load
@@ -234,7 +234,7 @@ class _Drive:
     def write(self) -> None:
         """The thread that writes."""
         ask = self._peer.asker()
-        waiting: list[Arriving] = []
+        waiting: list[DocumentArrival] = []
         tick = 0.0
         for each in self._load.arriving:
             every = self._peer.commit_every_s
@@ -265,13 +265,15 @@ class _Drive:
             if due_s >= self._load.warmup_s:
                 self._observed.queries.setdefault(query.kind, []).append(self._since(due_s))
 
-    def _commit(self, batch: Sequence[Arriving], ask: Callable[[Query], list[str]]) -> None:
+    def _commit(
+        self, batch: Sequence[DocumentArrival], ask: Callable[[DrawnQuery], list[str]]
+    ) -> None:
         began = self._now()
         self._peer.write([(each.id, each.text) for each in batch])
         durable = self._now()
         self.commits.append(1000 * (durable - began))
         for each in batch:
-            found = ask(Query("term", [each.word]))
+            found = ask(DrawnQuery("term", [each.word]))
             if found != [each.id]:
                 self._observed.errors["not found"] += 1
             elif each.due_s >= self._load.warmup_s:

@@ -35,7 +35,7 @@ RECONNECT_MS = 5
 Context = zmq.Context[zmq.Socket[bytes]]
 
 
-class Running:
+class StartedProcesses:
     """A context manager that starts on entry; it is closed also if starting fails."""
 
     def start(self) -> None:

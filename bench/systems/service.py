@@ -21,7 +21,7 @@ from urllib.request import urlopen
 
 import psutil
 
-from driftline.bench.systems.processes import Running
+from driftline.bench.systems.processes import StartedProcesses
 from driftline.engine.errors import Unavailable
 from driftline.serve.http.metrics import figures_in
 
@@ -33,7 +33,7 @@ GATEWAY = "gateway"
 MIB = 1 << 20
 
 
-class ServedIndex(Running):
+class ServedIndex(StartedProcesses):
     """An index that is served; `options`: of `driftline serve`."""
 
     def __init__(self, nodes: int = 1, searchers: int = 1, options: Sequence[str] = ()) -> None:

@@ -50,7 +50,7 @@ _ROOT = re.compile(rb"<(mediawiki|pages)[\s>]")
 
 
 @dataclass(frozen=True, slots=True)
-class Count:
+class SplitCount:
     """How many rows and documents a split has; `broken`: all after the split cannot be read."""
 
     rows: int
@@ -61,7 +61,7 @@ class Count:
 class Split(Protocol):
     """A split of a source. Can be pickled, to be read in another process."""
 
-    def count(self) -> Count:
+    def count(self) -> SplitCount:
         """The number of rows and documents in the split."""
 
     def read(self, row: int, time: int) -> Iterator[tuple[int, object] | BadRecord]:
@@ -72,7 +72,7 @@ def splits_of(source: Source, count: int, since: int = 1) -> list[Split]:
     """A source in at most `count` splits, in order. Records before time `since` may be left out."""
     if isinstance(source, ZipfSource):
         bounds = _bounds(1, source.documents + 1, count)
-        return [Span(source, start, stop) for start, stop in bounds]
+        return [TimeSlice(source, start, stop) for start, stop in bounds]
     if isinstance(source, FileSource):
         splits = _splits_of(source, count)
         if len(splits) > 1:
@@ -84,7 +84,7 @@ def splits_of(source: Source, count: int, since: int = 1) -> list[Split]:
             for file, size in zip(source.files, source.sizes, strict=True)
             for split in _splits_of(file, count * size // whole)
         ]
-    return [Span(source, max(1, since), INFINITY)]
+    return [TimeSlice(source, max(1, since), INFINITY)]
 
 
 def _splits_of(file: FileSource, count: int) -> list[Split]:
@@ -101,7 +101,7 @@ def line_splits(path: Path, count: int) -> list[FileSplit]:
     return [FileSplit(file, begin, end) for begin, end in pairwise(cuts)]
 
 
-def starts(counts: Iterable[Count]) -> list[tuple[int, int]]:
+def starts(counts: Iterable[SplitCount]) -> list[tuple[int, int]]:
     """(number of the first row, of the first document) of each split up to the first broken one."""
     row = time = 1
     numbers = []
@@ -115,15 +115,15 @@ def starts(counts: Iterable[Count]) -> list[tuple[int, int]]:
 
 
 @dataclass(frozen=True, slots=True)
-class Span:
+class TimeSlice:
     """The records with times in [start, stop) of a source that can read from any time on."""
 
     source: Source
     start: int
     stop: int
 
-    def count(self) -> Count:
-        return Count(self.stop - self.start, self.stop - self.start)
+    def count(self) -> SplitCount:
+        return SplitCount(self.stop - self.start, self.stop - self.start)
 
     def read(self, row: int, time: int) -> Iterator[tuple[int, object] | BadRecord]:
         for record in self.source.read(self.start):
@@ -138,14 +138,14 @@ class WholeFile:
 
     source: FileSource
 
-    def count(self) -> Count:
+    def count(self) -> SplitCount:
         try:
             next(self.source.numbered(1, 1, INFINITY))
         except StopIteration as end:
             if end.value is not None:
                 row, time = end.value
-                return Count(row - 1, time - 1)
-        return Count(0, 0, broken=True)
+                return SplitCount(row - 1, time - 1)
+        return SplitCount(0, 0, broken=True)
 
     def read(self, row: int, time: int) -> Iterator[tuple[int, object] | BadRecord]:
         return self.source.numbered(row, time, time)
@@ -159,22 +159,22 @@ class FileSplit:
     begin: int
     end: int
 
-    def count(self) -> Count:
+    def count(self) -> SplitCount:
         shape = self.source.shape
         if not self._is_xml and not shape.sections:
             try:
                 rows = sum(1 for _ in self.lines())
             except Broken:
-                return Count(0, 0, broken=True)
-            return Count(rows, rows)
+                return SplitCount(0, 0, broken=True)
+            return SplitCount(rows, rows)
         rows = documents = 0
         try:
             for row in self.source.rows(self._buffers()):
                 rows += 1
                 documents += sum(1 for _ in shape.documents(rows, row))
         except Broken:
-            return Count(rows, documents, broken=True)
-        return Count(rows, documents)
+            return SplitCount(rows, documents, broken=True)
+        return SplitCount(rows, documents)
 
     def read(self, row: int, time: int) -> Iterator[tuple[int, object] | BadRecord]:
         try:

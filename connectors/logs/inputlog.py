@@ -29,8 +29,8 @@ from driftline.engine.sources.record import cut, refused
 from driftline.engine.sources.source import BadRecord
 from driftline.engine.storage.manifest import MARK_FILE, NOBODY, Mark, read_mark, renew_mark
 from driftline.engine.storage.segment_log import (
-    Frame,
     SegmentLog,
+    StoredFrame,
     damaged_at,
     frames_of,
     header_of,
@@ -39,7 +39,7 @@ from driftline.engine.storage.segment_log import (
 )
 from driftline.engine.texts import time_in_words
 from driftline.engine.wire.codec import pack, unpack, why_refused
-from driftline.engine.wire.party import Job
+from driftline.engine.wire.party import DurableJob
 
 SEGMENT_BYTES = 1 << 25
 """From this size on a segment is full; entries are removed by whole segments."""
@@ -64,7 +64,7 @@ INPUT_LOG = "input log"
 _FORMAT = "driftline input log 3"
 
 
-class Entry(NamedTuple):
+class LoggedRecord(NamedTuple):
     """A record in the log; `sequence`: its number at its producer, `data`: its encoded payload."""
 
     time: int
@@ -76,7 +76,7 @@ class Entry(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class WriteGroup(Job):
+class WriteGroup(DurableJob):
     """Job: store entries and ends, set the reserved time, remove entries below `trim`.
 
     `ended`: producers that send no more records, and the number of the last record of each.
@@ -85,7 +85,7 @@ class WriteGroup(Job):
 
     what: ClassVar[str] = "write records to its input log"
 
-    entries: tuple[Entry, ...]
+    entries: tuple[LoggedRecord, ...]
     reserved: int
     trim: int
     ended: tuple[tuple[str, int], ...] = ()
@@ -129,7 +129,7 @@ class LogState:
             "another directory, or remove this one"
         )
 
-    def take(self, payload: bytes) -> list[Entry]:
+    def take(self, payload: bytes) -> list[LoggedRecord]:
         """Apply a frame. Returns its entries. Precondition: it is a frame of a log."""
         entries, reserved, trimmed, ended = _decoded(payload)
         self.apply(entries, reserved, trimmed, ended)
@@ -137,7 +137,7 @@ class LogState:
 
     def apply(
         self,
-        entries: Sequence[Entry],
+        entries: Sequence[LoggedRecord],
         reserved: int,
         trimmed: int,
         ended: Sequence[tuple[str, int]],
@@ -219,13 +219,13 @@ class InputLog:
         """The producers that send no more records."""
         return list(self._state.ended)
 
-    def read(self, start: int, limit: int = -1) -> list[Entry]:
+    def read(self, start: int, limit: int = -1) -> list[LoggedRecord]:
         """Return the first `limit` entries with time >= `start`, fewer if they are large; all of
         them if `limit` is negative."""
         entries = self._entries(start)
         if limit < 0:
             return list(entries)
-        found: list[Entry] = []
+        found: list[LoggedRecord] = []
         size = 0
         for entry in islice(entries, limit):
             found.append(entry)
@@ -262,7 +262,7 @@ class InputLog:
         """Remove all entries below a time."""
         self.write(WriteGroup((), self.reserved, max(below, self.trimmed)))
 
-    def carry_out(self, job: Job) -> None:
+    def carry_out(self, job: DurableJob) -> None:
         """Do a job durably, for a driver."""
         if not isinstance(job, WriteGroup):
             raise TypeError(f"not a job for an input log: {job!r}")
@@ -296,7 +296,7 @@ class InputLog:
             del self._before[number - 1]
             self._index.pop(number - 1, None)
 
-    def _entries(self, start: int) -> Iterator[Entry]:
+    def _entries(self, start: int) -> Iterator[LoggedRecord]:
         start = max(start, self.trimmed)
         number = max((n for n, before in list(self._before.items()) if before < start), default=0)
         places = self._index.setdefault(number, [])
@@ -311,7 +311,7 @@ class InputLog:
                 if entry.time >= start:
                     yield entry
 
-    def _note_place(self, frame: Frame, time: int) -> None:
+    def _note_place(self, frame: StoredFrame, time: int) -> None:
         places = self._index.setdefault(frame.number, [])
         if frame.offset >= (places[-1][1] if places else 0) + INDEX_BYTES:
             places.append((time, frame.offset))
@@ -416,7 +416,7 @@ class LoggedSource:
         return f"{INPUT_LOG} {self.path}"
 
 
-def record_of(entry: Entry, file: str) -> tuple[int, object] | BadRecord:
+def record_of(entry: LoggedRecord, file: str) -> tuple[int, object] | BadRecord:
     """Return the record of an entry. `file`: how errors name the log.
 
     An entry that exceeds the limits of a record becomes a bad record, so that it does not stop
@@ -443,9 +443,9 @@ def of_pipe(time: int, payload: object) -> tuple[int, object] | BadRecord:
     return time, payload
 
 
-def _parts(entries: Sequence[Entry]) -> list[list[Entry]]:
+def _parts(entries: Sequence[LoggedRecord]) -> list[list[LoggedRecord]]:
     """Split entries into parts for one frame each; at least one part."""
-    parts: list[list[Entry]] = [[]]
+    parts: list[list[LoggedRecord]] = [[]]
     size = 0
     for entry in entries:
         if size >= FRAME_BYTES:
@@ -456,11 +456,11 @@ def _parts(entries: Sequence[Entry]) -> list[list[Entry]]:
     return parts
 
 
-def _decoded(payload: bytes) -> tuple[list[Entry], int, int, list[tuple[str, int]]]:
+def _decoded(payload: bytes) -> tuple[list[LoggedRecord], int, int, list[tuple[str, int]]]:
     """Return entries, reserved time, trimmed time and ends of a frame."""
     parts: Any = unpack(payload)
     reserved, trimmed, ended, entries = parts
-    return [Entry(*entry) for entry in entries], reserved, trimmed, ended
+    return [LoggedRecord(*entry) for entry in entries], reserved, trimmed, ended
 
 
 def _claim(path: Path) -> Lock:

@@ -36,7 +36,7 @@ from zlib import crc32
 from driftline.connectors.logs.inputlog import (
     PIPE,
     PRODUCER_BYTES_MAX,
-    Entry,
+    LoggedRecord,
     WriteGroup,
     of_pipe,
     record_of,
@@ -94,7 +94,7 @@ class Log(Protocol):
     def ended(self) -> list[str]:
         """The producers that send no more records."""
 
-    def read(self, start: int, limit: int = -1) -> list[Entry]:
+    def read(self, start: int, limit: int = -1) -> list[LoggedRecord]:
         """The first `limit` entries with time >= `start`, fewer if they are large; all of them if
         `limit` is negative."""
 
@@ -138,7 +138,7 @@ class ReceivedSource(RetainedSource):
         self.durable = self._floor
         self.stored_below = self._floor
         """All acknowledged records have times below this; it is close to the last one's."""
-        self._incoming: list[Entry] = []
+        self._incoming: list[LoggedRecord] = []
         """Records of the next group."""
         self._group: WriteGroup | None = None
         """The group that is being written."""
@@ -349,7 +349,7 @@ class ReceivedSource(RetainedSource):
         self._next = time + 1
         self._accepted[producer] = sequence
         self.records += 1
-        self._incoming.append(Entry(time, producer, sequence, data, self._today_us()))
+        self._incoming.append(LoggedRecord(time, producer, sequence, data, self._today_us()))
         kept = _Packed(data) if len(data) >= LARGE else payload
         self._unread.append((time, kept, len(data)))
         self.waiting_bytes += len(data)

@@ -7,7 +7,7 @@ consumer.last("barrier-0", groups).t_last == bundle.t_last
 
 from driftline.connectors.sinks.consumer import NO_BUNDLE, Consumer, Last, items_of
 from driftline.connectors.sinks.jsonl import JsonLinesConsumer
-from driftline.connectors.sinks.lines import Lines
+from driftline.connectors.sinks.lines import JsonLines
 from driftline.connectors.sinks.memory import MemoryConsumer
 from driftline.engine.wire.messages import Bundle
 
@@ -15,9 +15,9 @@ __all__ = [
     "NO_BUNDLE",
     "Bundle",
     "Consumer",
+    "JsonLines",
     "JsonLinesConsumer",
     "Last",
-    "Lines",
     "MemoryConsumer",
     "items_of",
 ]

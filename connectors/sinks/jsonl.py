@@ -29,7 +29,7 @@ from zlib import crc32
 from driftline.connectors.sinks.commit_record import CommitRecord
 from driftline.connectors.sinks.consumer import Last, SinkContext, items_of
 from driftline.connectors.sinks.directory import OutputDirectory
-from driftline.connectors.sinks.lines import DEAD_LETTERS, Lines
+from driftline.connectors.sinks.lines import DEAD_LETTERS, JsonLines
 from driftline.engine.durable import (
     make_directory,
     replace_file,
@@ -86,7 +86,7 @@ class JsonLinesConsumer:
         number = self._claim.number
         self._record_path = self._claim.hidden / f"barrier-{number}.progress"
         self._on_failures = on_failures
-        self._lines = Lines(flow, dead_letters)
+        self._lines = JsonLines(flow, dead_letters)
         self._sinks = len(flow.sinks)
         self.paths: dict[int, Path] = {FAILURES: directory / DEAD_LETTERS / f"{number}.jsonl"}
         """Number of a sink -> its file."""

@@ -9,7 +9,7 @@ interpreter and a batch run of the same flow all write the same bytes.
     >>> from driftline.engine.flow.flow import Flow
     >>> flow = Flow("counts")
     >>> flow.source("words", fields=("word", "count")).sink()
-    >>> Lines(flow).format(Item((7, 0), 0, ("мир", 2)))
+    >>> JsonLines(flow).format(Item((7, 0), 0, ("мир", 2)))
     '{"t": [7, 0], "value": {"word": "мир", "count": 2}}'
 
 A dead letter has the element as "record", or a wrong output as "output". If it cannot travel, or
@@ -43,7 +43,7 @@ LEVELS_MAX = 500
 """Levels of an output that JSON holds. For more the encoder needs a stack that not all have."""
 
 
-class Lines:
+class JsonLines:
     """The outputs of a flow as JSON lines, without their line ends.
 
     `dead_letters`: whether failures are set aside, so also outputs that JSON cannot hold.

@@ -1,8 +1,8 @@
 """The agent: runs the processes that flows have on its host: masters, nodes, fronts.
 
-Takes the submissions of a cluster, as they change. Gives a `Hosting` for each flow that has places
-here, and a record of itself, with what goes wrong. What it starts ends with it: an agent that is
-killed takes its processes with it, and starts them again once it is there again.
+Takes the submissions of a cluster, as they change. Gives a `FlowRunner` for each flow that has
+places here, and a record of itself, with what goes wrong. What it starts ends with it: an agent
+that is killed takes its processes with it, and starts them again once it is there again.
 
 A flow is over once its registry has the outcome of its run. A flow that cannot run here now, as a
 module is missing for example, is tried again; the other flows go on.
@@ -21,10 +21,10 @@ from threading import Event
 from time import monotonic
 
 from driftline.coordinator.registry import ClusterState
-from driftline.deploy.cluster.hosting import FLOW_THREAD, Host, Hosting
-from driftline.deploy.cluster.metrics import Standing, of_processes, serve_agent
+from driftline.deploy.cluster.hosting import FLOW_THREAD, FlowRunner, HostResources
+from driftline.deploy.cluster.metrics import AgentStatus, of_processes, serve_agent
 from driftline.deploy.cluster.placing import keep_nodes
-from driftline.deploy.cluster.records import AgentRecord, Role, Submission, Wish
+from driftline.deploy.cluster.records import AgentRecord, AgentRole, DesiredState, Submission
 from driftline.deploy.cluster.status import strangers
 from driftline.deploy.cluster.submissions import (
     CANCELLED,
@@ -34,14 +34,14 @@ from driftline.deploy.cluster.submissions import (
     registry_of,
     submissions,
 )
-from driftline.deploy.cluster.tree import AGENTS, LOOK_EVERY_S, Tree
+from driftline.deploy.cluster.tree import AGENTS, LOOK_EVERY_S, ZooKeeperTree
 from driftline.deploy.local.directories.leftovers import socket_folder
 from driftline.deploy.runtime.claims import claim
 from driftline.deploy.runtime.config import SESSION_S
 from driftline.deploy.runtime.logs import MAIN
 from driftline.deploy.runtime.metrics.endpoint import check_all
 from driftline.deploy.runtime.signals import Signals
-from driftline.deploy.runtime.sockets.transport import LOCAL, Network
+from driftline.deploy.runtime.sockets.transport import LOCAL, TransportConfig
 from driftline.engine.errors import Disconnected, DriftlineError, InUse, StateMismatch, Unavailable
 from driftline.engine.events import Trouble, about, log
 from driftline.engine.wire.addresses import parse
@@ -55,7 +55,7 @@ HOLDER = "holder"
 
 
 def record_of(
-    name: str, roles: tuple[Role, ...], slots: int, network: Network, state: Path
+    name: str, roles: tuple[AgentRole, ...], slots: int, network: TransportConfig, state: Path
 ) -> AgentRecord:
     """What the others are told of an agent of this process, as long as nothing runs on it.
 
@@ -80,7 +80,7 @@ def record_of(
 class Registration:
     """The place of an agent in the tree. `record`: what does not change of it."""
 
-    def __init__(self, tree: Tree, record: AgentRecord) -> None:
+    def __init__(self, tree: ZooKeeperTree, record: AgentRecord) -> None:
         self._tree = tree
         self._record = record
         self._path = f"{AGENTS}/{record.name}"
@@ -155,16 +155,16 @@ class AgentConfig:
     """An agent: its name, its roles, and what it gives to flows."""
 
     name: str
-    roles: tuple[Role, ...]
+    roles: tuple[AgentRole, ...]
     state: Path
     slots: int
-    network: Network = LOCAL
+    network: TransportConfig = LOCAL
     session_s: float = SESSION_S
     metrics: str = ""
     """Where it serves metrics, `HOST:PORT`; "": nowhere, nor do its processes."""
 
 
-def run_agent(config: AgentConfig, tree: Tree) -> None:
+def run_agent(config: AgentConfig, tree: ZooKeeperTree) -> None:
     """Run an agent until a signal asks it to end.
 
     Raises Unavailable, InUse, NotPermitted, FlowError."""
@@ -196,7 +196,7 @@ def _name_flow(record: logging.LogRecord) -> bool:
 class Agent:
     """One agent at work."""
 
-    def __init__(self, config: AgentConfig, tree: Tree, sockets: Path) -> None:
+    def __init__(self, config: AgentConfig, tree: ZooKeeperTree, sockets: Path) -> None:
         """Raises NotPermitted, Unavailable for keys or addresses that cannot be."""
         self._config = config
         self._tree = tree
@@ -204,8 +204,8 @@ class Agent:
         self._registration = Registration(tree, record_of(config.name, config.roles, *about_host))
         level = log.getEffectiveLevel()
         given = config.state, sockets, config.network, config.session_s, level
-        self._host = Host(config.name, *given, of_processes(config.metrics))
-        self.standing = Standing(config.name, config.roles, config.slots)
+        self._host = HostResources(config.name, *given, of_processes(config.metrics))
+        self.standing = AgentStatus(config.name, config.roles, config.slots)
         self._hosted = self.standing.hosted
         self._over: set[str] = set()
         """The runs that have ended here."""
@@ -317,11 +317,11 @@ class Agent:
             hosting.leaving.set()  # it is started again once it has ended
         elif hosting is not None:
             hosting.submission = wanted
-            hosting.draining = wanted.wish is Wish.STOP
+            hosting.draining = wanted.wish is DesiredState.STOP
             hosting.knows_end |= ended
-            if wanted.wish is Wish.CANCEL:
+            if wanted.wish is DesiredState.CANCEL:
                 hosting.leaving.set()
-        elif not ended and wanted.wish is not Wish.CANCEL and self._may_run(wanted, now):
+        elif not ended and wanted.wish is not DesiredState.CANCEL and self._may_run(wanted, now):
             self._start(wanted, state)
 
     def _may_run(self, wanted: Submission, now: float) -> bool:
@@ -332,8 +332,8 @@ class Agent:
         layout = wanted.layout_in(state)
         names = wanted.processes_of(self._config.name, self._config.roles, layout)
         parts = wanted, names, layout, self._host, self._tree, self._made, self._woken.set
-        hosting = self._hosted[wanted.name] = Hosting(*parts)
-        hosting.draining = wanted.wish is Wish.STOP
+        hosting = self._hosted[wanted.name] = FlowRunner(*parts)
+        hosting.draining = wanted.wish is DesiredState.STOP
         log.info(
             "flow %s: running %s here",
             *(wanted.name, ", ".join(names) or "nothing yet"),
@@ -354,7 +354,7 @@ class Agent:
                 log.info("flow %s is over here", name, extra=about("hosting-over", flow=name))
             if hosting.failed:
                 self._fail(hosting.submission, hosting.failed)
-            if Role.MASTER in self._config.roles and not hosting.trouble:
+            if AgentRole.MASTER in self._config.roles and not hosting.trouble:
                 self._tell_end(hosting.submission)
             trouble = hosting.trouble or hosting.failed
             self._again_at[name] = now + TRY_AGAIN_S if trouble else 0.0

@@ -17,10 +17,10 @@ from driftline.connectors.outputs import OutputPlace
 from driftline.connectors.sinks.lines import DEAD_LETTERS
 from driftline.coordinator.registry import ClusterState
 from driftline.coordinator.zookeeper import ZooKeeperRegistry, close, connect
-from driftline.deploy.local.config import Reach, RunConfig, check_input
-from driftline.deploy.local.inputs.asides import Asides
+from driftline.deploy.local.config import RunConfig, SenderRules, check_input
+from driftline.deploy.local.inputs.asides import BadRecordFile
 from driftline.deploy.local.inputs.fronts import note_used, open_front, open_input
-from driftline.deploy.local.inputs.tallies import Tally
+from driftline.deploy.local.inputs.tallies import InputProgress
 from driftline.deploy.local.metrics import OfInputs
 from driftline.deploy.local.report import start_of
 from driftline.deploy.local.savepoints import check_restored
@@ -58,13 +58,13 @@ def run_front(config: ProcessConfig, flow_plan: Plan, chosen: Policy) -> int:
         config.dead_letters,
         reading.window,
         limits=config.limits,
-        reach=Reach(reading.let_anyone_send, Path(keys) if keys else None, sources),
+        reach=SenderRules(reading.let_anyone_send, Path(keys) if keys else None, sources),
     )
     check_input(number, given, run_config.reach)
     with ExitStack() as stack:
         runtime = Runtime(transport=config.transport())
         stack.callback(runtime.close)
-        aside = Asides(run_config.output.directory / DEAD_LETTERS / f"input-{number}.jsonl")
+        aside = BadRecordFile(run_config.output.directory / DEAD_LETTERS / f"input-{number}.jsonl")
         stack.callback(aside.close)
         asked: list[Front] = []
         source = open_input(
@@ -83,7 +83,7 @@ def run_front(config: ProcessConfig, flow_plan: Plan, chosen: Policy) -> int:
         parts = number, source, aside, start, flow_plan, run_config, config, runtime
         front = open_front(*parts, token=config.process)
         asked.append(front)
-        tally = Tally(front, source, start)
+        tally = InputProgress(front, source, start)
         front.more_figures = lambda: {"lag_ms": int(tally.look(front.now).lag_s * 1000)}
         samples = OfInputs([(flow.sources[number].name, tally, aside)])
 

@@ -17,30 +17,30 @@ from time import monotonic
 
 from driftline.connectors.outputs import place_of
 from driftline.deploy.cluster.records import Submission
-from driftline.deploy.cluster.tree import FLOWS, Tree
+from driftline.deploy.cluster.tree import FLOWS, ZooKeeperTree
 from driftline.deploy.cluster.wheels import fetch
 from driftline.deploy.roles.guide import FindLeader, Guide
-from driftline.deploy.roles.watch import Watch
+from driftline.deploy.roles.watch import StatusPoller
 from driftline.deploy.runtime.config import SESSION_S, ProcessConfig
 from driftline.deploy.runtime.loop.runtime import Runtime
-from driftline.deploy.runtime.sockets.transport import LOCAL, Network
+from driftline.deploy.runtime.sockets.transport import LOCAL, TransportConfig
 from driftline.deploy.runtime.supervision.cluster import LocalCluster
 from driftline.deploy.runtime.supervision.supervisor import LOOK_EVERY_S, CannotStart
 from driftline.engine.errors import DriftlineError, Unavailable
 from driftline.engine.events import about, log
 from driftline.engine.keygroups import Layout
 from driftline.engine.wire.kinds import AGENT, CONSUMER, WATCH
-from driftline.engine.wire.party import Job
+from driftline.engine.wire.party import DurableJob
 
 
 @dataclass(frozen=True, slots=True)
-class Host:
+class HostResources:
     """What an agent gives the flows on its host."""
 
     agent: str
     state: Path
     sockets: Path
-    network: Network = LOCAL
+    network: TransportConfig = LOCAL
     session_s: float = SESSION_S
     log_level: int = 0
     metrics: str = ""
@@ -48,7 +48,7 @@ class Host:
 
 
 def process_config(
-    given: Submission, layout: Layout, host: Host, tree: Tree, sockets: Path
+    given: Submission, layout: Layout, host: HostResources, tree: ZooKeeperTree, sockets: Path
 ) -> ProcessConfig:
     """What the processes of a flow are told. `sockets`: the folder of theirs; it is made.
 
@@ -100,7 +100,7 @@ def process_config(
 class Guiding:
     """The guide of a flow in a runtime of this process, and the queue of masters that it asks."""
 
-    def __init__(self, tree: Tree, flow: str, runtime: Runtime, inbox: str) -> None:
+    def __init__(self, tree: ZooKeeperTree, flow: str, runtime: Runtime, inbox: str) -> None:
         self.guide = Guide()
         self.address = runtime.add(self.guide, inbox, self._carry_out)
         self.masters = tree.masters(flow, lambda: runtime.soon(self.guide.noticed))
@@ -109,7 +109,7 @@ class Guiding:
         """Ask no more."""
         self.masters.close()
 
-    def _carry_out(self, job: Job) -> object:
+    def _carry_out(self, job: DurableJob) -> object:
         assert isinstance(job, FindLeader)
         return self.masters.leader()
 
@@ -126,7 +126,7 @@ END_S = 5.0
 """How long processes may take to end that know that the flow is over."""
 
 
-class Hosting(threading.Thread):
+class FlowRunner(threading.Thread):
     """The processes `names` of a flow."""
 
     def __init__(
@@ -134,8 +134,8 @@ class Hosting(threading.Thread):
         submission: Submission,
         names: Sequence[str],
         layout: Layout,
-        host: Host,
-        tree: Tree,
+        host: HostResources,
+        tree: ZooKeeperTree,
         number: int,
         changed: Callable[[], None],
     ) -> None:
@@ -194,7 +194,7 @@ class Hosting(threading.Thread):
         stack.callback(runtime.close, linger_ms=0)
         guiding = Guiding(self._tree, self.submission.name, runtime, config.inbox(AGENT))
         stack.callback(guiding.close)
-        watch = Watch(name=f"{WATCH}-{self._host.agent}")
+        watch = StatusPoller(name=f"{WATCH}-{self._host.agent}")
         watch.address = runtime.add(watch, config.inbox(WATCH))
         guiding.guide.addresses[watch.name] = watch.address
         at = guiding.address, watch.address, watch.name
@@ -224,7 +224,7 @@ class Hosting(threading.Thread):
         return any(name.startswith(_MEMBERS) for name in self._names)
 
     def _supervise(
-        self, runtime: Runtime, cluster: LocalCluster, guiding: Guiding, watch: Watch
+        self, runtime: Runtime, cluster: LocalCluster, guiding: Guiding, watch: StatusPoller
     ) -> None:
         guide, wanted = guiding.guide, (0, 0)
         give_up_at: float | None = None

@@ -11,8 +11,8 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from time import monotonic
 
-from driftline.deploy.cluster.hosting import Hosting
-from driftline.deploy.cluster.records import Role
+from driftline.deploy.cluster.hosting import FlowRunner
+from driftline.deploy.cluster.records import AgentRole
 from driftline.deploy.local.metrics import restarts
 from driftline.deploy.runtime.metrics.endpoint import Endpoint, noted_port, port_note
 from driftline.deploy.runtime.metrics.roles import our_version
@@ -26,17 +26,17 @@ TURNS_WITHIN_S = 60.0
 
 
 @dataclass(slots=True)
-class Standing:
+class AgentStatus:
     """How an agent is. Its loop sets the fields, and others read them."""
 
     name: str
-    roles: tuple[Role, ...]
+    roles: tuple[AgentRole, ...]
     slots: int
     turned_at: float = field(default_factory=monotonic)
     """When its loop has turned last."""
     unreached: str = "it has not seen the cluster yet"
     """Why it could not read what the cluster holds; "" if it could."""
-    hosted: dict[str, Hosting] = field(default_factory=dict)
+    hosted: dict[str, FlowRunner] = field(default_factory=dict)
     """Flow -> its processes here."""
     troubles: dict[str, str] = field(default_factory=dict)
     """Flow -> what keeps it from running here."""
@@ -55,7 +55,7 @@ class Standing:
         yield "", ("driftline_process_info", (AGENT, our_version()), 1)
         yield "", ("driftline_agent_info", (self.name, ",".join(self.roles)), 1)
         yield "", ("driftline_agent_reaches_cluster", (), not self.unreached)
-        if set(self.roles) != {Role.MASTER}:  # a master takes no place
+        if set(self.roles) != {AgentRole.MASTER}:  # a master takes no place
             yield "", ("driftline_agent_slots", (), self.slots)
         hosted, troubles = self.hosted.copy(), self.troubles.copy()
         for flow in {**hosted, **troubles}:
@@ -85,7 +85,7 @@ class Standing:
         ]
 
 
-def serve_agent(address: str, standing: Standing) -> AbstractContextManager[object]:
+def serve_agent(address: str, standing: AgentStatus) -> AbstractContextManager[object]:
     """Serve the metrics of an agent at `HOST:PORT`, if it is to. Raises FlowError."""
     if not address:
         return nullcontext()

@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from driftline.coordinator.registry import ClusterState
-from driftline.deploy.cluster.records import AgentRecord, Role, Submission
+from driftline.deploy.cluster.records import AgentRecord, AgentRole, Submission
 from driftline.deploy.cluster.submissions import (
     agents,
     change,
@@ -23,7 +23,7 @@ from driftline.deploy.cluster.submissions import (
     registry_of,
     submission_of,
 )
-from driftline.deploy.cluster.tree import Tree
+from driftline.deploy.cluster.tree import ZooKeeperTree
 from driftline.engine.errors import FlowError, StateMismatch, Unavailable
 from driftline.engine.policy import POLICIES, Policy
 from driftline.engine.texts import counted
@@ -32,7 +32,7 @@ Taken = Mapping[str, Counter[str]]
 """Flow -> how many slots of each agent it takes."""
 
 
-def taken_slots(tree: Tree, but: str = "") -> dict[str, Counter[str]]:
+def taken_slots(tree: ZooKeeperTree, but: str = "") -> dict[str, Counter[str]]:
     """The slots that are taken by flows that go on, `but` one. Raises Unavailable."""
     taken: dict[str, Counter[str]] = {}
     for each, state in going_on(tree, but):
@@ -44,7 +44,7 @@ def taken_slots(tree: Tree, but: str = "") -> dict[str, Counter[str]]:
     return taken
 
 
-def spread(alive: Sequence[AgentRecord], role: Role, count: int, taken: Taken) -> list[str]:
+def spread(alive: Sequence[AgentRecord], role: AgentRole, count: int, taken: Taken) -> list[str]:
     """The agents of so many processes: those with the fewest first. `taken`: slots that are.
 
     Raises Unavailable if there are too few slots.
@@ -79,7 +79,7 @@ def _by_flow(taken: Taken, fitting: Sequence[AgentRecord]) -> str:
     return f"{total} {'is' if total == 1 else 'are'} taken{' by ' * bool(which)}{which}"
 
 
-def rescale(tree: Tree, name: str, nodes: int) -> Submission:
+def rescale(tree: ZooKeeperTree, name: str, nodes: int) -> Submission:
     """Ask for another number of nodes of a flow. Returns its submission with their places.
 
     Raises FlowError if its policy cannot change it, StateMismatch if the flow is over, or was
@@ -107,7 +107,7 @@ def rescale(tree: Tree, name: str, nodes: int) -> Submission:
     return change(tree, name, asked, submission.run)
 
 
-def keep_nodes(tree: Tree, submission: Submission) -> Submission:
+def keep_nodes(tree: ZooKeeperTree, submission: Submission) -> Submission:
     """Give up the wish of a submission for other nodes, unless there is a later one.
 
     Raises Replaced if the flow was submitted again.
@@ -122,7 +122,9 @@ def keep_nodes(tree: Tree, submission: Submission) -> Submission:
     return change(tree, submission.name, kept, submission.run)
 
 
-def wishing(tree: Tree, submission: Submission, state: ClusterState, nodes: int) -> Submission:
+def wishing(
+    tree: ZooKeeperTree, submission: Submission, state: ClusterState, nodes: int
+) -> Submission:
     """A submission with the wish for so many nodes, and their places. Raises Unavailable.
 
     If these are as many as now, they have places, too: the master may come to other nodes before
@@ -135,7 +137,7 @@ def wishing(tree: Tree, submission: Submission, state: ClusterState, nodes: int)
         # These nodes end as soon as the next ones run: their slots count as free.
         taken = taken_slots(tree, but=submission.name)
         taken[submission.name] = Counter(submission.fronts)
-        places = spread(agents(tree), Role.NODE, nodes, taken)
+        places = spread(agents(tree), AgentRole.NODE, nodes, taken)
     after = submission.nodes + tuple(places)
     return replace(submission, nodes=after, wanted=nodes, wanted_from=len(submission.nodes))
 

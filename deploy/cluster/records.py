@@ -20,14 +20,14 @@ from driftline.deploy.runtime.config import LIMITS, Limits, Reading
 from driftline.engine.errors import StateMismatch
 from driftline.engine.keygroups import Layout, names_of
 from driftline.engine.policy import POLICIES
-from driftline.engine.snapshots.fitting import NOTHING, Beginning
+from driftline.engine.snapshots.fitting import NOTHING, InitialState
 
 _Positive = Annotated[int, msgspec.Meta(ge=1)]
 
 _Record = TypeVar("_Record", "AgentRecord", "Submission")
 
 
-class Role(StrEnum):
+class AgentRole(StrEnum):
     """A role of an agent: what it runs."""
 
     MASTER = "master"
@@ -35,7 +35,7 @@ class Role(StrEnum):
     FRONT = "front"
 
 
-class Wish(StrEnum):
+class DesiredState(StrEnum):
     """What is wanted of a flow."""
 
     RUN = "run"
@@ -48,7 +48,7 @@ class AgentRecord:
     """An agent that lives."""
 
     name: str
-    roles: tuple[Role, ...]
+    roles: tuple[AgentRole, ...]
     host: str
     slots: int
     """How many nodes and fronts it takes; masters take none."""
@@ -102,8 +102,8 @@ class Submission:
     wheel: str = ""
     """The name of the wheel that has the flow, if one was sent; the tree has it."""
     spares: int = 0
-    beginning: Beginning = NOTHING
-    wish: Wish = Wish.RUN
+    beginning: InitialState = NOTHING
+    wish: DesiredState = DesiredState.RUN
     wanted: int = 0
     """How many nodes it is to have; 0: as many as it has."""
     wanted_from: int = 0
@@ -136,14 +136,14 @@ class Submission:
         """The agent of a node; "" if it has none."""
         return self.nodes[node] if node < len(self.nodes) else ""
 
-    def processes_of(self, agent: str, roles: Collection[Role], layout: Layout) -> list[str]:
+    def processes_of(self, agent: str, roles: Collection[AgentRole], layout: Layout) -> list[str]:
         """The processes that an agent with these roles runs for the flow in a layout."""
-        masters = ["master"] if Role.MASTER in roles else []
+        masters = ["master"] if AgentRole.MASTER in roles else []
         nodes = names_of(number for number in layout if self.place_of(number) == agent)
         fronts = [f"front-{i}" for i, place in enumerate(self.fronts) if place == agent]
         return masters + nodes + fronts
 
-    def concerns(self, agent: str, roles: Collection[Role], layout: Layout) -> bool:
+    def concerns(self, agent: str, roles: Collection[AgentRole], layout: Layout) -> bool:
         """Whether an agent has processes of the flow, or is to have some."""
         to_have = agent in map(self.place_of, self.next_in(layout))
         return to_have or bool(self.processes_of(agent, roles, layout))

@@ -19,11 +19,11 @@ from driftline.coordinator.registry import ClusterState, SnapshotRecord
 from driftline.deploy.cluster.records import Submission
 from driftline.deploy.cluster.status import keyless
 from driftline.deploy.cluster.submissions import agents, ended_by, registry_of, submission_of
-from driftline.deploy.cluster.tree import Tree
-from driftline.deploy.node.joining import Pull
-from driftline.deploy.roles.watch import Watch
+from driftline.deploy.cluster.tree import ZooKeeperTree
+from driftline.deploy.node.joining import StateFetch
+from driftline.deploy.roles.watch import StatusPoller
 from driftline.deploy.runtime.loop.runtime import Runtime
-from driftline.deploy.runtime.sockets.transport import Network
+from driftline.deploy.runtime.sockets.transport import TransportConfig
 from driftline.engine.errors import SnapshotDamaged, StateMismatch, Unavailable
 from driftline.engine.flow.flow import Flow
 from driftline.engine.keygroups import GroupCache, names_of
@@ -41,7 +41,12 @@ TRIES = 5
 
 
 def save(
-    tree: Tree, name: str, flow: Flow, output: Path, sockets: Path, network: Network
+    tree: ZooKeeperTree,
+    name: str,
+    flow: Flow,
+    output: Path,
+    sockets: Path,
+    network: TransportConfig,
 ) -> Savepoint:
     """Write the last snapshot of a flow that runs into a new directory.
 
@@ -85,13 +90,13 @@ def save(
     raise AssertionError("the last try returns or raises")
 
 
-class Saver(Watch):
+class Saver(StatusPoller):
     """Reads a snapshot of all nodes."""
 
     def __init__(self, groups: int) -> None:
         super().__init__(every_s=inf, name=f"{WATCH}-savepoint")
         self._groups = groups
-        self._pulls: dict[str, Pull] = {}
+        self._pulls: dict[str, StateFetch] = {}
         self._heard_at = 0.0
         self._damage = ""
         self.segments: dict[str, list[bytes]] = {}
@@ -105,7 +110,7 @@ class Saver(Watch):
         self._await(runtime, lambda: [] if MASTER in self.reports else ["the master"])
         self._await(runtime, lambda: [node for node in nodes if node not in self.addresses])
         about = record.number, record.taken, 0, 0, (0, self._groups - 1)
-        self._pulls = {node: Pull(node, AskParts(self.address, *about)) for node in nodes}
+        self._pulls = {node: StateFetch(node, AskParts(self.address, *about)) for node in nodes}
         self.segments = {node: [] for node in nodes}
         self._await(runtime, lambda: [n for n, pull in self._pulls.items() if not pull.is_over])
         return self.segments
@@ -153,7 +158,7 @@ def _check_there(submission: Submission, state: ClusterState, alive: set[str]) -
             )
 
 
-def _running(tree: Tree, submission: Submission) -> ClusterState:
+def _running(tree: ZooKeeperTree, submission: Submission) -> ClusterState:
     """What the registry holds of a flow that has a snapshot and runs. Raises Unavailable."""
     state = registry_of(tree, submission.name)
     if ended_by(state, submission):

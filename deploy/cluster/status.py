@@ -13,7 +13,7 @@ from pathlib import Path
 from time import monotonic
 
 from driftline.coordinator.registry import ClusterState
-from driftline.deploy.cluster.records import AgentRecord, Role, Submission, Wish
+from driftline.deploy.cluster.records import AgentRecord, AgentRole, DesiredState, Submission
 from driftline.deploy.cluster.submissions import (
     CANCELLED,
     agents,
@@ -22,16 +22,16 @@ from driftline.deploy.cluster.submissions import (
     submission_of,
     submissions,
 )
-from driftline.deploy.cluster.tree import Tree
-from driftline.deploy.roles.watch import Watch
+from driftline.deploy.cluster.tree import ZooKeeperTree
+from driftline.deploy.roles.watch import StatusPoller
 from driftline.deploy.runtime.loop.runtime import Runtime
-from driftline.deploy.runtime.sockets.transport import LOCAL, Network
+from driftline.deploy.runtime.sockets.transport import LOCAL, TransportConfig
 from driftline.engine.errors import StateMismatch
 from driftline.engine.keygroups import Layout, names_of, owned_by
 from driftline.engine.labels import INFINITY
 from driftline.engine.texts import counted, size_in_words
 from driftline.engine.wire.kinds import FRONT, MASTER, NODE, WATCH
-from driftline.engine.wire.messages import Report
+from driftline.engine.wire.messages import StatusReport
 
 ANSWER_S = 2.0
 """How long masters, nodes and fronts may take to answer."""
@@ -128,7 +128,11 @@ class ClusterStatus:
 
 
 def status_of(
-    tree: Tree, sockets: Path, network: Network = LOCAL, only: str = "", answer_s: float = ANSWER_S
+    tree: ZooKeeperTree,
+    sockets: Path,
+    network: TransportConfig = LOCAL,
+    only: str = "",
+    answer_s: float = ANSWER_S,
 ) -> ClusterStatus:
     """The status of a cluster; `only`: of this flow; `sockets`: an empty folder.
 
@@ -142,7 +146,7 @@ def status_of(
         if only in ("", submission.name):
             state, damage = _state_of(tree, submission)
             over = state is not None and ended_by(state, submission)
-            reports: Mapping[str, Report] = {}
+            reports: Mapping[str, StatusReport] = {}
             if not over and not unasked:
                 reports = ask(tree, submission, sockets, network, answer_s)
             found = flow_status(submission, state, reports, alive, unasked)
@@ -153,7 +157,7 @@ def status_of(
     return ClusterStatus(tuple(alive), tuple(flows), lost, only)
 
 
-def _state_of(tree: Tree, submission: Submission) -> tuple[ClusterState | None, str]:
+def _state_of(tree: ZooKeeperTree, submission: Submission) -> tuple[ClusterState | None, str]:
     """What the registry of a flow holds, or what is wrong with it. Raises Unavailable."""
     try:
         return registry_of(tree, submission.name), ""
@@ -164,7 +168,7 @@ def _state_of(tree: Tree, submission: Submission) -> tuple[ClusterState | None, 
 def flow_status(
     submission: Submission,
     state: ClusterState | None,
-    reports: Mapping[str, Report],
+    reports: Mapping[str, StatusReport],
     alive: Sequence[AgentRecord],
     unasked: str = "",
 ) -> FlowStatus:
@@ -207,7 +211,7 @@ def flow_status(
     )
 
 
-def _lag_s(submission: Submission, reports: Mapping[str, Report]) -> float | None:
+def _lag_s(submission: Submission, reports: Mapping[str, StatusReport]) -> float | None:
     """The largest lag of a front; None unless all fronts tell it."""
     lags = []
     for number in range(len(submission.fronts)):
@@ -220,7 +224,7 @@ def _lag_s(submission: Submission, reports: Mapping[str, Report]) -> float | Non
 def _in_words(
     submission: Submission,
     state: ClusterState | None,
-    reports: Mapping[str, Report],
+    reports: Mapping[str, StatusReport],
     unasked: str,
 ) -> str:
     """The state of a flow, for people."""
@@ -241,12 +245,12 @@ def _in_words(
     else:
         doing = "no master answers"
     match submission.wish:
-        case Wish.STOP:
+        case DesiredState.STOP:
             return f"stopping: {doing}"
     return doing
 
 
-def _waits_for(master: Report) -> str:
+def _waits_for(master: StatusReport) -> str:
     """What a flow waits for beside its state, which is said first, and its obstacles."""
     rest = master.waits_for
     for said in (*master.obstacles, master.state):
@@ -255,7 +259,7 @@ def _waits_for(master: Report) -> str:
 
 
 def _nodes(
-    submission: Submission, layout: Layout, reports: Mapping[str, Report], absent: str
+    submission: Submission, layout: Layout, reports: Mapping[str, StatusReport], absent: str
 ) -> list[NodeStatus]:
     found = []
     for place, (number, name) in enumerate(zip(layout, names_of(layout), strict=True)):
@@ -274,7 +278,7 @@ def _nodes(
 
 
 def _fronts(
-    submission: Submission, reports: Mapping[str, Report], absent: str
+    submission: Submission, reports: Mapping[str, StatusReport], absent: str
 ) -> list[FrontStatus]:
     found = []
     for number, agent in enumerate(submission.fronts):
@@ -284,11 +288,11 @@ def _fronts(
     return found
 
 
-def _doing(report: Report | None, absent: str) -> str:
+def _doing(report: StatusReport | None, absent: str) -> str:
     return absent if report is None else report.state
 
 
-def _held_back(reports: Mapping[str, Report]) -> Iterator[str]:
+def _held_back(reports: Mapping[str, StatusReport]) -> Iterator[str]:
     """Who takes no input at the moment, and why."""
     for name, report in sorted(reports.items()):
         figures = dict(report.figures)
@@ -315,18 +319,18 @@ def troubles(submission: Submission, layout: Layout, alive: Sequence[AgentRecord
     names = {agent.name for agent in alive}
     places = dict.fromkeys((*(submission.place_of(n) for n in layout), *submission.fronts))
     found += [f"agent {place} is away" for place in places if place not in names]
-    if not any(Role.MASTER in agent.roles for agent in alive):
+    if not any(AgentRole.MASTER in agent.roles for agent in alive):
         found.append("there is no agent for masters")
     return found
 
 
 def ask(
-    tree: Tree,
+    tree: ZooKeeperTree,
     submission: Submission,
     sockets: Path,
-    network: Network,
+    network: TransportConfig,
     answer_s: float = ANSWER_S,
-) -> Mapping[str, Report]:
+) -> Mapping[str, StatusReport]:
     """Return what the master, the nodes and the fronts of a flow report within a while.
 
     Without a master nothing is known of the others. `sockets`: a folder for sockets of this
@@ -340,7 +344,7 @@ def ask(
             return {}
         runtime = Runtime(transport=network.transport())
         stack.callback(runtime.close, linger_ms=0)
-        watch = Watch(inf, f"{WATCH}-status", (MASTER, NODE, FRONT))
+        watch = StatusPoller(inf, f"{WATCH}-status", (MASTER, NODE, FRONT))
         at = network.inbox(f"{WATCH}-{submission.name}", str(sockets))
         watch.address = runtime.add(watch, at)
         watch.addresses[MASTER] = address
@@ -356,7 +360,7 @@ def ask(
         return watch.reports
 
 
-def keyless(network: Network, alive: Sequence[AgentRecord]) -> str:
+def keyless(network: TransportConfig, alive: Sequence[AgentRecord]) -> str:
     """Why processes of a cluster would not answer who asks by this network; "" if they would.
 
     Raises NotPermitted, Unavailable for keys that cannot be used.
@@ -371,7 +375,7 @@ def keyless(network: Network, alive: Sequence[AgentRecord]) -> str:
     return ""
 
 
-def strangers(network: Network, alive: Sequence[AgentRecord]) -> list[str]:
+def strangers(network: TransportConfig, alive: Sequence[AgentRecord]) -> list[str]:
     """The agents with keys that are none of the set of this network, which has keys.
 
     Raises NotPermitted, Unavailable for keys that cannot be used.

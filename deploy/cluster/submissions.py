@@ -22,9 +22,9 @@ from driftline.deploy.cluster.tree import (
     FLOWS,
     REGISTRY,
     SUBMISSION,
-    Conflict,
-    Entry,
-    Tree,
+    WriteConflict,
+    ZooKeeperNode,
+    ZooKeeperTree,
     is_name,
 )
 from driftline.engine.errors import StateMismatch, Unavailable
@@ -38,7 +38,7 @@ CANCELLED = "Cancelled"
 """The kind of error of a flow that was cancelled."""
 
 
-class Replaced(StateMismatch):
+class RunReplaced(StateMismatch):
     """The run that was meant is over, and another one has begun."""
 
     def __init__(self, flow: str) -> None:
@@ -58,7 +58,7 @@ def registry_path(flow: str) -> str:
     return f"{FLOWS}/{flow}/{REGISTRY}"
 
 
-def agents(tree: Tree) -> list[AgentRecord]:
+def agents(tree: ZooKeeperTree) -> list[AgentRecord]:
     """All agents that live, without those whose record cannot be read. Raises Unavailable."""
     found = []
     for name in tree.children(AGENTS):
@@ -74,7 +74,7 @@ def agents(tree: Tree) -> list[AgentRecord]:
 # Submissions ----------------------------------------------------------------------------------
 
 
-def submissions(tree: Tree, damaged: dict[str, str] | None = None) -> list[Submission]:
+def submissions(tree: ZooKeeperTree, damaged: dict[str, str] | None = None) -> list[Submission]:
     """All flows of a cluster, without those whose record cannot be read.
 
     `damaged`: gets these: flow -> why. Raises Unavailable.
@@ -91,7 +91,7 @@ def submissions(tree: Tree, damaged: dict[str, str] | None = None) -> list[Submi
     return found
 
 
-def submission_of(tree: Tree, flow: str) -> Submission:
+def submission_of(tree: ZooKeeperTree, flow: str) -> Submission:
     """The submission of a flow. Raises Unavailable if there is none, StateMismatch."""
     found = find(tree, flow)
     if found is None:
@@ -102,7 +102,7 @@ def submission_of(tree: Tree, flow: str) -> Submission:
     return found[0]
 
 
-def find(tree: Tree, flow: str) -> tuple[Submission, int] | None:
+def find(tree: ZooKeeperTree, flow: str) -> tuple[Submission, int] | None:
     """The submission of a flow and its version; None if there is none. Raises Unavailable,
     StateMismatch if it is damaged."""
     entry = tree.read(path_of(flow)) if is_name(flow) else None
@@ -112,14 +112,14 @@ def find(tree: Tree, flow: str) -> tuple[Submission, int] | None:
         raise StateMismatch(f"flow {flow!r}: {error}") from None
 
 
-def is_current(tree: Tree, submission: Submission) -> bool:
+def is_current(tree: ZooKeeperTree, submission: Submission) -> bool:
     """Whether no other run has begun since this one. Raises Unavailable, StateMismatch."""
     found = find(tree, submission.name)
     return found is not None and found[0].run == submission.run
 
 
 def change(
-    tree: Tree, flow: str, how: Callable[[Submission], Submission], run: str = ""
+    tree: ZooKeeperTree, flow: str, how: Callable[[Submission], Submission], run: str = ""
 ) -> Submission:
     """Change the submission of a flow; `run`: only that of this run. Raises Unavailable, Conflict,
     Replaced if another run has begun."""
@@ -128,11 +128,11 @@ def change(
         if found is None and not run:
             return submission_of(tree, flow)  # raises
         if found is None or run not in ("", found[0].run):
-            raise Replaced(flow)
+            raise RunReplaced(flow)
         changed = how(found[0])
         try:
             tree.write(path_of(flow), changed.encode(), found[1])
-        except Conflict:
+        except WriteConflict:
             if not left:
                 raise
         else:
@@ -140,7 +140,7 @@ def change(
     raise AssertionError("the last try returns or raises")
 
 
-def _decoded(flow: str, entry: Entry) -> Submission:
+def _decoded(flow: str, entry: ZooKeeperNode) -> Submission:
     try:
         return Submission.decode(entry.data)
     except StateMismatch as error:
@@ -155,7 +155,7 @@ def takes_away(flow: str) -> str:
 # Ends -----------------------------------------------------------------------------------------
 
 
-def registry_of(tree: Tree, flow: str) -> ClusterState:
+def registry_of(tree: ZooKeeperTree, flow: str) -> ClusterState:
     """What the registry of a flow holds that was submitted.
 
     Raises Unavailable, and StateMismatch if the registry is damaged, or somebody has removed it.
@@ -175,7 +175,9 @@ def ended_by(state: ClusterState, submission: Submission) -> bool:
     return state.outcome is not None and state.outcome.run == submission.run
 
 
-def going_on(tree: Tree, but: str = "") -> Iterator[tuple[Submission, ClusterState | None]]:
+def going_on(
+    tree: ZooKeeperTree, but: str = ""
+) -> Iterator[tuple[Submission, ClusterState | None]]:
     """The flows that go on, `but` one, and what their registries hold; None if that is damaged:
     what runs of such a flow may go on. Raises Unavailable."""
     for each in submissions(tree):
@@ -188,7 +190,7 @@ def going_on(tree: Tree, but: str = "") -> Iterator[tuple[Submission, ClusterSta
             yield each, state
 
 
-def fail(tree: Tree, submission: Submission, error: str, text: str) -> bool:
+def fail(tree: ZooKeeperTree, submission: Submission, error: str, text: str) -> bool:
     """End the run of a submission with an error, unless it is over.
 
     Returns whether it was not. The version that is replaced was read while no other run had begun;
@@ -215,7 +217,7 @@ def fail(tree: Tree, submission: Submission, error: str, text: str) -> bool:
     raise AssertionError("the last try returns or raises")
 
 
-def remove(tree: Tree, name: str) -> Submission | None:
+def remove(tree: ZooKeeperTree, name: str) -> Submission | None:
     """Remove a flow. Returns its submission, or None if that cannot be read.
 
     Raises Unavailable if there is nothing of it, StateMismatch if it runs, Conflict.
@@ -237,7 +239,7 @@ def remove(tree: Tree, name: str) -> Submission | None:
     for left in reversed(range(TRIES)):
         try:
             tree.remove(f"{FLOWS}/{name}", check)
-        except Conflict:
+        except WriteConflict:
             if not left:
                 raise
         else:

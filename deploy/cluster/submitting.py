@@ -27,7 +27,7 @@ from driftline.coordinator.registry import (
     encode_state,
 )
 from driftline.deploy.cluster.placing import check_rescalable, spread, taken_slots, wishing
-from driftline.deploy.cluster.records import AgentRecord, Role, Submission
+from driftline.deploy.cluster.records import AgentRecord, AgentRole, Submission
 from driftline.deploy.cluster.submissions import (
     agents,
     ended_by,
@@ -38,7 +38,14 @@ from driftline.deploy.cluster.submissions import (
     submissions,
     takes_away,
 )
-from driftline.deploy.cluster.tree import NAMES, NEW, Conflict, Entry, Tree, is_name
+from driftline.deploy.cluster.tree import (
+    NAMES,
+    NEW,
+    WriteConflict,
+    ZooKeeperNode,
+    ZooKeeperTree,
+    is_name,
+)
 from driftline.deploy.cluster.wheels import send
 from driftline.deploy.local.config import check_form
 from driftline.deploy.runtime.config import LIMITS, Limits, Reading
@@ -49,7 +56,7 @@ from driftline.engine.flow.flow import Flow
 from driftline.engine.flow.outline import outline
 from driftline.engine.flow.plan import plan
 from driftline.engine.policy import Policy, SnapshotCut
-from driftline.engine.snapshots.fitting import FIRST, NOTHING, Beginning, Fitted
+from driftline.engine.snapshots.fitting import FIRST, NOTHING, Fitted, InitialState
 
 SERVED = "serve://"
 """The beginning of an input whose front is in a `driftline serve`, which hears its clients itself;
@@ -66,7 +73,7 @@ def name_for(flow: Flow) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Service:
+class ServiceSpec:
     """A service, as the one whose flow is submitted: its front is there, and it takes all outputs.
 
     `name`: the place of the front; `consumer`: where nodes find the consumer; `lineage`: that of
@@ -82,7 +89,9 @@ class Service:
         """The input of its flow, as a user would name it."""
         return f"{SERVED}{self.name}"
 
-    def check_same(self, tree: Tree, flow: str, lineage: str, fronts: Sequence[str]) -> None:
+    def check_same(
+        self, tree: ZooKeeperTree, flow: str, lineage: str, fronts: Sequence[str]
+    ) -> None:
         """Raises StateMismatch if a flow is not this service's."""
         if lineage != self.lineage or tuple(fronts) != (self.name,):
             raise StateMismatch(
@@ -93,7 +102,7 @@ class Service:
 
 
 @dataclass(frozen=True, slots=True)
-class Order:
+class SubmitRequest:
     """What a user wants to run."""
 
     name: str
@@ -109,9 +118,9 @@ class Order:
     limits: Limits = LIMITS
     spares: int = 0
     accept_changed_code: bool = False
-    beginning: Beginning = NOTHING
+    beginning: InitialState = NOTHING
     wheel: Path | None = None
-    service: Service | None = None
+    service: ServiceSpec | None = None
     """Whose flow it is, if it is one's: then it has no `output`."""
 
     @property
@@ -120,7 +129,7 @@ class Order:
         return "" if self.service is not None else _absolute(self.output)
 
 
-def submit(tree: Tree, flow: Flow, order: Order) -> Submission:
+def submit(tree: ZooKeeperTree, flow: Flow, order: SubmitRequest) -> Submission:
     """Begin a run of a flow. Returns what the agents get.
 
     Raises FlowError for a name or inputs that cannot be, StateMismatch if the state that the flow
@@ -200,12 +209,12 @@ def submit(tree: Tree, flow: Flow, order: Order) -> Submission:
     try:
         tree.write_together(
             {
-                registry_path(order.name): Entry(encode_state(state), registry_version),
-                path_of(order.name): Entry(submission.encode(), version),
+                registry_path(order.name): ZooKeeperNode(encode_state(state), registry_version),
+                path_of(order.name): ZooKeeperNode(submission.encode(), version),
             }
         )
-    except Conflict:
-        raise Conflict(
+    except WriteConflict:
+        raise WriteConflict(
             f"flow {order.name!r}: another command submits or removes it at this moment"
         ) from None
     return submission
@@ -217,7 +226,7 @@ def _same(one: str, other: str) -> bool:
     return os.path.normpath(one) == os.path.normpath(other) if one and other else one == other
 
 
-def _fitted(order: Order, flow: Flow) -> Fitted:
+def _fitted(order: SubmitRequest, flow: Flow) -> Fitted:
     """The savepoint that a flow begins with. Raises StateMismatch, SnapshotDamaged, Unavailable."""
     if order.policy.cut is SnapshotCut.NONE:
         raise StateMismatch(
@@ -226,7 +235,9 @@ def _fitted(order: Order, flow: Flow) -> Fitted:
     return order.beginning.fitted(flow)
 
 
-def _before(tree: Tree, name: str) -> tuple[Submission | None, int, ClusterState | None, int]:
+def _before(
+    tree: ZooKeeperTree, name: str
+) -> tuple[Submission | None, int, ClusterState | None, int]:
     """The submission of this name that is over and what its registry holds, each with its version,
     so that nobody submits it meanwhile. Raises StateMismatch if it goes on."""
     entry, found = tree.read(registry_path(name)), find(tree, name)
@@ -247,8 +258,8 @@ def _before(tree: Tree, name: str) -> tuple[Submission | None, int, ClusterState
 
 
 def _opened(
-    tree: Tree,
-    order: Order,
+    tree: ZooKeeperTree,
+    order: SubmitRequest,
     identity: Identity,
     code: Code,
     before: Submission | None,
@@ -290,23 +301,23 @@ def _opened(
 
 
 def _places(
-    tree: Tree,
-    order: Order,
+    tree: ZooKeeperTree,
+    order: SubmitRequest,
     fronts: int,
     before: Submission | None,
     alive: Sequence[AgentRecord],
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """The agents of the nodes and of the fronts. Raises Unavailable if there are too few."""
-    if not any(Role.MASTER in agent.roles for agent in alive):
+    if not any(AgentRole.MASTER in agent.roles for agent in alive):
         raise Unavailable(f"{tree.where} has no agent for masters: start `driftline agent`")
     if before is not None:
         return before.nodes, before.fronts
     taken = taken_slots(tree)
-    nodes = spread(alive, Role.NODE, order.nodes, taken)
+    nodes = spread(alive, AgentRole.NODE, order.nodes, taken)
     if order.service is not None:
         return tuple(nodes), (order.service.name,)
     return tuple(nodes), tuple(
-        spread(alive, Role.FRONT, fronts, taken | {order.name: Counter(nodes)})
+        spread(alive, AgentRole.FRONT, fronts, taken | {order.name: Counter(nodes)})
     )
 
 

@@ -31,7 +31,7 @@ from kazoo.protocol.states import WatchedEvent
 from driftline.coordinator.registry import Registry
 from driftline.coordinator.zookeeper import (
     ANSWER_S,
-    Succession,
+    LeaderQueue,
     ZooKeeperRegistry,
     answering,
     close,
@@ -61,14 +61,14 @@ def is_name(text: str) -> bool:
     return _NAME.fullmatch(text) is not None
 
 
-class Entry(NamedTuple):
+class ZooKeeperNode(NamedTuple):
     """What is stored at a path."""
 
     data: bytes
     version: int
 
 
-class Conflict(StateMismatch):
+class WriteConflict(StateMismatch):
     """Another process has written meanwhile."""
 
 
@@ -76,7 +76,7 @@ def unchecked() -> None:
     """Default check of a removal: always allow."""
 
 
-class Tree:
+class ZooKeeperTree:
     """The tree beneath a path of ZooKeeper: ``host:port,.../path``.
 
     All calls but `close` raise Unavailable.
@@ -102,7 +102,7 @@ class Tree:
             asked = self._client.exists_async(f"/{AGENTS}")
             return asked.get(timeout=self._answer_s) is not None
 
-    def read(self, path: str) -> Entry | None:
+    def read(self, path: str) -> ZooKeeperNode | None:
         """What is stored at a path; None if nothing is."""
         with self._answering():
             try:
@@ -113,13 +113,13 @@ class Tree:
                 if asked.get(timeout=self._answer_s) is None:
                     return None
                 return self.read(path)  # it has come meanwhile
-            return Entry(data, stat.version)
+            return ZooKeeperNode(data, stat.version)
 
     def write(self, path: str, data: bytes, version: int) -> None:
         """Replace this version, or make a path that is NEW. Raises Conflict."""
-        self.write_together({path: Entry(data, version)})
+        self.write_together({path: ZooKeeperNode(data, version)})
 
-    def write_together(self, entries: Mapping[str, Entry]) -> None:
+    def write_together(self, entries: Mapping[str, ZooKeeperNode]) -> None:
         """Write all entries in place of the versions that they name, or none. Raises Conflict."""
         with self._answering():
             for folder in sorted({path.rpartition("/")[0] for path in entries}):
@@ -132,7 +132,7 @@ class Tree:
                     transaction.set_data(path, data, version)
             done = transaction.commit_async().get(timeout=self._answer_s)
         if any(isinstance(each, Exception) for each in done):
-            raise Conflict(
+            raise WriteConflict(
                 f"{', '.join(entries)} in {self.where}: another process has written it meanwhile"
             )
 
@@ -163,7 +163,9 @@ class Tree:
         with self._answering():
             done = transaction.commit_async().get(timeout=self._answer_s)
         if any(isinstance(each, Exception) for each in done):
-            raise Conflict(f"{path} in {self.where}: another process has written there meanwhile")
+            raise WriteConflict(
+                f"{path} in {self.where}: another process has written there meanwhile"
+            )
 
     def _with_versions(self, path: str) -> list[tuple[str, int]]:
         """A path and all beneath it, each with its version; nothing if it is not there."""
@@ -216,10 +218,10 @@ class Tree:
             if not self._is_held(path, data):
                 self._create(path, data)
 
-    def masters(self, flow: str, changed: Callable[[], None]) -> Succession:
+    def masters(self, flow: str, changed: Callable[[], None]) -> LeaderQueue:
         """The masters of a flow; `changed`: see `on_change`."""
         path = f"/{FLOWS}/{flow}/masters"
-        return Succession(self._client, path, changed=changed, answer_s=self._answer_s)
+        return LeaderQueue(self._client, path, changed=changed, answer_s=self._answer_s)
 
     def registry(self, flow: str) -> Registry:
         """The registry of a flow."""

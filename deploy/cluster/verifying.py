@@ -16,7 +16,7 @@ from driftline.connectors.registry import scheme_of
 from driftline.coordinator.registry import ClusterState
 from driftline.deploy.cluster.records import AgentRecord, Submission
 from driftline.deploy.cluster.submissions import agents, ended_by, registry_of, submission_of
-from driftline.deploy.cluster.tree import FLOWS, Tree
+from driftline.deploy.cluster.tree import FLOWS, ZooKeeperTree
 from driftline.deploy.local.directories.looking import look
 from driftline.deploy.local.directories.survey import (
     LOG,
@@ -34,14 +34,14 @@ from driftline.engine.policy import POLICIES
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class AgentDirectories:
     """What one agent has of a flow: directories with these roles."""
 
     agent: str
     roles: tuple[str, ...]
 
 
-def verify_flow(tree: Tree, name: str) -> Verdict:
+def verify_flow(tree: ZooKeeperTree, name: str) -> Verdict:
     """Check what this host has of a flow that is over.
 
     Raises InUse if it goes on, Unavailable if this host has nothing of it or the tree cannot be
@@ -73,7 +73,7 @@ def verify_flow(tree: Tree, name: str) -> Verdict:
     return Verdict(found, [problem.text for problem in wrong], ending, note)
 
 
-def _parts(submission: Submission, run: ClusterState) -> list[Part]:
+def _parts(submission: Submission, run: ClusterState) -> list[AgentDirectories]:
     """All directories of a flow, by the agents that have them."""
     roles: dict[str, list[str]] = {}
     for number in submission.layout_in(run):
@@ -83,7 +83,7 @@ def _parts(submission: Submission, run: ClusterState) -> list[Part]:
             at.append(f"{OUTPUT}-{number}")
     for number, agent in enumerate(submission.fronts):
         roles.setdefault(agent, []).append(f"{LOG}-{number}")
-    return [Part(agent, tuple(of_agent)) for agent, of_agent in roles.items()]
+    return [AgentDirectories(agent, tuple(of_agent)) for agent, of_agent in roles.items()]
 
 
 def _is_here(agent: AgentRecord | None) -> bool:
@@ -91,7 +91,7 @@ def _is_here(agent: AgentRecord | None) -> bool:
     return agent is not None and agent.host == socket.gethostname() and Path(agent.state).is_dir()
 
 
-def _elsewhere(part: Part, alive: Mapping[str, AgentRecord], service: str) -> str:
+def _elsewhere(part: AgentDirectories, alive: Mapping[str, AgentRecord], service: str) -> str:
     """Where a part is. `service`: the name of the `driftline serve` whose flow it is, if any."""
     what = ", ".join(part.roles)
     agent = alive.get(part.agent)
@@ -107,7 +107,7 @@ def _elsewhere(part: Part, alive: Mapping[str, AgentRecord], service: str) -> st
 def _found(
     submission: Submission,
     run: ClusterState,
-    here: Iterable[Part],
+    here: Iterable[AgentDirectories],
     alive: Mapping[str, AgentRecord],
 ) -> Iterator[DirectoryReport]:
     """A report on each directory that this host has, or should have. Raises InUse, Unavailable."""

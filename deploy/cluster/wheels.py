@@ -14,7 +14,7 @@ from hashlib import sha256
 from pathlib import Path
 
 from driftline.deploy.cluster.records import Submission
-from driftline.deploy.cluster.tree import FLOWS, NEW, Conflict, Tree
+from driftline.deploy.cluster.tree import FLOWS, NEW, WriteConflict, ZooKeeperTree
 from driftline.engine.durable import make_directory, replace_file
 from driftline.engine.errors import FlowError, StateMismatch, Unavailable
 
@@ -40,7 +40,7 @@ def imported(wheel: Path | None) -> Iterator[None]:
 
 
 @contextmanager
-def importable(tree: Tree, submission: Submission, folder: Path) -> Iterator[None]:
+def importable(tree: ZooKeeperTree, submission: Submission, folder: Path) -> Iterator[None]:
     """Import what a flow of a cluster imports, within this context; `folder`: for its wheel.
 
     Raises Unavailable, StateMismatch.
@@ -74,7 +74,7 @@ def check_wheel(wheel: Path) -> None:
         )
 
 
-def send(tree: Tree, flow: str, wheel: Path) -> str:
+def send(tree: ZooKeeperTree, flow: str, wheel: Path) -> str:
     """Store a wheel for a flow. Returns its name: its checksum. Raises FlowError, Unavailable."""
     check_wheel(wheel)
     data = wheel.read_bytes()
@@ -83,12 +83,12 @@ def send(tree: Tree, flow: str, wheel: Path) -> str:
     for number, piece in enumerate(pieces):
         try:
             tree.write(f"{FLOWS}/{flow}/wheels/{name}/{number:04}", piece, NEW)
-        except Conflict:
+        except WriteConflict:
             continue  # the same piece, of an earlier submission
     return f"{name}-{len(pieces)}"
 
 
-def fetch(tree: Tree, flow: str, name: str, folder: Path) -> Path:
+def fetch(tree: ZooKeeperTree, flow: str, name: str, folder: Path) -> Path:
     """The file of a flow's wheel on this host. Raises Unavailable, StateMismatch."""
     checksum, _, count = name.partition("-")
     file = folder / f"{checksum}.whl"

@@ -9,28 +9,29 @@ import click
 from rich.console import Console
 
 from driftline.deploy.cluster.agent import AgentConfig, run_agent
-from driftline.deploy.cluster.records import Role
+from driftline.deploy.cluster.records import AgentRole
 from driftline.deploy.cluster.tree import NAMES, is_name
 from driftline.deploy.commands.options import logged, metrics_option
-from driftline.deploy.commands.places import Place, in_cluster, reached
-from driftline.deploy.runtime.sockets.transport import Network
+from driftline.deploy.commands.places import ClusterAddress, in_cluster, reached
+from driftline.deploy.runtime.sockets.transport import TransportConfig
 from driftline.engine.errors import FlowError
 
 SLOTS = 8
 
 
-def _roles(context: click.Context, param: click.Parameter, given: str) -> tuple[Role, ...]:
+def _roles(context: click.Context, param: click.Parameter, given: str) -> tuple[AgentRole, ...]:
     """Parse `--roles`. Raises BadParameter."""
     named = [name.strip() for name in given.split(",")]
-    if wrong := [name for name in named if name not in list(Role)]:
-        raise click.BadParameter(f"{wrong[0]!r} is no role: there are {', '.join(Role)}")
-    return tuple(role for role in Role if role in named)
+    if wrong := [name for name in named if name not in list(AgentRole)]:
+        raise click.BadParameter(f"{wrong[0]!r} is no role: there are {', '.join(AgentRole)}")
+    return tuple(role for role in AgentRole if role in named)
 
 
 @click.command()
 @in_cluster
 @reached
-@click.option("--roles", default=",".join(Role), show_default=True, metavar="A,B", callback=_roles,
+@click.option("--roles", default=",".join(AgentRole), show_default=True, metavar="A,B",
+callback=_roles,
               help="What it runs: masters, nodes, fronts.")  # fmt: skip
 @click.option("--name", default="", metavar="NAME",
               help="Name of this agent, the same at each start: flows keep their places."
@@ -48,9 +49,9 @@ def _roles(context: click.Context, param: click.Parameter, given: str) -> tuple[
 @logged
 def agent(
     console: Console,
-    place: Place,
-    network: Network,
-    roles: tuple[Role, ...],
+    place: ClusterAddress,
+    network: TransportConfig,
+    roles: tuple[AgentRole, ...],
     name: str,
     state: Path,
     slots: int,

@@ -11,11 +11,11 @@ from time import monotonic, sleep
 import click
 
 from driftline.deploy.cluster.placing import rescale as rescale_flow
-from driftline.deploy.cluster.records import Submission, Wish
+from driftline.deploy.cluster.records import DesiredState, Submission
 from driftline.deploy.cluster.status import troubles
 from driftline.deploy.cluster.submissions import (
     CANCELLED,
-    Replaced,
+    RunReplaced,
     agents,
     change,
     ended_by,
@@ -25,8 +25,8 @@ from driftline.deploy.cluster.submissions import (
     submission_of,
 )
 from driftline.deploy.cluster.submissions import remove as remove_flow
-from driftline.deploy.cluster.tree import Tree
-from driftline.deploy.commands.places import Place, in_cluster
+from driftline.deploy.cluster.tree import ZooKeeperTree
+from driftline.deploy.commands.places import ClusterAddress, in_cluster
 from driftline.engine.errors import StateMismatch, Unavailable
 from driftline.engine.texts import complain, counted
 from driftline.engine.ui.options import FiniteRange, json_option
@@ -54,7 +54,7 @@ flow_name = click.argument("name", metavar="NAME")
 @in_cluster
 @wait_option
 @json_option
-def stop(place: Place, name: str, wait_s: float, json_file: Path | None) -> None:
+def stop(place: ClusterAddress, name: str, wait_s: float, json_file: Path | None) -> None:
     """End the flow NAME in good order.
 
     No more records are taken; those that were are delivered, and a last snapshot is written. So
@@ -62,7 +62,7 @@ def stop(place: Place, name: str, wait_s: float, json_file: Path | None) -> None
     """
     with place.opened() as tree:
         run = submission_of(tree, name).run
-        wanted = change(tree, name, lambda before: replace(before, wish=Wish.STOP), run)
+        wanted = change(tree, name, lambda before: replace(before, wish=DesiredState.STOP), run)
         how = _end_of(tree, wanted, 0)
         if wait_s and not how:
             _tell_troubles(tree, wanted)
@@ -76,7 +76,7 @@ def stop(place: Place, name: str, wait_s: float, json_file: Path | None) -> None
 @flow_name
 @in_cluster
 @json_option
-def cancel(place: Place, name: str, json_file: Path | None) -> None:
+def cancel(place: ClusterAddress, name: str, json_file: Path | None) -> None:
     """End the flow NAME at once.
 
     What is under way is not delivered; it is replayed when the flow is submitted again.
@@ -84,8 +84,10 @@ def cancel(place: Place, name: str, json_file: Path | None) -> None:
     with place.opened() as tree:
         wanted = submission_of(tree, name)
         if fail(tree, wanted, CANCELLED, how := "cancelled by a command"):
-            with suppress(Replaced):  # it is over, and was submitted again at once
-                change(tree, name, lambda before: replace(before, wish=Wish.CANCEL), wanted.run)
+            with suppress(RunReplaced):  # it is over, and was submitted again at once
+                change(
+                    tree, name, lambda before: replace(before, wish=DesiredState.CANCEL), wanted.run
+                )
         else:
             how = _end_of(tree, wanted, WAIT_S)
     _tell_end(name, how, json_file)
@@ -97,7 +99,9 @@ def cancel(place: Place, name: str, json_file: Path | None) -> None:
 @in_cluster
 @wait_option
 @json_option
-def rescale(place: Place, name: str, nodes: int, wait_s: float, json_file: Path | None) -> None:
+def rescale(
+    place: ClusterAddress, name: str, nodes: int, wait_s: float, json_file: Path | None
+) -> None:
     """Let the flow NAME have N nodes, without an end.
 
     Other nodes, at agents with free slots, copy its state while it runs; then they take over. What
@@ -115,7 +119,7 @@ def rescale(place: Place, name: str, nodes: int, wait_s: float, json_file: Path 
                 raise StateMismatch(f"flow {name!r} has ended with {counted(len(layout), 'node')}")
             now = submission_of(tree, name)
             if now.run != wanted.run:
-                raise Replaced(name)
+                raise RunReplaced(name)
             if now.wanted not in (0, nodes):
                 raise Unavailable(
                     f"flow {name!r} keeps its {counted(len(layout), 'node')}: another command has "
@@ -138,7 +142,7 @@ def rescale(place: Place, name: str, nodes: int, wait_s: float, json_file: Path 
 @flow_name
 @in_cluster
 @json_option
-def remove(place: Place, name: str, json_file: Path | None) -> None:
+def remove(place: ClusterAddress, name: str, json_file: Path | None) -> None:
     """Forget the flow NAME, which is over, or damaged: its places, and the record of its state.
 
     Its files stay on the hosts of its agents: remove them before a flow of the same name begins
@@ -162,7 +166,7 @@ def _agents_of(submission: Submission | None) -> list[str]:
     return [] if submission is None else sorted({*submission.nodes, *submission.fronts})
 
 
-def _end_of(tree: Tree, submission: Submission, wait_s: float) -> str:
+def _end_of(tree: ZooKeeperTree, submission: Submission, wait_s: float) -> str:
     """How a run ended, once it has; "" if it has not within `wait_s`.
 
     Raises Unavailable if it has failed, Replaced if another one has begun.
@@ -177,13 +181,13 @@ def _end_of(tree: Tree, submission: Submission, wait_s: float) -> str:
                 raise Unavailable(f"the flow has failed: {outcome.error}: {outcome.text}")
             return outcome.text or "complete: its inputs have ended, and all is delivered"
         if not current or state is None:
-            raise Replaced(submission.name)
+            raise RunReplaced(submission.name)
         if monotonic() >= give_up_at:
             return ""
         sleep(LOOK_EVERY_S)
 
 
-def _tell_troubles(tree: Tree, submission: Submission) -> None:
+def _tell_troubles(tree: ZooKeeperTree, submission: Submission) -> None:
     """Say what a flow waits for that cannot run, and so cannot end in good order."""
     layout = submission.layout_in(registry_of(tree, submission.name))
     found = troubles(submission, layout, agents(tree))

@@ -10,25 +10,25 @@ from pathlib import Path
 
 import click
 
-from driftline.deploy.cluster.tree import Tree
+from driftline.deploy.cluster.tree import ZooKeeperTree
 from driftline.deploy.commands.settings import variable
 from driftline.deploy.runtime.config import SESSION_S
-from driftline.deploy.runtime.sockets.transport import Network
+from driftline.deploy.runtime.sockets.transport import TransportConfig
 from driftline.engine.errors import Unavailable
 from driftline.engine.ui.options import FiniteRange
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class ClusterAddress:
     """Where a cluster is."""
 
     zookeeper: str
     session_s: float
 
     @contextmanager
-    def opened(self, *, new: bool = False) -> Iterator[Tree]:
+    def opened(self, *, new: bool = False) -> Iterator[ZooKeeperTree]:
         """The tree of the cluster; `new`: its path may be made. Raises Unavailable."""
-        tree = Tree(self.zookeeper, self.session_s)
+        tree = ZooKeeperTree(self.zookeeper, self.session_s)
         try:
             if not new and not tree.has_cluster:
                 raise Unavailable(
@@ -45,7 +45,7 @@ def in_cluster(command: Callable[..., None]) -> Callable[..., None]:
 
     @perhaps_in_cluster
     @wraps(command)
-    def with_place(place: Place | None, **others: object) -> None:
+    def with_place(place: ClusterAddress | None, **others: object) -> None:
         if place is None:
             raise click.UsageError("say which cluster: --zookeeper HOSTS")
         command(place=place, **others)
@@ -64,7 +64,7 @@ def perhaps_in_cluster(command: Callable[..., None]) -> Callable[..., None]:
                   "set bounds of its own.")  # fmt: skip
     @wraps(command)
     def with_place(zookeeper: str, session_s: float, **others: object) -> None:
-        command(place=Place(zookeeper, session_s) if zookeeper else None, **others)
+        command(place=ClusterAddress(zookeeper, session_s) if zookeeper else None, **others)
 
     return with_place
 
@@ -87,7 +87,11 @@ def reached_by(keys_help: str) -> Callable[[Callable[..., None]], Callable[..., 
             if advertise and not bind:
                 raise click.UsageError("--advertise needs --bind: where the processes listen")
             file = str(keys) if keys is not None else ""
-            network = Network("tcp", bind, advertise, file) if bind else Network(keys=file)
+            network = (
+                TransportConfig("tcp", bind, advertise, file)
+                if bind
+                else TransportConfig(keys=file)
+            )
             command(network=network, **others)
 
         return with_network

@@ -15,7 +15,7 @@ from driftline.connectors.registry import scheme_of
 from driftline.connectors.sinks.lines import DEAD_LETTERS
 from driftline.coordinator.coordinator import MISSING_AFTER_S
 from driftline.deploy.commands.options import LOGGED, flow_options, logged, metrics_option
-from driftline.deploy.local.config import Reach, RunConfig, Start
+from driftline.deploy.local.config import RunConfig, SenderRules, StartOptions
 from driftline.deploy.local.reference import run_reference_to
 from driftline.deploy.local.report import after_good_order, tell_if_all_set_aside
 from driftline.deploy.local.run import run_flow
@@ -195,9 +195,13 @@ def run(
             window,
             kill_every,
             seed,
-            Start(open_savepoint(start), Choice(drop, rename)) if start is not None else None,
+            StartOptions(open_savepoint(start), Choice(drop, rename))
+            if start is not None
+            else None,
             Limits(missing_after, stalled_after, slow_after, deaths),
-            reach=Reach(let_anyone_send, keys, tuple(source.name for source in loaded.sources)),
+            reach=SenderRules(
+                let_anyone_send, keys, tuple(source.name for source in loaded.sources)
+            ),
             accept_changed_code=accept_changed_code,
             fresh=fresh,
             spares=spares,

@@ -11,14 +11,14 @@ from driftline.deploy.cluster.saving import save
 from driftline.deploy.cluster.submissions import submission_of
 from driftline.deploy.cluster.wheels import importable
 from driftline.deploy.commands.places import (
-    Place,
+    ClusterAddress,
     perhaps_in_cluster,
     reached,
 )
 from driftline.deploy.local.directories.leftovers import short_folder
-from driftline.deploy.local.report import How
+from driftline.deploy.local.report import ExitStatus
 from driftline.deploy.local.savepoints import save_run
-from driftline.deploy.runtime.sockets.transport import Network
+from driftline.deploy.runtime.sockets.transport import TransportConfig
 from driftline.engine.flow.loading import load_flow
 from driftline.engine.snapshots.savepoint import Savepoint
 from driftline.engine.texts import counted, time_in_words
@@ -39,8 +39,8 @@ def savepoint(
     flow: str,
     state: Path | None,
     output: Path,
-    place: Place | None,
-    network: Network,
+    place: ClusterAddress | None,
+    network: TransportConfig,
     json_file: Path | None,
 ) -> None:
     """Write the last snapshot of a flow as a savepoint, a directory of files.
@@ -65,7 +65,7 @@ def savepoint(
         refuse_options(["--zookeeper"], "with --state, which is of a run that is over")
         saved, how = save_run(state, load_flow(flow), output)
         _tell(saved, output, json_file)
-        if how not in (How.COMPLETE, How.ASKED):
+        if how not in (ExitStatus.COMPLETE, ExitStatus.ASKED):
             click.echo(
                 "The run did not end in good order: records from there on are not in the "
                 "savepoint, though it may have delivered outputs of theirs. To have all, let the "

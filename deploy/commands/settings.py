@@ -42,14 +42,14 @@ class WrongSettings(click.ClickException):
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class ConfigFile:
     """A configuration file."""
 
     file: Path
     found: Mapping[str, object]
 
     @staticmethod
-    def read(file: Path, commands: Iterable[str]) -> Settings:
+    def read(file: Path, commands: Iterable[str]) -> ConfigFile:
         """Read a file that may have a table for each of these commands. Raises WrongSettings."""
         try:
             found = tomllib.loads(file.read_text(encoding="utf-8"))
@@ -63,7 +63,7 @@ class Settings:
                 what = "command" if isinstance(value, dict) else "key outside the tables"
                 near = did_you_mean(key, known)
                 raise WrongSettings(f"{file}: there is no {what} {key!r}{near}")
-        return Settings(file, found)
+        return ConfigFile(file, found)
 
     def values_for(self, command: click.Command, name: str) -> dict[str, object]:
         """The `default_map` of a command. Raises WrongSettings for a key that is no option."""
@@ -97,7 +97,7 @@ def config_option(commands: Iterable[str]) -> click.Option:
     def read(ctx: click.Context, param: click.Parameter, given: Path | None) -> None:
         file = Path(FILE) if given is None else given
         if given is not None or file.exists():
-            ctx.obj = Settings.read(file, commands)
+            ctx.obj = ConfigFile.read(file, commands)
 
     return click.Option(
         ["--config"], type=click.Path(path_type=Path), metavar="FILE", expose_value=False,
@@ -109,7 +109,7 @@ def config_option(commands: Iterable[str]) -> click.Option:
 def set_up(context: click.Context, command: click.Command, name: str) -> None:
     """Let a command take options from the environment and the file. Raises WrongSettings."""
     _name_variables(command, name)
-    settings = context.find_object(Settings)
+    settings = context.find_object(ConfigFile)
     if settings is not None and not context.resilient_parsing:
         context.default_map = {name: settings.values_for(command, name)}
 
@@ -124,7 +124,7 @@ def with_origin(error: click.ClickException) -> click.ClickException:
     if not isinstance(error, click.BadParameter) or error.ctx is None or error.param is None:
         return error
     source = error.ctx.get_parameter_source(error.param.name or "")
-    settings = error.ctx.find_object(Settings)
+    settings = error.ctx.find_object(ConfigFile)
     if source is ParameterSource.DEFAULT_MAP and settings is not None:
         origin = str(settings.file)
     elif source is ParameterSource.ENVIRONMENT:

@@ -14,9 +14,9 @@ from rich.table import Table
 from rich.text import Text
 
 from driftline.deploy.cluster.status import ClusterStatus, FlowStatus, status_of
-from driftline.deploy.commands.places import Place, in_cluster, reached
+from driftline.deploy.commands.places import ClusterAddress, in_cluster, reached
 from driftline.deploy.local.directories.leftovers import short_folder
-from driftline.deploy.runtime.sockets.transport import Network
+from driftline.deploy.runtime.sockets.transport import TransportConfig
 from driftline.engine.texts import size_in_words, time_in_words, visible, visible_lines
 from driftline.engine.ui.consoles import wide_console
 from driftline.engine.ui.options import FiniteRange, json_option
@@ -31,8 +31,8 @@ from driftline.engine.ui.results import write_json
               help="Show it again every S seconds, until Ctrl-C.")  # fmt: skip
 @json_option
 def status(
-    place: Place,
-    network: Network,
+    place: ClusterAddress,
+    network: TransportConfig,
     name: str,
     every_s: float | None,
     json_file: Path | None,

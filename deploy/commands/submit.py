@@ -8,14 +8,14 @@ import click
 
 from driftline.connectors.outputs import checked_place_of
 from driftline.deploy.cluster.submissions import agents, registry_of
-from driftline.deploy.cluster.submitting import Order, name_for, submit
+from driftline.deploy.cluster.submitting import SubmitRequest, name_for, submit
 from driftline.deploy.cluster.wheels import imported
 from driftline.deploy.commands.options import flow_options
-from driftline.deploy.commands.places import Place, in_cluster
+from driftline.deploy.commands.places import ClusterAddress, in_cluster
 from driftline.deploy.runtime.config import Limits, Reading
 from driftline.engine.flow.loading import load_flow
 from driftline.engine.policy import policy
-from driftline.engine.snapshots.fitting import NOTHING, Beginning
+from driftline.engine.snapshots.fitting import NOTHING, InitialState
 from driftline.engine.sources.record import Shape
 from driftline.engine.texts import complain
 from driftline.engine.ui.options import (
@@ -52,7 +52,7 @@ from driftline.engine.ui.results import write_json
               )  # fmt: skip
 @json_option
 def submit_flow(
-    place: Place,
+    place: ClusterAddress,
     flow: str,
     inputs: tuple[str, ...],
     name: str,
@@ -88,10 +88,10 @@ def submit_flow(
             f"{output} is no absolute path: it has to be right on every host of a node",
             param_hint="--output",
         )
-    beginning = NOTHING if start is None else Beginning(str(start.resolve()), drop, rename)
+    beginning = NOTHING if start is None else InitialState(str(start.resolve()), drop, rename)
     with imported(wheel):
         loaded = load_flow(flow)
-    order = Order(
+    order = SubmitRequest(
         name or name_for(loaded),
         flow,
         Reading(inputs, shape, window, let_anyone_send),

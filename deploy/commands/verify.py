@@ -8,7 +8,7 @@ import click
 from click.core import ParameterSource
 
 from driftline.deploy.cluster.verifying import verify_flow
-from driftline.deploy.commands.places import Place, perhaps_in_cluster
+from driftline.deploy.commands.places import ClusterAddress, perhaps_in_cluster
 from driftline.deploy.local.verify import LookBeside, Verdict, verify_run
 from driftline.engine.errors import InUse
 from driftline.engine.texts import visible_lines
@@ -32,7 +32,7 @@ def verify_command(look_beside: LookBeside) -> click.Command:
     def verify(
         directory: str,
         state: Path | None,
-        place: Place | None,
+        place: ClusterAddress | None,
         json_file: Path | None,
     ) -> None:
         """Check the outputs of a run in DIRECTORY, and its state; or the state directory of a
@@ -83,7 +83,7 @@ def _tell(verdict: Verdict, json_file: Path | None) -> None:
 def _verdict(
     given: str,
     state: Path | None,
-    place: Place | None,
+    place: ClusterAddress | None,
     look_beside: LookBeside,
 ) -> Verdict:
     """Of a directory, or of a flow: then a cluster is named, if only for all commands."""

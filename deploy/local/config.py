@@ -20,7 +20,7 @@ from driftline.engine.sources import RetainedSource
 
 
 @dataclass(frozen=True, slots=True)
-class Reach:
+class SenderRules:
     """Rules for senders to the addresses among the inputs of a run."""
 
     let_anyone_send: bool = False
@@ -38,11 +38,11 @@ class Reach:
         return Keys(own_key(self.keys), Authorised(directory), self.sources[number])
 
 
-HERE = Reach()
+HERE = SenderRules()
 """Only this machine, without keys."""
 
 
-def check_reach(inputs: Iterable[object], reach: Reach = HERE) -> None:
+def check_reach(inputs: Iterable[object], reach: SenderRules = HERE) -> None:
     """Addresses have to be right, and whoever lets other machines send has to have keys, or say so.
 
     Raises FlowError, and if there are keys NotPermitted, Unavailable.
@@ -51,7 +51,7 @@ def check_reach(inputs: Iterable[object], reach: Reach = HERE) -> None:
         check_input(number, given, reach)
 
 
-def check_input(number: int, given: object, reach: Reach = HERE) -> None:
+def check_input(number: int, given: object, reach: SenderRules = HERE) -> None:
     """Check one input as `check_reach` does."""
     if isinstance(given, str):
         check_form(given)
@@ -77,7 +77,7 @@ def check_open(address: str, *, let_anyone_send: bool) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class Start:
+class StartOptions:
     """A savepoint to begin from; `choice`: what the user says where its flow was another one."""
 
     savepoint: Savepoint
@@ -101,12 +101,12 @@ class RunConfig:
     window: int
     kill_every_s: float | None = None
     seed: int = 0
-    start: Start | None = None
+    start: StartOptions | None = None
     """None: from the beginning of the input."""
     limits: Limits = LIMITS
     paths: tuple[str, ...] = ()
     """Folders in which node processes look for modules, after all others."""
-    reach: Reach = HERE
+    reach: SenderRules = HERE
     """Who may send to addresses among the inputs."""
     accept_changed_code: bool = False
     """Go on, if there is a state, though operators have other code than in the session before."""

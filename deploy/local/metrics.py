@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from time import monotonic
 
-from driftline.deploy.local.inputs.asides import Asides
-from driftline.deploy.local.inputs.tallies import InputFigures, Tally
+from driftline.deploy.local.inputs.asides import BadRecordFile
+from driftline.deploy.local.inputs.tallies import InputFigures, InputProgress
 from driftline.deploy.local.progress import RunProgress
 from driftline.deploy.runtime.config import ProcessConfig
 from driftline.deploy.runtime.loop.heartbeat import Heartbeat
@@ -29,7 +29,7 @@ LOOK_EVERY_S = 1.0
 class OfInputs:
     """The samples of inputs, in the process that has their fronts."""
 
-    def __init__(self, inputs: Sequence[tuple[str, Tally, Asides]]) -> None:
+    def __init__(self, inputs: Sequence[tuple[str, InputProgress, BadRecordFile]]) -> None:
         """`inputs`: the name of each source in the flow, its tally, and what is set aside of it."""
         self._inputs = inputs
         self._look_at = 0.0

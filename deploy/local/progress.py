@@ -15,9 +15,9 @@ from math import inf
 from pathlib import Path
 
 from driftline.connectors.outputs import delivered_to
-from driftline.deploy.local.inputs.asides import Asides
-from driftline.deploy.local.inputs.tallies import InputFigures, Tally
-from driftline.deploy.roles.watch import Watch
+from driftline.deploy.local.inputs.asides import BadRecordFile
+from driftline.deploy.local.inputs.tallies import InputFigures, InputProgress
+from driftline.deploy.roles.watch import StatusPoller
 from driftline.deploy.roles.window import percentile
 from driftline.engine.events import Field, Fields, about, log
 from driftline.engine.texts import counted
@@ -37,7 +37,7 @@ LOGGED_EVERY_S = 10.0
 
 
 @dataclass(frozen=True, slots=True)
-class Figures:
+class ProgressFigures:
     """How far a run is. Times in seconds; None: unknown."""
 
     records: int
@@ -100,7 +100,9 @@ class Figures:
 class RunProgress:
     """The progress of one run, shown on a terminal or logged."""
 
-    def __init__(self, tallies: Sequence[Tally], asides: Sequence[Asides], output: Path) -> None:
+    def __init__(
+        self, tallies: Sequence[InputProgress], asides: Sequence[BadRecordFile], output: Path
+    ) -> None:
         """Precondition: no node runs yet."""
         self.tallies = tallies
         self.asides = asides
@@ -117,7 +119,7 @@ class RunProgress:
         self._read: deque[tuple[float, int]] = deque()
         """(time, records read by then) of the last seconds"""
 
-    def tell(self, now: float, watch: Watch, view: ProgressView) -> None:
+    def tell(self, now: float, watch: StatusPoller, view: ProgressView) -> None:
         """Show the figures, or log them, if it is time; `now`: seconds, monotonic."""
         if now >= self._look_at:
             self._look_at = now + SHOWN_EVERY_S
@@ -135,7 +137,7 @@ class RunProgress:
             self._answers_by = inf
             self._tell(self.look(now, watch), view)
 
-    def _tell(self, figures: Figures, view: ProgressView) -> None:
+    def _tell(self, figures: ProgressFigures, view: ProgressView) -> None:
         if view.shown:
             for number, each in enumerate(figures.inputs):
                 view.show(number, each.position, each.size, each.records)
@@ -143,7 +145,7 @@ class RunProgress:
         else:
             log.info("%s", figures.with_inputs(), extra=about("progress", **figures.fields()))
 
-    def end(self, now: float, watch: Watch, view: ProgressView) -> None:
+    def end(self, now: float, watch: StatusPoller, view: ProgressView) -> None:
         """Show the last figures. Precondition: the run is over, and all nodes have ended."""
         for tally in self.tallies:
             tally.front.meter.give_up()
@@ -156,7 +158,7 @@ class RunProgress:
         view.show_line(str(last))
         log.debug("%s", last.with_inputs(), extra=about("progress", **last.fields()))
 
-    def look(self, now: float, watch: Watch) -> Figures:
+    def look(self, now: float, watch: StatusPoller) -> ProgressFigures:
         """The figures now; `now`: seconds, monotonic."""
         return self._look(now, watch, watch.outputs, watch.dead_letters)
 
@@ -165,13 +167,15 @@ class RunProgress:
         outputs, failures = delivered_to(self._output)
         return outputs - self._outputs_before, failures - self._failures_before
 
-    def _look(self, now: float, watch: Watch, outputs: int, failures: int) -> Figures:
+    def _look(
+        self, now: float, watch: StatusPoller, outputs: int, failures: int
+    ) -> ProgressFigures:
         """`outputs`, `failures`: that consumers hold."""
         failures = max(failures, self._failures_before)
         fronts = [tally.front for tally in self.tallies]
         inputs = tuple(tally.look(now) for tally in self.tallies)
         latencies = [latency for front in fronts for latency in front.meter.recent(now)]
-        return Figures(
+        return ProgressFigures(
             self._records,
             max(outputs, self._outputs_before),
             failures - self._failures_before,

@@ -9,8 +9,8 @@ from glob import escape
 from pathlib import Path
 from time import monotonic
 
-from driftline.connectors.sinks.lines import DEAD_LETTERS, Lines
-from driftline.deploy.local.inputs.asides import Asides
+from driftline.connectors.sinks.lines import DEAD_LETTERS, JsonLines
+from driftline.deploy.local.inputs.asides import BadRecordFile
 from driftline.deploy.local.report import ReferenceReport
 from driftline.deploy.roles.consumer import DeadLetters
 from driftline.engine.errors import StateMismatch, Unavailable
@@ -31,13 +31,13 @@ def run_reference_to(
     Unavailable if the directory cannot be used, and the errors of inputs and functions.
     """
     flow.check_inputs(inputs)
-    lines = Lines(flow, dead_letters)
+    lines = JsonLines(flow, dead_letters)
     names = {
         sink: f"{name}/reference.jsonl" if sink == FAILURES else f"{file_name(name)}.jsonl"
         for sink, name in lines.names.items()
     }
     _clear(output, [*map(escape, names.values()), f"{DEAD_LETTERS}/input-*.jsonl"])
-    asides = [Asides(output / DEAD_LETTERS / f"input-{i}.jsonl") for i in range(len(inputs))]
+    asides = [BadRecordFile(output / DEAD_LETTERS / f"input-{i}.jsonl") for i in range(len(inputs))]
 
     def read(front: int) -> list[tuple[int, object]]:
         good: list[tuple[int, object]] = []

@@ -25,7 +25,7 @@ from driftline.engine.sources import RetainedSource, Source
 from driftline.engine.texts import counted
 
 
-class How(StrEnum):
+class ExitStatus(StrEnum):
     """How the last call of a run's command ended; the values are words of `--json`."""
 
     COMPLETE = "complete"
@@ -37,32 +37,32 @@ class How(StrEnum):
 
 
 _TEXTS = {
-    How.COMPLETE: "complete: the end of the input is reached, and all outputs are delivered",
-    How.ASKED: "ended on request, before the end of the input; what was read is delivered",
-    How.FAILED: "failed before the end of the input; outputs may be missing",
-    How.INTERRUPTED: "interrupted before the end of the input; outputs may be missing",
-    How.NOT_BEGUN: "not begun: no record was read",
-    How.UNKNOWN: "how far the run has come is not known without its registry",
+    ExitStatus.COMPLETE: "complete: the end of the input is reached, and all outputs are delivered",
+    ExitStatus.ASKED: "ended on request, before the end of the input; what was read is delivered",
+    ExitStatus.FAILED: "failed before the end of the input; outputs may be missing",
+    ExitStatus.INTERRUPTED: "interrupted before the end of the input; outputs may be missing",
+    ExitStatus.NOT_BEGUN: "not begun: no record was read",
+    ExitStatus.UNKNOWN: "how far the run has come is not known without its registry",
 }
 
 
-def how_ended(run: ClusterState) -> How:
+def how_ended(run: ClusterState) -> ExitStatus:
     """How the last call ended that has written to the registry."""
     match run.outcome:
         case RunOutcome(error="", text=text) if text == IN_GOOD_ORDER:
-            return How.ASKED
+            return ExitStatus.ASKED
         case RunOutcome(error=""):
-            return How.COMPLETE
+            return ExitStatus.COMPLETE
         case RunOutcome():
-            return How.FAILED
-    return How.INTERRUPTED if run.incarnation else How.NOT_BEGUN
+            return ExitStatus.FAILED
+    return ExitStatus.INTERRUPTED if run.incarnation else ExitStatus.NOT_BEGUN
 
 
 @dataclass(frozen=True, slots=True)
 class Ending:
     """How far a run has come."""
 
-    how: How
+    how: ExitStatus
     text: str
     """A sentence, or some, that begin with how the run ended."""
     error: str = ""
@@ -95,20 +95,24 @@ def ending_of(
     refused = any(problem.fatal for problem in found)
     about_run = None if run is None else run.about
     if run is None and {report.kind for report in reports} == {HISTORY}:
-        return Ending(How.NOT_BEGUN, "not begun: no run has continued the outputs of Spark.")
+        return Ending(ExitStatus.NOT_BEGUN, "not begun: no run has continued the outputs of Spark.")
     if run is None or about_run is None:
-        return Ending(How.UNKNOWN, f"{_TEXTS[How.UNKNOWN]}.", refused=refused)
+        return Ending(ExitStatus.UNKNOWN, f"{_TEXTS[ExitStatus.UNKNOWN]}.", refused=refused)
     if any(report.mark is not None and report.mark.session > run.opened for report in reports):
         run = replace(run, outcome=None)  # of the call before: the last one did not get so far
     how, policy = how_ended(run), POLICIES[about_run.policy]
     snapshot = run.snapshots[0] if run.snapshots and not found else None
-    error = f"{run.outcome.error}: {run.outcome.text}" if how is How.FAILED and run.outcome else ""
+    error = (
+        f"{run.outcome.error}: {run.outcome.text}"
+        if how is ExitStatus.FAILED and run.outcome
+        else ""
+    )
     parts = [f"{_TEXTS[how]}.", error]
     if refused:
         parts.append("The same command is refused until the problems above are mended.")
     elif found and policy.replay:
         parts.append("The same command goes on as said above.")
-    elif how is not How.COMPLETE:
+    elif how is not ExitStatus.COMPLETE:
         mended = f", once the cause is mended{IF_CODE}" if error else ""
         parts.append(f"The same command {_resumes(run, policy)}{mended}.")
     text = ("\n" if error else " ").join(filter(None, parts))

@@ -29,9 +29,9 @@ from driftline.deploy.local.config import RunConfig, check_reach
 from driftline.deploy.local.directories.fresh import begin_anew
 from driftline.deploy.local.directories.leftovers import clear_drafts, socket_folder
 from driftline.deploy.local.directories.opening import open_run
-from driftline.deploy.local.inputs.asides import Asides
+from driftline.deploy.local.inputs.asides import BadRecordFile
 from driftline.deploy.local.inputs.fronts import identity_of, note_used, open_front, open_input
-from driftline.deploy.local.inputs.tallies import Tally
+from driftline.deploy.local.inputs.tallies import InputProgress
 from driftline.deploy.local.metrics import check_metrics, serve_metrics
 from driftline.deploy.local.progress import RunProgress
 from driftline.deploy.local.report import (
@@ -44,7 +44,7 @@ from driftline.deploy.local.report import (
 )
 from driftline.deploy.local.savepoints import restore_run
 from driftline.deploy.roles.front import Front
-from driftline.deploy.roles.watch import Watch
+from driftline.deploy.roles.watch import StatusPoller
 from driftline.deploy.runtime.claims import claim, wait_for_others
 from driftline.deploy.runtime.config import ProcessConfig
 from driftline.deploy.runtime.loop.heartbeat import Heartbeat
@@ -105,7 +105,7 @@ def _run(
         stack.callback(runtime.close, linger_ms=0)
         process = _open(flow, config, sockets)
         asides = [
-            Asides(config.output.directory / DEAD_LETTERS / f"input-{i}.jsonl")
+            BadRecordFile(config.output.directory / DEAD_LETTERS / f"input-{i}.jsonl")
             for i in range(len(config.inputs))
         ]
         for aside in asides:
@@ -123,7 +123,7 @@ def _run(
         for i, (source, aside) in enumerate(zip(sources, asides, strict=True)):
             start, token = start_of(before, config.policy, i, source), secrets.token_hex(8)
             about_front = i, source, aside, start, flow_plan, config, process, runtime
-            tallies.append(Tally(open_front(*about_front, token=token), source, start))
+            tallies.append(InputProgress(open_front(*about_front, token=token), source, start))
         log_resumption(before, config.policy)
         fronts = [tally.front for tally in tallies]
         progress = RunProgress(tallies, asides, config.output.directory)
@@ -215,9 +215,9 @@ def _asked_to_end(signals: Signals) -> bool:
     return signals.asked is not None
 
 
-def _watch(process: ProcessConfig, runtime: Runtime) -> Watch:
+def _watch(process: ProcessConfig, runtime: Runtime) -> StatusPoller:
     """The watch of a run, driven by the runtime."""
-    watch = Watch()
+    watch = StatusPoller()
     watch.address = runtime.add(watch, process.address(WATCH))
     watch.addresses["master"] = process.address("master")
     return watch
@@ -247,7 +247,7 @@ def drive(
     runtime: Runtime,
     cluster: LocalCluster,
     fronts: Sequence[Front],
-    watch: Watch,
+    watch: StatusPoller,
     progress: RunProgress,
     config: RunConfig,
     signals: Signals,

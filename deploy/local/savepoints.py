@@ -20,11 +20,11 @@ from pathlib import Path
 from driftline.connectors.inputs import Input, Piped
 from driftline.connectors.logs.inputlog import INPUT_LOG
 from driftline.coordinator.registry import ClusterState, FileRegistry, SnapshotRecord
-from driftline.deploy.local.config import Start
+from driftline.deploy.local.config import StartOptions
 from driftline.deploy.local.inputs.fronts import PIPED, has_log
 from driftline.deploy.local.inputs.tallies import NUMBERED
 from driftline.deploy.local.inputs.used_files import MAY_GROW
-from driftline.deploy.local.report import How, how_ended
+from driftline.deploy.local.report import ExitStatus, how_ended
 from driftline.deploy.runtime.claims import claim, wait_for_others
 from driftline.engine.errors import StateMismatch, Unavailable
 from driftline.engine.events import about, log
@@ -49,7 +49,7 @@ def restore_run(
     inputs: Sequence[Input | RetainedSource],
     nodes: int,
     policy: Policy,
-    start: Start,
+    start: StartOptions,
 ) -> None:
     """Make a savepoint the first snapshot of a run, unless the run has begun.
 
@@ -138,7 +138,7 @@ def _numbered(given: Input | RetainedSource, *, alone: bool) -> bool:
     return isinstance(given, NUMBERED) or (alone and isinstance(given, Piped))
 
 
-def save_run(state: Path, flow: Flow, output: Path) -> tuple[Savepoint, How]:
+def save_run(state: Path, flow: Flow, output: Path) -> tuple[Savepoint, ExitStatus]:
     """Write the last committed snapshot of a run as a savepoint into a new directory.
 
     Changes nothing in `state`. Returns also how the run ended: in good order, the savepoint has all

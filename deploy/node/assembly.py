@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 from driftline.barrier.barrier import Barrier
 from driftline.barrier.ordered import OrderedBarrier
-from driftline.deploy.node.blocks import Batch, Block
+from driftline.deploy.node.blocks import Block, ElementBatch
 from driftline.deploy.node.tracking import Acks
 from driftline.engine.errors import MalformedMessage
 from driftline.engine.flow.chains import Chains
@@ -35,7 +35,7 @@ from driftline.engine.texts import time_in_words
 from driftline.engine.wire.codec import pack
 from driftline.engine.wire.label_columns import Labels
 from driftline.engine.wire.messages import Frame, Marker, Message, Prepared, PrepareFailed
-from driftline.engine.wire.party import Job
+from driftline.engine.wire.party import DurableJob
 
 Post = list[tuple[str, Message]]
 """(receiver, message), to be sent in this order."""
@@ -53,7 +53,7 @@ class EpochEnd(NamedTuple):
 
 
 @dataclass(slots=True)
-class Assembly:
+class NodePipeline:
     """The chains, gates and barrier of one incarnation; snapshots are cut by label."""
 
     plan: Plan
@@ -210,7 +210,7 @@ class Snapshotter:
     parts are written in order.
     """
 
-    def __init__(self, assembly: Assembly, incarnation: int) -> None:
+    def __init__(self, assembly: NodePipeline, incarnation: int) -> None:
         self._assembly = assembly
         self._incarnation = incarnation
         self._capture: Capture | None = None
@@ -266,7 +266,7 @@ class Snapshotter:
         self._storing = StoreSnapshot(self._number, segments, meta, self._incarnation)
         return False, self._storing
 
-    def stored(self, job: Job, result: object) -> Prepared | PrepareFailed | None:
+    def stored(self, job: DurableJob, result: object) -> Prepared | PrepareFailed | None:
         """A job is done. Returns the answer to the master; None if it was another job."""
         if not isinstance(job, StoreSnapshot) or job is not self._storing:
             return None
@@ -327,7 +327,7 @@ class BufferingGate:
         self.released = max(self.released, frontier)
         return bool(self.times) and self.times[0] < frontier
 
-    def take(self, frontier: int, room: int) -> tuple[Batch, list[Token]]:
+    def take(self, frontier: int, room: int) -> tuple[ElementBatch, list[Token]]:
         """Remove elements below the frontier of the stage, at most `room`, in label order.
 
         Returns them, and the tokens of the times that have no waiting element any more.
@@ -346,4 +346,4 @@ class BufferingGate:
             del self.waiting[heappop(self.times)]
             tokens.append(token)
         labels, values = zip(*elements, strict=True)
-        return Batch(list(labels), list(values), None), tokens
+        return ElementBatch(list(labels), list(values), None), tokens

@@ -1,6 +1,6 @@
 """Blocks: the elements of frames that have come to a node and wait at their port.
 
-`Waiting` chooses the blocks that are worth applying now. With little work, that is every block:
+`InputQueue` chooses the blocks that are worth applying now. With little work, that is every block:
 speculation saves latency. Under load, a block waits until the frontier of the stage before has
 passed it, as its elements would only come late. This is for speed alone: operators put late
 elements in their place.
@@ -38,7 +38,7 @@ SPECULATE_UP_TO = 4
 """While no more roots are unsettled at a port, none of its blocks has to wait."""
 
 
-class Batch:
+class ElementBatch:
     """Elements of one port, in columns. Payloads are packed until the elements are applied."""
 
     __slots__ = ("labels", "payloads", "signs")
@@ -61,13 +61,13 @@ class Batch:
             raise MalformedMessage(f"{len(values)} payloads for {len(self.labels)} labels")
         return self.labels, values, self.signs
 
-    def cut(self, count: int) -> tuple[Batch, Batch]:
+    def cut(self, count: int) -> tuple[ElementBatch, ElementBatch]:
         """The first `count` elements, and the others. Raises MalformedMessage."""
         labels, values, signs = self.elements()
         first, rest = divided(labels, count)
         return (
-            Batch(first, values[:count], signs and signs[:count]),
-            Batch(rest, values[count:], signs and signs[count:]),
+            ElementBatch(first, values[:count], signs and signs[:count]),
+            ElementBatch(rest, values[count:], signs and signs[count:]),
         )
 
 
@@ -87,7 +87,7 @@ class Block:
         port: int,
         time: int,
         id: int,
-        batches: list[Batch],
+        batches: list[ElementBatch],
         covers: tuple[int, ...] = (),
     ) -> None:
         self.port = port
@@ -114,18 +114,18 @@ class Block:
         block.time = block.first
         return block
 
-    def _chosen(self, time: int, below: bool) -> list[Batch]:
-        batches: list[Batch] = []
+    def _chosen(self, time: int, below: bool) -> list[ElementBatch]:
+        batches: list[ElementBatch] = []
         for batch in self.batches:
             inside = [(t < time) is below for t in times(batch.labels)]
             if all(inside):
                 batches.append(batch)
             elif any(inside):
-                batches.append(Batch(*chosen(batch.elements(), inside)))
+                batches.append(ElementBatch(*chosen(batch.elements(), inside)))
         return batches
 
 
-class Waiting:
+class InputQueue:
     """The blocks that wait at the ports of a node; `hold_back`: whether they have to wait under
     load.
     """
@@ -142,7 +142,7 @@ class Waiting:
         """Take a block that has come."""
         self._blocks[self._stage_of[block.port]].append(block)
 
-    def put_back(self, port: int, rest: list[Batch], id: int) -> Block:
+    def put_back(self, port: int, rest: list[ElementBatch], id: int) -> Block:
         """Let the rest of blocks wait as one block. Returns it: it has the smallest time in it.
 
         It waits before all blocks that have come since: they may have tombstones for it.
@@ -221,7 +221,7 @@ def may_go(blocks: list[Block], unsettled: int, complete: int) -> tuple[list[Blo
     return now, later
 
 
-def in_label_order(blocks: list[Block]) -> list[Batch]:
+def in_label_order(blocks: list[Block]) -> list[ElementBatch]:
     """The elements of blocks of one port as batches: no element is in a batch after a later time.
 
     Batches stay as they are where possible, so that they stay packed. Elements with equal labels
@@ -239,7 +239,7 @@ def in_label_order(blocks: list[Block]) -> list[Batch]:
         return batches
     of_one_time = [smaller for batch in batches for smaller in _by_time(batch)]
     of_one_time.sort(key=_first_label)
-    ordered: list[Batch] = []
+    ordered: list[ElementBatch] = []
     for is_small, neighbours in groupby(of_one_time, key=lambda batch: len(batch.labels) < MANY):
         if is_small:
             ordered.append(_merged(neighbours))
@@ -248,34 +248,34 @@ def in_label_order(blocks: list[Block]) -> list[Batch]:
     return ordered
 
 
-def bounds(batches: list[Batch]) -> list[int]:
+def bounds(batches: list[ElementBatch]) -> list[int]:
     """For each batch the smallest time in it and in all batches after it."""
     first = [min(times(batch.labels)) for batch in reversed(batches)]
     return list(accumulate(first, min))[::-1]
 
 
-def _by_time(batch: Batch) -> list[Batch]:
+def _by_time(batch: ElementBatch) -> list[ElementBatch]:
     """A batch cut into batches of one time each. A batch of one time stays as it is, packed."""
     if len(times(batch.labels)) == 1:
         return [batch]
-    return [Batch(*elements) for _, elements in by_time(batch.elements())]
+    return [ElementBatch(*elements) for _, elements in by_time(batch.elements())]
 
 
-def _merged(batches: Iterable[Batch]) -> Batch:
+def _merged(batches: Iterable[ElementBatch]) -> ElementBatch:
     """The elements of batches in label order; elements with equal labels in the given order."""
     elements: list[tuple[Label, object, int]] = []
     for labels, values, signs in (batch.elements() for batch in batches):
         elements += zip(labels, values, signs or [1] * len(labels), strict=True)
     elements.sort(key=itemgetter(0))
     labels, values, signs = map(list, zip(*elements, strict=True))
-    return Batch(labels, values, None if min(signs) > 0 else signs)
+    return ElementBatch(labels, values, None if min(signs) > 0 else signs)
 
 
-def _first_label(batch: Batch) -> Label:
+def _first_label(batch: ElementBatch) -> Label:
     return batch.labels[0]
 
 
-UnsentFrame = tuple[int, int, int, int, list[Batch]]
+UnsentFrame = tuple[int, int, int, int, list[ElementBatch]]
 """(feeder, port, tracking time, id, batches): a frame that has an id and is not encoded."""
 
 
@@ -301,7 +301,7 @@ def arrived_block(frame: Frame) -> Block:
         raise MalformedMessage(f"a frame with elements that cannot be read: {error}") from None
 
 
-def _arrived_batch(labels: Columns, payloads: bytes, signs: tuple[int, ...]) -> Batch:
+def _arrived_batch(labels: Columns, payloads: bytes, signs: tuple[int, ...]) -> ElementBatch:
     decoded = decode_labels(labels)
     if not decoded or (signs and len(signs) != len(decoded)):
         raise MalformedMessage("a frame with columns of different lengths")
@@ -309,4 +309,4 @@ def _arrived_batch(labels: Columns, payloads: bytes, signs: tuple[int, ...]) -> 
         raise MalformedMessage("payloads that are not packed")
     if signs and set(map(type, signs)) != {int}:
         raise MalformedMessage("a frame with signs that are not numbers")
-    return Batch(decoded, payloads, list(signs) or None)
+    return ElementBatch(decoded, payloads, list(signs) or None)

@@ -17,7 +17,7 @@ from typing import ClassVar, Generic, TypeVar
 from driftline.acker.tracker import token
 from driftline.barrier.barrier import NOTHING
 from driftline.barrier.compared import EpochBarrier, ProductionBarrier
-from driftline.deploy.node.assembly import Assembly, EpochEnd, Post
+from driftline.deploy.node.assembly import EpochEnd, NodePipeline, Post
 from driftline.deploy.node.blocks import Block
 from driftline.deploy.node.tracking import Acks
 from driftline.engine.errors import MalformedMessage
@@ -84,7 +84,7 @@ class Alignment(Generic[T]):
 
 
 @dataclass(slots=True)
-class EpochAssembly(Assembly):
+class EpochAssembly(NodePipeline):
     """Snapshots are cut by markers: each operator ends the epoch when its own inputs have.
 
     `names`: the nodes of the layout; `me`: this one. Invariant: once a snapshot is prepared, the
@@ -205,7 +205,7 @@ class TwoPhaseAssembly(EpochAssembly):
 
 
 @dataclass(slots=True)
-class ProductionAssembly(Assembly):
+class ProductionAssembly(NodePipeline):
     """Snapshots are productions: the node writes one whenever the one before is durable.
 
     A production is everything that turns have made since the last production was written: changes

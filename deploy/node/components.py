@@ -11,15 +11,15 @@ from dataclasses import dataclass
 from driftline.barrier.barrier import BUNDLE_BYTES, NOTHING, Barrier
 from driftline.barrier.compared import EpochBarrier, ImmediateBarrier, ProductionBarrier
 from driftline.barrier.ordered import OrderedBarrier
-from driftline.deploy.node.assembly import Assembly, BufferingGate
-from driftline.deploy.node.blocks import Waiting
+from driftline.deploy.node.assembly import BufferingGate, NodePipeline
+from driftline.deploy.node.blocks import InputQueue
 from driftline.deploy.node.compared import EpochAssembly, ProductionAssembly, TwoPhaseAssembly
 from driftline.deploy.node.tracking import Tracking
 from driftline.engine.errors import SnapshotDamaged
 from driftline.engine.flow.chains import Chains
 from driftline.engine.flow.plan import Plan
 from driftline.engine.keygroups import Layout, Owners, names_of, owned_by
-from driftline.engine.operators.ends import Maker
+from driftline.engine.operators.ends import OutputEncoder
 from driftline.engine.operators.keyed import Arrival, Keyed
 from driftline.engine.operators.operator import Vertex
 from driftline.engine.operators.speculative import Speculative
@@ -30,7 +30,7 @@ from driftline.engine.wire.codec import unpack
 
 
 @dataclass(frozen=True, slots=True)
-class Components:
+class PolicyFactory:
     """Makes the components of node `index`, one of a layout, anew for each incarnation."""
 
     plan: Plan
@@ -61,9 +61,9 @@ class Components:
         ordered, speculative = self.policy.ordered, self._speculative
         return Tracking(self.plan, self.nodes, start, ordered=ordered, speculative=speculative)
 
-    def waiting(self) -> Waiting:
+    def waiting(self) -> InputQueue:
         """The blocks that wait at ports; a speculative node holds them back under load."""
-        return Waiting(self.plan, hold_back=self._speculative)
+        return InputQueue(self.plan, hold_back=self._speculative)
 
     @property
     def ordered(self) -> bool:
@@ -77,7 +77,7 @@ class Components:
 
     def assembly(
         self, start: int = 0, number: int = 0, meta: bytes = b"", same_code: bool = True
-    ) -> Assembly:
+    ) -> NodePipeline:
         """The assembly as of snapshot `number` (0: none), of time `start`; its states are empty.
 
         `meta`: the meta data of the snapshot; `same_code`: whether the code that runs now has taken
@@ -87,7 +87,7 @@ class Components:
         barrier = self._barrier(start, number, unpack(meta) if meta else None, same_code)
         keyed: dict[str, Keyed] = {}
 
-        def make(vertex: Vertex, after: Step, failures: Failures, maker: Maker) -> Step:
+        def make(vertex: Vertex, after: Step, failures: Failures, maker: OutputEncoder) -> Step:
             order = Speculative if self.policy.ordered else Arrival
             record = self.policy.has_snapshots
             step = keyed[vertex.name] = order(vertex, after, failures, record, maker)
@@ -111,7 +111,7 @@ class Components:
             return TwoPhaseAssembly(*parts, names=names, me=me, outputs=barrier)
         if self.policy.has_markers:
             return EpochAssembly(*parts, names=names_of(self.layout), me=me)
-        return Assembly(*parts)
+        return NodePipeline(*parts)
 
     @property
     def _speculative(self) -> bool:

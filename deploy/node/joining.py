@@ -1,8 +1,9 @@
 """The ways in which a node gets its state: from its store, or from the nodes of another layout.
 
-`Restoring` puts a loaded snapshot into a new assembly. `Joining` is the way of one process into the
-next layout, while the nodes of this one run; `Pull` reads from one source, and `StateServer` is the
-other side: it hands out the state in a node's store, a slice at a time. Of `Joining`:
+`Restoring` puts a loaded snapshot into a new assembly. `StateTransfer` is the way of one process
+into the next layout, while the nodes of this one run; `StateFetch` reads from one source, and
+`StateServer` is the other side: it hands out the state in a node's store, a slice at a time. Of
+`StateTransfer`:
 
 Takes: `Join` (coordinator), `Parts`, `Slice` and `NoParts` (nodes), results of the disk, the time.
 Gives: `AskParts` and `AskSlice`, jobs, `Joined`; and to the node an assembly with that state, once
@@ -27,9 +28,9 @@ from math import inf
 from zlib import crc32
 
 from driftline.barrier.barrier import Barrier
-from driftline.deploy.node.assembly import Assembly
-from driftline.deploy.node.components import Components
-from driftline.deploy.node.pace import Pace
+from driftline.deploy.node.assembly import NodePipeline
+from driftline.deploy.node.components import PolicyFactory
+from driftline.deploy.node.pace import TurnBudget
 from driftline.engine.errors import DriftlineError, MalformedMessage, SnapshotDamaged, Unavailable
 from driftline.engine.events import about, log
 from driftline.engine.keygroups import Owners, owned_by
@@ -57,7 +58,7 @@ from driftline.engine.wire.messages import (
     Slice,
     Unloadable,
 )
-from driftline.engine.wire.party import Job
+from driftline.engine.wire.party import DurableJob
 
 ASK_AGAIN_S = 1.0
 """Seconds until a question that has no answer is asked again, and until another try begins."""
@@ -79,15 +80,15 @@ _META = pack(0)
 Send = Callable[[str, Message], None]
 
 
-class Joining:
+class StateTransfer:
     """The way of one process into a layout. `epoch`: of the master that asks for it."""
 
     def __init__(
-        self, components: Components, asked: Join, epoch: int, process: str, address: str
+        self, components: PolicyFactory, asked: Join, epoch: int, process: str, address: str
     ) -> None:
         self.layout = asked.layout
         self.components = replace(components, layout=asked.layout)
-        self.jobs: list[Job] = []
+        self.jobs: list[DurableJob] = []
         self.trouble = ""
         """Why it begins anew, for people."""
         self._process, self._address = process, address
@@ -107,10 +108,10 @@ class Joining:
 
     def _begin(self) -> None:
         """Begin with nothing."""
-        self.assembly: Assembly | None = None
+        self.assembly: NodePipeline | None = None
         self._has = NOTHING
         self._bytes = 0
-        self._pulls: dict[str, Pull] = {}
+        self._pulls: dict[str, StateFetch] = {}
         self._target = NOTHING
         """The snapshot that is being read; what it has beyond `_has` is kept until it is stored."""
         self._kept: list[bytes] = []
@@ -146,7 +147,7 @@ class Joining:
         """Whether the assembly is that of the node in a layout, as of a snapshot."""
         return self.layout == layout and self._has == (number, taken) and self._is_idle
 
-    def assembly_from(self, start: int) -> Assembly:
+    def assembly_from(self, start: int) -> NodePipeline:
         """The assembly, whose outputs begin at the time of its snapshot."""
         assembly = self.assembly or self.components.assembly()
         assembly.barrier.advance(start)
@@ -173,7 +174,7 @@ class Joining:
         self._target, self._bytes = wanted, 0
         self._kept = []
         question = AskParts(self._address, *wanted, *self._has, self._groups)
-        self._pulls = {name: Pull(name, question) for name, _ in self._asked.sources}
+        self._pulls = {name: StateFetch(name, question) for name, _ in self._asked.sources}
         self._ask_on(send, now)
 
     def answer(self, sender: str, message: Parts | Slice | NoParts, send: Send, now: float) -> None:
@@ -202,7 +203,7 @@ class Joining:
 
     # Work.
 
-    def work(self, pace: Pace, send: Send, now: float) -> bool:
+    def work(self, pace: TurnBudget, send: Send, now: float) -> bool:
         """Restore for one turn. Returns whether there is more to restore."""
         if self.assembly is None or self._storing is not None or not self._pulls:
             return False
@@ -237,7 +238,7 @@ class Joining:
         self._storing = StoreSnapshot(number, segments, _META, taken)
         self.jobs.append(self._storing)
 
-    def done(self, job: Job, result: object, send: Send, now: float) -> bool:
+    def done(self, job: DurableJob, result: object, send: Send, now: float) -> bool:
         """A job is done. Returns whether it was one of these."""
         if job is not self._vacating and job is not self._storing:
             return False
@@ -265,7 +266,7 @@ class Joining:
                 self.join(self._asked, send, now)
 
 
-class Pull:
+class StateFetch:
     """What is read from one source, for one snapshot, a slice at a time.
 
     Takes: `Parts` and `Slice` (the source), the time. Gives: `AskParts` and `AskSlice`, one
@@ -381,18 +382,18 @@ class Restoring:
     """
 
     def __init__(
-        self, components: Components, load: LoadSnapshot, start: int, same_code: bool, now: float
+        self, components: PolicyFactory, load: LoadSnapshot, start: int, same_code: bool, now: float
     ) -> None:
         self.load = load
         self.start = start
         self._same_code = same_code
         self.load_again = False
         """Whether the job failed for the moment, and has to be repeated."""
-        self.assembly: Assembly | None = None
+        self.assembly: NodePipeline | None = None
         """The assembly, once its whole state is restored."""
         self._began, self._log_at = now, now + TOLD_EVERY_S
         self._components = components
-        self._steps: Iterator[Assembly | None] = iter(())
+        self._steps: Iterator[NodePipeline | None] = iter(())
         self.under_way = False
         """Whether there is more to restore."""
         self.bytes = self.restored_bytes = 0
@@ -403,7 +404,7 @@ class Restoring:
         self._steps = self._all_steps(result)
         self.under_way = True
 
-    def work(self, pace: Pace, incarnation: int) -> Message | None:
+    def work(self, pace: TurnBudget, incarnation: int) -> Message | None:
         """Restore for one turn. Returns a message to the master if the snapshot cannot be used."""
         try:
             for assembly in self._steps:
@@ -421,7 +422,7 @@ class Restoring:
         self.under_way = False
         return None
 
-    def _all_steps(self, result: object) -> Iterator[Assembly | None]:
+    def _all_steps(self, result: object) -> Iterator[NodePipeline | None]:
         if isinstance(result, Exception):
             raise result
         assert isinstance(result, Loaded)

@@ -11,7 +11,7 @@ the snapshot, and with the consumer's t_last.
 A turn works off all blocks that have come, stage by stage (`stages`). The frames of a stage leave
 as soon as the stage is done (strong productions: as soon as they are durable), outputs as soon as
 the last stage is done. Only then follows work that no output waits for: snapshots, settling,
-encoding. While the consumer is slow, turns work off no blocks (`Brake`).
+encoding. While the consumer is slow, turns work off no blocks (`Backpressure`).
 
 Recovery: from `Recover` on the snapshot is loaded and restored into a new assembly (`joining`).
 Then the consumer is asked for its last bundle; its first answer makes the node ready, and it runs.
@@ -22,12 +22,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from driftline.deploy.node.assembly import Assembly, Post, Snapshotter
+from driftline.deploy.node.assembly import NodePipeline, Post, Snapshotter
 from driftline.deploy.node.blocks import arrived_block
-from driftline.deploy.node.components import Components
+from driftline.deploy.node.components import PolicyFactory
 from driftline.deploy.node.delivery import Delivery, DeliveryGossip
-from driftline.deploy.node.joining import Joining, Restoring, StateServer
-from driftline.deploy.node.pace import WAITING_BYTES, Brake, Pace
+from driftline.deploy.node.joining import Restoring, StateServer, StateTransfer
+from driftline.deploy.node.pace import WAITING_BYTES, Backpressure, TurnBudget
 from driftline.deploy.node.stages import Stages
 from driftline.deploy.roles.member import Member
 from driftline.engine.errors import DriftlineError, MalformedMessage, SnapshotDamaged
@@ -60,7 +60,7 @@ from driftline.engine.wire.messages import (
     Recover,
     Slice,
 )
-from driftline.engine.wire.party import Job
+from driftline.engine.wire.party import DurableJob
 
 PUT_OFF = 2
 """The number of turns in a row that may put off settling and encoding, as messages leave first."""
@@ -87,7 +87,7 @@ class Node(Member):
     later ones.
 
     `process`, `address`, `run`: see `Member`; `dead_letters`, `tells`: see `Barrier`;
-    `waiting_bytes`: see `Brake`.
+    `waiting_bytes`: see `Backpressure`.
     """
 
     def __init__(
@@ -102,24 +102,24 @@ class Node(Member):
         address: str = "",
         dead_letters: bool = False,
         run: str = "",
-        pace: Pace | None = None,
+        pace: TurnBudget | None = None,
         waiting_bytes: int = WAITING_BYTES,
         tells: bool = False,
     ) -> None:
         super().__init__(f"node-{index}", process, address, run)
         self.index = index
         self.plan = plan
-        self.pace = pace or Pace(plan)
+        self.pace = pace or TurnBudget(plan)
         self.more_figures: Callable[[], dict[str, int]] = dict
         """Gives figures for a `Report` that the node does not know: those of its driver."""
         layout = tuple(range(nodes)) if index < nodes else (index,)
         bundle_bytes = waiting_bytes // BUNDLES_WAITING
         makes = plan, policy, index, layout, new_id, dead_letters, bundle_bytes, tells
-        self._components = Components(*makes)
+        self._components = PolicyFactory(*makes)
         self._waiting_bytes = waiting_bytes
         self._state_server = StateServer()
         self._consumer_silence = Trouble("consumer-silent")
-        self._joining: Joining | None = None
+        self._joining: StateTransfer | None = None
         """Its way into the next layout; None if it is in no such way, or has arrived."""
         self._begin(self._components.load(), 0)
 
@@ -132,7 +132,7 @@ class Node(Member):
         self._restoring = Restoring(self._components, load, start, same_code, self.now)
         self._set_up(self._components.assembly(), start)
 
-    def _set_up(self, assembly: Assembly, start: int) -> None:
+    def _set_up(self, assembly: NodePipeline, start: int) -> None:
         """Begin to work with an assembly, from time `start`."""
         self.assembly = assembly
         self.barrier = assembly.barrier
@@ -142,7 +142,7 @@ class Node(Member):
         self._stages = Stages(
             self._components, assembly, self._tracking, self._snapshots, self.pace, self.send
         )
-        self.brake = Brake(self.name, self._waiting_bytes)
+        self.brake = Backpressure(self.name, self._waiting_bytes)
         self._gossip = DeliveryGossip(self._components.others, start)
         self._begun = False
         """Whether the master has sent its progress: then all nodes are in this incarnation."""
@@ -302,7 +302,7 @@ class Node(Member):
             if 2 * self._unsaved_bytes() > self.brake.waiting_bytes:
                 self.send("master", AskSnapshot())
 
-    def done(self, job: Job, result: object) -> None:
+    def done(self, job: DurableJob, result: object) -> None:
         if isinstance(job, CommitSnapshot) and result is True:
             if not self._state_server.is_read(self.now):  # else a later commit goes on
                 self.jobs.append(job)  # there is more to merge
@@ -428,11 +428,11 @@ class Node(Member):
         before = self._joining
         if before is None or (before.layout, before.epoch) != (message.layout, self.epoch):
             about = self.epoch, self.process, self.address
-            self._joining = before = Joining(self._components, message, *about)
+            self._joining = before = StateTransfer(self._components, message, *about)
         before.join(message, self.send, self.now)
         self._take_jobs(before)
 
-    def _take_jobs(self, joining: Joining) -> None:
+    def _take_jobs(self, joining: StateTransfer) -> None:
         self.obstacles.pop(JOINING, None)
         if joining.trouble:
             self.obstacles[JOINING] = f"{self.name} reads the state anew: {joining.trouble}"

@@ -8,7 +8,7 @@ After a death a node is *careful*: from a given time on it applies elements one 
 each element before it is applied, until the run has passed another given time. If the node dies
 again, the note names the element.
 
-`Brake`: a node begins no blocks while its consumer, or a snapshot, is slow.
+`Backpressure`: a node begins no blocks while its consumer, or a snapshot, is slow.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from math import inf
 
-from driftline.deploy.node.blocks import Batch
+from driftline.deploy.node.blocks import ElementBatch
 from driftline.engine.events import about, log
 from driftline.engine.flow.plan import Plan, functions_of
 from driftline.engine.meters import Stopwatch
@@ -58,7 +58,7 @@ def _stopped() -> float:
     return 0.0
 
 
-class Pace:
+class TurnBudget:
     """The pace of one node.
 
     `clock`: gives seconds, monotonic; without one, turns have no end. `careful`: be careful from
@@ -84,7 +84,7 @@ class Pace:
         """When the last batch ended; when the turn ends."""
         self.steps = 0
         """Batches that were applied, and steps of a restore: a sign of progress."""
-        self.at: tuple[int, Batch] | None = None
+        self.at: tuple[int, ElementBatch] | None = None
         """(port, batch) that is being applied."""
 
     def begin(self) -> None:
@@ -111,12 +111,12 @@ class Pace:
         time_left = self._until - self._last
         return max(1, int(min(time_left * elements / seconds, UNBOUNDED))) if seconds else UNBOUNDED
 
-    def cut(self, port: int, batch: Batch) -> tuple[Batch, Batch | None]:
+    def cut(self, port: int, batch: ElementBatch) -> tuple[ElementBatch, ElementBatch | None]:
         """Cut a batch: the elements to apply now, and the rest, if there is any."""
         count = self.room(port, max(times(batch.labels)) if self._careful_from >= 0 else 0)
         return (batch, None) if len(batch.labels) <= count else batch.cut(count)
 
-    def begin_batch(self, port: int, batch: Batch) -> None:
+    def begin_batch(self, port: int, batch: ElementBatch) -> None:
         """A batch is about to be applied."""
         self.at = port, batch
         if self._careful_from >= 0:
@@ -164,7 +164,7 @@ class Pace:
             return f"{named} after source {vertex.name!r}" if names else f"source {vertex.name!r}"
         return named
 
-    def _shown(self, port: int, batch: Batch) -> str:
+    def _shown(self, port: int, batch: ElementBatch) -> str:
         vertex = self._vertex(port)
         labels, values, _ = batch.elements()
         key = ""
@@ -178,7 +178,7 @@ class Pace:
         return f"{self._operators(port)}, {place}{key}, record {shown(values[0])}"
 
 
-class Brake:
+class Backpressure:
     """The brake of one node; `name`: of the node, for people.
 
     While more than `waiting_bytes` of released outputs wait at the barrier for the consumer, the

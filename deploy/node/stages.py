@@ -22,17 +22,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 
-from driftline.deploy.node.assembly import Assembly, Post, Snapshotter, Token
+from driftline.deploy.node.assembly import NodePipeline, Post, Snapshotter, Token
 from driftline.deploy.node.blocks import (
-    Batch,
     Block,
+    ElementBatch,
     UnsentFrame,
     bounds,
     in_label_order,
     to_frame,
 )
-from driftline.deploy.node.components import Components
-from driftline.deploy.node.pace import Pace
+from driftline.deploy.node.components import PolicyFactory
+from driftline.deploy.node.pace import TurnBudget
 from driftline.deploy.node.tracking import Cells, Intervals, Tracking
 from driftline.engine.flow.plan import Port
 from driftline.engine.keygroups import names_of
@@ -51,11 +51,11 @@ class Stages:
 
     def __init__(
         self,
-        components: Components,
-        assembly: Assembly,
+        components: PolicyFactory,
+        assembly: NodePipeline,
         tracking: Tracking,
         snapshots: Snapshotter,
-        pace: Pace,
+        pace: TurnBudget,
         send: Send,
     ) -> None:
         plan = components.plan
@@ -82,7 +82,7 @@ class Stages:
         self._stage_of = [port.stage for port in plan.ports]
         self._entries = assembly.chains.entries
         """Port -> the first step of its chain."""
-        self._batches: dict[tuple[int, int, int], list[Batch]] = {}
+        self._batches: dict[tuple[int, int, int], list[ElementBatch]] = {}
         """(feeder, port, node) -> packed outputs that are in no frame yet"""
 
     def admit(self, sender: str, feeder: int, block: Block) -> None:
@@ -154,7 +154,7 @@ class Stages:
 
     def _apply(
         self, number: int, blocks: list[Block], complete: int, to_the_end: bool
-    ) -> tuple[list[Token], list[Batch]]:
+    ) -> tuple[list[Token], list[ElementBatch]]:
         """Push the elements of blocks into a port's chain, or its gate, in label order.
 
         `complete`: the frontier of the stage before; `to_the_end`: apply all, even if the time of
@@ -174,7 +174,7 @@ class Stages:
                 # Not after the last batch: its outputs have to leave before anything is closed.
                 self._pack(number)
                 assembly.close(number, min(next_times[at - 1], complete))
-            rest: Batch | None = batch
+            rest: ElementBatch | None = batch
             while rest is not None:
                 first, rest = pace.cut(number, rest)
                 pace.begin_batch(number, first)
@@ -206,10 +206,10 @@ class Stages:
         for port, outbounds in self._assembly.outbounds[feeder]:
             for node, outbound in enumerate(outbounds):
                 for (labels, values, signs), packed in outbound.take():
-                    batch = Batch(labels, packed or pack_rows(values), signs)
+                    batch = ElementBatch(labels, packed or pack_rows(values), signs)
                     self._batches.setdefault((feeder, port, node), []).append(batch)
 
-    def _take(self, feeder: int) -> Iterator[tuple[int, int, int, list[Batch]]]:
+    def _take(self, feeder: int) -> Iterator[tuple[int, int, int, list[ElementBatch]]]:
         """Remove the outputs of a chain: (port, node, tracking time, batches) of each frame."""
         self._pack(feeder)
         for key in [key for key in self._batches if key[0] == feeder]:
@@ -244,8 +244,8 @@ class Peers:
     The acknowledgement of a stage travels in the last frame that the stage has made for a node, so
     that it costs no message of its own; a node without such a frame gets a message. Without label
     order nodes need no acknowledgements, and frames leave at once, unless `keep` keeps them (see
-    `Assembly.keep`). Invariant: frames and acknowledgements leave in the order in which they were
-    made.
+    `NodePipeline.keep`). Invariant: frames and acknowledgements leave in the order in which they
+    were made.
     """
 
     def __init__(

@@ -20,17 +20,17 @@ from driftline.deploy.roles.master import Master
 from driftline.engine.errors import DriftlineError, StateMismatch, Unavailable
 from driftline.engine.events import about, log
 from driftline.engine.wire.kinds import MASTER, Voice
-from driftline.engine.wire.party import Job, Party
+from driftline.engine.wire.party import DurableJob, Role
 
 
 @dataclass(frozen=True, slots=True)
-class ReadState(Job):
+class ReadState(DurableJob):
     """Job: read the registry. Result: the `ClusterState`, or None if none was written."""
 
     what: ClassVar[str] = "read the registry"
 
 
-class Candidate(Party):
+class Candidate(Role):
     """One of several masters. `make`: a state of the registry -> the master that begins with it.
 
     `make` raises StateMismatch for the state of another run.
@@ -83,7 +83,7 @@ class Candidate(Party):
             self.master.receive(data, voice)
             self._pass_on(self.master)
 
-    def done(self, job: Job, result: object) -> None:
+    def done(self, job: DurableJob, result: object) -> None:
         if job is self._reading:
             self._take(result)
         elif self.stepped_down:

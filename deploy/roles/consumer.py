@@ -33,7 +33,7 @@ from driftline.engine.wire.messages import (
     LastBundle,
     Message,
 )
-from driftline.engine.wire.party import Party
+from driftline.engine.wire.party import Role
 
 
 class DeadLetters(RateLimitedLog):
@@ -84,7 +84,7 @@ class DeadLetters(RateLimitedLog):
         self._more = "more "
 
 
-class ConsumerServer(Party):
+class ConsumerServer(Role):
     """Serves any number of barriers.
 
     `make`: opens the consumer of a barrier, by its name; `letters`: the lines about dead letters

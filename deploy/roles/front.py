@@ -1,9 +1,9 @@
 """The front: reads a source, gives each record its label, and sends it to a node. Can replay.
 
-Takes `Start`, `Progress`, `BeginEpoch`, `Committed`, `Drain`, `Hold`, `GoOn` (master), `AskPromise`
-(master, node), `AskDrain` (agent), `Delivered` (nodes, while the master is silent). Gives frames
-(nodes); a `Promise` for times without a frame (all trackers); `Prepared` for an epoch; `Drained`;
-`Held`; `AskSnapshot` while the records kept for a replay take much memory.
+Takes `Start`, `Progress`, `BeginEpoch`, `Committed`, `Drain`, `Pause`, `Resume` (master),
+`AskPromise` (master, node), `AskDrain` (agent), `Delivered` (nodes, while the master is silent).
+Gives frames (nodes); a `Promise` for times without a frame (all trackers); `Prepared` for an epoch;
+`Drained`; `Paused`; `AskSnapshot` while the records kept for a replay take much memory.
 
 Invariants: times grow; frames and promises together cover all times below `next`, without a gap;
 after a `Start` with an offset the same records get the same labels again; the records under way fit
@@ -26,7 +26,7 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import chain
 
 from driftline.deploy.roles.member import Member
-from driftline.deploy.roles.window import WINDOW, Meter, Window
+from driftline.deploy.roles.window import WINDOW, LatencyMeter, Window
 from driftline.engine.events import about, log
 from driftline.engine.flow.plan import Plan
 from driftline.engine.keygroups import names_of, owner, root_group
@@ -36,7 +36,7 @@ from driftline.engine.policy import Policy
 from driftline.engine.sources import BadRecord, CachedSource, RetainedSource, Source
 from driftline.engine.sources.cached import KEPT_BYTES, PackedRecord, packed
 from driftline.engine.sources.source import time_of
-from driftline.engine.sources.used import CheckedSource, StoreUsed
+from driftline.engine.sources.used import StoreUsed, VerifiedSource
 from driftline.engine.texts import time_in_words
 from driftline.engine.wire.codec import joined_rows
 from driftline.engine.wire.kinds import MASTER
@@ -52,14 +52,14 @@ from driftline.engine.wire.messages import (
     Drained,
     Failed,
     Frame,
-    GoOn,
-    Held,
-    Hold,
     Marker,
     Message,
+    Pause,
+    Paused,
     Prepared,
     Progress,
     Promise,
+    Resume,
     Start,
     Stop,
 )
@@ -108,7 +108,7 @@ class Front(Member):
         self.live = source if isinstance(source, RetainedSource) else None
         self.source = source if isinstance(source, RetainedSource) else CachedSource(source)
         self._cached = self.source if isinstance(self.source, CachedSource) else None
-        self._checked = source if isinstance(source, CheckedSource) and policy.replay else None
+        self._checked = source if isinstance(source, VerifiedSource) and policy.replay else None
         self.new_id = new_id
         self.window = Window(window)
         self.on_bad = on_bad
@@ -125,7 +125,7 @@ class Front(Member):
         self.bad = 0
         """Records that could not be read; one that is read again in a replay counts once."""
         self._furthest_bad = 0
-        self.meter = Meter()
+        self.meter = LatencyMeter()
         self.held = Stopwatch()
         """For how long the window was full."""
         self._delivered = 0
@@ -208,9 +208,9 @@ class Front(Member):
             # What was sent is in the last snapshot of a policy with markers; no more is needed.
             self._until = max(self.next, message.time)
             self._asked = max(self._asked, message.time)
-        elif isinstance(message, Hold):
+        elif isinstance(message, Pause):
             self._hold(message)
-        elif isinstance(message, GoOn):
+        elif isinstance(message, Resume):
             self._held = INFINITY
         elif isinstance(message, Start):
             self._start(message)
@@ -222,11 +222,11 @@ class Front(Member):
             if isinstance(message, Stop) and self.outcome is not None and not self.outcome.error:
                 self._give_up(self.next)
 
-    def _hold(self, message: Hold) -> None:
+    def _hold(self, message: Pause) -> None:
         """Send the records below a time, and no others, or none from now on."""
         self._held = max(self.next, message.time)
         self._asked = max(self._asked, message.time)
-        self.send(MASTER, Held(message.number, min(self.next, self._end), int(self._ended)))
+        self.send(MASTER, Paused(message.number, min(self.next, self._end), int(self._ended)))
 
     def note_used(self, until: int) -> None:
         """Store durably which records below this time were used, if the source may change.

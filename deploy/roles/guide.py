@@ -20,19 +20,19 @@ from typing import ClassVar
 from driftline.engine.errors import Unavailable
 from driftline.engine.wire.kinds import AGENT
 from driftline.engine.wire.messages import AskDrain, Hello, MasterAt, Message
-from driftline.engine.wire.party import Job, Party
+from driftline.engine.wire.party import DurableJob, Role
 
 TELL_EVERY_S = 1.0
 
 
 @dataclass(frozen=True, slots=True)
-class FindLeader(Job):
+class FindLeader(DurableJob):
     """Job: look which master is the first, and where. Result: (process, address); "" for none."""
 
     what: ClassVar[str] = "find the master"
 
 
-class Guide(Party):
+class Guide(Role):
     """The guide of one host."""
 
     def __init__(self) -> None:
@@ -63,7 +63,7 @@ class Guide(Party):
     def channel_lost(self, sender: str) -> None:
         """Do nothing: what is not a `Hello` is for the master."""
 
-    def done(self, job: Job, result: object) -> None:
+    def done(self, job: DurableJob, result: object) -> None:
         if job is not self._job:
             return
         self._job = None

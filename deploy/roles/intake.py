@@ -50,7 +50,7 @@ from driftline.engine.events import RateLimitedLog, about, log
 from driftline.engine.texts import counted
 from driftline.engine.wire.codec import RECORD_BYTES_MAX, pack, unpack, unpack_foreign
 from driftline.engine.wire.kinds import Voice
-from driftline.engine.wire.party import Job, Party
+from driftline.engine.wire.party import DurableJob, Role
 
 WINDOW = 4096
 """Records in memory, not yet read or not yet stored, at most."""
@@ -62,7 +62,7 @@ AGAIN_S = 1.0
 """Seconds from a group that could not be written to the next try."""
 
 
-class Receiver(Party):
+class Receiver(Role):
     """Base of the parties that hand records to a received source, and have its log written.
 
     Gives `WriteGroup` jobs, one group of records after the other. Invariant: a record counts as
@@ -103,7 +103,7 @@ class Receiver(Party):
             self.jobs.append(group)
         return False
 
-    def done(self, job: Job, result: object) -> None:
+    def done(self, job: DurableJob, result: object) -> None:
         """A group of records was written, or `result` is the error. Raises errors that last.
 
         While the disk is full, say, the group is tried again: records wait, then producers do.
@@ -150,7 +150,7 @@ between two such lines, at least."""
 _ENDS_NOTHING = "it has sent no records: only a producer that has sent some can end the stream"
 
 
-class Kind(IntEnum):
+class IntakeKind(IntEnum):
     """The kind of a message. Of two answers for a producer the larger one includes the other."""
 
     HELLO = 1
@@ -167,14 +167,19 @@ class Kind(IntEnum):
     """All acknowledged records have label times below this. It comes before the answer itself."""
 
 
-_FIELDS: dict[object, int] = {Kind.HELLO: 4, Kind.HELLO_TIMES: 4, Kind.RECORD: 6, Kind.END: 5}
+_FIELDS: dict[object, int] = {
+    IntakeKind.HELLO: 4,
+    IntakeKind.HELLO_TIMES: 4,
+    IntakeKind.RECORD: 6,
+    IntakeKind.END: 5,
+}
 
 
-class Answer(NamedTuple):
+class IntakeReply(NamedTuple):
     """An answer of the front; `number` and `reason`: of what was refused; of TIME the number is the
     time."""
 
-    kind: Kind
+    kind: IntakeKind
     session: int
     acknowledged: int
     number: int = 0
@@ -182,12 +187,12 @@ class Answer(NamedTuple):
 
 
 @dataclass(slots=True)
-class _Client:
+class _ProducerState:
     """A producer, as of its last message."""
 
     session: int
     route: bytes
-    answer: Kind = Kind.ACK
+    answer: IntakeKind = IntakeKind.ACK
     """The kind of the next answer."""
     early: bool = False
     """Whether it has been told that records before its latest ones are missing."""
@@ -211,11 +216,11 @@ class Intake(Receiver):
     ) -> None:
         super().__init__(source, name=name, window=window, window_bytes=window_bytes)
         self.answers: list[tuple[bytes, bytes]] = []
-        self._clients: OrderedDict[str, _Client] = OrderedDict()
+        self._clients: OrderedDict[str, _ProducerState] = OrderedDict()
         """The producers with records that were heard of last."""
-        self._strangers: OrderedDict[str, _Client] = OrderedDict()
+        self._strangers: OrderedDict[str, _ProducerState] = OrderedDict()
         """The producers without records that were heard of last."""
-        self._owed: dict[str, _Client] = {}
+        self._owed: dict[str, _ProducerState] = {}
         """The producers that wait for an answer."""
         self._dropped = RateLimitedLog("malformed-message", f"{name} dropped a malformed message")
         self._foreign = RateLimitedLog("id-refused", f"{name} refused the id of a producer")
@@ -272,7 +277,7 @@ class Intake(Receiver):
         self._dropped.add(self.now, str(error))
 
     def _handle(
-        self, route: bytes, request: tuple[Kind, str, int, int, object], voice: Voice | None
+        self, route: bytes, request: tuple[IntakeKind, str, int, int, object], voice: Voice | None
     ) -> None:
         kind, producer, session, number, record = request
         if voice is not None and not voice.speaks_for(producer):
@@ -287,21 +292,23 @@ class Intake(Receiver):
             return
         client = self._client(producer, session, route)
         if session < client.session:
-            self._send(route, Kind.FENCED, client.session, producer)
+            self._send(route, IntakeKind.FENCED, client.session, producer)
             return
         client.session, client.route = session, route
-        client.times = client.times or kind is Kind.HELLO_TIMES
-        if kind is Kind.RECORD:
+        client.times = client.times or kind is IntakeKind.HELLO_TIMES
+        if kind is IntakeKind.RECORD:
             wanted = self._receive(client, producer, number, record)
-        elif kind is Kind.END:
+        elif kind is IntakeKind.END:
             wanted = self._end(client, producer, number)
         else:
-            wanted = Kind.SYNC
+            wanted = IntakeKind.SYNC
         if wanted is not None:
             client.answer = max(client.answer, wanted)
             self._owed[producer] = client
 
-    def _receive(self, client: _Client, producer: str, number: int, record: object) -> Kind | None:
+    def _receive(
+        self, client: _ProducerState, producer: str, number: int, record: object
+    ) -> IntakeKind | None:
         """Take a record. Returns the kind of the answer; None: none, or it is given."""
         try:
             receipt = self.source.receive(producer, number, record)
@@ -322,20 +329,20 @@ class Intake(Receiver):
         client.early = receipt is Receipt.EARLY
         return None if again else _ANSWERS[receipt]
 
-    def _end(self, client: _Client, producer: str, number: int) -> Kind | None:
+    def _end(self, client: _ProducerState, producer: str, number: int) -> IntakeKind | None:
         """Take the end of a producer. Returns the kind of the answer; None: it is given."""
         source = self.source
         if source.over(producer):
-            return Kind.ENDED
+            return IntakeKind.ENDED
         if not source.accepted(producer):
             self._refuse(client.route, producer, client.session, 0, _ENDS_NOTHING)
             return None
         if number != source.accepted(producer):
-            return Kind.SYNC
+            return IntakeKind.SYNC
         source.end_of(producer)
-        return Kind.ENDED
+        return IntakeKind.ENDED
 
-    def _client(self, producer: str, session: int, route: bytes) -> _Client:
+    def _client(self, producer: str, session: int, route: bytes) -> _ProducerState:
         """What is remembered of a producer; beyond a bound, the one not heard of longest goes."""
         has_records = self.source.accepted(producer) > 0
         kept = self._clients if has_records else self._strangers
@@ -343,7 +350,7 @@ class Intake(Receiver):
         if client is not None:
             kept.move_to_end(producer)
             return client
-        client = self._strangers.pop(producer, None) or _Client(session, route)
+        client = self._strangers.pop(producer, None) or _ProducerState(session, route)
         kept[producer] = client
         if len(kept) > (CLIENTS_MAX if has_records else STRANGERS_MAX):
             forgotten, _ = kept.popitem(last=False)
@@ -359,44 +366,46 @@ class Intake(Receiver):
         for clients in (self._clients, self._strangers):
             for producer, client in clients.items():
                 if not has_room or source.acknowledged(producer) < source.accepted(producer):
-                    self._send(client.route, Kind.ACK, client.session, producer)
+                    self._send(client.route, IntakeKind.ACK, client.session, producer)
 
     def _answer(self) -> None:
         """Answer the producers whose answer is true by now; the others wait on."""
         source = self.source
         for producer, client in list(self._owed.items()):
-            if client.answer is Kind.SYNC and source.over(producer):
-                client.answer = Kind.ENDED
-            if client.answer is Kind.ENDED and not source.over_for_good(producer):
+            if client.answer is IntakeKind.SYNC and source.over(producer):
+                client.answer = IntakeKind.ENDED
+            if client.answer is IntakeKind.ENDED and not source.over_for_good(producer):
                 continue
-            if client.answer is Kind.SYNC and (
+            if client.answer is IntakeKind.SYNC and (
                 source.acknowledged(producer) < source.accepted(producer)
             ):
                 continue
             del self._owed[producer]
             if client.times:
                 time = source.stored_below
-                self._send(client.route, Kind.TIME, client.session, producer, time)
+                self._send(client.route, IntakeKind.TIME, client.session, producer, time)
             self._send(client.route, client.answer, client.session, producer)
-            client.answer = Kind.ACK
+            client.answer = IntakeKind.ACK
 
     def _refuse(self, route: bytes, producer: str, session: int, number: int, reason: str) -> None:
-        self._send(route, Kind.REFUSED, session, producer, number, reason)
+        self._send(route, IntakeKind.REFUSED, session, producer, number, reason)
 
-    def _send(self, route: bytes, kind: Kind, session: int, producer: str, *more: object) -> None:
+    def _send(
+        self, route: bytes, kind: IntakeKind, session: int, producer: str, *more: object
+    ) -> None:
         answer = (MAGIC, kind, session, self.source.acknowledged(producer), *more)
         self.answers.append((route, pack(answer)))
 
 
 _ANSWERS = {
     Receipt.TAKEN: None,
-    Receipt.REPEATED: Kind.ACK,
-    Receipt.EARLY: Kind.SYNC,
-    Receipt.CLOSED: Kind.ENDED,
+    Receipt.REPEATED: IntakeKind.ACK,
+    Receipt.EARLY: IntakeKind.SYNC,
+    Receipt.CLOSED: IntakeKind.ENDED,
 }
 
 
-def decode_request(data: bytes) -> tuple[Kind, str, int, int, object]:
+def decode_request(data: bytes) -> tuple[IntakeKind, str, int, int, object]:
     """(kind, producer, session, number, record). Raises MalformedMessage, whatever the bytes are.
 
     No value of a stranger is in a text: its `repr` may be large, or nested too deep.
@@ -413,24 +422,24 @@ def decode_request(data: bytes) -> tuple[Kind, str, int, int, object]:
     for integer in (session, number):
         if type(integer) is not int or not 0 <= integer < 1 << 63:
             raise MalformedMessage("a session or number is an int of 63 bits")
-    return Kind(kind), producer, session, number, rest[-1] if rest else None
+    return IntakeKind(kind), producer, session, number, rest[-1] if rest else None
 
 
-def decode_answer(data: bytes) -> Answer:
+def decode_answer(data: bytes) -> IntakeReply:
     """Decode an answer of a front. Raises MalformedMessage."""
     match unpack(data):
         case (magic, int(kind), int(session), int(acknowledged)) if (
-            magic == MAGIC and Kind.ACK <= kind <= Kind.FENCED
+            magic == MAGIC and IntakeKind.ACK <= kind <= IntakeKind.FENCED
         ):
-            return Answer(Kind(kind), session, acknowledged)
+            return IntakeReply(IntakeKind(kind), session, acknowledged)
         case (magic, int(kind), int(session), int(acknowledged), int(time)) if (
-            magic == MAGIC and kind == Kind.TIME
+            magic == MAGIC and kind == IntakeKind.TIME
         ):
-            return Answer(Kind.TIME, session, acknowledged, time)
+            return IntakeReply(IntakeKind.TIME, session, acknowledged, time)
         case (magic, int(kind), int(session), int(acknowledged), int(number), str(reason)) if (
-            magic == MAGIC and kind == Kind.REFUSED
+            magic == MAGIC and kind == IntakeKind.REFUSED
         ):
-            return Answer(Kind.REFUSED, session, acknowledged, number, reason)
+            return IntakeReply(IntakeKind.REFUSED, session, acknowledged, number, reason)
     raise MalformedMessage("not an answer of a front")
 
 

@@ -2,8 +2,8 @@
 
 Takes `Reached` (nodes, in label order) or `Promise` (fronts) and `Acknowledge` (nodes), `Alive`,
 `AskReport` and `Resize` (anybody), and the messages of the coordinator. Gives `Progress` (nodes,
-fronts), `AskPromise` (fronts), `Report`, and the messages of the coordinator. `Progress` is sent at
-most once a millisecond: no output waits for it.
+fronts), `AskPromise` (fronts), `StatusReport`, and the messages of the coordinator. `Progress` is
+sent at most once a millisecond: no output waits for it.
 
 A master that hears of a later one (a member knows its epoch) decides nothing any more, and ends.
 """
@@ -30,24 +30,24 @@ from driftline.engine.wire.messages import (
     AskSnapshot,
     Drained,
     Failed,
-    Following,
+    FollowsMaster,
     Goodbye,
-    Header,
-    Held,
     Hello,
     Joined,
-    Lost,
     Message,
+    MessageHeader,
+    MessageLost,
+    Paused,
     Prepared,
     PrepareFailed,
     Progress,
     Promise,
     Reached,
-    Report,
     Resize,
+    StatusReport,
     Unloadable,
 )
-from driftline.engine.wire.party import Job, Party
+from driftline.engine.wire.party import DurableJob, Role
 
 STALLED_AFTER_S = 10.0
 """How long the oldest work may stay unfinished, while no node works, before it counts as lost."""
@@ -71,7 +71,7 @@ ENDING_EVERY_S = 30.0
 """The longest pause between two lines of a run that was asked to end."""
 
 
-class Master(Party):
+class Master(Role):
     """The master of a run. Its decisions are the coordinator's."""
 
     def __init__(
@@ -106,7 +106,7 @@ class Master(Party):
         self._worked = False
         """Whether a member has worked since the last tick."""
         self._repeated = 0.0
-        self._stalls = StallDetector()
+        self._stalls = RunStallDetector()
         self._told: dict[str, str] = {}
         """Member -> what it waits for outside the run, as of its last `Hello`."""
 
@@ -123,7 +123,7 @@ class Master(Party):
         """Whether this process cannot go on, but a new master can."""
         return self.coordinator.phase is Phase.BROKEN
 
-    def admits(self, header: Header) -> bool:
+    def admits(self, header: MessageHeader) -> bool:
         if not self.coordinator.has(header.sender) or header.sequence <= self.epoch:
             return True
         self.coordinator.superseded()
@@ -153,7 +153,7 @@ class Master(Party):
             waits_for += f"; the consumer has not stored all outputs of {nodes}"
         return waits_for
 
-    def _report(self) -> Report:
+    def _report(self) -> StatusReport:
         coordinator, tracker = self.coordinator, self.tracker
         resizing = coordinator.resizing
         everybody = [*coordinator.nodes, *coordinator.fronts, *resizing.names]
@@ -169,7 +169,7 @@ class Master(Party):
         }
         if (committed_at := coordinator.snapshots.committed_at) is not None:
             figures["snapshot_age_ms"] = int((self.now - committed_at) * 1000)
-        return Report(
+        return StatusReport(
             tuple(figures.items()),
             coordinator.phase.value,
             self.waits_for,
@@ -220,7 +220,7 @@ class Master(Party):
             self.addresses[sender] = message.address
             self._told[sender] = message.obstacle
             coordinator.hello(sender, message)
-        elif isinstance(message, Following):
+        elif isinstance(message, FollowsMaster):
             coordinator.following(sender, message)
         elif isinstance(message, Goodbye):
             self._told.pop(sender, None)
@@ -239,9 +239,9 @@ class Master(Party):
             coordinator.unloadable(sender, message)
         elif isinstance(message, Joined):
             coordinator.resizing.joined(sender, message, coordinator.state)
-        elif isinstance(message, Held):
+        elif isinstance(message, Paused):
             coordinator.resizing.held(sender, message)
-        elif isinstance(message, Lost):
+        elif isinstance(message, MessageLost):
             coordinator.lost(message)
         elif isinstance(message, Failed):
             coordinator.failed(message)
@@ -256,7 +256,7 @@ class Master(Party):
         of_nodes = isinstance(message, (Acknowledge, Reached))
         if of_nodes and sender not in self.coordinator.nodes:
             raise MalformedMessage(f"progress of {sender!r}, which is no node")
-        if isinstance(message, Drained | Held) and sender not in self.coordinator.fronts:
+        if isinstance(message, Drained | Paused) and sender not in self.coordinator.fronts:
             raise MalformedMessage(f"{sender!r} is no front: it cannot have been drained or held")
         if isinstance(message, Promise) and sender != f"front-{message.front}":
             raise MalformedMessage(f"a promise of front {message.front}, sent by {sender!r}")
@@ -267,9 +267,11 @@ class Master(Party):
         return role == NODE and number.isdecimal() and not self.coordinator.has(sender)
 
     def channel_lost(self, sender: str) -> None:
-        self.coordinator.lost(Lost(self.incarnation, f"the master misses messages of {sender}"))
+        self.coordinator.lost(
+            MessageLost(self.incarnation, f"the master misses messages of {sender}")
+        )
 
-    def done(self, job: Job, result: object) -> None:
+    def done(self, job: DurableJob, result: object) -> None:
         if isinstance(job, WriteState):
             self.note(job, result)
             self.coordinator.at(self.now)
@@ -339,7 +341,7 @@ class Master(Party):
             self._oldest_since = now
             time, stage = oldest
             reason = f"{time_in_words(time)} is not processed to its end in stage {stage}"
-            self.coordinator.lost(Lost(self.incarnation, reason))
+            self.coordinator.lost(MessageLost(self.incarnation, reason))
             return
         if now - self._repeated >= REPEAT_EVERY_S:
             # `Progress` is sent again, changed or not: it shows the members whether one was lost.
@@ -376,7 +378,7 @@ class Master(Party):
         self.tick_by = min(self.tick_by, coordinator.deadline)
 
 
-class StallDetector:
+class RunStallDetector:
     """Log lines of a run that has work and makes no progress: what it waits for.
 
     The first line comes after 10 s, the next ones after pauses that double; one 3 s after the run

@@ -1,7 +1,7 @@
 """Members: the parties that a run cannot do without, nodes and fronts.
 
-Takes `Stop`, `Lead`, `MasterAt` of an agent, and `AskReport` of anybody. Gives `Report`;
-`Following`; `Hello` every 0.2 s (name, address, incarnation, whether ready, what it waits for
+Takes `Stop`, `Lead`, `MasterAt` of an agent, and `AskReport` of anybody. Gives `StatusReport`;
+`FollowsMaster`; `Hello` every 0.2 s (name, address, incarnation, whether ready, what it waits for
 outside the run), `Alive` while it makes steps, and with each `Hello` its trouble, if it has any: an
 earlier message may be lost, or the master may be a new process. After a `Stop` a member does no
 work, and says `Goodbye` instead of `Hello` until its process ends.
@@ -14,23 +14,23 @@ from driftline.engine.wire.kinds import MASTER
 from driftline.engine.wire.messages import (
     Alive,
     AskReport,
-    Following,
+    FollowsMaster,
     Goodbye,
     Hello,
     Lead,
-    Lost,
     MasterAt,
     Message,
-    Report,
+    MessageLost,
+    StatusReport,
     Stop,
     encode,
 )
-from driftline.engine.wire.party import Party
+from driftline.engine.wire.party import Role
 
 HELLO_EVERY_S = 0.2
 
 
-class Member(Party):
+class Member(Role):
     """Base of node and front. `process` is new with each start of a process."""
 
     def __init__(self, name: str, process: str, address: str, run: str) -> None:
@@ -74,7 +74,7 @@ class Member(Party):
         raise NotImplementedError
 
     def told(self) -> dict[str, int]:
-        """Its figures in a `Report`, by name."""
+        """Its figures in a `StatusReport`, by name."""
         raise NotImplementedError
 
     @property
@@ -87,7 +87,7 @@ class Member(Party):
         elif isinstance(message, AskReport):
             self.addresses[sender] = message.address
             figures = tuple(self.told().items())
-            self.send(sender, Report(figures, self.state, "", ()))
+            self.send(sender, StatusReport(figures, self.state, "", ()))
         elif isinstance(message, MasterAt):
             if self.addresses.get(MASTER) != message.address:
                 self.addresses[MASTER] = message.address
@@ -100,7 +100,7 @@ class Member(Party):
 
     def follow(self) -> None:
         """A new master leads in this incarnation: tell it where this member is."""
-        self.send("master", Following(self.epoch, self.incarnation, *self.snapshots_asked))
+        self.send("master", FollowsMaster(self.epoch, self.incarnation, *self.snapshots_asked))
 
     def repeat(self) -> None:
         """Send again what the master needs to know, changed or not: if a message was lost, the
@@ -144,4 +144,4 @@ class Member(Party):
         self.obstacles.clear()
 
     def channel_lost(self, sender: str) -> None:
-        self.report(Lost(self.incarnation, f"{self.name} misses messages of {sender}"))
+        self.report(MessageLost(self.incarnation, f"{self.name} misses messages of {sender}"))

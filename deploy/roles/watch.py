@@ -1,6 +1,6 @@
 """The watch: asks nodes and master, or others, too, how they are, for people who watch a run.
 
-Takes `Report` (nodes, master). Gives `AskReport` (nodes,
+Takes `StatusReport` (nodes, master). Gives `AskReport` (nodes,
 master) and `Resize` (master). It is no member of the run, which goes on without it. Invariant:
 `outputs` and `dead_letters` never shrink, as nodes count what their consumers hold.
 """
@@ -12,8 +12,8 @@ from math import inf
 
 from driftline.coordinator.coordinator import Phase
 from driftline.engine.wire.kinds import MASTER, NODE, WATCH
-from driftline.engine.wire.messages import AskReport, MasterAt, Message, Report, Resize
-from driftline.engine.wire.party import Party
+from driftline.engine.wire.messages import AskReport, MasterAt, Message, Resize, StatusReport
+from driftline.engine.wire.party import Role
 
 ASK_EVERY_S = 1.0
 """Seconds between two questions to each."""
@@ -22,7 +22,7 @@ SILENT_AFTER_S = 3.0
 """An answer that is older says nothing about the present."""
 
 
-class Watch(Party):
+class StatusPoller(Role):
     """Asks everybody that it has the address of; `every_s`: inf: only when it is told to.
 
     `name`: no other watch has it; `roles`: who is asked.
@@ -34,7 +34,7 @@ class Watch(Party):
         super().__init__(name)
         self.address = ""
         """Its own, for the answers."""
-        self.reports: dict[str, Report] = {}
+        self.reports: dict[str, StatusReport] = {}
         """Node or master -> its last answer."""
         self.nodes = 0
         """How many nodes the master is asked for, with each question; 0: as many as there are."""
@@ -77,7 +77,7 @@ class Watch(Party):
     def handle(self, sender: str, message: Message) -> None:
         if isinstance(message, MasterAt):
             self.addresses["master"] = message.address
-        if not isinstance(message, Report):
+        if not isinstance(message, StatusReport):
             return
         self.reports[sender] = message
         self._unanswered.discard(sender)

@@ -84,7 +84,7 @@ class Window:
         self.bytes = 0
 
 
-class Meter:
+class LatencyMeter:
     """How long records are under way, from the front until they are delivered.
 
     Takes: records handed to nodes, each once, however often it is replayed; and the delivered

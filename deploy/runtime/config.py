@@ -14,9 +14,9 @@ from driftline.deploy.node.pace import CARELESS
 from driftline.deploy.roles.master import STALLED_AFTER_S
 from driftline.deploy.roles.window import WINDOW
 from driftline.deploy.runtime.loop.heartbeat import SLOW_AFTER_S
-from driftline.deploy.runtime.sockets.transport import LOCAL, Network, Transport
+from driftline.deploy.runtime.sockets.transport import LOCAL, Transport, TransportConfig
 from driftline.deploy.runtime.supervision.restarts import DEATHS_MAX
-from driftline.engine.snapshots.fitting import NOTHING, Beginning
+from driftline.engine.snapshots.fitting import NOTHING, InitialState
 from driftline.engine.sources.record import DEFAULT_SHAPE, Shape
 from driftline.engine.storage.manifest import Mark
 from driftline.engine.wire.kinds import WATCH
@@ -117,7 +117,7 @@ class ProcessConfig:
     With port 0 each process has a free one, and notes it in `sockets`."""
     submitted_as: str = ""
     """The name of the flow in its cluster; "": it is not in one."""
-    network: Network = LOCAL
+    network: TransportConfig = LOCAL
     """How the processes reach each other."""
     zookeeper: str = ""
     """``host:port,.../path`` of the flow in ZooKeeper, where masters queue up; if empty, there is
@@ -131,7 +131,7 @@ class ProcessConfig:
     """
     reading: Reading = NOT_READING
     """What fronts read that are processes of their own."""
-    beginning: Beginning = NOTHING
+    beginning: InitialState = NOTHING
     """What nodes and fronts begin with whose directories are empty."""
 
     def to_json(self) -> str:

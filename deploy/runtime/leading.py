@@ -16,7 +16,7 @@ from driftline.deploy.roles.candidate import Candidate, ReadState
 from driftline.deploy.roles.master import Master
 from driftline.deploy.runtime.claims import claim, opened
 from driftline.deploy.runtime.config import ProcessConfig
-from driftline.deploy.runtime.loop.cores import Cores
+from driftline.deploy.runtime.loop.cores import CpuAffinity
 from driftline.deploy.runtime.loop.heartbeat import Heartbeat
 from driftline.deploy.runtime.loop.runtime import Runtime
 from driftline.deploy.runtime.metrics.roles import serve_candidate, serve_master
@@ -25,7 +25,7 @@ from driftline.engine.errors import StateMismatch
 from driftline.engine.flow.plan import Plan
 from driftline.engine.policy import Policy
 from driftline.engine.wire.messages import AskReport
-from driftline.engine.wire.party import Job, Party
+from driftline.engine.wire.party import DurableJob, Role
 
 REGISTRY, MASTERS = "/registry", "/masters"
 """The z-nodes of a flow."""
@@ -39,12 +39,12 @@ def run_master(config: ProcessConfig, flow_plan: Plan, chosen: Policy) -> int:
     claim(file.with_name("master.lock"))
     registry = FileRegistry(file)
 
-    def carry_out(job: Job) -> None:
+    def carry_out(job: DurableJob) -> None:
         assert isinstance(job, WriteState)
         registry.write(job.state, again=job.again)
 
     master = _master(config, flow_plan, chosen, str(file.parent), registry.read())
-    runtime = Runtime(carry_out, config.transport(), Cores(config.cores, 1))
+    runtime = Runtime(carry_out, config.transport(), CpuAffinity(config.cores, 1))
     runtime.add(master, config.inbox("master"))
     heartbeat = Heartbeat(runtime, [], keep_alive_fd=config.keep_alive)
     with heartbeat, serve_master(config, master, runtime):
@@ -55,7 +55,7 @@ def run_master(config: ProcessConfig, flow_plan: Plan, chosen: Policy) -> int:
 
 def _run_candidate(config: ProcessConfig, flow_plan: Plan, chosen: Policy) -> int:
     # Here, as other processes would wait for the import when they start.
-    from driftline.coordinator.zookeeper import Succession, ZooKeeperRegistry, close, connect
+    from driftline.coordinator.zookeeper import LeaderQueue, ZooKeeperRegistry, close, connect
 
     client = opened(config, lambda: connect(config.zookeeper, config.session_s))
     registry = ZooKeeperRegistry(client, REGISTRY)
@@ -63,14 +63,14 @@ def _run_candidate(config: ProcessConfig, flow_plan: Plan, chosen: Policy) -> in
     patience = patience_s(config.limits.missing_after_s, config.in_vain)
     candidate = Candidate(config.process, make, patience)
 
-    def carry_out(job: Job) -> object:
+    def carry_out(job: DurableJob) -> object:
         if isinstance(job, WriteState):
             registry.write(job.state, again=job.again)
             return None
         return registry.read() if isinstance(job, ReadState) else succession.carry_out(job)
 
     runtime = Runtime(carry_out, config.transport())
-    succession = Succession(
+    succession = LeaderQueue(
         client,
         MASTERS,
         address=runtime.add(candidate, config.inbox(f"{config.name}-{config.process}")),
@@ -111,7 +111,7 @@ def _master(
     return master
 
 
-def introduce(party: Party, config: ProcessConfig) -> None:
+def introduce(party: Role, config: ProcessConfig) -> None:
     """Let a party report to the watch as if it had been asked."""
     if config.watch:
         party.handle(config.watch_name, AskReport(config.watch))

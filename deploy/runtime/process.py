@@ -22,13 +22,13 @@ from time import monotonic
 from driftline.connectors.outputs import OutputPlace, open_consumer
 from driftline.connectors.sinks.consumer import SinkContext
 from driftline.deploy.node.node import Node
-from driftline.deploy.node.pace import CARELESS, Pace
+from driftline.deploy.node.pace import CARELESS, TurnBudget
 from driftline.deploy.roles.consumer import ConsumerServer, DeadLetters
 from driftline.deploy.runtime.claims import claim, opened
 from driftline.deploy.runtime.config import ProcessConfig
 from driftline.deploy.runtime.leading import introduce, run_master
 from driftline.deploy.runtime.logs import insist, log_to_parent, rename
-from driftline.deploy.runtime.loop.cores import Cores
+from driftline.deploy.runtime.loop.cores import CpuAffinity
 from driftline.deploy.runtime.loop.heartbeat import Heartbeat
 from driftline.deploy.runtime.loop.runtime import Runtime
 from driftline.deploy.runtime.metrics.roles import preload, serve_node
@@ -84,10 +84,10 @@ def run_node(config: ProcessConfig, flow_plan: Plan, chosen: Policy) -> int:
         dead_letters=config.dead_letters,
         run=config.run,
         tells=config.journal,
-        pace=Pace(flow_plan, monotonic, careful=config.careful, note=note),
+        pace=TurnBudget(flow_plan, monotonic, careful=config.careful, note=note),
     )
     sinks = () if config.output else tuple(sink.name for sink in flow.sinks)
-    cores = Cores(config.cores, (config.index + 1) % 2, config.index % 2)
+    cores = CpuAffinity(config.cores, (config.index + 1) % 2, config.index % 2)
     runtime = Runtime(store.carry_out, config.transport(sinks), cores)
     node.address = runtime.add(node, config.inbox(f"node-{config.index}-{process}"))
     node.addresses["master"] = config.master_at
@@ -170,10 +170,10 @@ def _same_plan(config: ProcessConfig) -> Plan:
     return flow_plan
 
 
-Role = Callable[[ProcessConfig, Plan, Policy], int]
+RoleMain = Callable[[ProcessConfig, Plan, Policy], int]
 
 
-def main(argument: str, front: Role | None = None) -> int:
+def main(argument: str, front: RoleMain | None = None) -> int:
     """Run the process that a JSON text describes. Returns the exit status.
 
     `front`: how a front is run, if it may be one.
@@ -195,7 +195,7 @@ def main(argument: str, front: Role | None = None) -> int:
             config = replace(ProcessConfig.from_json(argument), keep_alive=config.keep_alive)
             rename(config.name)
         chosen = policy(config.policy, config.ordering)
-        roles: dict[str, Role] = {"master": run_master, "node": run_node}
+        roles: dict[str, RoleMain] = {"master": run_master, "node": run_node}
         if front is not None:
             roles["front"] = front
         return roles[config.role](config, flow_plan, chosen)

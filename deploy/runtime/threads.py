@@ -18,7 +18,7 @@ import zmq
 
 from driftline.engine.errors import Disconnected, DriftlineError, Unavailable
 from driftline.engine.events import Trouble, about, log
-from driftline.engine.wire.party import Job, Party
+from driftline.engine.wire.party import DurableJob, Role
 
 SLOW_S, LOOK_EVERY_S = 10.0, 1.0
 """How long a job may take before that is told, in seconds; how often it is looked at."""
@@ -26,7 +26,7 @@ SLOW_S, LOOK_EVERY_S = 10.0, 1.0
 SLOW = "slow disk"
 """The key of a job that takes long among the obstacles of its party."""
 
-CarryOut = Callable[[Job], object]
+CarryOut = Callable[[DurableJob], object]
 
 
 class ThreadDied(Exception):
@@ -47,18 +47,20 @@ class Worker:
     """Sends the empty messages."""
 
     def __init__(self) -> None:
-        self._tasks: queue.SimpleQueue[tuple[Party, Job, CarryOut] | None] = queue.SimpleQueue()
-        self._results: deque[tuple[Party, Job, object]] = deque()
+        self._tasks: queue.SimpleQueue[tuple[Role, DurableJob, CarryOut] | None] = (
+            queue.SimpleQueue()
+        )
+        self._results: deque[tuple[Role, DurableJob, object]] = deque()
         self._thread: threading.Thread | None = None
         self._trouble: dict[tuple[str, str], Trouble] = {}
         """(party, kind of job) -> its failures."""
-        self._begun: tuple[float, Party, Job] | None = None
+        self._begun: tuple[float, Role, DurableJob] | None = None
         """The job under way, and when it was begun."""
         self._tell_after = SLOW_S
         self.look_at = 0.0
         """When `look` is to be called."""
 
-    def put(self, party: Party, job: Job, work: CarryOut) -> None:
+    def put(self, party: Role, job: DurableJob, work: CarryOut) -> None:
         """Add a job of a party. `work` carries it out."""
         if self._thread is None:
             ours = threading.current_thread().name
@@ -94,7 +96,7 @@ class Worker:
             self._tell(party, job, result)
             party.done(job, result)
 
-    def _tell(self, party: Party, job: Job, result: object) -> None:
+    def _tell(self, party: Role, job: DurableJob, result: object) -> None:
         """Tell when jobs of a kind begin to fail, while they do, and when they do no more."""
         name, kind = party.name, type(job).__name__
         if isinstance(result, Disconnected):
@@ -156,7 +158,7 @@ class LocalParty:
     """A party in a thread of its own, which talks to one partner."""
 
     def __init__(
-        self, party: Party, partner: Party, ring: zmq.Socket[bytes], at_end: Callable[[], None]
+        self, party: Role, partner: Role, ring: zmq.Socket[bytes], at_end: Callable[[], None]
     ) -> None:
         """`ring`: wakes the loop of the partner; `at_end`: is called by the thread as it ends."""
         self._at_end = at_end

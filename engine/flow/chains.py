@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from driftline.engine.flow.plan import Plan, Port, functions_follow
 from driftline.engine.keygroups import Owners
-from driftline.engine.operators.ends import Maker, Outbound, Shuffle, SinkStep
+from driftline.engine.operators.ends import Outbound, OutputEncoder, Shuffle, SinkStep
 from driftline.engine.operators.operator import KeyedStep, Vertex
-from driftline.engine.operators.steps import Failures, FanOut, Hold, Step
+from driftline.engine.operators.steps import Failures, FanOut, OutputReceiver, Step
 
 
 class Chains:
@@ -16,7 +16,9 @@ class Chains:
     chain has for port q on node n.
     """
 
-    def __init__(self, plan: Plan, owners: Owners, barrier: Hold, keyed: KeyedStep) -> None:
+    def __init__(
+        self, plan: Plan, owners: Owners, barrier: OutputReceiver, keyed: KeyedStep
+    ) -> None:
         self.plan = plan
         self.barrier = barrier
         self.keyed = keyed
@@ -48,20 +50,20 @@ class _Chain:
     def entry(self) -> Step:
         """Return the first step of the chain."""
         vertex = self._port.vertex
-        return vertex.operator.step(vertex, self, Maker(vertex.name, None))
+        return vertex.operator.step(vertex, self, OutputEncoder(vertex.name, None))
 
-    def after(self, vertex: Vertex, maker: Maker) -> Step:
+    def after(self, vertex: Vertex, maker: OutputEncoder) -> Step:
         edges = [self._step(after, maker) for after in self._flow.outputs_of(vertex.number)]
         return edges[0] if len(edges) == 1 else FanOut(edges)
 
-    def sink(self, vertex: Vertex, maker: Maker) -> Step:
+    def sink(self, vertex: Vertex, maker: OutputEncoder) -> Step:
         number = self._flow.sinks.index(vertex)
         return SinkStep(number, self._chains.barrier, maker, self.failures)
 
     def functions_follow(self, vertex: Vertex) -> bool:
         return functions_follow(self._flow, vertex)
 
-    def _step(self, vertex: Vertex, maker: Maker) -> Step:
+    def _step(self, vertex: Vertex, maker: OutputEncoder) -> Step:
         place = vertex.number, maker.name
         if place not in self._steps:
             keyed = vertex.key is not None
@@ -70,7 +72,7 @@ class _Chain:
             )
         return self._steps[place]
 
-    def _shuffle(self, vertex: Vertex, maker: Maker) -> Step:
+    def _shuffle(self, vertex: Vertex, maker: OutputEncoder) -> Step:
         assert vertex.key is not None
         port = self._chains.plan.port_of(vertex.number)
         return Shuffle(

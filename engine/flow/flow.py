@@ -35,7 +35,7 @@ from driftline.engine.operators.context import Context
 from driftline.engine.operators.operator import KeyedOperator, Operator, Vertex
 from driftline.engine.operators.registry import OPERATORS
 from driftline.engine.operators.scan import Distinct, Process, Scan
-from driftline.engine.operators.stateless import Filter, FlatMap, Map, Sink, Source, Union
+from driftline.engine.operators.stateless import Filter, FlatMap, Map, Sink, SourceOperator, Union
 from driftline.engine.operators.steps import Fields, Function
 from driftline.engine.operators.users import as_line, line_of_caller, variables_of
 from driftline.engine.state.managed import State
@@ -111,7 +111,7 @@ class Flow:
         Raises:
             FlowError: The name is taken, or the fields are wrong.
         """
-        return Stream(self, self._add(Source(), name, (), fields=fields))
+        return Stream(self, self._add(SourceOperator(), name, (), fields=fields))
 
     def union(self, first: Stream[T], *others: Stream[U]) -> Stream[T | U]:
         """All elements of several streams: the same as ``first.union(*others)``."""

@@ -20,7 +20,7 @@ from driftline.engine.operators.steps import (
     Failures,
     Fields,
     Function,
-    Hold,
+    OutputReceiver,
     Signs,
     Values,
     called,
@@ -41,7 +41,7 @@ from driftline.engine.wire.label_columns import Labels
 _EXACT = ATOMS | {tuple, list, dict}
 
 
-class Maker:
+class OutputEncoder:
     """The operator whose outputs reach an end of a chain unchanged.
 
     `functions_follow`: whether functions of the same chain see its outputs, too.
@@ -114,7 +114,9 @@ def not_of_fields(output: object, fields: Fields) -> str:
 class SinkStep:
     """A sink of the flow: hands outputs to the node's barrier."""
 
-    def __init__(self, number: int, barrier: Hold, maker: Maker, failures: Failures) -> None:
+    def __init__(
+        self, number: int, barrier: OutputReceiver, maker: OutputEncoder, failures: Failures
+    ) -> None:
         self.number = number
         self.barrier = barrier
         self.maker = maker
@@ -177,7 +179,7 @@ class Shuffle:
         owners: Owners,
         outbounds: list[Outbound],
         failures: Failures,
-        maker: Maker,
+        maker: OutputEncoder,
     ) -> None:
         self.name = f"key of {operator}"
         self.key = key

@@ -20,7 +20,7 @@ from driftline.engine.errors import MalformedMessage, PayloadError
 from driftline.engine.keygroups import EXACT, ExactKey, exact_keys
 from driftline.engine.labels import Label
 from driftline.engine.operators.context import Context, Failure
-from driftline.engine.operators.ends import Maker
+from driftline.engine.operators.ends import OutputEncoder
 from driftline.engine.operators.operator import Vertex
 from driftline.engine.operators.steps import (
     Failures,
@@ -60,7 +60,7 @@ class Keyed:
         after: Step,
         failures: Failures,
         record: bool = True,
-        maker: Maker | None = None,
+        maker: OutputEncoder | None = None,
     ) -> None:
         assert vertex.key is not None
         assert vertex.function is not None
@@ -73,7 +73,7 @@ class Keyed:
         self.after = after
         self.failures = failures
         self.record = record
-        self.maker = maker or Maker(vertex.name, vertex.fields)
+        self.maker = maker or OutputEncoder(vertex.name, vertex.fields)
         self._has_maps = any(isinstance(state, MapState) for state in vertex.states)
         self.undo_log: list[Change] = []
         """The changes of the batch that is being applied, oldest first."""

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from typing import ClassVar, Protocol
 
 from driftline.engine.operators.context import Context
-from driftline.engine.operators.ends import Maker
+from driftline.engine.operators.ends import OutputEncoder
 from driftline.engine.operators.steps import Failures, Fields, Function, Step
 from driftline.engine.state.managed import State
 
@@ -44,7 +44,7 @@ class Operator:
     is_sink: ClassVar[bool] = False
     """Whether elements leave the flow here."""
 
-    def step(self, vertex: Vertex, chain: Chain, maker: Maker) -> Step:
+    def step(self, vertex: Vertex, chain: Chain, maker: OutputEncoder) -> Step:
         """Make the step of a vertex. `maker`: the operator whose outputs are its elements."""
         raise NotImplementedError
 
@@ -75,8 +75,8 @@ class KeyedOperator(Operator):
     """Its function, if the user gives none: takes a value and its states, and returns the output.
     If there may be many outputs, it takes a Context first, and returns an iterable of outputs."""
 
-    def step(self, vertex: Vertex, chain: Chain, maker: Maker) -> Step:
-        maker = Maker(vertex.name, vertex.fields, chain.functions_follow(vertex))
+    def step(self, vertex: Vertex, chain: Chain, maker: OutputEncoder) -> Step:
+        maker = OutputEncoder(vertex.name, vertex.fields, chain.functions_follow(vertex))
         return chain.keyed(vertex, chain.after(vertex, maker), chain.failures, maker)
 
 
@@ -108,7 +108,7 @@ class Vertex:
         return self.key is not None
 
 
-KeyedStep = Callable[[Vertex, Step, Failures, Maker], Step]
+KeyedStep = Callable[[Vertex, Step, Failures, OutputEncoder], Step]
 """Makes the step of a keyed operator: `Speculative` or `Arrival`."""
 
 
@@ -118,10 +118,10 @@ class Chain(Protocol):
     failures: Failures
     keyed: KeyedStep
 
-    def after(self, vertex: Vertex, maker: Maker) -> Step:
+    def after(self, vertex: Vertex, maker: OutputEncoder) -> Step:
         """Return what a vertex pushes its outputs into; `maker`: the operator that made them."""
 
-    def sink(self, vertex: Vertex, maker: Maker) -> Step:
+    def sink(self, vertex: Vertex, maker: OutputEncoder) -> Step:
         """Return the step that hands outputs to the barrier as those of this sink."""
 
     def functions_follow(self, vertex: Vertex) -> bool:

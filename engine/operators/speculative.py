@@ -50,7 +50,7 @@ from operator import itemgetter
 from driftline.engine.labels import Label
 from driftline.engine.operators.applied import Applied, Arrived
 from driftline.engine.operators.context import Failure
-from driftline.engine.operators.ends import Maker
+from driftline.engine.operators.ends import OutputEncoder
 from driftline.engine.operators.keyed import Keyed
 from driftline.engine.operators.operator import Vertex
 from driftline.engine.operators.steps import Failures, Signs, Step, Values
@@ -72,7 +72,7 @@ class Speculative(Keyed):
         after: Step,
         failures: Failures,
         record: bool = True,
-        maker: Maker | None = None,
+        maker: OutputEncoder | None = None,
     ) -> None:
         super().__init__(vertex, after, failures, record, maker)
         self.batches: list[Applied] = []

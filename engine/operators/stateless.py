@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from itertools import compress
 
 from driftline.engine.operators.context import Context
-from driftline.engine.operators.ends import Maker
+from driftline.engine.operators.ends import OutputEncoder
 from driftline.engine.operators.operator import Chain, Operator, Vertex
 from driftline.engine.operators.steps import (
     Elements,
@@ -39,9 +39,9 @@ class Stateless(Operator):
         """Return the outputs of a batch. `results`: of the function, without failures."""
         raise NotImplementedError
 
-    def step(self, vertex: Vertex, chain: Chain, maker: Maker) -> Step:
+    def step(self, vertex: Vertex, chain: Chain, maker: OutputEncoder) -> Step:
         if not self.passes_on:
-            maker = Maker(vertex.name, vertex.fields)
+            maker = OutputEncoder(vertex.name, vertex.fields)
         after, follow = chain.after(vertex, maker), chain.functions_follow(vertex)
         return StatelessStep(vertex, self, after, chain.failures, follow)
 
@@ -152,13 +152,13 @@ class _PassingOn(Operator):
         return [value]
 
 
-class Source(_PassingOn):
+class SourceOperator(_PassingOn):
     """Where the records of an input enter."""
 
     kind = "source"
     is_source = True
 
-    def step(self, vertex: Vertex, chain: Chain, maker: Maker) -> Step:
+    def step(self, vertex: Vertex, chain: Chain, maker: OutputEncoder) -> Step:
         return chain.after(vertex, maker)
 
 
@@ -167,7 +167,7 @@ class Union(_PassingOn):
 
     kind = "union"
 
-    def step(self, vertex: Vertex, chain: Chain, maker: Maker) -> Step:
+    def step(self, vertex: Vertex, chain: Chain, maker: OutputEncoder) -> Step:
         return chain.after(vertex, maker)
 
 
@@ -177,5 +177,5 @@ class Sink(_PassingOn):
     kind = "sink"
     is_sink = True
 
-    def step(self, vertex: Vertex, chain: Chain, maker: Maker) -> Step:
+    def step(self, vertex: Vertex, chain: Chain, maker: OutputEncoder) -> Step:
         return chain.sink(vertex, maker)

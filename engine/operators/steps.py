@@ -41,7 +41,7 @@ class Step(Protocol):
         """Take a batch. The columns have one length, and belong to the step from now on."""
 
 
-class Hold(Protocol):
+class OutputReceiver(Protocol):
     """The barrier as operators see it: takes the outputs of a node."""
 
     def hold(
@@ -60,7 +60,7 @@ FAILURES = -1
 class Failures:
     """Reports failures of user functions to the barrier."""
 
-    def __init__(self, barrier: Hold) -> None:
+    def __init__(self, barrier: OutputReceiver) -> None:
         self.barrier = barrier
 
     def add(self, label: Label, failure: Failure, sign: int) -> None:

@@ -45,7 +45,7 @@ AS_IT_IS = Choice()
 
 
 @dataclass(frozen=True, slots=True)
-class Taken:
+class RestoredState:
     """The state that an operator takes; `before`: the name of the operator that has left it."""
 
     before: str
@@ -59,7 +59,7 @@ class Fitted:
     """A savepoint as the state of a flow."""
 
     savepoint: Savepoint
-    taken: Mapping[str, Taken]
+    taken: Mapping[str, RestoredState]
     """Operator of the flow -> what it takes; others begin empty."""
     inputs: Mapping[str, bool | None]
     """Source of the savepoint, by its name now -> whether its records were numbered from 1; None if
@@ -73,7 +73,7 @@ class Fitted:
         """The state of all operators for a key group. Raises SnapshotDamaged."""
         return b"".join(self._of(group, name, taken) for name, taken in self.taken.items())
 
-    def _of(self, group: int, name: str, taken: Taken) -> bytes:
+    def _of(self, group: int, name: str, taken: RestoredState) -> bytes:
         segment = self.savepoint.segment(group, taken.before)
         if taken.whole:
             return segment
@@ -102,7 +102,7 @@ class _Fitting:
     before: Outline
     now: Outline
     choice: Choice
-    taken: dict[str, Taken] = field(default_factory=dict)
+    taken: dict[str, RestoredState] = field(default_factory=dict)
     problems: list[str] = field(default_factory=list)
     dropped: list[str] = field(default_factory=list)
     unused: set[str] = field(default_factory=set)
@@ -196,7 +196,7 @@ class _Fitting:
                     f"{before.name}.{state} drops what was in it"
                 )
         whole = name == before.name and len(states) == len(before.states)
-        self.taken[name] = Taken(before.name, frozenset(states), whole)
+        self.taken[name] = RestoredState(before.name, frozenset(states), whole)
 
     def _same_place(self, operator: OperatorOutline) -> bool:
         """Whether the flow is the same up to an operator, whose name is its place."""
@@ -240,7 +240,7 @@ FIRST = 1
 
 
 @dataclass(frozen=True, slots=True)
-class Beginning:
+class InitialState:
     """What a flow begins with: a savepoint, and what the user says of it (see `Choice`)."""
 
     savepoint: str = ""
@@ -256,7 +256,7 @@ class Beginning:
         return fit(open_savepoint(Path(self.savepoint)), flow, Choice(self.drop, self.rename))
 
 
-NOTHING = Beginning()
+NOTHING = InitialState()
 
 
 def begin_with(store: PartStore, fitted: Fitted, groups: Iterable[int]) -> None:

@@ -16,11 +16,11 @@ from itertools import chain
 from typing import ClassVar
 
 from driftline.engine.state.changelog import Changelog
-from driftline.engine.wire.party import Job
+from driftline.engine.wire.party import DurableJob
 
 
 @dataclass(frozen=True, slots=True)
-class StoreSnapshot(Job):
+class StoreSnapshot(DurableJob):
     """Make a part durable: `segments` by key group, and `meta`. Result: None.
 
     `number`: of the snapshot; `taken`: the incarnation, as a later one may take another snapshot
@@ -36,7 +36,7 @@ class StoreSnapshot(Job):
 
 
 @dataclass(frozen=True, slots=True)
-class LoadSnapshot(Job):
+class LoadSnapshot(DurableJob):
     """Remove the parts after snapshot `number`, and load that snapshot. Result: `Loaded`.
 
     `taken`: the incarnation that took it; `or_later`: load the newest part instead, and remove
@@ -51,7 +51,7 @@ class LoadSnapshot(Job):
 
 
 @dataclass(frozen=True, slots=True)
-class CommitSnapshot(Job):
+class CommitSnapshot(DurableJob):
     """Snapshot `number` is committed; `before`: the committed one before it (0: none).
 
     Both stay loadable; parts up to `before` may be merged. Result: whether there is more to merge.
@@ -75,7 +75,7 @@ class Loaded:
 
 
 @dataclass(frozen=True, slots=True)
-class ListParts(Job):
+class ListParts(DurableJob):
     """Which segments hold what is in snapshot `number`, and not in snapshot `after` (0: none).
 
     `taken`, `after_taken`: the incarnations in which these were taken; `groups`: the first and the
@@ -95,7 +95,7 @@ class ListParts(Job):
 
 
 @dataclass(frozen=True, slots=True)
-class ReadSlice(Job):
+class ReadSlice(DurableJob):
     """Bytes of a segment, for `to`. Result: at most `size` bytes from `offset` on; none if the
     segment is not there any more."""
 
@@ -109,7 +109,7 @@ class ReadSlice(Job):
 
 
 @dataclass(frozen=True, slots=True)
-class Vacate(Job):
+class Vacate(DurableJob):
     """Remove all parts, to get others from other nodes; the master of an epoch has asked for it.
 
     Result: whether that was done. A store that was vacated for a later master stays as it is: its

@@ -22,7 +22,7 @@ from driftline.engine.labels import INFINITY
 from driftline.engine.state.changelog import Changelog
 from driftline.engine.state.managed import Change, MapState
 from driftline.engine.state.table import States, StateTable
-from driftline.engine.wire.messages import Frame, Header, decode, encode
+from driftline.engine.wire.messages import Frame, MessageHeader, decode, encode
 
 LEDGER = "(ledger)"
 """The operator's name in rows of the ledger."""
@@ -30,7 +30,7 @@ LEDGER = "(ledger)"
 _PROCESSED = -1
 """The key of the processed frontier in `_next`, where the other keys are numbers of fronts."""
 
-_HEADER = Header("", 0, 0)
+_HEADER = MessageHeader("", 0, 0)
 
 Outputs = tuple[int, tuple[bytes, ...]]
 """(smallest time of the outputs, their blobs)"""

@@ -44,7 +44,7 @@ from driftline.engine.snapshots.merging import MERGED_AT_ONCE, by_group, merge
 from driftline.engine.storage.lmdbs import every_row, open_environment, reported
 from driftline.engine.storage.manifest import MARK_FILE, NOBODY, Mark, read_mark, renew_mark
 from driftline.engine.wire.codec import pack, unpack
-from driftline.engine.wire.party import Job
+from driftline.engine.wire.party import DurableJob
 
 META = 0xFFFF
 _KEY = struct.Struct(">QH")
@@ -101,7 +101,7 @@ class PartStore:
         """Number of each part -> its size in bytes; in the order of numbers."""
         self._joining: Iterator[None] | None = None
 
-    def carry_out(self, job: Job) -> object:
+    def carry_out(self, job: DurableJob) -> object:
         """Do a job durably. Returns the job's result. Raises SnapshotDamaged, Unavailable."""
         if isinstance(job, LoadSnapshot):
             if job.or_later:

@@ -1,21 +1,21 @@
 """What a run has used of an input: a checksum over its records, so that the rest may change.
 
 A file may grow, or be mended, between two calls of a command. What the run has used must be the
-same: state and outputs were made of it. So with each committed snapshot a front notes a `Used`: a
-time, and a checksum over all records below it. At the next start `CheckedSource` reads these
-records again, as it has to in order to count them, and compares. The checksum is over records, not
-over the file: compression, line ends and blanks do not matter.
+same: state and outputs were made of it. So with each committed snapshot a front notes a
+`InputFingerprint`: a time, and a checksum over all records below it. At the next start
+`VerifiedSource` reads these records again, as it has to in order to count them, and compares. The
+checksum is over records, not over the file: compression, line ends and blanks do not matter.
 
     >>> from driftline.engine.sources.memory import ListSource
-    >>> source = CheckedSource(ListSource(["a", "b"]))
+    >>> source = VerifiedSource(ListSource(["a", "b"]))
     >>> list(source.read(1))
     [(1, 'a'), (2, 'b')]
     >>> used = source.used(3)
     >>> used.until, used.last
     (3, 2)
-    >>> list(CheckedSource(ListSource(["a", "b", "c"]), used).read(3))
+    >>> list(VerifiedSource(ListSource(["a", "b", "c"]), used).read(3))
     [(3, 'c')]
-    >>> list(CheckedSource(ListSource(["a", "x", "c"]), used).read(3))  # doctest: +ELLIPSIS
+    >>> list(VerifiedSource(ListSource(["a", "x", "c"]), used).read(3))  # doctest: +ELLIPSIS
     Traceback (most recent call last):
         ...
     driftline.engine.errors.StateMismatch: memory: of the first 2 records, ...
@@ -24,7 +24,7 @@ A file may end in a line without a newline, which counts as a record. Its writer
 line later. If it was the last record that was used, and the snapshot to resume from is behind it,
 the run goes on behind the line. Its outputs keep the record as it was used; a warning says so.
 
-Invariant: an older `Used` of a run is true, too; it only says less.
+Invariant: an older `InputFingerprint` of a run is true, too; it only says less.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from driftline.engine.events import about, log
 from driftline.engine.labels import INFINITY
 from driftline.engine.sources.source import BadRecord, Source, time_of
 from driftline.engine.wire.codec import pack
-from driftline.engine.wire.party import Job
+from driftline.engine.wire.party import DurableJob
 
 WAYS_OUT = (
     "Give the same records back, or begin anew: with another --output (and --state, if you do), "
@@ -55,7 +55,7 @@ Record = tuple[int, object] | BadRecord
 
 
 @dataclass(frozen=True, slots=True)
-class Used:
+class InputFingerprint:
     """All records of an input with times below `until`."""
 
     until: int = 0
@@ -68,20 +68,20 @@ class Used:
     offset in the file, and the line."""
 
 
-NOTHING = Used()
+NOTHING = InputFingerprint()
 
 
 @dataclass(frozen=True, slots=True)
-class StoreUsed(Job):
+class StoreUsed(DurableJob):
     """Job: store durably what a front has used of its input. Result: None."""
 
     what: ClassVar[str] = "note what was used of its input"
 
-    used: Used
+    used: InputFingerprint
 
 
 @runtime_checkable
-class Lines(Protocol):
+class GrowingSource(Protocol):
     """A source of files, whose last line may be completed later."""
 
     def unended(self) -> tuple[int, bytes] | None:
@@ -94,20 +94,20 @@ class Lines(Protocol):
         """Where a record is, for people."""
 
 
-class CheckedSource:
+class VerifiedSource:
     """A source that reads from its beginning anyway; what a run has used of it is checked.
 
     Only the latest `read` may be used. Memory: 16 bytes for each record since the last snapshot.
     """
 
-    def __init__(self, source: Source, used: Used = NOTHING) -> None:
+    def __init__(self, source: Source, used: InputFingerprint = NOTHING) -> None:
         self._source = source
         self._used = used
         """What is compared whenever it is read."""
         self._below = 0, 0
         """(time of the last record, checksum) of the records before those in `_times`."""
         self._unended: tuple[int, tuple[int, int, bytes]] | None = None
-        """(time, `Used.unended`) of the last record, once everything was read."""
+        """(time, `InputFingerprint.unended`) of the last record, once everything was read."""
         self._warned = False
         self._times = array("q")
         self._sums = array("q")
@@ -160,10 +160,10 @@ class CheckedSource:
             yield record
         if used.until:
             self._compare(used, last, before, total, INFINITY, resume)
-        if isinstance(self._source, Lines) and (line := self._source.unended()):
+        if isinstance(self._source, GrowingSource) and (line := self._source.unended()):
             self._unended = last, (before, *line)
 
-    def used(self, until: int) -> Used:
+    def used(self, until: int) -> InputFingerprint:
         """What there is below a time. Preconditions: all of it was read; times do not decrease."""
         count = bisect_left(self._times, until)
         if count:
@@ -171,15 +171,21 @@ class CheckedSource:
             del self._times[:count], self._sums[:count]
         last, total = self._below
         unended = self._unended[1] if self._unended and self._unended[0] == last else None
-        return Used(max(until, last + 1), last, total, unended)
+        return InputFingerprint(max(until, last + 1), last, total, unended)
 
-    def note(self, used: Used) -> None:
+    def note(self, used: InputFingerprint) -> None:
         """From now on a run depends on these records, too."""
         if used.until > self._used.until:
             self._used = used
 
     def _compare(
-        self, used: Used, last: int, before: int, total: int, following: int, resume: int
+        self,
+        used: InputFingerprint,
+        last: int,
+        before: int,
+        total: int,
+        following: int,
+        resume: int,
     ) -> None:
         """Compare what was read up to time `last`; `following`: the time of the next record.
 
@@ -204,9 +210,13 @@ class CheckedSource:
             return
         raise StateMismatch(f"{self.name}: {problem}. {WAYS_OUT}")
 
-    def _completed(self, used: Used, before: int) -> str:
+    def _completed(self, used: InputFingerprint, before: int) -> str:
         """A sentence if the last used record was a line that has been completed; else empty."""
-        if used.unended is None or used.unended[0] != before or not isinstance(self._source, Lines):
+        if (
+            used.unended is None
+            or used.unended[0] != before
+            or not isinstance(self._source, GrowingSource)
+        ):
             return ""
         _, offset, old = used.unended
         new = self._source.line_at(used.last, offset, len(old) + SHOWN_CHARS)

@@ -130,7 +130,7 @@ class SegmentRemoved(DriftlineError):
     """A segment that was to be read has been removed."""
 
 
-class Frame(NamedTuple):
+class StoredFrame(NamedTuple):
     """A frame that was read."""
 
     number: int
@@ -243,7 +243,7 @@ class SegmentLog:
             os.fdatasync(self._file)
         self._length, self.torn = self._tail[1], False
 
-    def read(self, number: int, offset: int = 0) -> Iterator[Frame]:
+    def read(self, number: int, offset: int = 0) -> Iterator[StoredFrame]:
         """Yield the durable frames from an offset in a segment on.
 
         Raises LogDamaged, SegmentRemoved, Unavailable.
@@ -289,9 +289,9 @@ class SegmentLog:
         self._file, self._frames, self._length = file, frames, length
         self._tail = number, length
 
-    def _read_some(self, number: int, offset: int, end: int) -> list[Frame]:
+    def _read_some(self, number: int, offset: int, end: int) -> list[StoredFrame]:
         """Return some frames, at least one."""
-        path, found, at = path_of(self.directory, number), list[Frame](), offset
+        path, found, at = path_of(self.directory, number), list[StoredFrame](), offset
         try:
             with self._reported(), path.open("rb", buffering=_SOME_BYTES) as file:
                 file.seek(at)
@@ -299,7 +299,7 @@ class SegmentLog:
                     payload = payload_at(file, number, at, end)
                     if payload is None:
                         break  # reported once the frames before it are read
-                    found.append(Frame(number, at, payload))
+                    found.append(StoredFrame(number, at, payload))
                     at = found[-1].end
         except Unavailable:
             self._check_there(number)
@@ -362,13 +362,13 @@ def header_of(directory: Path, number: int) -> bytes:
     return header
 
 
-def frames_of(directory: Path, number: int) -> Iterator[Frame]:
+def frames_of(directory: Path, number: int) -> Iterator[StoredFrame]:
     """Yield all whole frames of a segment. Raises LogDamaged, OSError."""
     path = path_of(directory, number)
     end, offset = path.stat().st_size, 0
     with path.open("rb", buffering=_BUFFER) as file:
         while (payload := payload_at(file, number, offset, end)) is not None:
-            frame = Frame(number, offset, payload)
+            frame = StoredFrame(number, offset, payload)
             yield frame
             offset = frame.end
         file.seek(offset)

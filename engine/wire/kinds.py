@@ -48,7 +48,7 @@ class Message:
     control: ClassVar[bool]
 
 
-class Header(NamedTuple):
+class MessageHeader(NamedTuple):
     """The sender, its incarnation, and the message's number on the channel, from 1.
 
     In a control message the epoch takes the place of the number.
@@ -114,7 +114,7 @@ def encode(header: tuple[str, int, int], message: Message) -> bytes:
     return pack((MAGIC, *header, message.kind, *_FIELDS[type(message)](message)))
 
 
-def decode(data: bytes) -> tuple[Header, Message]:
+def decode(data: bytes) -> tuple[MessageHeader, Message]:
     """Decode `encode`. Raises MalformedMessage for anything else."""
     parts = unpack(data)
     if not isinstance(parts, tuple) or len(parts) < 5 or parts[0] != MAGIC:
@@ -131,8 +131,8 @@ def decode(data: bytes) -> tuple[Header, Message]:
     for i, fits in deep:
         if not fits(fields[i]):
             raise MalformedMessage(f"{cls.__name__} with a tuple that does not fit as field {i}")
-    # `Header(...)` calls a function written in Python: twice the time, twice in each hop.
-    return tuple.__new__(Header, (sender, incarnation, sequence)), cls(*fields)
+    # `MessageHeader(...)` calls a function written in Python: twice the time, twice in each hop.
+    return tuple.__new__(MessageHeader, (sender, incarnation, sequence)), cls(*fields)
 
 
 class Voice(Protocol):

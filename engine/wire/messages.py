@@ -25,8 +25,8 @@ from driftline.engine.wire.kinds import (
 )
 from driftline.engine.wire.kinds import MAGIC as MAGIC
 from driftline.engine.wire.kinds import Batches as Batches
-from driftline.engine.wire.kinds import Header as Header
 from driftline.engine.wire.kinds import Message as Message
+from driftline.engine.wire.kinds import MessageHeader as MessageHeader
 from driftline.engine.wire.kinds import decode as decode
 from driftline.engine.wire.kinds import encode as encode
 
@@ -292,7 +292,7 @@ class Start(Message):
 
 
 @message(35, NODE, FRONT, control=True)
-class Lost(Message):
+class MessageLost(Message):
     """Member to coordinator: a message of this incarnation is lost; recover."""
 
     incarnation: int
@@ -333,7 +333,7 @@ class Lead(Message):
 
 
 @message(47, NODE, FRONT, control=True)
-class Following(Message):
+class FollowsMaster(Message):
     """Member to master, in answer to `Lead`: I take nothing of the one before `epoch` any more.
 
     `asked`, `answered`: of a node, the numbers of the snapshots of this incarnation that it was
@@ -421,7 +421,7 @@ class LastBundle(Message):
 
 @message(60, WATCH, AGENT, control=True)
 class Resize(Message):
-    """Watch or agent to the master: the run is to have so many nodes. Answered by a `Report`.
+    """Watch or agent to the master: the run is to have so many nodes. Answered by a `StatusReport`.
 
     `first`: the number of the first one of the next nodes, at least; of two requests that name one,
     the later has the larger; 0: whatever is next. Repeated until the report says so: a master that
@@ -521,10 +521,10 @@ SLICE_BYTES = 1 << 20
 
 
 @message(68, MASTER)
-class Hold(Message):
+class Pause(Message):
     """Coordinator to a front: send all records below `time`, and none from there on.
 
-    -1: send none from now on. `number`: comes back in the answer, `Held`.
+    -1: send none from now on. `number`: comes back in the answer, `Paused`.
     """
 
     number: int
@@ -532,7 +532,7 @@ class Hold(Message):
 
 
 @message(69, FRONT)
-class Held(Message):
+class Paused(Message):
     """Front to coordinator: I send no record from `time` on. `ended`: 1 if there is none."""
 
     number: int
@@ -541,8 +541,8 @@ class Held(Message):
 
 
 @message(70, MASTER)
-class GoOn(Message):
-    """Coordinator to a front: what `Hold` has asked for is over. May be repeated."""
+class Resume(Message):
+    """Coordinator to a front: what `Pause` has asked for is over. May be repeated."""
 
 
 # Agents and watches, which are no members (control) ----------------------------------------------
@@ -562,13 +562,13 @@ class AskDrain(Message):
 
 @message(38, WATCH, control=True)
 class AskReport(Message):
-    """Anybody to a member or the master: send a `Report` to `address`."""
+    """Anybody to a member or the master: send a `StatusReport` to `address`."""
 
     address: str
 
 
 @message(39, MASTER, NODE, FRONT, control=True)
-class Report(Message):
+class StatusReport(Message):
     """Member or master to the one who asked: its figures, by name, and its state in words.
 
     `waits_for`: the same at length; empty if there is no more to say. If it is the master,

@@ -23,7 +23,7 @@ from typing import ClassVar
 from driftline.engine.errors import DriftlineError, MalformedMessage, Unavailable
 from driftline.engine.events import about, log
 from driftline.engine.wire.kinds import MASTER, Voice, check
-from driftline.engine.wire.messages import Header, Message, decode, encode
+from driftline.engine.wire.messages import Message, MessageHeader, decode, encode
 
 EPOCH_BITS = 40
 """Bits of a message's number on a channel of the master; the bits above are the epoch."""
@@ -32,14 +32,14 @@ EPOCHS_MAX = 1 << 63 - EPOCH_BITS
 
 
 @dataclass(frozen=True, slots=True)
-class Job:
+class DurableJob:
     """Durable work that a driver does for a party; it does jobs in order and calls `done`."""
 
     what: ClassVar[str] = "carry out a job"
     """The work, for people; the sentence begins with "it cannot"."""
 
 
-class Party:
+class Role:
     """Base of node, front, master and consumer server."""
 
     def __init__(self, name: str) -> None:
@@ -49,7 +49,7 @@ class Party:
         """Of the newest master that this party knows of; of a master, its own."""
         self.outbox: list[tuple[str, bytes]] = []
         """(receiver, bytes of a message), to be sent in this order."""
-        self.jobs: list[Job] = []
+        self.jobs: list[DurableJob] = []
         self.addresses: dict[str, str] = {}
         """Party of this incarnation -> its address, for the driver."""
         self.now = 0.0
@@ -96,7 +96,7 @@ class Party:
                 extra=told,
             )
 
-    def done(self, job: Job, result: object) -> None:
+    def done(self, job: DurableJob, result: object) -> None:
         """A job was carried out; `result` is an exception if it failed."""
 
     def tick(self, now: float) -> float:
@@ -128,7 +128,7 @@ class Party:
 
     # What a role provides and uses.
 
-    def note(self, job: Job, result: object) -> None:
+    def note(self, job: DurableJob, result: object) -> None:
         """Note whether a disk fails, or works again. For a job that will be tried again."""
         kind = type(job).__name__
         if isinstance(result, Unavailable):
@@ -144,7 +144,7 @@ class Party:
         """A message that the sender sent in this incarnation is lost."""
         raise NotImplementedError
 
-    def admits(self, header: Header) -> bool:
+    def admits(self, header: MessageHeader) -> bool:
         """Whether a control message is taken; one of a master only if no later one is known.
 
         Raises MalformedMessage for an epoch that no registry gives.
@@ -191,7 +191,7 @@ class Party:
         self._seen.clear()
         self._broken.clear()
 
-    def _is_next(self, header: Header) -> bool:
+    def _is_next(self, header: MessageHeader) -> bool:
         if header.incarnation != self.incarnation or header.sender in self._broken:
             return False
         seen = self._seen.get(header.sender, self._number_before(header.sender))

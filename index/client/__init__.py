@@ -11,7 +11,7 @@ It stands on httpx alone (the extra `client`).
 
 from driftline.index.client.awaited import AsyncEvents, AsyncIndexClient
 from driftline.index.client.batches import Delete, Line
-from driftline.index.client.blocking import Events, IndexClient
+from driftline.index.client.blocking import EventReader, IndexClient
 from driftline.index.client.errors import (
     Busy,
     Conflict,
@@ -21,21 +21,21 @@ from driftline.index.client.errors import (
     NotFound,
     QueryRefused,
     ServiceError,
+    ServiceUnavailable,
     StorageFull,
     TooCostly,
     TooLarge,
-    Unavailable,
 )
 from driftline.index.client.events import BEGINNING
-from driftline.index.client.results import Failed
+from driftline.index.client.results import FailedLine
 from driftline.index.documents.answers import (
     Change,
     Count,
     Document,
     Explained,
     FacetValue,
-    Found,
     Hit,
+    SearchResult,
     Watch,
     WatchEvent,
     Written,
@@ -51,11 +51,10 @@ __all__ = [
     "Count",
     "Delete",
     "Document",
-    "Events",
+    "EventReader",
     "Explained",
     "FacetValue",
-    "Failed",
-    "Found",
+    "FailedLine",
     "Hit",
     "IndexClient",
     "Invalid",
@@ -64,11 +63,12 @@ __all__ = [
     "NotAllowed",
     "NotFound",
     "QueryRefused",
+    "SearchResult",
     "ServiceError",
+    "ServiceUnavailable",
     "StorageFull",
     "TooCostly",
     "TooLarge",
-    "Unavailable",
     "Watch",
     "WatchEvent",
     "Written",

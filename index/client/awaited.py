@@ -23,25 +23,25 @@ from uuid import uuid4
 
 import httpx
 
-from driftline.index.client.batches import Batch, Gathering, Line, encoded
+from driftline.index.client.batches import BulkRequest, Gathering, Line, encoded
 from driftline.index.client.connection import (
     URL,
     AsyncConnection,
     Attempts,
     Connection,
+    ConnectionSettings,
     Params,
-    Reach,
     answer,
 )
-from driftline.index.client.errors import Invalid, ServiceError, Unavailable
+from driftline.index.client.errors import Invalid, ServiceError, ServiceUnavailable
 from driftline.index.client.events import Followed
-from driftline.index.client.results import Failed, Now, decoded
+from driftline.index.client.results import FailedLine, Now, decoded
 from driftline.index.documents.answers import (
     Change,
     Count,
     Document,
     Explained,
-    Found,
+    SearchResult,
     Watch,
     WatchEvent,
     Written,
@@ -128,7 +128,7 @@ class AsyncIndexClient:
         retry_s: float = 30.0,
         verify: SSLContext | bool = True,
     ) -> None:
-        reach = Reach(url, token, timeout_s, retry_s, verify)
+        reach = ConnectionSettings(url, token, timeout_s, retry_s, verify)
         self._begin(AsyncConnection(reach), Session(session))
 
     @classmethod
@@ -197,7 +197,7 @@ class AsyncIndexClient:
 
     async def bulk(
         self, lines: Iterable[Line] | AsyncIterable[Line], *, wait: Wait = "durable"
-    ) -> AsyncGenerator[Written | Failed, None]:
+    ) -> AsyncGenerator[Written | FailedLine, None]:
         """Put documents, each with its "id" among its fields, and delete others (`Delete`).
 
         An iterator: it has what became of each line, in their order, and takes as many of them as
@@ -237,7 +237,7 @@ class AsyncIndexClient:
         facets: Sequence[str] = (),
         fields: Sequence[str] = (),
         snippets: bool = True,
-    ) -> Found:
+    ) -> SearchResult:
         """Search documents."""
         path = f"{self._prefix}/search"
         params = {
@@ -246,8 +246,8 @@ class AsyncIndexClient:
             **_several(facet=facets),
         }
         if cursor is not None:  # it says as of which T
-            return await self._do("GET", path, Found, params)
-        return await self._read(path, Found, params, at, after)
+            return await self._do("GET", path, SearchResult, params)
+        return await self._read(path, SearchResult, params, at, after)
 
     async def search_all(
         self,
@@ -260,7 +260,7 @@ class AsyncIndexClient:
         facets: Sequence[str] = (),
         fields: Sequence[str] = (),
         snippets: bool = True,
-    ) -> AsyncGenerator[Found, None]:
+    ) -> AsyncGenerator[SearchResult, None]:
         """Search, and return all that is found, as pages."""
         cursor: str | None = None
         while True:
@@ -384,7 +384,7 @@ class AsyncIndexClient:
 
     async def _batches(
         self, lines: Iterable[Line] | AsyncIterable[Line], wait: Wait
-    ) -> AsyncIterator[Batch]:
+    ) -> AsyncIterator[BulkRequest]:
         """The requests for these lines, which are taken as they are needed."""
         gathering = Gathering(wait == "visible", self._session.note)
         async for line in lines if isinstance(lines, AsyncIterable) else _each(lines):
@@ -410,7 +410,7 @@ class AsyncIndexClient:
                         if followed.is_over():
                             return
                 url = self._connection.reach.url
-                raise Unavailable("unavailable", f"{url} has ended the stream")
+                raise ServiceUnavailable("unavailable", f"{url} has ended the stream")
             except ServiceError as error:
                 await self._connection.sleep(attempts.pause_s(error, monotonic()))
 

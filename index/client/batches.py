@@ -18,8 +18,8 @@ from dataclasses import dataclass
 from datetime import date
 from uuid import uuid4
 
-from driftline.index.client.errors import Busy, Invalid, ServiceError, Unavailable, error_in
-from driftline.index.client.results import Failed, converted, loads
+from driftline.index.client.errors import Busy, Invalid, ServiceError, ServiceUnavailable, error_in
+from driftline.index.client.results import FailedLine, converted, loads
 from driftline.index.documents.answers import Written
 
 LINES_MAX, BYTES_MAX = 1000, 4 << 20
@@ -45,7 +45,7 @@ Line = Mapping[str, object] | Delete
 Note = Callable[[Written], Written]
 
 
-class Batch:
+class BulkRequest:
     """One request of a bulk; `note`: is given each answer.
 
     `bad`: by their numbers, lines that JSON cannot say. In their place there is one that is
@@ -53,7 +53,7 @@ class Batch:
     """
 
     def __init__(
-        self, lines: list[bytes], visible: bool, note: Note, bad: Mapping[int, Failed]
+        self, lines: list[bytes], visible: bool, note: Note, bad: Mapping[int, FailedLine]
     ) -> None:
         self.content = b"".join(lines)
         self.params: dict[str, str] = {"key": uuid4().hex}
@@ -72,7 +72,7 @@ class Batch:
         """Begin with a new connection."""
         self._come, self._rest = 0, b""
 
-    def take(self, data: bytes) -> Iterator[Written | Failed]:
+    def take(self, data: bytes) -> Iterator[Written | FailedLine]:
         """The answers that are whole by now, and new. Raises ServiceError if it has to be sent
         again, or cannot be."""
         *whole, self._rest = (self._rest + data).split(b"\n")
@@ -80,7 +80,7 @@ class Batch:
             told = loads(line)
             error = error_in(told)
             is_of_all = not (isinstance(told, dict) and "line" in told)
-            if error is not None and (is_of_all or isinstance(error, Busy | Unavailable)):
+            if error is not None and (is_of_all or isinstance(error, Busy | ServiceUnavailable)):
                 raise error
             self._come += 1
             if self._come > self._given:
@@ -95,7 +95,7 @@ class Batch:
         """The connection has ended in good order. Raises Unavailable if answers are missing."""
         if self._come < self._lines:
             text = f"the service has answered {self._come} of {self._lines} lines"
-            raise Unavailable("unavailable", text)
+            raise ServiceUnavailable("unavailable", text)
 
 
 class Gathering:
@@ -107,9 +107,9 @@ class Gathering:
         self._lines: list[bytes] = []
         self._bytes = 0
         self._ids: Counter[object] = Counter()
-        self._bad: dict[int, Failed] = {}
+        self._bad: dict[int, FailedLine] = {}
 
-    def add(self, line: Line) -> Batch | None:
+    def add(self, line: Line) -> BulkRequest | None:
         """Add a line. Returns the request of those before it, if there is no room for it."""
         id, data, bad = _encoded(line)
         is_full = (
@@ -125,17 +125,17 @@ class Gathering:
         self._ids[id] += 1
         return batch
 
-    def rest(self) -> Batch | None:
+    def rest(self) -> BulkRequest | None:
         """The request of all lines that are here."""
         if not self._lines:
             return None
-        batch = Batch(self._lines, self._visible, self._note, self._bad)
+        batch = BulkRequest(self._lines, self._visible, self._note, self._bad)
         self._lines, self._bytes, self._bad = [], 0, {}
         self._ids.clear()
         return batch
 
 
-def _encoded(line: Line) -> tuple[str, bytes, Failed | None]:
+def _encoded(line: Line) -> tuple[str, bytes, FailedLine | None]:
     """The id of a line, and what is sent for it; if JSON cannot say the line: why."""
     told: object = {"delete": line.id} if isinstance(line, Delete) else line
     id = ""
@@ -146,7 +146,7 @@ def _encoded(line: Line) -> tuple[str, bytes, Failed | None]:
         id = str(told.get("id", told.get("delete", "")))
         return id, encoded(dict(told)) + b"\n", None
     except Invalid as error:
-        return id, _REFUSED, Failed(id, error)
+        return id, _REFUSED, FailedLine(id, error)
 
 
 def encoded(value: object) -> bytes:
@@ -166,8 +166,8 @@ def _told(value: object) -> str:
     raise TypeError(f"{value!r:.100} is a {type(value).__name__}")
 
 
-def _failed(told: object, error: ServiceError) -> Failed:
+def _failed(told: object, error: ServiceError) -> FailedLine:
     match told:
         case {"id": str(id)}:
-            return Failed(id, error)
-    return Failed("", error)
+            return FailedLine(id, error)
+    return FailedLine("", error)

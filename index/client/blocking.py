@@ -10,14 +10,14 @@ from typing import Generic, Self, TypeVar
 
 from driftline.index.client.awaited import AsyncEvents, AsyncIndexClient, Session, Wait
 from driftline.index.client.batches import Line
-from driftline.index.client.connection import URL, BlockingConnection, Reach, run
-from driftline.index.client.results import Failed
+from driftline.index.client.connection import URL, BlockingConnection, ConnectionSettings, run
+from driftline.index.client.results import FailedLine
 from driftline.index.documents.answers import (
     Change,
     Count,
     Document,
     Explained,
-    Found,
+    SearchResult,
     Watch,
     WatchEvent,
     Written,
@@ -26,7 +26,7 @@ from driftline.index.documents.answers import (
 T = TypeVar("T")
 
 
-class Events(Generic[T]):
+class EventReader(Generic[T]):
     """Events of a service, each once and in order; a broken connection is made again.
 
     An iterator, and a context manager, which closes the connection.
@@ -84,7 +84,7 @@ class IndexClient:
         retry_s: float = 30.0,
         verify: SSLContext | bool = True,
     ) -> None:
-        connection = BlockingConnection(Reach(url, token, timeout_s, retry_s, verify))
+        connection = BlockingConnection(ConnectionSettings(url, token, timeout_s, retry_s, verify))
         self._awaited = AsyncIndexClient._over(connection, Session(session))
 
     def __enter__(self) -> Self:
@@ -143,7 +143,9 @@ class IndexClient:
         """Delete a document. The arguments are those of `put`."""
         return run(self._awaited.delete(id, if_label=if_label, key=key, wait=wait))
 
-    def bulk(self, lines: Iterable[Line], *, wait: Wait = "durable") -> Iterator[Written | Failed]:
+    def bulk(
+        self, lines: Iterable[Line], *, wait: Wait = "durable"
+    ) -> Iterator[Written | FailedLine]:
         """Put documents, each with its "id" among its fields, and delete others (`Delete`).
 
         An iterator: it has what became of each line, in their order, and takes as many of them as
@@ -173,7 +175,7 @@ class IndexClient:
         facets: Sequence[str] = (),
         fields: Sequence[str] = (),
         snippets: bool = True,
-    ) -> Found:
+    ) -> SearchResult:
         """Search documents. Raises QueryRefused, which says where.
 
         `cursor`: go on where an answer to the same query ended; `sort`: a field, "-field":
@@ -198,7 +200,7 @@ class IndexClient:
         facets: Sequence[str] = (),
         fields: Sequence[str] = (),
         snippets: bool = True,
-    ) -> Iterator[Found]:
+    ) -> Iterator[SearchResult]:
         """All that is found, as pages of `limit` documents, all as of the same T."""
         return _iterated(
             self._awaited.search_all(
@@ -219,13 +221,13 @@ class IndexClient:
 
     # Streams and watches.
 
-    def changes(self, from_: str | None = None, *, until: str | None = None) -> Events[Change]:
+    def changes(self, from_: str | None = None, *, until: str | None = None) -> EventReader[Change]:
         """Each new version of a document, from a label on; without it, from now on.
 
         `until`: end with the last one before this T, as soon as the service is there (an `at`
         of an answer is one where it is).
         """
-        return Events(self._awaited.changes(self._from(from_), until=until))
+        return EventReader(self._awaited.changes(self._from(from_), until=until))
 
     def put_watch(self, id: str, q: str, *, wait: Wait = "durable") -> Written:
         """Store a query: from its label on, documents that begin to match it make events."""
@@ -239,9 +241,9 @@ class IndexClient:
         """A stored query. Raises NotFound."""
         return run(self._awaited.get_watch(id, after=after))
 
-    def watch_events(self, id: str, from_: str | None = None) -> Events[WatchEvent]:
+    def watch_events(self, id: str, from_: str | None = None) -> EventReader[WatchEvent]:
         """The events of a watch, from a label on; without it, from now on."""
-        return Events(self._awaited.watch_events(id, self._from(from_)))
+        return EventReader(self._awaited.watch_events(id, self._from(from_)))
 
     def _from(self, label: str | None) -> str:
         """Return where a stream begins; if that is now, ask for it: else a connection that breaks

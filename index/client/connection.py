@@ -15,7 +15,7 @@ from typing import Protocol, TypeVar
 
 import httpx
 
-from driftline.index.client.errors import Busy, Invalid, ServiceError, Unavailable, error_of
+from driftline.index.client.errors import Busy, Invalid, ServiceError, ServiceUnavailable, error_of
 
 URL = "http://127.0.0.1:8080"
 
@@ -34,7 +34,7 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
-class Reach:
+class ConnectionSettings:
     """How a service is reached; `timeout_s`: so long one attempt may be silent; `retry_s`: so long
     a request is tried again; `verify`: as in httpx, for a certificate of one's own authority."""
 
@@ -48,7 +48,7 @@ class Reach:
         """Raises Unavailable for what is no address, Invalid for the rest."""
         if not _is_address(self.url):
             text = f"{self.url!r} is no address of a service: that is http://HOST:PORT, or https://"
-            raise Unavailable("address", text)
+            raise ServiceUnavailable("address", text)
         if self.token is not None and not _is_token(self.token):
             raise Invalid(
                 "invalid",
@@ -97,7 +97,7 @@ class Reach:
                 code, what = "address", "it speaks no TLS: its address begins with http://"
             case None if isinstance(error, httpx.RemoteProtocolError) and self._is_plain:
                 what += " If it speaks TLS, its address begins with https://"
-        return Unavailable(code, f"{self.url} cannot be reached: {what}")
+        return ServiceUnavailable(code, f"{self.url} cannot be reached: {what}")
 
     @property
     def _is_plain(self) -> bool:
@@ -146,7 +146,7 @@ def closed() -> ServiceError:
 class Connection(Protocol):
     """What a client needs of HTTP; `send` and `stream` raise httpx.TransportError, too."""
 
-    reach: Reach
+    reach: ConnectionSettings
 
     async def send(
         self, method: str, path: str, params: Params, content: bytes | None
@@ -171,7 +171,7 @@ class Connection(Protocol):
 class AsyncConnection:
     """A connection that is awaited."""
 
-    def __init__(self, reach: Reach) -> None:
+    def __init__(self, reach: ConnectionSettings) -> None:
         self.reach = reach
         self._http = httpx.AsyncClient(
             base_url=reach.url, headers=reach.headers, timeout=reach.timeout, verify=reach.verify
@@ -210,7 +210,7 @@ class AsyncConnection:
 class BlockingConnection:
     """A connection that blocks: its coroutines never suspend, so that `run` can run them."""
 
-    def __init__(self, reach: Reach) -> None:
+    def __init__(self, reach: ConnectionSettings) -> None:
         self.reach = reach
         self._http = httpx.Client(
             base_url=reach.url, headers=reach.headers, timeout=reach.timeout, verify=reach.verify
@@ -300,7 +300,7 @@ class Attempts:
 
         Pauses differ, so that many clients do not come back at the same moment.
         """
-        if not isinstance(error, Busy | Unavailable) or error.code in FOR_GOOD:
+        if not isinstance(error, Busy | ServiceUnavailable) or error.code in FOR_GOOD:
             raise error
         pause = max(uniform(0.5, 1.0) * self._pause_s, error.retry_after_s)
         self._pause_s = min(2 * self._pause_s, PAUSE_S_MAX)

@@ -118,7 +118,7 @@ class StorageFull(ServiceError):
     """Nothing can be stored: the disk of the service is full. Reads go on."""
 
 
-class Unavailable(ServiceError, errors.Unavailable):
+class ServiceUnavailable(ServiceError, errors.Unavailable):
     """The service cannot be reached, or cannot answer now; `retry_after_s` as of `Busy`.
 
     A write may have been done all the same. Sent again with the same key, it is done once.
@@ -141,16 +141,16 @@ _KINDS: dict[str, type[ServiceError]] = {
     "retained": NoLongerRetained,
     "busy": Busy,
     "full": StorageFull,
-    "slow": Unavailable,
-    "unavailable": Unavailable,
+    "slow": ServiceUnavailable,
+    "unavailable": ServiceUnavailable,
 }
 
 _OF_STATUS: dict[int, type[ServiceError]] = {
-    408: Unavailable,
+    408: ServiceUnavailable,
     429: Busy,
-    502: Unavailable,
-    503: Unavailable,
-    504: Unavailable,
+    502: ServiceUnavailable,
+    503: ServiceUnavailable,
+    504: ServiceUnavailable,
 }
 """What a proxy before the service may answer."""
 
@@ -174,7 +174,7 @@ def error_of(status: int, content: bytes, retry_after: str | None = None) -> Ser
         shown = content[:SHOWN_MAX].decode(errors="replace").strip()
         kind = _OF_STATUS.get(status, ServiceError)
         error = kind(str(status), f"the service has answered {status}: {shown or 'nothing more'}")
-    if isinstance(error, Busy | Unavailable):
+    if isinstance(error, Busy | ServiceUnavailable):
         error.retry_after_s = _seconds(retry_after)
     return error
 

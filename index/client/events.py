@@ -5,7 +5,7 @@ event that has not come whole is none.
 
 Takes: bytes, in any pieces. Gives: events. Invariant: everything before `at` was given, once.
 
->>> reader = EventReader()
+>>> reader = EventAssembler()
 >>> [*reader.take(b'id: 7\\ndata: {"a"'), *reader.take(b': 1}\\n\\nid: 8\\nda')]
 [ServerEvent(name='', id='7', data='{"a": 1}')]
 """
@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Generic, NamedTuple, TypeVar
 
-from driftline.index.client.errors import Unavailable, error_in
+from driftline.index.client.errors import ServiceUnavailable, error_in
 from driftline.index.client.results import converted, loads
 
 T = TypeVar("T")
@@ -32,7 +32,7 @@ class ServerEvent(NamedTuple):
     data: str
 
 
-class EventReader:
+class EventAssembler:
     """Puts the events of one connection together."""
 
     def __init__(self) -> None:
@@ -72,7 +72,7 @@ class Followed(Generic[T]):
         self.at = at
         self._until = until
         self._kind = kind
-        self._reader = EventReader()
+        self._reader = EventAssembler()
 
     def is_over(self) -> bool:
         """Whether all events were given that are wanted."""
@@ -80,7 +80,7 @@ class Followed(Generic[T]):
 
     def begin(self) -> Mapping[str, str]:
         """Begin with a new connection. Returns the parameters of its request."""
-        self._reader = EventReader()
+        self._reader = EventAssembler()
         return {"from": self.at}
 
     def take(self, data: bytes) -> Iterator[T]:
@@ -88,7 +88,7 @@ class Followed(Generic[T]):
         for event in self._reader.take(data):
             told = loads(event.data)
             if event.name == "error":
-                raise error_in(told) or Unavailable("unavailable", "the stream was ended")
+                raise error_in(told) or ServiceUnavailable("unavailable", "the stream was ended")
             if event.id <= self.at:
                 continue  # a sign of life, or one that was given before
             if self._until and event.id > self._until:

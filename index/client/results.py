@@ -7,13 +7,13 @@ from typing import TypeVar
 
 import msgspec
 
-from driftline.index.client.errors import ServiceError, Unavailable
+from driftline.index.client.errors import ServiceError, ServiceUnavailable
 
 T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
-class Failed:
+class FailedLine:
     """A line of a bulk that was not written."""
 
     id: str
@@ -47,8 +47,8 @@ def converted(told: object, kind: type[T]) -> T:
         raise _no_answer(told, error) from None
 
 
-def _no_answer(told: object, why: Exception) -> Unavailable:
+def _no_answer(told: object, why: Exception) -> ServiceUnavailable:
     text = (
         f"this is no answer of an index service: {str(told)[:200]} ({why}); is the address right?"
     )
-    return Unavailable("answer", text)
+    return ServiceUnavailable("answer", text)

@@ -21,7 +21,7 @@ from driftline.index.documents.schema import DEFAULT, Schema, load_schema
 
 if TYPE_CHECKING:
     from driftline.index.searcher.searcher import Searcher
-    from driftline.serve.hosting.config import Place, ViewSpec
+    from driftline.serve.hosting.config import ViewLocation, ViewSpec
 
 VIEW = "documents"
 """The view of an index."""
@@ -178,7 +178,7 @@ def views_of(state: Path, searchers: int) -> tuple[ViewSpec, ...]:
     return (ViewSpec(VIEW, f"{__name__}:make", searchers, {"state": str(state)}),)
 
 
-def make(place: Place) -> Searcher:
+def make(place: ViewLocation) -> Searcher:
     """A shard of the view."""
     from driftline.index.searcher.searcher import Searcher  # the gateway has no need of it
 

@@ -15,11 +15,11 @@ from starlette.types import ASGIApp
 
 from driftline.deploy.cluster.wheels import imported
 from driftline.deploy.commands.options import logged
-from driftline.deploy.commands.places import Place, perhaps_in_cluster, reached_by
-from driftline.deploy.local.config import Reach, check_input
+from driftline.deploy.commands.places import ClusterAddress, perhaps_in_cluster, reached_by
+from driftline.deploy.local.config import SenderRules, check_input
 from driftline.deploy.runtime.logs import insist
 from driftline.deploy.runtime.sockets.listening import check_free
-from driftline.deploy.runtime.sockets.transport import Network
+from driftline.deploy.runtime.sockets.transport import TransportConfig
 from driftline.engine.errors import FlowError
 from driftline.engine.events import about, log
 from driftline.engine.flow.loading import load_flow
@@ -40,7 +40,7 @@ from driftline.serve.hosting import keyvalues
 from driftline.serve.hosting.config import ViewSpec
 from driftline.serve.http.access import Access, check_exposure
 from driftline.serve.http.flow_application import flow_application
-from driftline.serve.http.operations import Settings
+from driftline.serve.http.operations import HttpSettings
 from driftline.serve.running.deployment import Deploy, Serving, on_this_machine
 from driftline.serve.running.in_cluster import InCluster
 from driftline.serve.running.run import run_service
@@ -53,7 +53,7 @@ IN_CLUSTER = "--name", "--wheel", "--journal-key", "--bind", "--advertise"
 """The options that are for a service on a cluster only."""
 
 
-class Address(click.ParamType[tuple[str, int]]):
+class HostPort(click.ParamType[tuple[str, int]]):
     """HOST:PORT."""
 
     name = "HOST:PORT"
@@ -71,7 +71,7 @@ class Address(click.ParamType[tuple[str, int]]):
 
 @click.command()
 @click.argument("flow", required=False)
-@click.option("--http", default="127.0.0.1:8080", show_default=True, type=Address(),
+@click.option("--http", default="127.0.0.1:8080", show_default=True, type=HostPort(),
               metavar="HOST:PORT", help="Where HTTP clients are heard; port 0: a free one.",
               )  # fmt: skip
 @click.option("--zmq", default="", metavar="ADDRESS",
@@ -136,8 +136,8 @@ def serve(
     checkpoint_ms: int,
     retain_mb: int | None,
     accept_changed_code: bool,
-    place: Place | None,
-    network: Network,
+    place: ClusterAddress | None,
+    network: TransportConfig,
     name: str,
     journal_key: Path | None,
     wheel: Path | None,
@@ -172,10 +172,10 @@ def serve(
     access = None if tokens is None else Access(tokens)
     check_exposure(http[0], access, is_encrypted=certificate is not None)
     state = state or Path(STATE[flow is not None]).resolve()
-    settings = Settings(access)
+    settings = HttpSettings(access)
     make = _index if flow is None else partial(_flow, flow)
     keys = Path(network.keys) if network.keys else None
-    reach = Reach(keys=keys, sources=("writes",))
+    reach = SenderRules(keys=keys, sources=("writes",))
     with ExitStack() as stack:
         # First what may be refused, so that no state directory is begun for nothing.
         found, listening = bound(Listening(*http, certificate or "", key or ""))
@@ -225,18 +225,20 @@ _Made = tuple[str, tuple[ViewSpec, ...], Callable[[Backend], ASGIApp]]
 """The name of the flow, its views, and what HTTP clients see."""
 
 
-def _index(state: Path, schema: Path | None, searchers: int | None, settings: Settings) -> _Made:
+def _index(
+    state: Path, schema: Path | None, searchers: int | None, settings: HttpSettings
+) -> _Made:
     name = define(state, schema)
     views = views_of(state, searchers_in(state, searchers))
     return name, views, partial(_index_application, state, settings)
 
 
-def _index_application(state: Path, settings: Settings, backend: Backend) -> ASGIApp:
+def _index_application(state: Path, settings: HttpSettings, backend: Backend) -> ASGIApp:
     return application(backend, schema_in(state), settings, page_routes())
 
 
 def _flow(
-    flow: str, state: Path, schema: Path | None, searchers: int | None, settings: Settings
+    flow: str, state: Path, schema: Path | None, searchers: int | None, settings: HttpSettings
 ) -> _Made:
     loaded = load_flow(flow)
     insist()
@@ -247,5 +249,5 @@ def _flow(
     return flow, keyvalues.views_of(loaded), app
 
 
-def _flow_application(sinks: list[str], settings: Settings, backend: Backend) -> ASGIApp:
+def _flow_application(sinks: list[str], settings: HttpSettings, backend: Backend) -> ASGIApp:
     return flow_application(backend, sinks, settings)

@@ -58,7 +58,7 @@ class FacetValue(Struct, frozen=True):
     count: Total
 
 
-class Found(Struct, frozen=True, omit_defaults=True):
+class SearchResult(Struct, frozen=True, omit_defaults=True):
     """What a search has found as of `at`: `total` documents, and the first ones of them.
 
     `cursor`: goes on behind the last one, as of the same `at`; null: there are no more.
@@ -78,7 +78,7 @@ class Count(Struct, frozen=True):
     total: Total
 
 
-class Share(Struct, frozen=True):
+class ScoreShare(Struct, frozen=True):
     """What a leaf of the query adds to a score; all figures are as of T, over the collection.
 
     `frequency`: how often the document has it; `length`: the words of its field in the document;
@@ -97,14 +97,14 @@ class Share(Struct, frozen=True):
     rarity: float
 
 
-class Tree(Struct, frozen=True):
+class ExplainedQuery(Struct, frozen=True):
     """The query as it was understood, whether it finds the document, and the shares of its leaves:
     they add up to the score."""
 
     query: str
     matches: bool
     score: float
-    shares: Sequence[Share]
+    shares: Sequence[ScoreShare]
 
 
 class Explained(Struct, frozen=True):
@@ -113,7 +113,7 @@ class Explained(Struct, frozen=True):
     at: Label
     id: Id
     score: float
-    tree: Tree
+    tree: ExplainedQuery
 
 
 class Change(Struct, frozen=True, omit_defaults=True):
@@ -133,7 +133,7 @@ class Watch(Struct, frozen=True):
     label: Label
 
 
-class Watches(Struct, frozen=True):
+class WatchList(Struct, frozen=True):
     """Some of all stored queries, by their ids."""
 
     total: Total

@@ -9,7 +9,7 @@ The numbers are, word by word: how many positions; how far the first one is behi
 the word before; how far each further one is behind the one before it. They are nearly always small,
 and have 7 bits in a byte: the high bit says that a number goes on in the next byte.
 
->>> version = Version("documents", "7", (words_of("a cat eats a cat".split()),), (), b"{}")
+>>> version = DocumentVersion("documents", "7", (words_of("a cat eats a cat".split()),), (), b"{}")
 >>> version.fields[0]
 Words(length=5, words=(('a', (0, 3)), ('cat', (1, 4)), ('eats', (2,))))
 >>> encode(version)[2]
@@ -42,14 +42,14 @@ class Words(NamedTuple):
     words: tuple[tuple[str, tuple[int, ...]], ...]
 
 
-class Replaced(NamedTuple):
+class ReplacedField(NamedTuple):
     """What the statistics have to forget of a text field: its length, and each word once."""
 
     length: int
     words: tuple[str, ...]
 
 
-class Version(NamedTuple):
+class DocumentVersion(NamedTuple):
     """A state of a document; `deleted`: that there is none any more.
 
     `fields`, `before`: per text field of the collection, in the order of the schema; None for a
@@ -63,7 +63,7 @@ class Version(NamedTuple):
     values: tuple[Value | None, ...]
     stored: bytes
     deleted: bool = False
-    before: tuple[Replaced | None, ...] | None = None
+    before: tuple[ReplacedField | None, ...] | None = None
 
 
 def words_of(words: Iterable[str]) -> Words:
@@ -75,20 +75,22 @@ def words_of(words: Iterable[str]) -> Words:
     return Words(position + 1, tuple(zip(found, map(tuple, found.values()), strict=True)))
 
 
-def replaced(version: Version) -> tuple[Replaced | None, ...]:
+def replaced(version: DocumentVersion) -> tuple[ReplacedField | None, ...]:
     """What goes away when a version is replaced: `before` of the one that replaces it."""
     return tuple(
-        None if field is None else Replaced(field.length, tuple(word for word, _ in field.words))
+        None
+        if field is None
+        else ReplacedField(field.length, tuple(word for word, _ in field.words))
         for field in version.fields
     )
 
 
-def packed(before: tuple[Replaced | None, ...]) -> bytes:
+def packed(before: tuple[ReplacedField | None, ...]) -> bytes:
     """What goes away, as it travels and waits in the state of the flow: a tenth of the memory."""
     return pack(tuple(field and tuple(field) for field in before))
 
 
-class Told(NamedTuple):
+class VersionSummary(NamedTuple):
     """What is told of a version to whoever does not index it."""
 
     collection: str
@@ -97,15 +99,15 @@ class Told(NamedTuple):
     deleted: bool
 
 
-def told(payload: object) -> Told:
+def told(payload: object) -> VersionSummary:
     """What is told of an encoded version. Raises MalformedMessage for what cannot be one."""
     match payload:
         case (str(collection), str(id), _, _, bytes(stored), (0 | 1) as deleted, _):
-            return Told(collection, id, stored, bool(deleted))
+            return VersionSummary(collection, id, stored, bool(deleted))
     raise MalformedMessage("not a version of a document")
 
 
-def encode(version: Version) -> tuple[object, ...]:
+def encode(version: DocumentVersion) -> tuple[object, ...]:
     """The payload of a version."""
     before = version.before
     return (
@@ -131,7 +133,7 @@ _Encoded = tuple[
 _EncodedBefore = tuple[tuple[int, tuple[str, ...]] | None, ...]
 
 
-def decode(payload: object) -> Version:
+def decode(payload: object) -> DocumentVersion:
     """Decode `encode`. Raises MalformedMessage for what cannot be a version."""
     try:
         found: _Encoded = msgspec.convert(payload, _Encoded)
@@ -139,7 +141,7 @@ def decode(payload: object) -> Version:
         replaces: _EncodedBefore | None = None
         if before is not None:
             replaces = msgspec.convert(unpack(before), _EncodedBefore)
-        return Version(
+        return DocumentVersion(
             collection,
             id_,
             tuple(None if field is None else _decode_words(*field) for field in fields),
@@ -148,7 +150,7 @@ def decode(payload: object) -> Version:
             bool(deleted),
             None
             if replaces is None
-            else tuple(None if field is None else Replaced(*field) for field in replaces),
+            else tuple(None if field is None else ReplacedField(*field) for field in replaces),
         )
     except (ValueError, msgspec.ValidationError) as error:
         raise MalformedMessage(f"not a version of a document: {error}") from None

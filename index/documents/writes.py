@@ -32,7 +32,7 @@ from driftline.index.documents.schema import (
 )
 from driftline.index.documents.values import Value, shown, value_of
 from driftline.index.documents.versions import (
-    Version,
+    DocumentVersion,
     Words,
     decode,
     encode,
@@ -86,7 +86,7 @@ class NotWritten(NamedTuple):
     time: int
 
 
-Outcome = Version | NotWritten | Watched
+Outcome = DocumentVersion | NotWritten | Watched
 
 Away = bytes
 """What goes away with a version, packed."""
@@ -204,10 +204,10 @@ def _check_rest(more: Mapping[object, object]) -> None:
         raise DocumentRefused(f"a write has no {shown(next(iter(more)))}")
 
 
-def version_of(collection: Collection, id: str, document: Mapping[str, object]) -> Version:
+def version_of(collection: Collection, id: str, document: Mapping[str, object]) -> DocumentVersion:
     """The first version of a document that the collection takes."""
     texts, values = collection.texts, collection.values
-    return Version(
+    return DocumentVersion(
         collection.name,
         id,
         tuple(_words(field, document.get(field.name)) for field in texts),
@@ -216,10 +216,12 @@ def version_of(collection: Collection, id: str, document: Mapping[str, object]) 
     )
 
 
-def deletion(collection: Collection, id: str) -> Version:
+def deletion(collection: Collection, id: str) -> DocumentVersion:
     """That there is no document any more."""
     texts, values = collection.texts, collection.values
-    return Version(collection.name, id, (None,) * len(texts), (None,) * len(values), b"", True)
+    return DocumentVersion(
+        collection.name, id, (None,) * len(texts), (None,) * len(values), b"", True
+    )
 
 
 def _words(field: TextField, text: object) -> Words | None:

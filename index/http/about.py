@@ -11,11 +11,11 @@ from starlette.responses import Response
 from driftline.engine.errors import MalformedMessage
 from driftline.engine.texts import did_you_mean
 from driftline.index.documents.schema import ID_BYTES_MAX, Collection, Schema
-from driftline.index.searcher.messages import Count, IndexQuestion, Total, to_message
-from driftline.serve.errors import Refused
+from driftline.index.searcher.messages import CountQuestion, FoundTotal, IndexQuestion, to_message
+from driftline.serve.errors import ApiError
 from driftline.serve.gateway.backend import Backend
 from driftline.serve.http.content import Json, json_answer
-from driftline.serve.http.operations import Call, Settings
+from driftline.serve.http.operations import Call, HttpSettings
 from driftline.serve.http.parameters import Parameter, within
 from driftline.serve.http.reads import as_of, newest
 
@@ -49,7 +49,7 @@ class Index:
 
     backend: Backend
     schema: Schema
-    settings: Settings
+    settings: HttpSettings
 
     @property
     def default(self) -> str:
@@ -63,7 +63,7 @@ class Index:
         name = call[COLLECTION] or self.default
         found = collections.get(name)
         if found is None:
-            raise Refused(
+            raise ApiError(
                 "absent",
                 f"there is no collection {name!r}{did_you_mean(name, collections)}; "
                 f"there is {', '.join(collections)}, as in /collections/{next(iter(collections))}"
@@ -100,12 +100,12 @@ class Index:
         """The answer of the shard that has the document. Raises Refused: "absent"."""
         for answer in await self.ask(question, after, within_s, kind, client):
             return answer
-        raise Refused("absent", "there is no such document")
+        raise ApiError("absent", "there is no such document")
 
     async def visible(self, collection: Collection, time: int, within_s: float) -> None:
         """Wait until all shards answer as of a T."""
-        question = Count(collection=collection.name, q=NOTHING, at=time)
-        await self.ask(question, time, within_s, Total)
+        question = CountQuestion(collection=collection.name, q=NOTHING, at=time)
+        await self.ask(question, time, within_s, FoundTotal)
 
 
 NOTHING = "-*"

@@ -18,7 +18,7 @@ from driftline.index.http.shapes import COLLECTIONS
 from driftline.index.http.writing import bulk_operation, write_operations
 from driftline.serve.gateway.backend import Backend
 from driftline.serve.http.application import build
-from driftline.serve.http.operations import Call, Operation, Settings
+from driftline.serve.http.operations import Call, HttpSettings, Operation
 
 TEXT = (
     "A search index whose answers are as of a T. A write answers with a label; `after=LABEL` reads "
@@ -48,11 +48,11 @@ READY_S = 2.0
 def application(
     backend: Backend,
     schema: Schema,
-    settings: Settings | None = None,
+    settings: HttpSettings | None = None,
     pages: Iterable[BaseRoute] = (),
 ) -> ASGIApp:
     """The application. `pages`: further routes, as of a page for people."""
-    settings = settings or Settings()
+    settings = settings or HttpSettings()
     index = Index(backend, schema, settings)
     own = operations(index)
 

@@ -20,7 +20,7 @@ from driftline.engine.wire.bundles import Item
 from driftline.index.documents import answers
 from driftline.index.documents.schema import Collection
 from driftline.index.documents.values import shown
-from driftline.index.documents.versions import Told
+from driftline.index.documents.versions import VersionSummary
 from driftline.index.documents.writes import WatchWrite
 from driftline.index.http import shapes
 from driftline.index.http.about import ID_SCHEMA, VIEW, Index, json_of
@@ -29,15 +29,15 @@ from driftline.index.query.parsing import LENGTH_MAX as QUERY_LENGTH_MAX
 from driftline.index.query.parsing import QueryError, parse
 from driftline.index.searcher.messages import (
     WATCHES_MAX,
-    Events,
+    EventsQuestion,
+    FoundEvent,
     FoundEvents,
     FoundWatches,
     StoredWatch,
-    Watch,
-    Watches,
-    WatchEvent,
+    WatchesQuestion,
+    WatchQuestion,
 )
-from driftline.serve.errors import Refused
+from driftline.serve.errors import ApiError
 from driftline.serve.http.content import (
     EventStream,
     Json,
@@ -121,7 +121,7 @@ def change(collection: Collection, items: Sequence[Item]) -> dict[str, Json] | N
         if item.sink < 0:
             continue  # a dead letter: a producer has sent something that is no write
         found = outcome(item.value)
-        if isinstance(found, Told) and found.collection == collection.name:
+        if isinstance(found, VersionSummary) and found.collection == collection.name:
             if found.deleted:
                 return {"id": found.id, "deleted": True}
             return {"id": found.id, "document": json.loads(found.stored)}
@@ -175,7 +175,7 @@ class _Watching:
                 why = "the query is a text"
             case _:
                 why = 'this has no "q"'
-        raise Refused("invalid", f'a watch is {{"q": QUERY}}: {why}')
+        raise ApiError("invalid", f'a watch is {{"q": QUERY}}: {why}')
 
     async def delete(self, call: Call) -> Response:
         return await self._write(call, self._index.collection(call), None)
@@ -195,16 +195,18 @@ class _Watching:
 
     async def some(self, call: Call) -> Response:
         collection = self._index.collection(call)
-        question = Watches(collection=collection.name, limit=call[LIMIT], behind=call[BEHIND])
+        question = WatchesQuestion(
+            collection=collection.name, limit=call[LIMIT], behind=call[BEHIND]
+        )
         after = max(call[AFTER], self._index.newest)
         # Of any shard: all have all watches.
         found = await self._index.ask_one(
             question, after, call.settings.within_s, FoundWatches, call.client
         )
-        return json_of(answers.Watches(found.total, list(map(_shown, found.watches))))
+        return json_of(answers.WatchList(found.total, list(map(_shown, found.watches))))
 
     async def _watch(self, call: Call, collection: Collection, after: int) -> answers.Watch:
-        question = Watch(collection=collection.name, watch=call[ID])
+        question = WatchQuestion(collection=collection.name, watch=call[ID])
         within_s = call.settings.within_s
         return _shown(
             await self._index.ask_one(question, after, within_s, StoredWatch, call.client)
@@ -218,7 +220,7 @@ class _Watching:
         return EventStream(self._events(call, collection, *first))
 
     async def _events(
-        self, call: Call, collection: Collection, events: Sequence[WatchEvent], reached: int
+        self, call: Call, collection: Collection, events: Sequence[FoundEvent], reached: int
     ) -> AsyncGenerator[bytes, None]:
         watch, told_at = call[ID], monotonic()
         try:
@@ -247,12 +249,14 @@ class _Watching:
 
     async def _found(
         self, call: Call, collection: Collection, since: int, after: int
-    ) -> tuple[list[WatchEvent], int]:
+    ) -> tuple[list[FoundEvent], int]:
         """Events from a T on, and up to which T they are all, of all shards.
 
         It may be that there are more; `after`: the shards have applied all outputs below it.
         """
-        question = Events(collection=collection.name, watch=call[ID], since=since, limit=AT_ONCE)
+        question = EventsQuestion(
+            collection=collection.name, watch=call[ID], since=since, limit=AT_ONCE
+        )
         found = await self._index.ask(
             question, after, call.settings.within_s, FoundEvents, call.client
         )
@@ -268,10 +272,10 @@ def _check_query(query: str, collection: Collection) -> None:
     except QueryError as error:
         text = str(error).partition("\n")[0]
         details = {"position": error.position, "picture": error.picture}
-        raise Refused("query", text, details) from None
+        raise ApiError("query", text, details) from None
 
 
-def _as_events(watch: str, events: Sequence[WatchEvent]) -> bytes:
+def _as_events(watch: str, events: Sequence[FoundEvent]) -> bytes:
     parts = []
     for each in events:
         label = token_of(each.time + 1)

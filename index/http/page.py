@@ -13,7 +13,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from driftline.serve.http.operations import TOLD, Told
+from driftline.serve.http.operations import TOLD, RequestLog
 
 FILES = Path(__file__).parent / "static"
 
@@ -65,7 +65,7 @@ def _route(path: Path) -> Route:
 
     async def file(request: Request) -> Response:
         told = request.scope.get(TOLD)
-        if isinstance(told, Told):
+        if isinstance(told, RequestLog):
             told.operation = "page"
         known = request.headers.get("if-none-match", "")
         if tag in (each.strip().removeprefix("W/") for each in known.split(",")):

@@ -31,20 +31,20 @@ from driftline.index.query.parsing import LENGTH_MAX as QUERY_LENGTH_MAX
 from driftline.index.search.places import Sort, order
 from driftline.index.searcher.messages import (
     LIMIT_MAX,
-    Count,
-    Explain,
-    Explanation,
-    Found,
-    Get,
-    Hit,
+    CountQuestion,
+    ExplainQuestion,
+    FoundExplanation,
+    FoundHit,
+    FoundHits,
+    FoundTotal,
+    GetQuestion,
     IndexQuestion,
     Piece,
-    Search,
+    SearchQuestion,
     SortBy,
     StoredDocument,
-    Total,
 )
-from driftline.serve.errors import Refused
+from driftline.serve.errors import ApiError
 from driftline.serve.http.content import dumps, json_answer
 from driftline.serve.http.operations import Call, Operation
 from driftline.serve.http.parameters import (
@@ -156,17 +156,17 @@ class _Reads:
         if cursor is None:
             time = self._index.as_of(call)
         elif call[AT] not in (None, cursor.time):
-            raise Refused("invalid", "at is not the T of the cursor: leave it out")
+            raise ApiError("invalid", "at is not the T of the cursor: leave it out")
         else:
             time = cursor.time
         if call[SNIPPETS] and call[LIMIT] > SNIPPETS_MAX:
-            raise Refused(
+            raise ApiError(
                 "invalid",
                 f"the most hits with snippets are {SNIPPETS_MAX}: give snippets=0, or a smaller "
                 "limit",
                 {"parameter": "limit"},
             )
-        question = Search(
+        question = SearchQuestion(
             collection=collection.name,
             at=time,
             q=call[Q],
@@ -177,7 +177,7 @@ class _Reads:
             snippets=call[SNIPPETS],
             bare=not (call[SNIPPETS] or call[FIELD]),
         )
-        found = together(await self._ask(call, question, Found), call[LIMIT], sort)
+        found = together(await self._ask(call, question, FoundHits), call[LIMIT], sort)
         seen, rest = (0 if cursor is None else cursor.seen) + len(found.hits), None
         if found.hits and seen < found.total:
             place = found.hits[-1].place
@@ -188,19 +188,19 @@ class _Reads:
             name: tuple(FacetValue(*each) for each in values.items())
             for name, values in found.facets.items()
         }
-        return json_of(answers.Found(token_of(time), found.total, hits, rest, facets))
+        return json_of(answers.SearchResult(token_of(time), found.total, hits, rest, facets))
 
     async def count(self, call: Call) -> Response:
         collection, time = self._index.collection(call), self._index.as_of(call)
-        question = Count(collection=collection.name, q=call[Q], at=time)
-        found = sum(each.total for each in await self._ask(call, question, Total))
+        question = CountQuestion(collection=collection.name, q=call[Q], at=time)
+        found = sum(each.total for each in await self._ask(call, question, FoundTotal))
         return json_of(answers.Count(token_of(time), found))
 
     async def explain(self, call: Call) -> Response:
         collection, time = self._index.collection(call), self._index.as_of(call)
         id = call[EXPLAINED]
-        question = Explain(collection=collection.name, q=call[Q], id=id, at=time)
-        answer = await self._ask_one(call, question, Explanation)
+        question = ExplainQuestion(collection=collection.name, q=call[Q], id=id, at=time)
+        answer = await self._ask_one(call, question, FoundExplanation)
         return json_of(answers.Explained(token_of(time), id, answer.score, answer.tree))
 
     async def get(self, call: Call) -> Response:
@@ -214,7 +214,7 @@ class _Reads:
 
     async def _document(self, call: Call, collection: Collection, time: int) -> StoredDocument:
         """Return a document. Raises Refused."""
-        question = Get(collection=collection.name, id=call[ID], at=time)
+        question = GetQuestion(collection=collection.name, id=call[ID], at=time)
         return await self._ask_one(call, question, StoredDocument)
 
     async def _ask(self, call: Call, question: IndexQuestion, kind: type[T]) -> list[T]:
@@ -236,7 +236,7 @@ def _check_fields(call: Call, collection: Collection) -> None:
     for name in call[FIELD]:
         if name not in collection.by_name and collection.others == "refused":
             there = ", ".join(collection.by_name)
-            raise Refused(
+            raise ApiError(
                 "invalid",
                 f"the collection {collection.name!r} has no field {name[:64]!r}"
                 f"{did_you_mean(name[:64], collection.by_name)}; it has {there}",
@@ -252,10 +252,10 @@ def _sort(text: str) -> tuple[Sort | None, str]:
     return Sort(0, descending), text[descending:]
 
 
-def together(answers: Iterable[Found], limit: int, sort: Sort | None = None) -> Found:
+def together(answers: Iterable[FoundHits], limit: int, sort: Sort | None = None) -> FoundHits:
     """Merge the answers of shards."""
     total = 0
-    hits: list[Hit] = []
+    hits: list[FoundHit] = []
     counts: dict[str, Counter[str]] = {}
     for answer in answers:
         total += answer.total
@@ -263,10 +263,10 @@ def together(answers: Iterable[Found], limit: int, sort: Sort | None = None) -> 
         for name, found in answer.facets.items():
             counts.setdefault(name, Counter()).update(found)
     hits.sort(key=lambda hit: order(hit.place, sort))  # of lists that are sorted: a merge
-    return Found(total, hits[:limit], {name: _most(found) for name, found in counts.items()})
+    return FoundHits(total, hits[:limit], {name: _most(found) for name, found in counts.items()})
 
 
-def shown(hit: Hit, fields: Sequence[str], with_snippet: bool) -> answers.Hit:
+def shown(hit: FoundHit, fields: Sequence[str], with_snippet: bool) -> answers.Hit:
     """A hit as clients see it."""
     snippet = marked(hit.snippets) if with_snippet else ""
     wanted: dict[str, msgspec.Raw] = {}

@@ -10,7 +10,7 @@ from driftline.index.documents.values import Kind
 from driftline.index.http.about import ID_SCHEMA
 from driftline.serve.http.content import Json
 from driftline.serve.http.openapi import body_of, event_stream
-from driftline.serve.http.operations import Body, Item
+from driftline.serve.http.operations import Body, StreamItem
 
 DOCUMENT: dict[str, Json] = {"type": "object", "not": {"required": ["id"]}}
 """A document of a collection that is not known here."""
@@ -48,13 +48,13 @@ def document_schema(collection: Collection) -> dict[str, Json]:
     return found
 
 
-SEARCH = body_of(answers.Found)
+SEARCH = body_of(answers.SearchResult)
 COUNT = body_of(answers.Count)
 EXPLAINED = body_of(answers.Explained)
 GOT = body_of(answers.Document)
 WRITTEN = body_of(answers.Written)
 WATCH = body_of(answers.Watch)
-WATCHES = body_of(answers.Watches)
+WATCHES = body_of(answers.WatchList)
 COLLECTIONS = body_of(answers.Collections)
 CHANGES = event_stream("ChangesEvent", body_of(answers.Change))
 WATCH_EVENTS = event_stream("WatchesEvent", body_of(answers.WatchEvent))
@@ -73,7 +73,7 @@ def _lines(
         "type": "string",
         "description": f"{text}: each is a {name} (#/components/schemas/{name}).",
     }
-    return Body(schema, NDJSON, example, Item(name, of_line), components or {})
+    return Body(schema, NDJSON, example, StreamItem(name, of_line), components or {})
 
 
 BULK = _lines(

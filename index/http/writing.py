@@ -23,7 +23,7 @@ from starlette.types import Message, Receive, Scope, Send
 
 from driftline.index.documents.answers import Written
 from driftline.index.documents.schema import Collection, DocumentRefused, DocumentTooLarge
-from driftline.index.documents.versions import Told, told
+from driftline.index.documents.versions import VersionSummary, told
 from driftline.index.documents.writes import (
     KEY_LENGTH_MAX,
     VERSION,
@@ -41,7 +41,7 @@ from driftline.index.http.shapes import (
     WRITTEN,
     document_schema,
 )
-from driftline.serve.errors import Refused
+from driftline.serve.errors import ApiError
 from driftline.serve.http.content import BodyReader, Json, described, dumps, loads
 from driftline.serve.http.operations import Body, Call, Operation
 from driftline.serve.http.parameters import TOKEN, Parameter, choice, within
@@ -50,7 +50,7 @@ from driftline.serve.views.tokens import time_of, token_of
 ANSWERS_BYTES_MAX = 8 << 20
 """Answers that wait for a client that sends all before it reads: some 100,000."""
 
-SERVICE_ENDS = Refused(
+SERVICE_ENDS = ApiError(
     "unavailable",
     "the service ends: this line and later ones may have been stored, or not; send them again",
 )
@@ -106,7 +106,7 @@ def checked(collection: Collection, id: str, document: object) -> Mapping[str, o
         collection.check(id, {} if document is None else document)
     except DocumentRefused as error:
         code = "large" if isinstance(error, DocumentTooLarge) else "invalid"
-        raise Refused(code, str(error), {"field": error.field} if error.field else {}) from None
+        raise ApiError(code, str(error), {"field": error.field} if error.field else {}) from None
     assert document is None or isinstance(document, dict)
     return document
 
@@ -122,7 +122,7 @@ async def written(index: Index, write: Write, *, bulk: bool = False) -> Written:
             case NotWritten(reason="changed", time=there):
                 label = token_of(there + 1) if there else None
                 text = f"its label is {label}" if label else "there is no such document"
-                raise Refused("changed", f"the condition does not hold: {text}", {"label": label})
+                raise ApiError("changed", f"the condition does not hold: {text}", {"label": label})
             case NotWritten(reason="repeated", time=earlier):
                 return Written(write.id, token_of(earlier + 1), repeated=True)
             case NotWritten(reason="absent", time=0):
@@ -132,7 +132,7 @@ async def written(index: Index, write: Write, *, bulk: bool = False) -> Written:
     return answer
 
 
-def outcome(payload: object) -> Outcome | Told:
+def outcome(payload: object) -> Outcome | VersionSummary:
     """What became of a write; of a version only what is told of it. Raises MalformedMessage."""
     if isinstance(payload, tuple) and len(payload) == 2 and payload[0] == VERSION:
         return told(payload[1])
@@ -146,7 +146,7 @@ def write_operations(index: Index) -> list[Operation]:
         collection = index.collection(call)
         document = loads(await call.body())
         if document is None:
-            raise Refused("invalid", "null is no document; that is a JSON object")
+            raise ApiError("invalid", "null is no document; that is a JSON object")
         return await do(call, collection, document)
 
     async def delete(call: Call) -> Response:
@@ -256,12 +256,12 @@ class Bulk:
                 number += 1
                 if line is None:
                     text = f"the line has more than {settings.body_bytes_max} bytes"
-                    problem = _problem(number, "", Refused("large", text))
+                    problem = _problem(number, "", ApiError("large", text))
                     await self._under_way.put((number, problem))
                 elif line.strip():
                     await self._under_way.put((number, self._begin(number, line)))
                     await asyncio.sleep(0)  # others have their turn
-        except Refused as error:
+        except ApiError as error:
             await self._under_way.put((number + 1, _problem(number + 1, "", error)))
         await self._under_way.put(None)
 
@@ -270,7 +270,7 @@ class Bulk:
         try:
             id, document = _taken(loads(line))
             content = checked(self._collection, id, document)
-        except Refused as error:
+        except ApiError as error:
             return _problem(number, id, error)
         key = f"{self._key}/{number}" if self._key else ""
         write = Write(self._collection.name, id, content, None, key)
@@ -282,7 +282,7 @@ class Bulk:
     async def _write(self, number: int, write: Write) -> bytes:
         try:
             answer = await written(self._index, write, bulk=True)
-        except Refused as error:
+        except ApiError as error:
             return _problem(number, write.id, error)
         self._last = max(self._last, time_of(answer.label))
         return msgspec.json.encode(answer) + b"\n"
@@ -300,7 +300,7 @@ class Bulk:
         if self._visible and self._last:
             try:
                 await self._index.visible(self._collection, self._last, self._settings.within_s)
-            except Refused as error:
+            except ApiError as error:
                 self._answers += dumps(described(error)) + b"\n"
         self._all = True
         self._changed.set()
@@ -374,17 +374,17 @@ def _taken(line: object) -> tuple[str, object]:
         case {"id": id, **fields}:
             document = fields
         case _:
-            raise Refused("invalid", f"a line is {_LINE}: {_lacks(line)}")
+            raise ApiError("invalid", f"a line is {_LINE}: {_lacks(line)}")
     if not isinstance(id, str):
-        raise Refused("invalid", "the id is no text", {"field": "id"})
+        raise ApiError("invalid", "the id is no text", {"field": "id"})
     try:
         id.encode()
     except UnicodeEncodeError:  # no answer could name it
-        raise Refused("invalid", "the id has half a character", {"field": "id"}) from None
+        raise ApiError("invalid", "the id has half a character", {"field": "id"}) from None
     return id, document
 
 
-def _problem(number: int, id: str, error: Refused) -> bytes:
+def _problem(number: int, id: str, error: ApiError) -> bytes:
     told: Mapping[str, Json] = {"line": number, **({"id": id} if id else {}), **described(error)}
     return dumps(told) + b"\n"
 

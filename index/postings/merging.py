@@ -29,7 +29,7 @@ from driftline.index.postings.packing import (
     ranges,
 )
 from driftline.index.postings.pairs import CommonWords
-from driftline.index.postings.parts import Column, Keywords, Merged, Part, Run
+from driftline.index.postings.parts import Column, Keywords, Merged, Run, SegmentReader
 from driftline.index.postings.sections import SectionWriter
 from driftline.index.postings.segment import Segment
 from driftline.index.postings.stored import Block, blocks, documents_of, joined
@@ -38,7 +38,9 @@ _COPIED = 1 << 20
 """Bytes that are copied in one step."""
 
 
-def write(parts: Sequence[Part], path: Path, kept: NDArray[np.bool_] | None = None) -> Segment:
+def write(
+    parts: Sequence[SegmentReader], path: Path, kept: NDArray[np.bool_] | None = None
+) -> Segment:
     """Write parts that follow each other to a file, durably.
 
     `kept`: of each of their versions, whether it is in the file; None: all are. Nothing is there
@@ -64,12 +66,12 @@ def write(parts: Sequence[Part], path: Path, kept: NDArray[np.bool_] | None = No
     return Segment(path)
 
 
-def _remaining(parts: Sequence[Part], kept: NDArray[np.bool_]) -> list[Merged]:
+def _remaining(parts: Sequence[SegmentReader], kept: NDArray[np.bool_]) -> list[Merged]:
     pieces = np.split(kept, edges(np.array([part.count for part in parts]))[1:-1])
-    return [_Remaining(part, piece) for part, piece in zip(parts, pieces, strict=True)]
+    return [_CompactedSegment(part, piece) for part, piece in zip(parts, pieces, strict=True)]
 
 
-class _Remaining:
+class _CompactedSegment:
     """A part without some of its versions; `kept`: of each of them, whether it remains.
 
     Those that remain get new ordinals, without gaps, in the order that they had. Words and keywords

@@ -123,7 +123,7 @@ class Merged(Protocol):
         compressed (`index.postings.stored`)."""
 
 
-class Part(Merged, Protocol):
+class SegmentReader(Merged, Protocol):
     """Neighbouring versions of a collection, which can be searched."""
 
     first: int

@@ -73,7 +73,7 @@ class Segment:
         self.file_size, self.checksum = file.size, file.checksum
         self.verify = file.verify
         self.times: NDArray[np.int64] = file["times"].array()
-        self._ids = _Texts(file, "ids")
+        self._ids = _StoredTexts(file, "ids")
         self._stored = file["stored"]
         self._stored_at = file["stored at"].array()
         self._blocks = file["blocks"].array().reshape(-1, 2)
@@ -208,7 +208,7 @@ class _TextField:
         self.common: frozenset[str] = frozenset()
         self.pairs: _Words | None = None
         if (name := f"common {number}") in file:
-            self.common = frozenset(_Texts(file, name))
+            self.common = frozenset(_StoredTexts(file, name))
             self.pairs = _Words(file, f"{number} pairs", len(self.lengths))
 
     @property
@@ -222,7 +222,7 @@ class _Words:
 
     def __init__(self, file: Sections, which: str, versions: int) -> None:
         self.versions = versions
-        self.texts = _Texts(file, f"words {which}")
+        self.texts = _StoredTexts(file, f"words {which}")
         self.counts = file[f"counts {which}"].array()
         self.postings = file[f"postings {which}"]
         self.postings_at = file[f"postings {which} at"].array()
@@ -294,7 +294,7 @@ def _size(found: SegmentPostings | None) -> int:
     return OBJECTS if found is None else found.size
 
 
-class _Texts(Sequence[str]):
+class _StoredTexts(Sequence[str]):
     """Texts in a file; `size`: how many bytes they take."""
 
     def __init__(self, file: Sections, name: str) -> None:
@@ -321,7 +321,9 @@ def _column(file: Sections, number: int, kind: ValueKind) -> Column:
     values = file[f"values {number}"].array()
     if kind is not Kind.KEYWORD:
         return values
-    return Keywords(file[f"offsets {number}"].array(), values, _Texts(file, f"keywords {number}"))
+    return Keywords(
+        file[f"offsets {number}"].array(), values, _StoredTexts(file, f"keywords {number}")
+    )
 
 
 def _about(about: object) -> tuple[int, int, int, int, tuple[ValueKind, ...]]:

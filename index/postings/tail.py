@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from driftline.index.documents.values import NO_DATE, Kind, Value, ValueKind
-from driftline.index.documents.versions import Version, Words
+from driftline.index.documents.versions import DocumentVersion, Words
 from driftline.index.postings.packing import Numbers, Places, edges, ranges
 from driftline.index.postings.parts import RUN, WORD, Column, Keywords, Run
 from driftline.index.postings.stored import blocks
@@ -33,7 +33,7 @@ RECENT = 1 << 10
 """Words that are sorted apart from the others, so that a new one does not move all of them."""
 
 
-class Tail:
+class MemorySegment:
     """The newest versions of a collection, from the ordinal `first` on. For one thread."""
 
     def __init__(self, first: int, text_fields: int, value_fields: Sequence[ValueKind]) -> None:
@@ -42,12 +42,12 @@ class Tail:
         self.text_fields = text_fields
         self.value_fields = tuple(value_fields)
         self._times = _Growing(np.dtype(np.int64))
-        self._texts = [_Texts() for _ in range(text_fields)]
+        self._texts = [_MemoryTextField() for _ in range(text_fields)]
         self._values = [_values(kind) for kind in value_fields]
         self._ids: list[str] = []
         self._stored: list[bytes] = []
 
-    def add(self, time: int, version: Version) -> None:
+    def add(self, time: int, version: DocumentVersion) -> None:
         """Append a version; `time`: of its label."""
         ordinal = self.count
         for text, field in zip(self._texts, version.fields, strict=True):
@@ -117,7 +117,7 @@ class Tail:
 class TailPostings:
     """The postings of a word as they were when they were asked for."""
 
-    def __init__(self, text: _Texts, rows: Numbers) -> None:
+    def __init__(self, text: _MemoryTextField, rows: Numbers) -> None:
         self.count = len(rows)
         self._text = text
         self._rows = rows
@@ -170,7 +170,7 @@ class _Growing(Generic[Scalar]):
         self._room = room
 
 
-class _Texts:
+class _MemoryTextField:
     """A text field of all versions."""
 
     def __init__(self) -> None:

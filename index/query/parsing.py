@@ -84,14 +84,14 @@ _BEFORE, _SHOWN = 40, 76
 """Characters of a picture: before the place, and in all."""
 
 
-class Place(NamedTuple):
+class TextSpan(NamedTuple):
     """A part of the text of a query: text[start:end]."""
 
     start: int
     end: int
 
 
-_BEGINNING = Place(0, 0)
+_BEGINNING = TextSpan(0, 0)
 
 
 class QueryError(DriftlineError):
@@ -102,13 +102,13 @@ class QueryError(DriftlineError):
         query: The text of the query.
         place: Where it is wrong.
 
-    >>> print(QueryError("there is no field 'titel'", "cat titel:dog", Place(4, 10)))
+    >>> print(QueryError("there is no field 'titel'", "cat titel:dog", TextSpan(4, 10)))
     there is no field 'titel', at character 5
       cat titel:dog
           ^^^^^^
     """
 
-    def __init__(self, problem: str, query: str = "", place: Place = _BEGINNING) -> None:
+    def __init__(self, problem: str, query: str = "", place: TextSpan = _BEGINNING) -> None:
         self.problem = problem
         self.position = place.start
         self.picture = _picture(query, place)
@@ -123,7 +123,7 @@ def parse(text: str, collection: Collection) -> Query:
     """
     if len(text) > LENGTH_MAX:
         problem = f"the query has {len(text)} characters; the most is {LENGTH_MAX}"
-        raise QueryError(problem, text, Place(LENGTH_MAX, LENGTH_MAX))
+        raise QueryError(problem, text, TextSpan(LENGTH_MAX, LENGTH_MAX))
     if half := re.search("[\ud800-\udfff]", text):
         raise QueryError("the query is not Unicode: here is half a character", text, _of(half))
     if not text.strip():
@@ -181,7 +181,7 @@ def _tokens(node: Tree[Token]) -> list[Token]:
     return [child for child in node.children if isinstance(child, Token)]
 
 
-def _place(node: Tree[Token]) -> Place:
+def _place(node: Tree[Token]) -> TextSpan:
     """Where a part of a query is, without parentheses around it."""
     first, last = node, node
     start: int | None = None
@@ -193,7 +193,7 @@ def _place(node: Tree[Token]) -> Place:
             first = child
     while isinstance(child := last.children[-1], Tree):
         last = child
-    return Place(start, child.end_pos or 0)
+    return TextSpan(start, child.end_pos or 0)
 
 
 class _Binder:
@@ -228,7 +228,7 @@ class _Binder:
     def _field(self, token: Token) -> TextField | ValueField:
         name, known = str(token[:-1]), self._collection.by_name
         start = token.start_pos or 0
-        place = Place(start, start + len(name))
+        place = TextSpan(start, start + len(name))
         field = known.get(name)
         if field is None:
             near = did_you_mean(name, known) or f"; there are {', '.join(known)}"
@@ -376,7 +376,7 @@ def _dates(within: _Within) -> tuple[int, int]:
     return low, high
 
 
-def _picture(query: str, place: Place) -> str:
+def _picture(query: str, place: TextSpan) -> str:
     """Two lines: the query, and marks below the place. Of a long one what is near."""
     first = max(0, place.start - _BEFORE)
     shown = query[first : first + _SHOWN]
@@ -391,8 +391,8 @@ def _width(text: str) -> int:
     return len(text) + wide - sum(unicodedata.category(each) == "Mn" for each in text)
 
 
-def _of(found: re.Match[str]) -> Place:
-    return Place(*found.span())
+def _of(found: re.Match[str]) -> TextSpan:
+    return TextSpan(*found.span())
 
 
 def _unescaped(text: str) -> str:

@@ -11,7 +11,7 @@ from itertools import islice, takewhile
 from operator import eq
 from sys import maxunicode
 
-from driftline.index.postings.parts import Part
+from driftline.index.postings.parts import SegmentReader
 
 BEGINNING = 3
 """Letters of a word after which so few words go on like it that all of them are looked at."""
@@ -33,7 +33,7 @@ def is_near(word: str, other: str) -> bool:
     return word[same + (len(word) == len(other)) :] == other[same + 1 :]
 
 
-def near_words(part: Part, field: int, word: str) -> Iterator[str]:
+def near_words(part: SegmentReader, field: int, word: str) -> Iterator[str]:
     """The words of a part's text field with a distance of at most 1, each once.
 
     Such a word begins like this one, or differs from it first at one of the first letters.
@@ -48,12 +48,12 @@ def near_words(part: Part, field: int, word: str) -> Iterator[str]:
         yield from _differing(part, field, word, at)
 
 
-def words_from(part: Part, field: int, prefix: str) -> Iterator[str]:
+def words_from(part: SegmentReader, field: int, prefix: str) -> Iterator[str]:
     """The words of a part's text field that begin so."""
     return takewhile(lambda word: word.startswith(prefix), part.words(field, prefix))
 
 
-def _differing(part: Part, field: int, word: str, at: int) -> Iterator[str]:
+def _differing(part: SegmentReader, field: int, word: str, at: int) -> Iterator[str]:
     """The near words that are the same up to a letter, but not further.
 
     What they can be is known but for that letter: so most words are leapt over.

@@ -18,7 +18,7 @@ from typing import NamedTuple, assert_never
 import numpy as np
 
 from driftline.index.documents.values import Value
-from driftline.index.documents.versions import Version
+from driftline.index.documents.versions import DocumentVersion
 from driftline.index.query.tree import (
     And,
     Exists,
@@ -49,7 +49,7 @@ class Anchor(NamedTuple):
     text: str
 
 
-class Contents:
+class VersionContents:
     """What queries look at of a version.
 
     `words`: the distinct words of each text field; `version`: returns the version itself, which may
@@ -57,20 +57,20 @@ class Contents:
     """
 
     def __init__(
-        self, words: Sequence[Collection[str]], version: Callable[[], Version | None]
+        self, words: Sequence[Collection[str]], version: Callable[[], DocumentVersion | None]
     ) -> None:
         self.words = words
         self._read = version
         self._places: dict[tuple[int, str], Places] = {}
 
     @classmethod
-    def of(cls, version: Version) -> Contents:
+    def of(cls, version: DocumentVersion) -> VersionContents:
         """The contents of a version that is no deletion."""
         words = [{} if field is None else dict(field.words) for field in version.fields]
         return cls(words, lambda: version)
 
     @cached_property
-    def _version(self) -> Version:
+    def _version(self) -> DocumentVersion:
         version = self._read()
         assert version is not None, "its words are known"
         return version
@@ -96,7 +96,7 @@ class Contents:
         return value if isinstance(value, tuple) else ()
 
 
-def matches(part: Node, contents: Contents) -> bool:
+def matches(part: Node, contents: VersionContents) -> bool:
     """Whether a query, or a part of one, matches a version."""
     match part:
         case Term():

@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 
 from driftline.engine.errors import DriftlineError
 from driftline.index.postings.packing import Numbers, Places, in_both
-from driftline.index.postings.parts import Keywords, Often, Part, Postings
+from driftline.index.postings.parts import Keywords, Often, Postings, SegmentReader
 from driftline.index.query.tree import (
     And,
     Exists,
@@ -69,7 +69,7 @@ class Matching:
 
     def __init__(
         self,
-        part: Part,
+        part: SegmentReader,
         count: int,
         scoring: Collection[Scoring] = (),
         pause: Callable[[], None] = lambda: None,
@@ -268,7 +268,7 @@ STEPS = 4
 """Of a phrase: so many cost as much as one posting."""
 
 
-class TooCostly(DriftlineError):
+class QueryTooCostly(DriftlineError):
     """A query would cost too much; `leaf`: the part of it that costs most."""
 
     def __init__(self, problem: str, leaf: str) -> None:
@@ -294,7 +294,7 @@ def _check(costs: Mapping[Term | Phrase, int], budget: int) -> None:
     total = sum(costs.values())
     if total > budget:
         leaf = max(costs, key=costs.__getitem__)
-        raise TooCostly(
+        raise QueryTooCostly(
             f"the query would read {total:,} postings, {costs[leaf]:,} of them for {leaf}, and the "
             f"most is {budget:,}: leave {leaf} out, or look for something rarer",
             str(leaf),

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from driftline.index.postings.packing import Numbers, in_both
-from driftline.index.postings.parts import Part, Postings
+from driftline.index.postings.parts import Postings, SegmentReader
 
 Places = NDArray[np.int64]
 """(version, position) in one number each, ascending: the position is in the low bits."""
@@ -42,7 +42,7 @@ class Numbered(NamedTuple):
     postings: Postings
 
 
-def phrase_in(part: Part, field: int, words: Sequence[str]) -> list[Numbered] | None:
+def phrase_in(part: SegmentReader, field: int, words: Sequence[str]) -> list[Numbered] | None:
     """What a part has to have at which places for a phrase; None: it has not all of it.
 
     Pairs take the place of their words, where the part keeps them: they are rarer. The same word is

@@ -15,7 +15,7 @@ Order = tuple[bool, float | int | str | tuple[int, ...], int]
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class SortPosition:
     """Where a version stands in the order of results; `time`: its label time.
 
     `value`: by which the results are sorted; if they are, the score is 0.
@@ -34,7 +34,7 @@ class Sort:
     descending: bool = False
 
 
-def order(place: Place, sort: Sort | None = None) -> Order:
+def order(place: SortPosition, sort: Sort | None = None) -> Order:
     """What is compared of places."""
     if sort is None:
         return False, -place.score, place.time

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from driftline.index.documents.values import NO_DATE
 from driftline.index.postings.parts import Column, Keywords
-from driftline.index.search.places import Place, Sort, SortValue, order
+from driftline.index.search.places import Sort, SortPosition, SortValue, order
 
 Keys = NDArray[np.float64] | NDArray[np.int64]
 """Of versions: the smaller comes first."""
@@ -31,7 +31,7 @@ _LAST_DATE = 2**63 - 1
 class Ranked:
     """A version that was found."""
 
-    place: Place
+    place: SortPosition
     ordinal: int
 
 
@@ -40,7 +40,7 @@ def best(
     scores: NDArray[np.float64],
     times: NDArray[np.int64],
     limit: int,
-    after: Place | None = None,
+    after: SortPosition | None = None,
 ) -> list[Ranked]:
     """The first `limit` of the versions found in one part, behind a place in the order.
 
@@ -48,7 +48,7 @@ def best(
     """
     behind = None if after is None else (-after.score, after.time)
     rows = _first(-scores, times, limit, behind)
-    return [Ranked(Place(float(scores[i]), int(times[i])), int(found[i])) for i in rows]
+    return [Ranked(SortPosition(float(scores[i]), int(times[i])), int(found[i])) for i in rows]
 
 
 def best_by(
@@ -58,7 +58,7 @@ def best_by(
     first: int,
     times: NDArray[np.int64],
     limit: int,
-    after: Place | None = None,
+    after: SortPosition | None = None,
 ) -> list[Ranked]:
     """As `best`, by values: `column` has those of all versions of the part.
 
@@ -68,7 +68,9 @@ def best_by(
     behind = None if after is None else (_key(column, after.value, sort), after.time)
     rows = _first(keys, times, limit, behind)
     return [
-        Ranked(Place(0.0, int(times[i]), _value(column, int(found[i]))), int(found[i]) + first)
+        Ranked(
+            SortPosition(0.0, int(times[i]), _value(column, int(found[i]))), int(found[i]) + first
+        )
         for i in rows
     ]
 

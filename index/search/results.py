@@ -175,7 +175,7 @@ def _apart(marks: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
     return apart
 
 
-class Share(NamedTuple):
+class LeafScore(NamedTuple):
     """What a leaf adds; all figures are as of T, over all shards."""
 
     leaf: Scoring
@@ -201,7 +201,7 @@ class Explanation:
 
     matches: bool
     score: float
-    shares: tuple[Share, ...]
+    shares: tuple[LeafScore, ...]
 
 
 def explain(query: Node, scorer: Scorer, matching: Matching, row: int) -> Explanation:
@@ -214,7 +214,7 @@ def explain(query: Node, scorer: Scorer, matching: Matching, row: int) -> Explan
         adds = float(bm25(often, length, factor)[0]) if len(often) else 0.0
         score += adds
         shares.append(
-            Share(
+            LeafScore(
                 leaf,
                 int(often.sum()),
                 int(length[0]),

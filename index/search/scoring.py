@@ -145,7 +145,7 @@ _CHUNK = 64
 """The versions that seem best are looked for among the best ones of so many each."""
 
 
-class Floor:
+class ScoreThreshold:
     """A score that as many versions have at least as are wanted: it rises as more are known.
 
     `limit`: how many are wanted, at least 1.
@@ -161,7 +161,9 @@ class Floor:
             self.score = max(self.score, float(np.partition(scores, -self.limit)[-self.limit]))
 
 
-def candidates(scorer: Scorer, matching: Matching, mask: Mask, floor: Floor) -> NDArray[np.intp]:
+def candidates(
+    scorer: Scorer, matching: Matching, mask: Mask, floor: ScoreThreshold
+) -> NDArray[np.intp]:
     """Ordinals, ascending, of the versions of a part among which the best ones are.
 
     `mask`: what the query finds in the part.

@@ -23,16 +23,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from driftline.engine.labels import INFINITY
-from driftline.index.documents.versions import Version
-from driftline.index.postings.parts import Part
-from driftline.index.postings.tail import Tail
+from driftline.index.documents.versions import DocumentVersion
+from driftline.index.postings.parts import SegmentReader
+from driftline.index.postings.tail import MemorySegment
 from driftline.index.query.tree import Query, Scoring
 from driftline.index.search.matching import BUDGET, Mask, Matching, check
-from driftline.index.search.places import Place, Sort
+from driftline.index.search.places import Sort, SortPosition
 from driftline.index.search.ranking import Ranked, best, best_by, together
 from driftline.index.search.results import Explanation, count_by, explain
 from driftline.index.search.saving import Saved, of_dictionary, of_numbers
-from driftline.index.search.scoring import Floor, Scorer, candidates
+from driftline.index.search.scoring import Scorer, ScoreThreshold, candidates
 from driftline.index.search.statistics import Statistics
 
 NONE = -1
@@ -40,7 +40,7 @@ NONE = -1
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class ShardAnswer:
     """How many versions a query finds, the first of them, and the counts of each facet."""
 
     total: int
@@ -57,12 +57,12 @@ class Shard:
 
     def __init__(
         self,
-        tail: Tail,
+        tail: MemorySegment,
         weights: Sequence[float],
         has: Callable[[str], bool] = lambda id: True,
         budget: int = BUDGET,
     ) -> None:
-        self.parts: list[Part] = [tail]
+        self.parts: list[SegmentReader] = [tail]
         """Together they have all versions, in the order of their ordinals."""
         self.statistics = Statistics(tail.text_fields)
         self._weights = weights
@@ -81,7 +81,7 @@ class Shard:
         self._last: dict[str, int] = {}
         """Document -> the number of its last version, also if it was deleted."""
 
-    def apply(self, time: int, version: Version) -> None:
+    def apply(self, time: int, version: DocumentVersion) -> None:
         """Take the next version. Precondition: `time` is not below that of the last one."""
         self.statistics.apply(time, version)
         if not self._has(version.id):
@@ -113,12 +113,12 @@ class Shard:
         query: Query,
         time: int,
         limit: int,
-        after: Place | None = None,
+        after: SortPosition | None = None,
         *,
         sort: Sort | None = None,
         facets: Sequence[int] = (),
         pause: Callable[[], None] = lambda: None,
-    ) -> Answer:
+    ) -> ShardAnswer:
         """How many versions a query finds as of a time, and the first `limit` behind a place.
 
         By score, or by `sort`; `facets`: fields whose keywords are counted. `together` makes one
@@ -127,7 +127,7 @@ class Shard:
         """
         scoring = query.scoring if sort is None else ()
         scorer = Scorer(scoring, self._weights, self.statistics, time)
-        floor = Floor(limit)
+        floor = ScoreThreshold(limit)
         total = 0
         ranked: list[Ranked] = []
         counts: tuple[Counter[str], ...] = tuple(Counter() for _ in facets)
@@ -138,7 +138,7 @@ class Shard:
                 ranked = together([ranked, here], limit, sort)
             for field, counted in zip(facets, counts, strict=True):
                 counted.update(count_by(field, matching, mask))
-        return Answer(total, ranked, counts)
+        return ShardAnswer(total, ranked, counts)
 
     def count(self, query: Query, time: int, pause: Callable[[], None] = lambda: None) -> int:
         """How many versions a query finds as of a time. Raises TooCostly."""
@@ -205,7 +205,7 @@ class Shard:
         part = self._part_of(ordinal)
         return part.stored(ordinal - part.first)
 
-    def _parts_at(self, time: int) -> Iterator[tuple[Part, int]]:
+    def _parts_at(self, time: int) -> Iterator[tuple[SegmentReader, int]]:
         """The parts with versions as of a time, and how many."""
         end = bisect_left(self._times, time)
         for part in self.parts:
@@ -217,12 +217,12 @@ class Shard:
         deaths = np.frombuffer(self._deaths, np.int64, end)
         return deaths[first:] >= time  # `deaths` must not stay: it keeps the array from growing
 
-    def _part_of(self, ordinal: int) -> Part:
+    def _part_of(self, ordinal: int) -> SegmentReader:
         return self.parts[bisect_right(self.parts, ordinal, key=lambda part: part.first) - 1]
 
     # Parts.
 
-    def replace(self, parts: Sequence[Part], tail: Tail) -> None:
+    def replace(self, parts: Sequence[SegmentReader], tail: MemorySegment) -> None:
         """Go on with other parts that have the same versions, and an empty tail behind them."""
         self._become([*parts, tail])
         self.tail = tail
@@ -231,16 +231,19 @@ class Shard:
         """Go on with an empty tail; the one that there was does not grow any more."""
         tail = self.tail
         if tail.count:
-            after = Tail(tail.first + tail.count, tail.text_fields, tail.value_fields)
+            after = MemorySegment(tail.first + tail.count, tail.text_fields, tail.value_fields)
             self.replace(self.parts, after)
 
-    def needed(self, parts: Sequence[Part], since: int) -> NDArray[np.bool_]:
+    def needed(self, parts: Sequence[SegmentReader], since: int) -> NDArray[np.bool_]:
         """Of each version of some parts that follow each other: whether it is there as of any time
         from `since` on."""
         return self._alive(parts[0].first, parts[-1].first + parts[-1].count, since)
 
     def exchange(
-        self, parts: Sequence[Part], part: Part, kept: NDArray[np.bool_] | None = None
+        self,
+        parts: Sequence[SegmentReader],
+        part: SegmentReader,
+        kept: NDArray[np.bool_] | None = None,
     ) -> None:
         """Put a part in place of some that follow each other; it has those versions of theirs that
         are `kept`, or all. The others were not `needed`, and are not there any more."""
@@ -249,7 +252,7 @@ class Shard:
         at = self.parts.index(parts[0])
         self._become([*self.parts[:at], part, *self.parts[at + len(parts) :]])
 
-    def _drop(self, parts: Sequence[Part], kept: NDArray[np.bool_]) -> None:
+    def _drop(self, parts: Sequence[SegmentReader], kept: NDArray[np.bool_]) -> None:
         first, end = parts[0].first, parts[0].first + len(kept)
         numbers = np.array(self._numbers[first:end])
         is_last = ~kept & np.isin(numbers, np.array(self._before), invert=True)
@@ -262,7 +265,7 @@ class Shard:
         for column in (self._times, self._deaths, self._before, self._numbers):
             column[first:end] = array("q", np.array(column[first:end])[kept].tobytes())
 
-    def _become(self, parts: Sequence[Part]) -> None:
+    def _become(self, parts: Sequence[SegmentReader]) -> None:
         """Go on with these parts, which have all versions in their order."""
         firsts = accumulate((part.count for part in parts), initial=0)
         for part, first in zip(parts, firsts, strict=False):
@@ -276,7 +279,7 @@ class Shard:
         yield from of_dictionary(self._last)
         yield from self.statistics.save()
 
-    def load(self, saved: Saved, parts: Sequence[Part]) -> None:
+    def load(self, saved: Saved, parts: Sequence[SegmentReader]) -> None:
         """Become the shard that was saved, with all its versions in `parts`.
 
         Precondition: nothing was applied. Raises SnapshotDamaged.
@@ -289,15 +292,15 @@ class Shard:
         self._last = saved.dictionary()
         self.statistics = Statistics.load(saved, self.tail.text_fields)
         self.alive = self._deaths.count(INFINITY)
-        self.replace(parts, Tail(end, self.tail.text_fields, self.tail.value_fields))
+        self.replace(parts, MemorySegment(end, self.tail.text_fields, self.tail.value_fields))
 
 
 def _best(
     scorer: Scorer,
     matching: Matching,
     mask: Mask,
-    floor: Floor,
-    after: Place | None,
+    floor: ScoreThreshold,
+    after: SortPosition | None,
     sort: Sort | None,
 ) -> list[Ranked]:
     """The first ones behind a place, of those that a query finds in a part."""

@@ -19,7 +19,7 @@ from itertools import islice, takewhile
 from typing import NamedTuple
 
 from driftline.engine.wire.codec import pack
-from driftline.index.documents.versions import Version
+from driftline.index.documents.versions import DocumentVersion
 from driftline.index.search.saving import Saved, of_dictionary, of_numbers
 
 TRIMMED_EVERY = 64
@@ -224,7 +224,7 @@ class Statistics:
         self._uncounted: list[_Uncounted] = []
         """In label order."""
 
-    def apply(self, time: int, version: Version) -> None:
+    def apply(self, time: int, version: DocumentVersion) -> None:
         """Count a version in, and the one before it out."""
         if version.before is not None:
             for field, old in enumerate(version.before):

@@ -26,10 +26,16 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Literal, NamedTuple
 
 from driftline.index.documents.schema import Collection
-from driftline.index.documents.versions import Version
+from driftline.index.documents.versions import DocumentVersion
 from driftline.index.query.parsing import QueryError, parse
 from driftline.index.query.tree import Node, Or
-from driftline.index.search.evaluating import Anchor, Contents, Frequency, anchors_of, matches
+from driftline.index.search.evaluating import (
+    Anchor,
+    Frequency,
+    VersionContents,
+    anchors_of,
+    matches,
+)
 from driftline.index.search.saving import Saved, of_numbers, of_texts
 
 Change = Literal["begins", "ceases"]
@@ -99,7 +105,7 @@ SWEPT_FROM = 10_000
 """Forgotten events that may be in the way before they are swept away."""
 
 
-class Watch:
+class WatchEntry:
     """`time`: when it was put; `query`: as it was given; None: it was removed, and has events."""
 
     __slots__ = ("anchors", "events", "id", "query", "time", "tree")
@@ -120,11 +126,11 @@ class Watch:
         self.events.append(event)
 
 
-Candidates = dict[Watch, None]
+Candidates = dict[WatchEntry, None]
 """Watches that may match a version."""
 
 
-class Watches:
+class WatchIndex:
     """The watches of one collection; `frequency`: of words, where a watch is put."""
 
     def __init__(
@@ -132,7 +138,7 @@ class Watches:
     ) -> None:
         self._collection = collection
         self._frequency = frequency
-        self._watches: dict[str, Watch] = {}
+        self._watches: dict[str, WatchEntry] = {}
         """Also those that were removed and have events."""
         self._anchored: dict[tuple[bool, int], dict[str, Candidates]] = {}
         """(whether keywords are meant, field) -> the watches of each word or keyword."""
@@ -152,7 +158,7 @@ class Watches:
         """A watch has this query from now on."""
         watch = self._watches.get(id)
         if watch is None:
-            watch = self._watches[id] = Watch(id)
+            watch = self._watches[id] = WatchEntry(id)
         self._forget(watch)
         self._begin(watch, time, query)
 
@@ -164,7 +170,9 @@ class Watches:
             if watch.events is None:
                 del self._watches[id]
 
-    def apply(self, time: int, version: Version, before: Callable[[], Version | None]) -> None:
+    def apply(
+        self, time: int, version: DocumentVersion, before: Callable[[], DocumentVersion | None]
+    ) -> None:
         """The next version; `before`: gives the one before it, with its words and values.
 
         It is called only if that is needed, and not if there is none.
@@ -172,17 +180,17 @@ class Watches:
         if not self._count:
             return
 
-        now = earlier = Contents((), lambda: None)
+        now = earlier = VersionContents((), lambda: None)
         new: Candidates = {}
         old: Candidates = {}
         if not version.deleted:
-            now = Contents.of(version)
+            now = VersionContents.of(version)
             new = self._candidates(now)
         if version.before is not None:
             words = [() if field is None else frozenset(field.words) for field in version.before]
-            earlier = Contents(words, before)
+            earlier = VersionContents(words, before)
             old = self._candidates(earlier)
-        begins, ceases = list[Watch](), list[Watch]()
+        begins, ceases = list[WatchEntry](), list[WatchEntry]()
         for watch in new | old:
             does = watch in new and matches(watch.tree, now)
             did = watch in old and matches(watch.tree, earlier)
@@ -190,7 +198,7 @@ class Watches:
                 (begins if does else ceases).append(watch)
         self._append(time, version.id, begins, ceases)
 
-    def _candidates(self, contents: Contents) -> Candidates:
+    def _candidates(self, contents: VersionContents) -> Candidates:
         found = dict(self._unanchored)
         for (is_keyword, field), watches_of in self._anchored.items():
             texts = contents.keywords(field) if is_keyword else contents.words[field]
@@ -198,7 +206,9 @@ class Watches:
                 found.update(watches)
         return found
 
-    def _append(self, time: int, id: str, begins: list[Watch], ceases: list[Watch]) -> None:
+    def _append(
+        self, time: int, id: str, begins: list[WatchEntry], ceases: list[WatchEntry]
+    ) -> None:
         count = len(begins) + len(ceases)
         if not count:
             return
@@ -236,12 +246,12 @@ class Watches:
         watch = self._watches.get(id)
         return [] if watch is None else self._changes.read(watch.events, since, limit)
 
-    def find(self, id: str) -> Watch | None:
+    def find(self, id: str) -> WatchEntry | None:
         """A watch as of now; None: there is none."""
         watch = self._watches.get(id)
         return None if watch is None or watch.query is None else watch
 
-    def watches(self) -> list[Watch]:
+    def watches(self) -> list[WatchEntry]:
         """All watches as of now, by their ids."""
         there = (watch for watch in self._watches.values() if watch.query is not None)
         return sorted(there, key=lambda watch: watch.id)
@@ -286,13 +296,15 @@ class Watches:
         self._changes = Changes(times, versions, events)
         self._events = len(events)
         at = 0
-        for watch, query, time, count in zip(map(Watch, ids), queries, put_at, counts, strict=True):
+        for watch, query, time, count in zip(
+            map(WatchEntry, ids), queries, put_at, counts, strict=True
+        ):
             watch.events, at = events[at : at + count] or None, at + count
             self._watches[watch.id] = watch
             if time != REMOVED:
                 self._begin(watch, time, query)
 
-    def _begin(self, watch: Watch, time: int, query: str) -> None:
+    def _begin(self, watch: WatchEntry, time: int, query: str) -> None:
         watch.time, watch.query = time, query
         try:
             watch.tree = parse(query, self._collection).root
@@ -307,7 +319,7 @@ class Watches:
             of_field = self._anchored.setdefault((is_keyword, field), {})
             of_field.setdefault(text, {})[watch] = None
 
-    def _forget(self, watch: Watch) -> None:
+    def _forget(self, watch: WatchEntry) -> None:
         """Forget the query of a watch, if it has one."""
         if watch.query is None:
             return

@@ -14,38 +14,38 @@ from typing import NamedTuple, assert_never
 from msgspec import Struct
 
 from driftline.engine.texts import did_you_mean
-from driftline.index.documents.answers import Share, Tree
+from driftline.index.documents.answers import ExplainedQuery, ScoreShare
 from driftline.index.documents.schema import Collection, ValueField
 from driftline.index.documents.values import DATE_MAX, DATE_MIN, Kind, shown
 from driftline.index.query.parsing import QueryError, parse
 from driftline.index.query.tree import Query
-from driftline.index.search.matching import TooCostly
-from driftline.index.search.places import Place, Sort
+from driftline.index.search.matching import QueryTooCostly
+from driftline.index.search.places import Sort, SortPosition
 from driftline.index.search.ranking import Ranked
 from driftline.index.search.results import READ_MAX, Snippet, snippets
 from driftline.index.search.shard import Shard
-from driftline.index.search.watches import Watch, Watches
+from driftline.index.search.watches import WatchEntry, WatchIndex
 from driftline.index.searcher import messages
 from driftline.index.searcher.messages import (
     AnyQuestion,
-    Count,
-    Events,
-    Explain,
-    Explanation,
-    Found,
+    CountQuestion,
+    EventsQuestion,
+    ExplainQuestion,
+    FoundEvent,
     FoundEvents,
+    FoundExplanation,
+    FoundHit,
+    FoundHits,
+    FoundTotal,
     FoundWatches,
-    Get,
-    Hit,
+    GetQuestion,
     Piece,
-    Search,
+    SearchQuestion,
     StoredDocument,
     StoredWatch,
-    Total,
-    WatchEvent,
 )
-from driftline.serve.errors import Refused
-from driftline.serve.views.hosted import Pause, no_pause
+from driftline.serve.errors import ApiError
+from driftline.serve.views.hosted import PauseHook, no_pause
 
 BYTES_MAX = 8 << 20
 """Bytes of the documents of one answer: others wait while it is made."""
@@ -58,59 +58,59 @@ KEYWORDS_MAX = 10_000
 """Different keywords of a facet: all of them are sent to whoever adds up shards."""
 
 
-class Asked(NamedTuple):
+class QuestionContext(NamedTuple):
     """A question about a collection, as of a time that is retained."""
 
     question: AnyQuestion
     collection: Collection
     shard: Shard
-    watches: Watches
+    watches: WatchIndex
     time: int
-    pause: Pause = no_pause
+    pause: PauseHook = no_pause
 
 
-def answer_to(asked: Asked) -> Struct:
+def answer_to(asked: QuestionContext) -> Struct:
     """The answer. Raises Refused, DamagedSegment."""
     try:
         return _answer_to(asked)
-    except TooCostly as error:
-        raise Refused("costly", str(error), {"leaf": error.leaf}) from None
+    except QueryTooCostly as error:
+        raise ApiError("costly", str(error), {"leaf": error.leaf}) from None
 
 
-def _answer_to(asked: Asked) -> Struct:
+def _answer_to(asked: QuestionContext) -> Struct:
     question, collection, shard, watches, time, pause = asked
     match question:
-        case Search():
+        case SearchQuestion():
             return _search(asked, question)
-        case Count(q=q):
-            return Total(shard.count(_query(q, collection), time, pause))
-        case Get(id=id):
+        case CountQuestion(q=q):
+            return FoundTotal(shard.count(_query(q, collection), time, pause))
+        case GetQuestion(id=id):
             ordinal = shard.find(id, time)
             if ordinal is None:
                 raise _absent(collection, id)
             return StoredDocument(shard.time_of(ordinal), shard.stored(ordinal))
-        case Explain(q=q, id=id):
+        case ExplainQuestion(q=q, id=id):
             return _explain(asked, q, id)
-        case Events(watch=id, since=since, limit=limit):
+        case EventsQuestion(watch=id, since=since, limit=limit):
             found = watches.events(id, since, limit)
-            events = [WatchEvent(*event) for event in found if event.time < time]
+            events = [FoundEvent(*event) for event in found if event.time < time]
             upto = time if len(events) < limit else found[-1].time + 1
             return FoundEvents(events, upto)
-        case messages.Watches(behind=behind, limit=limit):
+        case messages.WatchesQuestion(behind=behind, limit=limit):
             there = watches.watches()
             some = (watch for watch in there if watch.id > behind)
             return FoundWatches(len(there), list(map(_stored, islice(some, limit))))
-        case messages.Watch(watch=id):
+        case messages.WatchQuestion(watch=id):
             watch = watches.find(id)
             if watch is None:
-                raise Refused(
+                raise ApiError(
                     "absent", f"the collection {collection.name!r} has no watch {shown(id)}"
                 )
             return _stored(watch)
     assert_never(question)
 
 
-def _stored(watch: Watch) -> StoredWatch:
+def _stored(watch: WatchEntry) -> StoredWatch:
     return StoredWatch(watch.id, watch.query or "", watch.time)
 
 
@@ -121,30 +121,32 @@ def _query(text: str, collection: Collection) -> Query:
     except QueryError as error:
         problem = str(error).partition("\n")[0]
         details = {"position": error.position, "picture": error.picture}
-        raise Refused("query", problem, details) from None
+        raise ApiError("query", problem, details) from None
 
 
-def _absent(collection: Collection, id: str) -> Refused:
-    return Refused("absent", f"the collection {collection.name!r} has no document {shown(id)}")
+def _absent(collection: Collection, id: str) -> ApiError:
+    return ApiError("absent", f"the collection {collection.name!r} has no document {shown(id)}")
 
 
-def _explain(asked: Asked, q: str, id: str) -> Explanation:
+def _explain(asked: QuestionContext, q: str, id: str) -> FoundExplanation:
     """Why a document has its score: the shares of leaves, which add up to it in their order."""
     query = _query(q, asked.collection)
     found = asked.shard.explain(query, id, asked.time)
     if found is None:
         raise _absent(asked.collection, id)
-    shares = [Share(**{**share._asdict(), "leaf": str(share.leaf)}) for share in found.shares]
-    return Explanation(found.score, Tree(str(query), found.matches, found.score, shares))
+    shares = [ScoreShare(**{**share._asdict(), "leaf": str(share.leaf)}) for share in found.shares]
+    return FoundExplanation(
+        found.score, ExplainedQuery(str(query), found.matches, found.score, shares)
+    )
 
 
 # Searches.
 
 
-def _search(asked: Asked, question: Search) -> Found:
+def _search(asked: QuestionContext, question: SearchQuestion) -> FoundHits:
     collection = asked.collection
     if question.snippets and question.bare:
-        raise Refused("invalid", "snippets are of what is stored, so they cannot be had bare")
+        raise ApiError("invalid", "snippets are of what is stored, so they cannot be had bare")
     query = _query(question.q, collection)
     by: ValueField | None = None
     sort: Sort | None = None
@@ -164,16 +166,18 @@ def _search(asked: Asked, question: Search) -> Found:
     facets = {}
     for name, counts in zip(question.facets, found.facets, strict=True):
         if len(counts) > KEYWORDS_MAX:
-            raise Refused(
+            raise ApiError(
                 "costly",
                 f"the field {name!r} has {len(counts):,} different keywords in what is found, and "
                 f"the most that are counted is {KEYWORDS_MAX:,}: look for something rarer",
             )
         facets[name] = dict(counts)
-    return Found(found.total, list(_hits(asked, found.ranked, question, query)), facets)
+    return FoundHits(found.total, list(_hits(asked, found.ranked, question, query)), facets)
 
 
-def _hits(asked: Asked, found: Iterable[Ranked], question: Search, query: Query) -> Iterator[Hit]:
+def _hits(
+    asked: QuestionContext, found: Iterable[Ranked], question: SearchQuestion, query: Query
+) -> Iterator[FoundHit]:
     """Hits, perhaps with snippets for the query. Raises Refused if they are too large together."""
     size = read = 0
     for number, ranked in enumerate(found):
@@ -182,7 +186,7 @@ def _hits(asked: Asked, found: Iterable[Ranked], question: Search, query: Query)
         stored = b"" if question.bare else asked.shard.stored(ordinal)
         size += len(stored)
         if size > BYTES_MAX:
-            raise Refused(
+            raise ApiError(
                 "costly",
                 f"the first {number + 1} hits have more than {BYTES_MAX >> 20} MiB: ask for fewer",
                 {"limit": number},
@@ -191,7 +195,7 @@ def _hits(asked: Asked, found: Iterable[Ranked], question: Search, query: Query)
         if question.snippets and read < SNIPPETS_MAX:
             pieces = snippets(stored, asked.collection, query)
             read += min(len(stored), READ_MAX)
-        yield Hit(
+        yield FoundHit(
             asked.shard.id(ordinal),
             place.score,
             place.time,
@@ -209,7 +213,7 @@ def _field(
     found = by_name.get(name)
     if found is None:
         there = f"there are {', '.join(by_name)}" if by_name else "there is none in the collection"
-        raise Refused(
+        raise ApiError(
             "invalid",
             f"{shown(name)} is no field of {collection.name!r} {what}"
             f"{did_you_mean(name[:64], by_name)}; {there}",
@@ -218,14 +222,14 @@ def _field(
     return found
 
 
-def _behind(question: Search, by: ValueField | None) -> Place | None:
+def _behind(question: SearchQuestion, by: ValueField | None) -> SortPosition | None:
     """The place behind which hits are wanted; `by`: the field by which they are sorted."""
     if question.behind is None:
         return None
     score, time, value = question.behind
     if not (isfinite(score) and _is_value(by, value)):
-        raise Refused("invalid", "behind is not the score, the time and the value of a hit")
-    return Place(score, time, value)
+        raise ApiError("invalid", "behind is not the score, the time and the value of a hit")
+    return SortPosition(score, time, value)
 
 
 def _is_value(by: ValueField | None, value: object) -> bool:

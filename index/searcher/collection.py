@@ -26,15 +26,15 @@ from driftline.engine.errors import MalformedMessage, SnapshotDamaged
 from driftline.engine.labels import INFINITY
 from driftline.engine.wire.codec import pack
 from driftline.index.documents.schema import Collection
-from driftline.index.documents.versions import Version
+from driftline.index.documents.versions import DocumentVersion
 from driftline.index.documents.writes import Watched, version_of
 from driftline.index.postings.merging import write
 from driftline.index.postings.sections import DamagedSegment, OtherFormat
 from driftline.index.postings.segment import Segment
-from driftline.index.postings.tail import Tail
+from driftline.index.postings.tail import MemorySegment
 from driftline.index.search.saving import Saved
 from driftline.index.search.shard import Shard
-from driftline.index.search.watches import Watches
+from driftline.index.search.watches import WatchIndex
 
 _FILE = re.compile(r"\.?(?P<name>(?P<number>\d{8,})\.segment)(?:\.\d+)?", re.ASCII)
 """A segment, or a draft of one that a process was writing."""
@@ -70,16 +70,16 @@ class CollectionIndex:
         self.collection = collection
         kinds = tuple(field.kind for field in collection.values)
         weights = [field.weight for field in collection.texts]
-        self.shard = Shard(Tail(0, len(collection.texts), kinds), weights, has, budget)
-        self.watches = Watches(
+        self.shard = Shard(MemorySegment(0, len(collection.texts), kinds), weights, has, budget)
+        self.watches = WatchIndex(
             collection,
             lambda field, word: self.shard.statistics.documents_with(field, word, INFINITY),
         )
         self._has = has
         self._files = files
-        self._sealed: list[Tail] = []
+        self._sealed: list[MemorySegment] = []
         """Tails that become a segment, if saving succeeds; `_name`: of its file."""
-        self._replaced: list[Tail] = []
+        self._replaced: list[MemorySegment] = []
         """Tails that have become a segment, and take memory still."""
         self._name = ""
         self._since = 0
@@ -98,7 +98,7 @@ class CollectionIndex:
         names = [segment.path.name for segment in self.segments]
         return [*names, self._name] if self._sealed else names
 
-    def apply(self, time: int, version: Version) -> None:
+    def apply(self, time: int, version: DocumentVersion) -> None:
         """Take the next version of the collection. Raises MalformedMessage, DamagedSegment.
 
         It has been taken also if there is damage; but events may be missing.
@@ -110,7 +110,7 @@ class CollectionIndex:
         if self._has(version.id):
             self.watches.apply(time, version, partial(self._before, time, version.id))
 
-    def _before(self, time: int, id: str) -> Version | None:
+    def _before(self, time: int, id: str) -> DocumentVersion | None:
         """The version of a document as of a time, but for what it replaced."""
         ordinal = self.shard.find(id, time)
         if ordinal is None:
@@ -146,7 +146,7 @@ class CollectionIndex:
     def freeze(self) -> None:
         """Seal the tail; tails that could not be saved before come with it."""
         self.shard.seal()
-        self._sealed = [part for part in self.shard.parts[:-1] if isinstance(part, Tail)]
+        self._sealed = [part for part in self.shard.parts[:-1] if isinstance(part, MemorySegment)]
         self._name = self._files.new() if self._sealed else ""
 
     def save(self) -> Iterator[bytes]:

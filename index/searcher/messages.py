@@ -3,7 +3,7 @@
 Both ends use these types; in between they are mappings, as every view takes and gives them. What
 comes from a client is checked when a question is read: raises Refused, "invalid".
 
->>> question = Count(collection="documents", q="tea", at=7)
+>>> question = CountQuestion(collection="documents", q="tea", at=7)
 >>> to_message(question)
 {'what': 'count', 'collection': 'documents', 'at': 7, 'q': 'tea'}
 >>> read_question(to_message(question)) == question
@@ -19,9 +19,9 @@ import msgspec
 from msgspec import Meta, Struct
 
 from driftline.engine.labels import INFINITY
-from driftline.index.documents.answers import Tree
-from driftline.index.search.places import Place, SortValue
-from driftline.serve.errors import Refused
+from driftline.index.documents.answers import ExplainedQuery
+from driftline.index.search.places import SortPosition, SortValue
+from driftline.serve.errors import ApiError
 from driftline.serve.views.hosted import Answer, Question
 
 LIMIT_MAX = 1000
@@ -37,8 +37,12 @@ FACETS_MAX = 16
 """Facets of one answer."""
 
 
+def _tag(name: str) -> str:
+    return name.removesuffix("Question").lower()
+
+
 class IndexQuestion(
-    Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="what", tag=str.lower
+    Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="what", tag=_tag
 ):
     """A question about a collection; `at`: as of this T, None: the newest of the searcher."""
 
@@ -53,7 +57,7 @@ class SortBy(Struct, frozen=True):
     descending: bool = False
 
 
-class Search(IndexQuestion, frozen=True, kw_only=True):
+class SearchQuestion(IndexQuestion, frozen=True, kw_only=True):
     """The first `limit` hits of a query, behind the hit with a score, a label time and a value.
 
     `bare`: nothing that is stored is wanted, which takes longer to read than all else.
@@ -68,26 +72,26 @@ class Search(IndexQuestion, frozen=True, kw_only=True):
     bare: bool = False
 
 
-class Count(IndexQuestion, frozen=True, kw_only=True):
+class CountQuestion(IndexQuestion, frozen=True, kw_only=True):
     """The number of documents that a query finds."""
 
     q: str
 
 
-class Get(IndexQuestion, frozen=True, kw_only=True):
+class GetQuestion(IndexQuestion, frozen=True, kw_only=True):
     """A document."""
 
     id: str
 
 
-class Explain(IndexQuestion, frozen=True, kw_only=True):
+class ExplainQuestion(IndexQuestion, frozen=True, kw_only=True):
     """Why a document has its score."""
 
     q: str
     id: str
 
 
-class Events(IndexQuestion, frozen=True, kw_only=True):
+class EventsQuestion(IndexQuestion, frozen=True, kw_only=True):
     """The first events of a watch, from a T on."""
 
     watch: str
@@ -95,20 +99,28 @@ class Events(IndexQuestion, frozen=True, kw_only=True):
     limit: Annotated[int, Meta(ge=1, le=EVENTS_MAX)] = EVENTS_MAX
 
 
-class Watches(IndexQuestion, frozen=True, kw_only=True):
+class WatchesQuestion(IndexQuestion, frozen=True, kw_only=True):
     """The first watches whose ids come after one, as of now."""
 
     behind: str = ""
     limit: Annotated[int, Meta(ge=1, le=WATCHES_MAX)] = WATCHES_MAX
 
 
-class Watch(IndexQuestion, frozen=True, kw_only=True):
+class WatchQuestion(IndexQuestion, frozen=True, kw_only=True):
     """A watch, as of now."""
 
     watch: str
 
 
-AnyQuestion = Search | Count | Get | Explain | Events | Watches | Watch
+AnyQuestion = (
+    SearchQuestion
+    | CountQuestion
+    | GetQuestion
+    | ExplainQuestion
+    | EventsQuestion
+    | WatchesQuestion
+    | WatchQuestion
+)
 
 
 class Piece(Struct, frozen=True):
@@ -120,7 +132,7 @@ class Piece(Struct, frozen=True):
     marks: tuple[tuple[int, int], ...]
 
 
-class Hit(Struct, frozen=True):
+class FoundHit(Struct, frozen=True):
     """A document that was found; `time`: its label time; `value`: by which hits are sorted."""
 
     id: str
@@ -131,20 +143,20 @@ class Hit(Struct, frozen=True):
     snippets: dict[str, Piece]
 
     @property
-    def place(self) -> Place:
+    def place(self) -> SortPosition:
         """Where it is in the order of results."""
-        return Place(self.score, self.time, self.value)
+        return SortPosition(self.score, self.time, self.value)
 
 
-class Found(Struct, frozen=True):
+class FoundHits(Struct, frozen=True):
     """What a shard has found, or all of them; `facets`: how often each value is there."""
 
     total: int
-    hits: list[Hit]
+    hits: list[FoundHit]
     facets: dict[str, dict[str, int]]
 
 
-class Total(Struct, frozen=True):
+class FoundTotal(Struct, frozen=True):
     """How many documents a shard has found."""
 
     total: int
@@ -157,14 +169,14 @@ class StoredDocument(Struct, frozen=True):
     stored: bytes
 
 
-class Explanation(Struct, frozen=True):
+class FoundExplanation(Struct, frozen=True):
     """Why a document has its score."""
 
     score: float
-    tree: Tree
+    tree: ExplainedQuery
 
 
-class WatchEvent(Struct, frozen=True):
+class FoundEvent(Struct, frozen=True):
     """A version of a document that "begins" or "ceases" to match; `time`: its label time."""
 
     time: int
@@ -175,7 +187,7 @@ class WatchEvent(Struct, frozen=True):
 class FoundEvents(Struct, frozen=True):
     """Events up to a T: all below it are there, so one goes on from it."""
 
-    events: list[WatchEvent]
+    events: list[FoundEvent]
     upto: int
 
 
@@ -206,4 +218,4 @@ def read_question(question: Question) -> AnyQuestion:
         found: AnyQuestion = msgspec.convert(question, AnyQuestion)
         return found
     except msgspec.ValidationError as error:
-        raise Refused("invalid", f"this is no question to an index: {error}") from None
+        raise ApiError("invalid", f"this is no question to an index: {error}") from None

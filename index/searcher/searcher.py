@@ -29,18 +29,18 @@ from driftline.engine.wire.bundles import Item
 from driftline.engine.wire.codec import pack
 from driftline.index.documents.schema import Schema
 from driftline.index.documents.values import shown
-from driftline.index.documents.versions import Version
+from driftline.index.documents.versions import DocumentVersion
 from driftline.index.documents.writes import NotWritten, Outcome, Watched, outcome_of
 from driftline.index.postings.merging import write
 from driftline.index.postings.sections import DamagedSegment
 from driftline.index.postings.segment import Segment
 from driftline.index.search.matching import BUDGET
 from driftline.index.search.saving import Saved
-from driftline.index.searcher.answers import Asked, answer_to
+from driftline.index.searcher.answers import QuestionContext, answer_to
 from driftline.index.searcher.collection import CollectionIndex, SegmentFiles, set_aside
-from driftline.index.searcher.messages import Events, read_question, to_message
-from driftline.serve.errors import NoLongerRetained, Refused
-from driftline.serve.views.hosted import Answer, Pause, Question, Work, no_pause
+from driftline.index.searcher.messages import EventsQuestion, read_question, to_message
+from driftline.serve.errors import ApiError, RetentionExceeded
+from driftline.serve.views.hosted import Answer, BackgroundJob, PauseHook, Question, no_pause
 
 _FORMAT = "searcher 5"
 
@@ -104,7 +104,7 @@ class Searcher:
 
     def _take(self, holding: CollectionIndex, time: int, outcome: Outcome) -> None:
         match outcome:
-            case Version():
+            case DocumentVersion():
                 try:
                     holding.apply(time, outcome)
                 except DamagedSegment as error:
@@ -122,19 +122,19 @@ class Searcher:
 
     # Answers.
 
-    def ask(self, question: Question, pause: Pause = no_pause) -> Answer:
+    def ask(self, question: Question, pause: PauseHook = no_pause) -> Answer:
         """Answer as of `question["at"]`, by default as of now. Raises Refused.
 
         `pause`: is called now and then; another question may be asked in it.
         """
         asked = read_question(question)
         name, time = asked.collection, self.time if asked.at is None else asked.at
-        since = asked.since if isinstance(asked, Events) else time
+        since = asked.since if isinstance(asked, EventsQuestion) else time
         if min(time, since) < self.since:
-            refused = NoLongerRetained.by("the index", self.since)
-            raise Refused("retained", str(refused), {"oldest": self.since})
+            refused = RetentionExceeded.by("the index", self.since)
+            raise ApiError("retained", str(refused), {"oldest": self.since})
         if time > self.time:
-            raise Refused(
+            raise ApiError(
                 "unavailable",
                 f"the index has writes up to {time_in_words(self.time)} only: wait until it has "
                 "those that are asked for",
@@ -142,16 +142,16 @@ class Searcher:
         holding = self._holdings.get(name)
         if holding is None:
             there = ", ".join(self._holdings)
-            raise Refused("absent", f"there is no collection {shown(name)}; there are {there}")
-        if self.damaged and isinstance(asked, Events):
-            raise Refused("unavailable", f"{self.damaged}: ask again when it is")
+            raise ApiError("absent", f"there is no collection {shown(name)}; there are {there}")
+        if self.damaged and isinstance(asked, EventsQuestion):
+            raise ApiError("unavailable", f"{self.damaged}: ask again when it is")
         about = holding.collection, holding.shard, holding.watches
         try:
-            return _answer_to(Asked(asked, *about, time, pause), holding.segments)
+            return _answer_to(QuestionContext(asked, *about, time, pause), holding.segments)
         except DamagedSegment as error:
             self._found_damage(str(error))
             set_aside(error.path)
-            raise Refused("unavailable", f"{error}: ask again when it is") from None
+            raise ApiError("unavailable", f"{error}: ask again when it is") from None
 
     def retain(self, since: int) -> None:
         """Give no answers as of earlier times than this any more. It is at most `self.time`."""
@@ -215,7 +215,7 @@ class Searcher:
 
     # Tidying up.
 
-    def work(self) -> Work | None:
+    def work(self) -> BackgroundJob | None:
         """Merging, if there are many segments."""
         if self._merging is not None:  # it was not done: so it has failed
             lost = [segment.path for segment in self._merging[1] if not segment.path.exists()]
@@ -230,7 +230,7 @@ class Searcher:
                 path = self._files.path(name)
                 kept = holding.needed(segments)
                 self._merging = name, segments
-                return Work(
+                return BackgroundJob(
                     "merge segments of the index",
                     partial(_merge, segments, path, kept),
                     partial(self._merged, holding, segments, path, kept),
@@ -281,7 +281,7 @@ class Searcher:
         }
 
 
-def _answer_to(asked: Asked, segments: Iterable[Segment]) -> Answer:
+def _answer_to(asked: QuestionContext, segments: Iterable[Segment]) -> Answer:
     """The answer. Raises Refused, DamagedSegment."""
     try:
         return to_message(answer_to(asked))

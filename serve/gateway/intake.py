@@ -20,11 +20,11 @@ from os import strerror
 from typing import Generic, TypeVar
 
 from driftline.connectors.logs.received import Receipt, ReceivedSource
-from driftline.deploy.roles.intake import Kind
+from driftline.deploy.roles.intake import IntakeKind
 from driftline.deploy.runtime.sockets.intake_socket import IntakeSocket, Keys
 from driftline.engine.errors import PayloadError
 from driftline.engine.wire.kinds import Voice
-from driftline.serve.errors import Refused
+from driftline.serve.errors import ApiError
 
 GATEWAY = "driftline-gateway"
 """The producer of the gateway's records, which nobody else may be."""
@@ -36,7 +36,7 @@ _FULL = tuple(map(strerror, (ENOSPC, EDQUOT)))
 
 Token = TypeVar("Token")
 
-Outcome = int | Refused
+Outcome = int | ApiError
 """The label time of a record, or why it was not taken."""
 
 
@@ -68,7 +68,7 @@ class ServiceIntake(IntakeSocket, Generic[Token]):
         refusal = self._refusal()
         if refusal is None and not bulk and len(self._single) + len(records) > WAITING_MAX:
             text = f"{WAITING_MAX} records wait to be stored: send it again a little later"
-            refusal = Refused("busy", text)
+            refusal = ApiError("busy", text)
         if refusal is None:
             (self._bulk if bulk else self._single).extend(records)
         else:
@@ -99,7 +99,7 @@ class ServiceIntake(IntakeSocket, Generic[Token]):
             self._take_one()
 
     def _handle(
-        self, route: bytes, request: tuple[Kind, str, int, int, object], voice: Voice | None
+        self, route: bytes, request: tuple[IntakeKind, str, int, int, object], voice: Voice | None
     ) -> None:
         _, producer, session, number, _ = request
         if producer == GATEWAY:
@@ -116,12 +116,12 @@ class ServiceIntake(IntakeSocket, Generic[Token]):
         try:
             receipt = self.source.receive(GATEWAY, number, record)
         except PayloadError as error:
-            self._outcomes.append((token, Refused("invalid", f"the record is refused: {error}")))
+            self._outcomes.append((token, ApiError("invalid", f"the record is refused: {error}")))
             return
         if receipt is Receipt.TAKEN:
             self._unstored.append((number, self.source.last_taken, token))
         else:
-            self._outcomes.append((token, Refused("unavailable", f"the input: {receipt.value}")))
+            self._outcomes.append((token, ApiError("unavailable", f"the input: {receipt.value}")))
 
     def _refuse_waiting(self) -> None:
         """Refuse the records that wait; those that were taken may be stored later."""
@@ -131,15 +131,15 @@ class ServiceIntake(IntakeSocket, Generic[Token]):
             self._outcomes += [(token, refusal) for token, _ in queue]
             queue.clear()
         later = f"{refusal}. This record may be stored later: send it again, with the same key"
-        taken = Refused(refusal.code, later)
+        taken = ApiError(refusal.code, later)
         self._outcomes += [(token, taken) for *_, token in self._unstored]
         self._unstored.clear()
 
-    def _refusal(self) -> Refused | None:
+    def _refusal(self) -> ApiError | None:
         if self.source.stopped or self.source.closed:
-            return Refused("unavailable", "the service is ending: send it again to the next one")
+            return ApiError("unavailable", "the service is ending: send it again to the next one")
         if self.obstacles:
             reason = next(iter(self.obstacles.values()))
             code = "full" if any(each in reason for each in _FULL) else "unavailable"
-            return Refused(code, f"nothing can be stored now: {reason}")
+            return ApiError(code, f"nothing can be stored now: {reason}")
         return None

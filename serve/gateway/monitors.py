@@ -43,10 +43,10 @@ class LatencyWindow:
         }
 
 
-class StallDetector:
+class ViewStallDetector:
     """For how long records have waited since T has last gone on: it may stand still.
 
-    >>> detector = StallDetector()
+    >>> detector = ViewStallDetector()
     >>> detector.taken(7, now=1.0)
     >>> detector.taken(9, now=3.0)
     >>> detector.seconds(now=4.0)

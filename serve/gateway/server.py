@@ -26,7 +26,7 @@ from uvicorn.server import ServerState
 
 from driftline.engine.errors import Unavailable
 from driftline.engine.events import RateLimitedLog, about, log
-from driftline.serve.gateway.service import Service
+from driftline.serve.gateway.service import ServiceBackend
 
 BACKLOG = 1024
 
@@ -122,8 +122,8 @@ class HttpServer:
         self,
         found: socket.socket,
         listening: Listening,
-        backend: Callable[[], Service],
-        app: Callable[[Service], ASGIApp],
+        backend: Callable[[], ServiceBackend],
+        app: Callable[[ServiceBackend], ASGIApp],
         ready: Callable[[], None],
     ) -> None:
         service = self._service = backend()
@@ -162,7 +162,7 @@ class HttpServer:
             await service.close()
             found.close()
 
-    async def _start(self, service: Service) -> None:
+    async def _start(self, service: ServiceBackend) -> None:
         await service.start()
         self._ready()
 
@@ -179,7 +179,7 @@ class BoundedServer(uvicorn.Server):
         per_address: int = CONNECTIONS_PER_ADDRESS,
         grace_s: int = GRACE_S,
     ) -> None:
-        self._connections = Connections(head_s, per_address)
+        self._connections = ConnectionLimiter(head_s, per_address)
         config = uvicorn.Config(
             app,
             log_config=None,
@@ -210,7 +210,7 @@ class BoundedServer(uvicorn.Server):
         self._connections.close()
 
 
-class Connections:
+class ConnectionLimiter:
     """The connections of a server by address, and the log lines about those that it closes."""
 
     def __init__(self, head_s: float, per_address: int) -> None:
@@ -270,7 +270,7 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def __init__(
         self,
-        connections: Connections,
+        connections: ConnectionLimiter,
         config: uvicorn.Config,
         server_state: ServerState,
         app_state: dict[str, Any],

@@ -20,10 +20,10 @@ from driftline.deploy.roles.consumer import DeadLetters
 from driftline.engine.errors import DriftlineError
 from driftline.engine.events import Trouble, about, log
 from driftline.engine.wire.bundles import Item, item_time
-from driftline.serve.errors import Refused
+from driftline.serve.errors import ApiError
 from driftline.serve.gateway.backend import WITHIN_S
 from driftline.serve.gateway.intake import Outcome
-from driftline.serve.gateway.monitors import LatencyWindow, StallDetector
+from driftline.serve.gateway.monitors import LatencyWindow, ViewStallDetector
 from driftline.serve.gateway.subscriptions import FairScheduler, subscribe
 from driftline.serve.hosting.config import JOURNAL, ServiceConfig, name_of
 from driftline.serve.hosting.feeds import STREAM_BYTES
@@ -53,7 +53,7 @@ Waiting = asyncio.Future[int]
 """Who waits for the label time of a record."""
 
 
-class Service:
+class ServiceBackend:
     """The backend of a service's HTTP server; it is made and used in that server's loop.
 
     `submit`: hands records over to the front, each with a token, and whether they are part of a
@@ -103,7 +103,7 @@ class Service:
         self._tasks: list[asyncio.Task[None]] = []
         self._over = asyncio.Event()
         self._scheduler = FairScheduler()
-        self._stall = StallDetector()
+        self._stall = ViewStallDetector()
         self._stall.taken(taken - 1, monotonic())
 
     async def start(self) -> None:
@@ -155,7 +155,7 @@ class Service:
                 "it is not stored yet, and may be later: send it again, with the same key, if it "
                 "has one; without one it may be done twice"
             )
-            raise Refused("unavailable", text) from None
+            raise ApiError("unavailable", text) from None
         self._stall.taken(time, monotonic())
         return time
 
@@ -164,7 +164,7 @@ class Service:
         for waiting, outcome in outcomes:
             if waiting.done():
                 continue
-            if isinstance(outcome, Refused):
+            if isinstance(outcome, ApiError):
                 waiting.set_exception(outcome)
             else:
                 waiting.set_result(outcome)
@@ -198,7 +198,7 @@ class Service:
                         return [item for item in span.items if item.label[0] == time]
         except TimeoutError:
             pass
-        raise Refused("unavailable", f"it is stored, but not worked off within {within_s:g} s")
+        raise ApiError("unavailable", f"it is stored, but not worked off within {within_s:g} s")
 
     def spans(self, since: int) -> AsyncGenerator[Span, None]:
         feeds, over = self._config.feeds, self._over
@@ -262,8 +262,8 @@ class Service:
         if not waits:
             ended = monotonic()
             self._answers.add(ended, ended - began)
-        answers = [each for each in found if not isinstance(each, Refused)]
-        if not answers and isinstance(found[0], Refused):
+        answers = [each for each in found if not isinstance(each, ApiError)]
+        if not answers and isinstance(found[0], ApiError):
             raise found[0]
         return answers
 
@@ -289,7 +289,7 @@ class Service:
 
     async def _status(self, client: ViewClient, after: int = 0) -> dict[str, float]:
         while True:
-            with suppress(Refused):
+            with suppress(ApiError):
                 answer = await client.ask({"what": STATUS}, after, WITHIN_S)
                 return {key: x for key, x in answer.items() if isinstance(x, int | float)}
             await asyncio.sleep(0.1)
@@ -347,7 +347,9 @@ def _size(value: object) -> int:
     return sum(len(part) for part in parts if isinstance(part, str | bytes))
 
 
-async def _all(asking: Sequence[Coroutine[None, None, Answer | Refused]]) -> list[Answer | Refused]:
+async def _all(
+    asking: Sequence[Coroutine[None, None, Answer | ApiError]],
+) -> list[Answer | ApiError]:
     """What all say; if one raises, the others are asked no more."""
     tasks = [asyncio.ensure_future(each) for each in asking]
     try:
@@ -357,11 +359,11 @@ async def _all(asking: Sequence[Coroutine[None, None, Answer | Refused]]) -> lis
             each.cancel()
 
 
-async def _unless_absent(answer: Awaitable[Answer]) -> Answer | Refused:
+async def _unless_absent(answer: Awaitable[Answer]) -> Answer | ApiError:
     """The answer, or that this shard has not what was asked for. Raises Refused for the rest."""
     try:
         return await answer
-    except Refused as error:
+    except ApiError as error:
         if error.code == "absent":
             return error
         raise

@@ -8,7 +8,7 @@ from collections.abc import AsyncGenerator, Callable
 from contextlib import suppress
 
 from driftline.engine.errors import Unavailable
-from driftline.serve.errors import NoLongerRetained
+from driftline.serve.errors import RetentionExceeded
 from driftline.serve.hosting.feeds import (
     FOLLOW_EVERY_S,
     NOBODY,
@@ -78,7 +78,7 @@ async def subscribe(
             heard = subscription.hear(data)
             if isinstance(heard, Truncated):
                 if heard.oldest >= 0:
-                    raise NoLongerRetained(heard.reason, heard.oldest)
+                    raise RetentionExceeded(heard.reason, heard.oldest)
                 raise Unavailable(heard.reason)
             if isinstance(heard, DurableUpTo):
                 yield Span(since, since, [])

@@ -10,7 +10,7 @@ from pathlib import Path
 import msgspec
 
 from driftline.deploy.runtime.config import ProcessConfig
-from driftline.deploy.runtime.sockets.transport import LOCAL, Network
+from driftline.deploy.runtime.sockets.transport import LOCAL, TransportConfig
 from driftline.engine.flow.flow import Flow
 from driftline.engine.texts import file_name
 from driftline.serve.views.hosted import HostedView
@@ -34,7 +34,7 @@ RETAIN_S = 600.0
 class ViewSpec:
     """A view of a service: which one, how it is made, and in how many shards.
 
-    `make`: ``module:function``, which is called with a `Place`.
+    `make`: ``module:function``, which is called with a `ViewLocation`.
     """
 
     name: str
@@ -42,15 +42,15 @@ class ViewSpec:
     shards: int = 1
     options: Mapping[str, str] | None = None
 
-    def made(self, place: Place) -> HostedView:
+    def made(self, place: ViewLocation) -> HostedView:
         """The view, empty."""
         module, _, function = self.make.partition(":")
-        make: Callable[[Place], HostedView] = getattr(import_module(module), function)
+        make: Callable[[ViewLocation], HostedView] = getattr(import_module(module), function)
         return make(place)
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class ViewLocation:
     """What a view knows of where it is. `directory`: for its own files."""
 
     flow: Flow
@@ -69,7 +69,7 @@ class ServiceConfig:
     directory: str
     """Of the journal and the views."""
     views: tuple[ViewSpec, ...]
-    network: Network = LOCAL
+    network: TransportConfig = LOCAL
     """Of the journal's process: nodes may reach it from other hosts."""
     retained_bytes: int | None = None
     """Bytes of the journal that stay at most, beyond what views need to begin with."""

@@ -26,7 +26,7 @@ from typing import NamedTuple
 from driftline.engine.errors import DriftlineError, MalformedMessage
 from driftline.engine.wire.bundles import Item
 from driftline.engine.wire.codec import pack, unpack
-from driftline.serve.errors import NoLongerRetained
+from driftline.serve.errors import RetentionExceeded
 from driftline.serve.journal import Span
 
 ROOM_BYTES = 1 << 24
@@ -179,7 +179,7 @@ class Feeds:
         except StopIteration:
             feed.reading = None
             self._tell(route, feed)  # so one that lacks nothing hears from us, too
-        except NoLongerRetained as error:
+        except RetentionExceeded as error:
             self._end(route, feed, error, error.oldest)
         except DriftlineError as error:
             self._end(route, feed, error, -1)

@@ -22,8 +22,8 @@ from heapq import heappop, heappush
 from driftline.engine.errors import DriftlineError, MalformedMessage, PayloadError
 from driftline.engine.events import Trouble, about, log
 from driftline.engine.texts import time_in_words
-from driftline.engine.wire.party import Party
-from driftline.serve.errors import Refused
+from driftline.engine.wire.party import Role
+from driftline.serve.errors import ApiError
 from driftline.serve.hosting.feeds import FOLLOW_EVERY_S, DurableUpTo, Subscription, Truncated
 from driftline.serve.hosting.view_client import (
     Cancel,
@@ -34,7 +34,7 @@ from driftline.serve.hosting.view_client import (
 )
 from driftline.serve.journal import Span
 from driftline.serve.views.checkpoint import Retained
-from driftline.serve.views.hosted import Follower, HostedView, Question, Work
+from driftline.serve.views.hosted import BackgroundJob, HostedView, Question, ViewUpdater
 
 SLICE_S = 0.005
 """For so long questions are answered before the next span has its turn, and for so long at a time
@@ -69,7 +69,7 @@ FEW = 500
 
 
 @dataclass(frozen=True, slots=True)
-class Pace:
+class CheckpointSchedule:
     """When a checkpoint is due: after so many seconds, or outputs."""
 
     seconds: float
@@ -152,7 +152,7 @@ class _Answering:
     within: int
 
 
-class ViewHost(Party):
+class ViewHost(Role):
     """The host of one shard of a view.
 
     `following`: what it says to the journal; `kept`: as of which time its checkpoint is;
@@ -166,7 +166,7 @@ class ViewHost(Party):
         view: HostedView,
         following: Subscription,
         kept: int,
-        pace: Pace,
+        pace: CheckpointSchedule,
         retained: Retained,
         publish: Callable[[], None],
         clock: Callable[[], float],
@@ -178,7 +178,7 @@ class ViewHost(Party):
         self.answers: list[tuple[bytes, bytes]] = []
         """(route of an asker, message): answers, and the view's T"""
         self.to_journal: list[bytes] = []
-        self.work: Work | None = None
+        self.work: BackgroundJob | None = None
         """What a copy is to do, or does; `worked` says how it ended."""
         self.lost: Truncated | None = None
         """The journal has no longer what the view needs."""
@@ -192,7 +192,7 @@ class ViewHost(Party):
         """Takes questions that have come, and sends answers, between two slices of a long one."""
         self.apply_s = self.ask_s = 0.0
         """Seconds spent with spans, and with questions."""
-        self._follower = Follower(view)
+        self._follower = ViewUpdater(view)
         self._pace = pace
         self._retained = retained
         self._publish = publish
@@ -285,7 +285,7 @@ class ViewHost(Party):
         if key in self._asked:
             return  # it was asked again, as if this process were another one
         if len(self._asked) >= ASKED_MAX:
-            refusal = Refused("busy", f"{self.name} has {ASKED_MAX} questions to answer")
+            refusal = ApiError("busy", f"{self.name} has {ASKED_MAX} questions to answer")
             self._answer(route, asked.number, refusal)
             return
         self._asked[key] = asked
@@ -346,15 +346,15 @@ class ViewHost(Party):
                 self._answer(route, number, answer)
             else:
                 self._answer(route, number, self.view.ask(asked.question, pause))
-        except Refused as refused:
+        except ApiError as refused:
             self._answer(route, number, refused)
         except DriftlineError as error:
-            self._answer(route, number, Refused("unavailable", str(error)))
+            self._answer(route, number, ApiError("unavailable", str(error)))
         except Exception as error:  # a mistake of ours: others are answered all the same
             told = about("question-failed", view=self.name, question=_kind(asked.question))
             log.exception("%s could not answer a question", self.name, extra=told)
             text = f"{self.name} could not answer: {type(error).__name__}"
-            self._answer(route, number, Refused("internal", text))
+            self._answer(route, number, ApiError("internal", text))
         self._charge(answering)
         self.answered += 1
 
@@ -375,11 +375,11 @@ class ViewHost(Party):
         self._ready.charge(answering.asker, took)
         self.ask_s += took
 
-    def _answer(self, route: bytes, number: int, answer: Mapping[str, object] | Refused) -> None:
+    def _answer(self, route: bytes, number: int, answer: Mapping[str, object] | ApiError) -> None:
         try:
             data = encode_answer(number, answer)
         except PayloadError as error:
-            data = encode_answer(number, Refused("internal", f"the answer {error}"))
+            data = encode_answer(number, ApiError("internal", f"the answer {error}"))
         self.answers.append((route, data))
 
     def _give_up(self, route: bytes, number: int) -> None:
@@ -390,7 +390,7 @@ class ViewHost(Party):
                 f"asked for within {asked.within_s:g} s: it is behind, or that is a label of "
                 "another service"
             )
-            self._answer(route, number, Refused("unavailable", text))
+            self._answer(route, number, ApiError("unavailable", text))
 
     def _forget(self, route: bytes, number: int) -> Request | None:
         asked = self._asked.pop((route, number), None)
@@ -431,7 +431,9 @@ class ViewHost(Party):
             view.retain(self._retained.since(view.time))
             view.freeze()
             self._items, self._saving, self._is_frozen = 0, True, True
-            self.work = Work("write a checkpoint", self._publish, partial(self._saved, view.time))
+            self.work = BackgroundJob(
+                "write a checkpoint", self._publish, partial(self._saved, view.time)
+            )
         else:
             self.work = view.work()
 

@@ -28,7 +28,7 @@ from selectors import EVENT_READ, EVENT_WRITE, DefaultSelector
 from struct import Struct
 
 from driftline.engine.errors import MalformedMessage, Unavailable
-from driftline.engine.wire.party import Party
+from driftline.engine.wire.party import Role
 
 BYTES_MAX = 1 << 30
 """Of a message."""
@@ -235,7 +235,7 @@ class IpcServer:
             self._lost(connection.route)
 
 
-class IpcParty(Party, ABC):
+class IpcParty(Role, ABC):
     """A party that talks over connections. `lost`: see `IpcServer`."""
 
     def __init__(self, name: str, lost: Callable[[Route], None]) -> None:

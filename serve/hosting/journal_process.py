@@ -10,7 +10,7 @@ from pathlib import Path
 from time import monotonic
 
 from driftline.deploy.roles.consumer import ConsumerServer
-from driftline.deploy.runtime.loop.cores import Cores
+from driftline.deploy.runtime.loop.cores import CpuAffinity
 from driftline.deploy.runtime.loop.runtime import Runtime
 from driftline.engine.errors import MalformedMessage, Unavailable
 from driftline.engine.events import Trouble
@@ -158,7 +158,7 @@ def run_journal(config: ServiceConfig) -> None:
     journal = Journal(Path(config.path(JOURNAL)), flow, process.identity, mark)
     server = JournalServer(journal)
     transport = config.network.transport()
-    runtime = Runtime(transport=transport, cores=Cores(process.cores))
+    runtime = Runtime(transport=transport, cores=CpuAffinity(process.cores))
     runtime.add(server, config.network.inbox(CONSUMER, process.sockets))
     feeds = FeedLines(server, config)
     runtime.watch(feeds, feeds.ipc.fileno(), feeds.drain)

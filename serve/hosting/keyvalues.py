@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from driftline.engine.flow.flow import Flow
-from driftline.serve.hosting.config import Place, ViewSpec
+from driftline.serve.hosting.config import ViewLocation, ViewSpec
 from driftline.serve.views.keyvalue import KeyValueView
 
 
@@ -15,6 +15,6 @@ def views_of(flow: Flow) -> tuple[ViewSpec, ...]:
     )
 
 
-def make(place: Place) -> KeyValueView:
+def make(place: ViewLocation) -> KeyValueView:
     """The view of the sink with the number `sink` among the options."""
     return KeyValueView(int(place.options["sink"]))

@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from driftline.engine.errors import MalformedMessage, PayloadError
 from driftline.engine.wire.codec import pack, unpack
-from driftline.serve.errors import Refused
+from driftline.serve.errors import ApiError
 from driftline.serve.hosting.ipc import IpcClient
 from driftline.serve.views.hosted import Answer, Question
 
@@ -45,7 +45,7 @@ class Cancel(NamedTuple):
     number: int
 
 
-class Reached(NamedTuple):
+class ViewTime(NamedTuple):
     """The view has applied all outputs below this T."""
 
     time: int
@@ -81,23 +81,23 @@ def encode_reached(time: int) -> bytes:
     return pack((_REACHED, time))
 
 
-def encode_answer(number: int, answer: Answer | Refused) -> bytes:
+def encode_answer(number: int, answer: Answer | ApiError) -> bytes:
     """A message of a view. Raises PayloadError if the answer cannot travel."""
-    if isinstance(answer, Refused):
+    if isinstance(answer, ApiError):
         return pack((_REFUSAL, number, answer.code, str(answer), answer.details))
     return pack((_ANSWER, number, dict(answer)))
 
 
-def decode_answer(data: bytes) -> tuple[int, Answer | Refused] | Reached:
+def decode_answer(data: bytes) -> tuple[int, Answer | ApiError] | ViewTime:
     """Decode a message of a view: (number of the question, answer), or a T. Raises
     MalformedMessage."""
     match unpack(data):
         case (code, int(time)) if code == _REACHED:
-            return Reached(time)
+            return ViewTime(time)
         case (code, int(number), dict(answer)) if code == _ANSWER:
             return number, answer
         case (code, int(number), str(kind), str(text), dict(details)) if code == _REFUSAL:
-            return number, Refused(kind, text, details)
+            return number, ApiError(kind, text, details)
     raise MalformedMessage("not an answer")
 
 
@@ -120,7 +120,7 @@ class ViewClient:
         try:
             data = encode_request(Request(number, question, after, within_s, asker))
         except PayloadError as error:
-            raise Refused("invalid", f"the question {error}") from None
+            raise ApiError("invalid", f"the question {error}") from None
         answer: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
         self._waiting[number] = answer, data
         try:
@@ -129,7 +129,7 @@ class ViewClient:
                 return await answer
         except TimeoutError:
             text = f"{self.name} does not answer; it may be starting again"
-            raise Refused("unavailable", text) from None
+            raise ApiError("unavailable", text) from None
         finally:
             self._waiting.pop(number, None)
             if not answer.done() or answer.cancelled():
@@ -141,14 +141,14 @@ class ViewClient:
 
     def _hear(self, data: bytes) -> None:
         message = decode_answer(data)
-        if isinstance(message, Reached):
+        if isinstance(message, ViewTime):
             self.time = max(self.time, message.time)
             return
         number, answer = message
         waiting, _ = self._waiting.get(number, (None, b""))
         if waiting is None or waiting.done():
             return
-        if isinstance(answer, Refused):
+        if isinstance(answer, ApiError):
             waiting.set_exception(answer)
         else:
             waiting.set_result(answer)

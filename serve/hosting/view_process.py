@@ -16,7 +16,7 @@ from time import perf_counter, time
 from types import FrameType
 from typing import NamedTuple
 
-from driftline.deploy.runtime.loop.cores import Cores
+from driftline.deploy.runtime.loop.cores import CpuAffinity
 from driftline.deploy.runtime.loop.runtime import Runtime
 from driftline.deploy.runtime.supervision.child_process import ChildExitWatcher
 from driftline.deploy.runtime.supervision.lifeline import Lifeline, hold_on
@@ -25,10 +25,10 @@ from driftline.engine.errors import DriftlineError, Unavailable
 from driftline.engine.events import about, log
 from driftline.engine.flow.loading import load_flow
 from driftline.engine.texts import time_in_words
-from driftline.engine.wire.party import Party
-from driftline.serve.hosting.config import Place, ServiceConfig
+from driftline.engine.wire.party import Role
+from driftline.serve.hosting.config import ServiceConfig, ViewLocation
 from driftline.serve.hosting.feeds import ROOM_BYTES, Subscription
-from driftline.serve.hosting.host import APPLY_S, Pace, ViewHost
+from driftline.serve.hosting.host import APPLY_S, CheckpointSchedule, ViewHost
 from driftline.serve.hosting.ipc import IpcParty, IpcServer, Route
 from driftline.serve.hosting.processes import alive, run_process
 from driftline.serve.views.checkpoint import Retained, noted, restored, writing
@@ -106,7 +106,7 @@ class AskLines(IpcParty):
         return False
 
 
-class Copies(Party):
+class ForkedJobs(Role):
     """Has the work of a host done by copies of this process, one after the other.
 
     A copy ends with this process, as the next one would find it writing the same files. `servers`:
@@ -114,7 +114,11 @@ class Copies(Party):
     """
 
     def __init__(
-        self, host: ViewHost, exits: ChildExitWatcher, servers: Sequence[IpcServer], cores: Cores
+        self,
+        host: ViewHost,
+        exits: ChildExitWatcher,
+        servers: Sequence[IpcServer],
+        cores: CpuAffinity,
     ) -> None:
         super().__init__("copies")
         self._host = host
@@ -182,7 +186,7 @@ def run_view(config: ServiceConfig) -> None:
     directory = config.path(config.name)
     with reported("view", directory):
         directory.mkdir(parents=True, exist_ok=True)
-    place = Place(
+    place = ViewLocation(
         load_flow(process.flow), directory, config.shard, spec.shards, dict(spec.options or {})
     )
     path = directory / CHECKPOINT
@@ -204,17 +208,17 @@ def run_view(config: ServiceConfig) -> None:
             pass
         retained.write(notes)
 
-    pace = Pace(config.checkpoint_s, config.checkpoint_items)
+    pace = CheckpointSchedule(config.checkpoint_s, config.checkpoint_items)
     following = Subscription(config.name, secrets.token_hex(8), kept, ROOM_BYTES)
     host = ViewHost(config.name, view, following, kept, pace, retained, publish, perf_counter)
-    cores = Cores(process.cores, (config.shard + 1) % 2)
+    cores = CpuAffinity(process.cores, (config.shard + 1) % 2)
     runtime = Runtime(cores=cores)
     runtime.add(host, f"inproc://{config.name}")
     journal, asks = JournalLine(host, config.feeds), AskLines(host, config.line(config.name))
     for each in (journal, asks):
         runtime.watch(each, each.ipc.fileno(), each.drain)
     exits = ChildExitWatcher()
-    runtime.add(Copies(host, exits, (journal.ipc, asks.ipc), cores), "inproc://copies")
+    runtime.add(ForkedJobs(host, exits, (journal.ipc, asks.ipc), cores), "inproc://copies")
     if (file := exits.fileno()) is not None:
         runtime.listen(file, exits.take)
 

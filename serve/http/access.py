@@ -26,7 +26,7 @@ from typing import Literal, get_args
 
 from driftline.engine.errors import DriftlineError, NotPermitted
 from driftline.engine.events import about, log
-from driftline.serve.errors import Refused
+from driftline.serve.errors import ApiError
 
 LOOK_EVERY_S = 1.0
 """So often it is looked whether a file of tokens has changed."""
@@ -69,14 +69,14 @@ class Access:
         self._look()
         scheme, _, token = authorization.partition(" ")
         if scheme.lower() != "bearer" or not token:
-            raise Refused("token", "a token is needed: send `Authorization: Bearer TOKEN`")
+            raise ApiError("token", "a token is needed: send `Authorization: Bearer TOKEN`")
         digest = sha256(token.strip().encode("utf-8", "surrogatepass")).digest()
         found = None
         for holder in self._holders:  # all of them, so that the time says nothing
             if hmac.compare_digest(holder.digest, digest):
                 found = holder
         if found is None:
-            raise Refused("token", "this token is not known here")
+            raise ApiError("token", "this token is not known here")
         return found
 
     def _look(self) -> None:
@@ -155,7 +155,7 @@ def check_host(host: str) -> None:
     `host`: the header, "" without.
     """
     if host and not _is_here(host):
-        raise Refused(
+        raise ApiError(
             "right",
             f"the Host {host[:100]!r} is not this machine, and here everybody may do all: ask "
             "localhost. Who serves behind a proxy gives --tokens, or has the proxy send "
@@ -167,9 +167,9 @@ def check_origin(headers: Mapping[str, str]) -> None:
     """Refuse to write what a page of another site has a browser send. Raises Refused."""
     origin = headers.get("origin")
     if origin is None and headers.get("sec-fetch-site") == "cross-site":
-        raise Refused("right", "a page of another site may not write here")
+        raise ApiError("right", "a page of another site may not write here")
     if origin is not None and origin.partition("://")[2] != headers.get("host", ""):
-        raise Refused("right", f"a page of {origin[:100]!r} may not write here")
+        raise ApiError("right", f"a page of {origin[:100]!r} may not write here")
 
 
 @lru_cache(1 << 6)

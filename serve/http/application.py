@@ -12,19 +12,19 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Router
 from starlette.types import ASGIApp
 
-from driftline.serve.errors import Refused
+from driftline.serve.errors import ApiError
 from driftline.serve.gateway.backend import Backend
 from driftline.serve.http.content import INTERNAL, STATUS, dumps, json_answer, problem
-from driftline.serve.http.metrics import Figures, MeasuredApp
+from driftline.serve.http.metrics import BackendCollector, MeasuredApp
 from driftline.serve.http.openapi import description
 from driftline.serve.http.operations import (
     TOLD,
     AppState,
     Body,
     Call,
+    HttpSettings,
     Operation,
-    Settings,
-    Told,
+    RequestLog,
     routes,
 )
 from driftline.serve.http.parameters import TOKEN
@@ -48,7 +48,7 @@ def build(
     operations: Sequence[Operation],
     backend: Backend,
     ready: Ready,
-    settings: Settings,
+    settings: HttpSettings,
     pages: Iterable[BaseRoute] = (),
     figures: Mapping[str, str] | None = None,
 ) -> ASGIApp:
@@ -58,7 +58,7 @@ def build(
     views are.
     """
     registry = CollectorRegistry()
-    registry.register(Figures(backend, figures or {}))
+    registry.register(BackendCollector(backend, figures or {}))
     all_of_it = [*operations, *_common(backend, ready, registry)]  # asked for most often first
     described = dumps(description(title, text, VERSION, all_of_it))
 
@@ -91,7 +91,7 @@ def _common(backend: Backend, ready: Ready, registry: CollectorRegistry) -> list
     async def is_ready(call: Call) -> Response:
         if backend.waits_s > STILL_S:
             text = f"for {backend.waits_s:.0f} s writes wait, and none is worked off"
-            raise Refused("unavailable", text)
+            raise ApiError("unavailable", text)
         await ready()
         return json_answer(dumps({"at": token_of(backend.time)}))
 
@@ -124,15 +124,17 @@ async def _no_route(request: Request, error: HTTPException) -> Response:
     path = request.scope["path"][:200]
     if error.status_code == STATUS["method"]:
         allowed = (error.headers or {}).get("Allow", "")
-        return _told(request, Refused("method", f"here one can {allowed}"), {"Allow": allowed})
-    return _told(request, Refused("path", f"there is nothing at {path!r}: see /openapi.json"))
+        return _told(request, ApiError("method", f"here one can {allowed}"), {"Allow": allowed})
+    return _told(request, ApiError("path", f"there is nothing at {path!r}: see /openapi.json"))
 
 
 async def _failed(request: Request, error: Exception) -> Response:
     return _told(request, INTERNAL)
 
 
-def _told(request: Request, refused: Refused, headers: Mapping[str, str] | None = None) -> Response:
-    told: Told = request.scope[TOLD]
+def _told(
+    request: Request, refused: ApiError, headers: Mapping[str, str] | None = None
+) -> Response:
+    told: RequestLog = request.scope[TOLD]
     told.code = refused.code
     return problem(refused, headers)

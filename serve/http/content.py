@@ -3,11 +3,11 @@
 >>> loads(b'{"a": 1, "a": 2}')
 Traceback (most recent call last):
 ...
-driftline.serve.errors.Refused: this is no JSON: the name 'a' is there twice
+driftline.serve.errors.ApiError: this is no JSON: the name 'a' is there twice
 
 A problem is answered as `{"error": {"code": ..., "message": ..., ...}}`.
 
->>> answer = problem(Refused("absent", "there is no such document"))
+>>> answer = problem(ApiError("absent", "there is no such document"))
 >>> answer.status_code, bytes(answer.body)
 (404, b'{"error":{"code":"absent","message":"there is no such document"}}')
 """
@@ -30,7 +30,7 @@ from starlette.types import Receive, Scope, Send
 
 from driftline.connectors.sinks.lines import LEVELS_MAX
 from driftline.engine.errors import DriftlineError
-from driftline.serve.errors import BadToken, NoLongerRetained, Refused
+from driftline.serve.errors import ApiError, BadToken, RetentionExceeded
 from driftline.serve.views.tokens import token_of
 
 T = TypeVar("T")
@@ -46,7 +46,7 @@ def loads(data: bytes) -> object:
     try:
         return _decoder.decode(data.decode())
     except UnicodeDecodeError as error:
-        raise Refused("invalid", f"byte {error.start} is not UTF-8") from None
+        raise ApiError("invalid", f"byte {error.start} is not UTF-8") from None
     except RecursionError:
         raise _no_json("it is nested too deep") from None
     except json.JSONDecodeError as error:
@@ -60,7 +60,7 @@ def loads(data: bytes) -> object:
         raise _no_json(why) from None
     except ValueError:
         text = "an integer has thousands of digits, which is more than can be read: make it a text"
-        raise Refused("invalid", text) from None
+        raise ApiError("invalid", text) from None
 
 
 def dumps(value: object) -> bytes:
@@ -101,8 +101,8 @@ def _no_number(text: str) -> NoReturn:
     raise _no_json(f"{text} is no number of JSON")
 
 
-def _no_json(why: str) -> Refused:
-    return Refused("invalid", f"this is no JSON: {why}")
+def _no_json(why: str) -> ApiError:
+    return ApiError("invalid", f"this is no JSON: {why}")
 
 
 _decoder = json.JSONDecoder(object_pairs_hook=_once, parse_constant=_no_number)
@@ -130,30 +130,30 @@ STATUS = {
 }
 """The status of each code."""
 
-INTERNAL = Refused("internal", "the server has failed; its log says why")
+INTERNAL = ApiError("internal", "the server has failed; its log says why")
 
-ENDS = Refused("unavailable", "the service has ended before there was an answer: ask again")
+ENDS = ApiError("unavailable", "the service has ended before there was an answer: ask again")
 
 
-def refusal_of(error: DriftlineError) -> Refused:
+def refusal_of(error: DriftlineError) -> ApiError:
     """What a client is told of an error that it has caused or met."""
     match error:
-        case Refused():
+        case ApiError():
             return error
-        case NoLongerRetained():
-            return Refused("retained", str(error), {"oldest": error.oldest})
+        case RetentionExceeded():
+            return ApiError("retained", str(error), {"oldest": error.oldest})
         case BadToken():
-            return Refused("invalid", str(error))
-    return Refused("unavailable", str(error))
+            return ApiError("invalid", str(error))
+    return ApiError("unavailable", str(error))
 
 
-def described(refused: Refused) -> dict[str, Json]:
+def described(refused: ApiError) -> dict[str, Json]:
     """A refusal as JSON."""
     details = {name: _detail(name, value) for name, value in refused.details.items()}
     return {"error": {"code": refused.code, "message": str(refused), **details}}
 
 
-def problem(refused: Refused, headers: Mapping[str, str] | None = None) -> Response:
+def problem(refused: ApiError, headers: Mapping[str, str] | None = None) -> Response:
     """The answer to a request that is refused."""
     status = STATUS.get(refused.code, 500)
     more = dict(headers or {})
@@ -207,7 +207,7 @@ class BodyReader:
         encoding = headers.get("content-encoding", "").strip().lower()
         if encoding not in ("", "identity", "gzip", "x-gzip"):
             text = f"the Content-Encoding {encoding[:64]!r} is not supported: send gzip, or none"
-            raise Refused("encoding", text)
+            raise ApiError("encoding", text)
         self._is_gzip = encoding.endswith("gzip")
         self.begin()
 
@@ -236,9 +236,9 @@ class BodyReader:
                         yield piece
                         await asyncio.sleep(0)
         except ZlibError as error:
-            raise Refused("invalid", f"the body is not gzip, or damaged: {error}") from None
+            raise ApiError("invalid", f"the body is not gzip, or damaged: {error}") from None
         if has_begun and not unpacking.eof:
-            raise Refused("invalid", "the gzip body is cut off: send it again")
+            raise ApiError("invalid", "the gzip body is cut off: send it again")
 
     async def _received(self) -> AsyncGenerator[bytes, None]:
         more = True
@@ -248,7 +248,7 @@ class BodyReader:
                 async with asyncio.timeout(min(self._idle_s, seconds)):
                     message = await self._receive()
             except TimeoutError:
-                raise Refused(
+                raise ApiError(
                     "slow",
                     f"nothing of the body has come for {self._idle_s:g} s, or less than "
                     f"{BODY_BYTES_PER_S} bytes a second: {self._count} bytes in "

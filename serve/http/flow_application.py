@@ -21,12 +21,12 @@ from driftline.engine.operators.steps import FAILURES
 from driftline.engine.texts import did_you_mean
 from driftline.engine.wire.bundles import Item
 from driftline.engine.wire.codec import pack
-from driftline.serve.errors import Refused
+from driftline.serve.errors import ApiError
 from driftline.serve.gateway.backend import Backend
 from driftline.serve.http.application import build
 from driftline.serve.http.content import EventStream, Json, dumps, json_answer, loads, plain
 from driftline.serve.http.openapi import event_stream
-from driftline.serve.http.operations import Body, Call, Operation, Settings
+from driftline.serve.http.operations import Body, Call, HttpSettings, Operation
 from driftline.serve.http.parameters import (
     AFTER,
     AT,
@@ -147,10 +147,10 @@ _OUTPUTS: dict[str, Json] = {
 
 
 def flow_application(
-    backend: Backend, sinks: Sequence[str], settings: Settings | None = None
+    backend: Backend, sinks: Sequence[str], settings: HttpSettings | None = None
 ) -> ASGIApp:
     """The application; there is a key-value view of each of these sinks."""
-    settings = settings or Settings()
+    settings = settings or HttpSettings()
 
     async def ready() -> None:
         for sink in sinks:
@@ -171,7 +171,7 @@ def record_operation(backend: Backend) -> Operation:
     async def does(call: Call) -> Response:
         record = loads(await call.body())
         if record is None:
-            raise Refused("invalid", "null is no record")
+            raise ApiError("invalid", "null is no record")
         time = await backend.write(record)
         return json_answer(dumps({"label": token_of(time + 1)}))
 
@@ -230,7 +230,7 @@ class _Values:
         key, time = _key(call, call[KEY]), as_of(self._backend, call, self._view(call))
         for answer in await self._ask(call, {"what": "value", "key": key, "at": time}):
             return json_answer(dumps({"at": token_of(time), **_row({**answer, "key": key})}))
-        raise Refused("absent", "there is no such key")
+        raise ApiError("absent", "there is no such key")
 
     async def list(self, call: Call) -> Response:
         question = {"what": "items", "prefix": call[PREFIX], "limit": call[LIMIT]}
@@ -255,7 +255,7 @@ class _Values:
         if name not in self._views:
             there = f"there is {', '.join(self._views)}" if self._views else "there is none"
             near = did_you_mean(name, self._views)
-            raise Refused("absent", f"there is no view {name!r}{near}; {there}")
+            raise ApiError("absent", f"there is no view {name!r}{near}; {there}")
         return name
 
     async def _ask(self, call: Call, question: dict[str, object]) -> Sequence[Answer]:
@@ -280,12 +280,12 @@ def _row(answer: object) -> dict[str, Json]:
 def _place(call: Call, query: bytes) -> tuple[int, object]:
     """The T of a cursor, and the key behind which it goes on. Raises Refused."""
     if call[BEHIND] is not None:
-        raise Refused("invalid", "behind is for a list that begins: leave it out")
+        raise ApiError("invalid", "behind is for a list that begins: leave it out")
     match opened(call[CURSOR], query, _SAME):
         case (int(time), key) if call[AT] in (None, time):
             return time, key
         case (int(), _):
-            raise Refused("invalid", "at is not the T of the cursor: leave it out")
+            raise ApiError("invalid", "at is not the T of the cursor: leave it out")
     raise refusal(_SAME)
 
 

@@ -14,10 +14,10 @@ from prometheus_client.registry import Collector
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from driftline.engine.events import Trouble, about, log
-from driftline.serve.errors import Refused
+from driftline.serve.errors import ApiError
 from driftline.serve.gateway.backend import Backend
 from driftline.serve.http.content import problem
-from driftline.serve.http.operations import TOLD, Told
+from driftline.serve.http.operations import TOLD, RequestLog
 
 PREFIX = "driftline_service_"
 """Of the metrics that are figures of a service's parts."""
@@ -53,7 +53,7 @@ READY = "ready"
 """The operation that is asked whether all is well: that it is not is no trouble of a client."""
 
 
-class Figures(Collector):
+class BackendCollector(Collector):
     """The figures of a backend, as they are when they are asked for.
 
     `more`: what those of its views are that are not in `FIGURES`.
@@ -123,7 +123,7 @@ class MeasuredApp:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        told = scope[TOLD] = Told()
+        told = scope[TOLD] = RequestLog()
         began = monotonic()
         status = size = 0
         first = 0.0
@@ -143,7 +143,7 @@ class MeasuredApp:
         try:
             path = in_one_form(scope)
             if path is None:
-                bad = Refused("invalid", "the path is not UTF-8, percent-encoded")
+                bad = ApiError("invalid", "the path is not UTF-8, percent-encoded")
                 told.code = bad.code
                 await problem(bad)(scope, receive, told_send)
             else:
@@ -157,7 +157,7 @@ class MeasuredApp:
     def _tell(
         self,
         scope: Scope,
-        told: Told,
+        told: RequestLog,
         status: int,
         size: int,
         seconds: float,

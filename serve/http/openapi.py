@@ -9,7 +9,7 @@ from inspect import cleandoc
 import msgspec
 
 from driftline.serve.http.content import STATUS, Json
-from driftline.serve.http.operations import Body, Item, Operation
+from driftline.serve.http.operations import Body, Operation, StreamItem
 from driftline.serve.http.parameters import LABEL, TOKEN, Parameter, Several
 
 PROBLEM: dict[str, Json] = {
@@ -176,7 +176,7 @@ def event_stream(name: str, data: Body) -> Body:
         "or as `Last-Event-ID`, its `id` makes a stream go on behind it. An event `time` says how "
         "far a stream without events is, an event `error` why it ends: that one has no `id`."
     )
-    item = Item(name, {"description": text, "oneOf": [_event(data.schema), time, error]})
+    item = StreamItem(name, {"description": text, "oneOf": [_event(data.schema), time, error]})
     schema: dict[str, Json] = {
         "type": "string",
         "description": f"Server-sent events, each a {name} (#/components/schemas/{name}).",

@@ -18,7 +18,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from driftline.engine.errors import DriftlineError
 from driftline.engine.events import log
-from driftline.serve.errors import Refused
+from driftline.serve.errors import ApiError
 from driftline.serve.http.access import Access, Right, check_host, check_origin
 from driftline.serve.http.content import (
     ENDS,
@@ -36,11 +36,11 @@ SERVICE = "service"
 """The tag of operations that are about the service itself."""
 
 TOLD = "driftline.told"
-"""In the scope of a request: what is told of it, a `Told`."""
+"""In the scope of a request: what is told of it, a `RequestLog`."""
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class HttpSettings:
     """Limits of what clients can do; `access`: who may do what, None: everybody may do all."""
 
     access: Access | None = None
@@ -61,7 +61,7 @@ class Settings:
 
 
 @dataclass(slots=True)
-class Told:
+class RequestLog:
     """What the log and the metrics say of a request."""
 
     operation: str = ""
@@ -79,7 +79,7 @@ class Call(Given):
         values: dict[str, Any],
         headers: Mapping[str, str],
         receive: Receive,
-        settings: Settings,
+        settings: HttpSettings,
         client: str = "",
     ) -> None:
         super().__init__(values)
@@ -98,7 +98,7 @@ class Call(Given):
             async for part in parts:
                 data += part
                 if len(data) > most:
-                    raise Refused("large", f"the body has more than {most} bytes")
+                    raise ApiError("large", f"the body has more than {most} bytes")
         return bytes(data)
 
     def reader(self) -> BodyReader:
@@ -109,7 +109,7 @@ class Call(Given):
 Does = Callable[[Call], Awaitable[ASGIApp]]
 
 
-class Item(NamedTuple):
+class StreamItem(NamedTuple):
     """A line, or an event, of a stream: the name and the schema that the description has of it."""
 
     name: str
@@ -126,7 +126,7 @@ class Body:
     schema: Mapping[str, Json]
     media_type: str = "application/json"
     example: Json = None
-    item: Item | None = None
+    item: StreamItem | None = None
     components: Mapping[str, Json] = field(default_factory=dict)
 
 
@@ -168,7 +168,7 @@ class Operation:
 class AppState:
     """What all operations of a service share: settings, and how many requests are at work."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: HttpSettings) -> None:
         self.settings = settings
         self._at_work = {False: 0, True: 0}
         """Whether they are streams -> how many."""
@@ -183,7 +183,7 @@ class AppState:
         most = settings.streams_max if streams else settings.requests_max
         if self._at_work[streams] >= most and operation.tag != SERVICE:
             what = "streams and bulks" if streams else "requests"
-            raise Refused("busy", f"there are {most} {what} at work already: try again later")
+            raise ApiError("busy", f"there are {most} {what} at work already: try again later")
         self._at_work[streams] += 1
         try:
             yield
@@ -210,7 +210,7 @@ class _Methods:
             self._methods.setdefault("HEAD", get)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        told: Told = scope.setdefault(TOLD, Told())
+        told: RequestLog = scope.setdefault(TOLD, RequestLog())
         has_begun = False
 
         async def told_send(message: Message) -> None:
@@ -221,7 +221,7 @@ class _Methods:
         try:
             operation = self._methods.get(scope["method"])
             if operation is None:
-                raise Refused("method", f"here one can {', '.join(self._methods)}")
+                raise ApiError("method", f"here one can {', '.join(self._methods)}")
             told.operation = operation.name
             told.follows = operation.follows
             headers = _headers_of(scope)
@@ -274,8 +274,8 @@ def _admit(
     scope: Scope,
     headers: Mapping[str, str],
     operation: Operation,
-    settings: Settings,
-    told: Told,
+    settings: HttpSettings,
+    told: RequestLog,
 ) -> None:
     """Tell who asks. Raises Refused if it may not."""
     if settings.access is None:
@@ -288,6 +288,6 @@ def _admit(
     holder = settings.access.holder(headers.get("authorization", ""))
     told.client = holder.name
     if not holder.may(operation.right):
-        raise Refused(
+        raise ApiError(
             "right", f"this token may {holder.right}, and this needs the right {operation.right}"
         )

@@ -7,10 +7,10 @@ service shows it.
 >>> given = query_of(b"limit=20", [LIMIT])
 >>> given[LIMIT]
 20
->>> query_of(b"limt=20", [LIMIT])
+>>> query_of(b"limit=0", [LIMIT])
 Traceback (most recent call last):
 ...
-driftline.serve.errors.Refused: there is no parameter 'limt' (did you mean 'limit'?); there is limit
+driftline.serve.errors.ApiError: limit: '0' is no whole number from 1 to 100
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from typing import Any, Generic, Literal, TypeVar
 from urllib.parse import unquote_plus
 
 from driftline.engine.texts import did_you_mean
-from driftline.serve.errors import BadToken, Refused
+from driftline.serve.errors import ApiError, BadToken
 from driftline.serve.http.content import Json
 from driftline.serve.views.tokens import time_of
 
@@ -96,7 +96,7 @@ def _read(pairs: Iterable[tuple[str, str]], known: Mapping[str, Parameter[object
         parameter = known.get(name)
         if parameter is None:
             there = f"there is {', '.join(known)}" if known else "there is none here"
-            raise Refused(
+            raise ApiError(
                 "invalid",
                 f"there is no parameter {name[:64]!r}{did_you_mean(name[:64], known)}; {there}",
                 {"parameter": name[:64]},
@@ -107,13 +107,13 @@ def _read(pairs: Iterable[tuple[str, str]], known: Mapping[str, Parameter[object
             assert isinstance(before, tuple)
             values[name] = (*before, text)
         elif name in values:
-            raise Refused("invalid", f"{name} is there twice", {"parameter": name})
+            raise ApiError("invalid", f"{name} is there twice", {"parameter": name})
         else:
             values[name] = value
     for parameter in known.values():
         if parameter.required and parameter.name not in values:
             text = f"{parameter.name} is missing: {parameter.description}"
-            raise Refused("invalid", text, {"parameter": parameter.name})
+            raise ApiError("invalid", text, {"parameter": parameter.name})
     return Given(values)
 
 
@@ -122,7 +122,7 @@ def _value(parameter: Parameter[object], text: str) -> object:
         return parameter.read(text)
     except (ValueError, BadToken) as error:
         told = f"{parameter.name}: {error}"
-        raise Refused("invalid", told, {"parameter": parameter.name}) from None
+        raise ApiError("invalid", told, {"parameter": parameter.name}) from None
 
 
 def _pairs(query: bytes) -> list[tuple[str, str]]:
@@ -130,9 +130,9 @@ def _pairs(query: bytes) -> list[tuple[str, str]]:
         parts = [part.partition("=") for part in query.decode().split("&") if part]
         pairs = [(_decoded(name), _decoded(text)) for name, _, text in parts]
     except UnicodeDecodeError:
-        raise Refused("invalid", "the parameters are not UTF-8, percent-encoded") from None
+        raise ApiError("invalid", "the parameters are not UTF-8, percent-encoded") from None
     if len(pairs) > VALUES_MAX:
-        raise Refused("invalid", f"there are more than {VALUES_MAX} parameters")
+        raise ApiError("invalid", f"there are more than {VALUES_MAX} parameters")
     return pairs
 
 

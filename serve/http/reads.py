@@ -9,7 +9,7 @@ its query by a checksum over both: one that is damaged, or is sent with another 
 >>> opened(text, b"documents dog", "q")  # doctest: +ELLIPSIS
 Traceback (most recent call last):
 ...
-driftline.serve.errors.Refused: this is no cursor of this query: give it as it was received, ...
+driftline.serve.errors.ApiError: this is no cursor of this query: give it as it was received, ...
 
 A stream has an event for all outputs of one time, whose id is the token of the T behind them: so a
 client that comes again with the last id that it has misses nothing and gets nothing twice. While
@@ -28,7 +28,7 @@ from time import monotonic
 from driftline.engine.errors import MalformedMessage
 from driftline.engine.wire.bundles import Item, item_time
 from driftline.engine.wire.codec import pack, unpack
-from driftline.serve.errors import NoLongerRetained, Refused
+from driftline.serve.errors import ApiError, RetentionExceeded
 from driftline.serve.gateway.backend import Backend
 from driftline.serve.http.content import Json, described, event, refusal_of
 from driftline.serve.http.operations import Call
@@ -50,7 +50,7 @@ def as_of(backend: Backend, call: Call, view: str) -> int:
     if at is None:
         return max(newest(backend, view), after)
     if at < after:
-        raise Refused("invalid", "at is before after: as of at, that write cannot be seen")
+        raise ApiError("invalid", "at is before after: as of at, that write cannot be seen")
     return at
 
 
@@ -58,7 +58,7 @@ def now(backend: Backend) -> int:
     """Return the T of the journal. Raises Refused while the service starts: clients may have seen
     later ones."""
     if not backend.started:
-        raise Refused("unavailable", "the service is starting: ask again a little later")
+        raise ApiError("unavailable", "the service is starting: ask again a little later")
     return backend.time
 
 
@@ -86,10 +86,10 @@ def opened(text: str, query: bytes, same: str) -> object:
     raise refusal(same)
 
 
-def refusal(same: str) -> Refused:
+def refusal(same: str) -> ApiError:
     """Why a text is no cursor."""
     text = f"this is no cursor of this query: give it as it was received, with the same {same}"
-    return Refused("invalid", text, {"parameter": "cursor"})
+    return ApiError("invalid", text, {"parameter": "cursor"})
 
 
 def _check(place: bytes, query: bytes) -> bytes:
@@ -108,7 +108,7 @@ def since_of(call: Call, backend: Backend, view: str | None = None) -> int:
     if since is None:
         return now(backend) if view is None else newest(backend, view)
     if since < backend.oldest:
-        raise NoLongerRetained.by("the journal", backend.oldest)
+        raise RetentionExceeded.by("the journal", backend.oldest)
     return since
 
 
@@ -129,7 +129,7 @@ async def changes(
                 if parts or monotonic() >= told_at + heartbeat_s:
                     told_at = monotonic()
                     yield b"".join(parts) or moment(reached)
-    except (NoLongerRetained, Refused) as error:
+    except (RetentionExceeded, ApiError) as error:
         yield event(described(refusal_of(error)), name="error")
 
 

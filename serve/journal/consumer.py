@@ -26,18 +26,18 @@ from driftline.engine.labels import INFINITY
 from driftline.engine.storage.manifest import NOBODY, Mark
 from driftline.engine.storage.segment_log import (
     SEGMENT_BYTES,
-    Frame,
     SegmentLog,
     SegmentRemoved,
+    StoredFrame,
     header_of,
     path_of,
 )
 from driftline.engine.wire.messages import Bundle
-from driftline.serve.errors import NoLongerRetained
+from driftline.serve.errors import RetentionExceeded
 from driftline.serve.journal.entries import (
     BEGINNING,
-    Entry,
-    Header,
+    JournalEntry,
+    SegmentHeader,
     decoded_header,
     entry_of,
     lacking,
@@ -215,7 +215,7 @@ class Journal:
             if frame.is_header:
                 merge = Merge(self._groups, self._decoded(frame))
             else:
-                merge.take(Entry.decode(frame.payload))
+                merge.take(JournalEntry.decode(frame.payload))
         return merge
 
     def _spans(self, since: int, number: int) -> Iterator[Span | None]:
@@ -227,11 +227,11 @@ class Journal:
                     raise lacking(self.path, header.time)
                 merge = Merge(self._groups, header)
             elif merge is not None:
-                passed = merge.take(Entry.decode(frame.payload))
+                passed = merge.take(JournalEntry.decode(frame.payload))
                 yield passed.span(since) if passed.time > since else None
                 since = max(since, passed.time)
 
-    def _frames(self, number: int) -> Iterator[Frame]:
+    def _frames(self, number: int) -> Iterator[StoredFrame]:
         """The frames from a segment on, up to what has been written when the end is reached: it is
         made durable first."""
         offset = 0
@@ -246,11 +246,11 @@ class Journal:
                 return
             self._log.sync()
 
-    def _header(self, number: int) -> Header:
+    def _header(self, number: int) -> SegmentHeader:
         return decoded_header(header_of(self.path, number), path_of(self.path, number))
 
-    def _decoded(self, frame: Frame) -> Header:
+    def _decoded(self, frame: StoredFrame) -> SegmentHeader:
         return decoded_header(frame.payload, path_of(self.path, frame.number))
 
-    def _no_longer_retained(self) -> NoLongerRetained:
-        return NoLongerRetained.by(f"the journal {self.path}", self.oldest)
+    def _no_longer_retained(self) -> RetentionExceeded:
+        return RetentionExceeded.by(f"the journal {self.path}", self.oldest)

@@ -28,7 +28,7 @@ _FORMAT = 1
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class JournalEntry:
     """A bundle as it is stored."""
 
     barrier: str
@@ -39,7 +39,7 @@ class Entry:
     """The time of each blob; they grow."""
     blobs: tuple[bytes, ...] = ()
 
-    def bare(self) -> Entry:
+    def bare(self) -> JournalEntry:
         """How far the barrier is, without its outputs."""
         return replace(self, times=(), blobs=())
 
@@ -48,23 +48,23 @@ class Entry:
         return pack(self._parts())
 
     @staticmethod
-    def decode(payload: bytes) -> Entry:
+    def decode(payload: bytes) -> JournalEntry:
         """Decode `encode`. Precondition: it is one, as the frame's checksum says."""
-        return Entry(*unpack(payload))  # type: ignore[misc]
+        return JournalEntry(*unpack(payload))  # type: ignore[misc]
 
     def _parts(self) -> tuple[object, ...]:
         return self.barrier, self.groups, self.t_last, self.checksum, self.times, self.blobs
 
 
 @dataclass(frozen=True, slots=True)
-class Header:
+class SegmentHeader:
     """What has to be known of all that is before a segment."""
 
     time: int = 0
     """All outputs below this time are before the segment; of the others only those that wait."""
-    last: tuple[Entry, ...] = ()
+    last: tuple[JournalEntry, ...] = ()
     """How far each barrier is that has ever spoken, without its outputs."""
-    waiting: tuple[Entry, ...] = ()
+    waiting: tuple[JournalEntry, ...] = ()
     """The outputs that wait for other barriers, in an entry for each barrier that has any."""
 
     def encode(self) -> bytes:
@@ -73,20 +73,22 @@ class Header:
         return pack((_FORMAT, self.time, *parts))
 
     @staticmethod
-    def decode(payload: bytes) -> Header | None:
+    def decode(payload: bytes) -> SegmentHeader | None:
         """Decode `encode`; None for the header of another format."""
         parts = unpack(payload)
         if not isinstance(parts, tuple) or parts[:1] != (_FORMAT,):
             return None
         _, time, last, waiting = parts
-        return Header(time, tuple(Entry(*e) for e in last), tuple(Entry(*e) for e in waiting))
+        return SegmentHeader(
+            time, tuple(JournalEntry(*e) for e in last), tuple(JournalEntry(*e) for e in waiting)
+        )
 
 
-BEGINNING = Header()
+BEGINNING = SegmentHeader()
 """The header of the first segment."""
 
 
-def entry_of(bundle: Bundle, groups: int, sinks: int) -> tuple[Entry, list[list[Item]]]:
+def entry_of(bundle: Bundle, groups: int, sinks: int) -> tuple[JournalEntry, list[list[Item]]]:
     """The entry of a bundle, and the items of each of its blobs.
 
     `groups`, `sinks`: how many the flow has. Raises MalformedMessage for what is no bundle of it.
@@ -105,11 +107,11 @@ def entry_of(bundle: Bundle, groups: int, sinks: int) -> tuple[Entry, list[list[
     if times != sorted(set(times)) or max(times, default=0) > bundle.t_last:
         raise MalformedMessage(f"a bundle up to {bundle.t_last} with blobs of the times {times}")
     told = bundle.barrier, bundle.groups, bundle.t_last, bundle.checksum
-    return Entry(*told, tuple(times), bundle.blobs), decoded
+    return JournalEntry(*told, tuple(times), bundle.blobs), decoded
 
 
 @dataclass(frozen=True, slots=True)
-class Contents:
+class JournalContents:
     """What was read of a journal."""
 
     t_last: int = -1
@@ -120,7 +122,7 @@ class Contents:
     """A sentence on a torn end, which is cut off when the journal is opened; "" without one."""
 
 
-def look_at(directory: Path, *, whole: bool = False) -> Contents:
+def look_at(directory: Path, *, whole: bool = False) -> JournalContents:
     """What is in a journal.
 
     Reads the last segment, as who opens the journal does; `whole`: all of them, and whether each
@@ -129,7 +131,7 @@ def look_at(directory: Path, *, whole: bool = False) -> Contents:
     numbers = numbers_in(directory)
     read = numbers if whole else numbers[-1:]
     entries, torn = 0, 0
-    last: dict[str, Entry] = {}
+    last: dict[str, JournalEntry] = {}
     for number in read:
         path, end = path_of(directory, number), 0
         for frame in frames_of(directory, number):
@@ -140,7 +142,7 @@ def look_at(directory: Path, *, whole: bool = False) -> Contents:
                     raise lacking(directory, header.time)
                 last = {entry.barrier: entry for entry in header.last}
             else:
-                entry = Entry.decode(frame.payload)
+                entry = JournalEntry.decode(frame.payload)
                 last[entry.barrier] = entry.bare()
                 entries += 1
         torn = path.stat().st_size - end
@@ -148,10 +150,10 @@ def look_at(directory: Path, *, whole: bool = False) -> Contents:
             raise damaged_at(path, end)
     t_last = max((entry.t_last for entry in last.values()), default=-1)
     if not torn:
-        return Contents(t_last, len(read), entries)
+        return JournalContents(t_last, len(read), entries)
     size, path = counted(torn, "byte"), path_of(directory, numbers[-1])
     told = f"{path} ends with {size} that are no whole record; they are cut off"
-    return Contents(t_last, len(read), entries, told)
+    return JournalContents(t_last, len(read), entries, told)
 
 
 def begins_at(directory: Path) -> int:
@@ -163,9 +165,9 @@ def begins_at(directory: Path) -> int:
     return decoded_header(header_of(directory, numbers[0]), path_of(directory, numbers[0])).time
 
 
-def decoded_header(payload: bytes, path: Path) -> Header:
+def decoded_header(payload: bytes, path: Path) -> SegmentHeader:
     """Return the header of a segment. Raises StateMismatch if it is of another format."""
-    header = Header.decode(payload)
+    header = SegmentHeader.decode(payload)
     if header is None:
         raise StateMismatch(
             f"{path} was written by another version of Driftline: go on with that one, or give "

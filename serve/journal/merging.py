@@ -12,7 +12,8 @@ to: so it stands still until every group has been spoken for.
     >>> from driftline.engine.wire.bundles import to_blob
     >>> def entry(barrier, groups, t_last, *outputs):
     ...     blobs = tuple(to_blob([(time, 0)], 0, [value]) for time, value in outputs)
-    ...     return Entry(barrier, groups, t_last, 0, tuple(time for time, _ in outputs), blobs)
+    ...     times = tuple(time for time, _ in outputs)
+    ...     return JournalEntry(barrier, groups, t_last, 0, times, blobs)
     >>> merge = Merge(groups=2)
     >>> merge.take(entry("barrier-0", (0, 0), 5, (1, "a"), (4, "d"))).span()
     Span(since=0, time=0, items=[])
@@ -36,7 +37,7 @@ from typing import NamedTuple
 
 from driftline.engine.errors import MalformedMessage
 from driftline.engine.wire.bundles import Item, from_blob, item_time
-from driftline.serve.journal.entries import BEGINNING, Entry, Header
+from driftline.serve.journal.entries import BEGINNING, JournalEntry, SegmentHeader
 
 DECODED_BYTES = 1 << 22
 """While more bytes wait, the items of blobs that begin to wait are not kept."""
@@ -74,10 +75,10 @@ class Merge:
     `groups`: how many key groups the flow has; `header`: what is merged already, and what waits.
     """
 
-    def __init__(self, groups: int, header: Header = BEGINNING) -> None:
+    def __init__(self, groups: int, header: SegmentHeader = BEGINNING) -> None:
         self.time = header.time
         """T: all outputs below it have been given."""
-        self.last: dict[str, Entry] = {}
+        self.last: dict[str, JournalEntry] = {}
         """Barrier -> its last entry; without outputs if it is from before the header."""
         self.waiting_bytes = 0
         self._complete = [-1] * groups
@@ -89,7 +90,7 @@ class Merge:
         for entry in header.waiting:
             self._wait(entry)
 
-    def check(self, entry: Entry) -> None:
+    def check(self, entry: JournalEntry) -> None:
         """Raise MalformedMessage if outputs of the entry come too late."""
         last = self.last.get(entry.barrier)
         least = max(self.time, 0 if last is None else last.t_last + 1)
@@ -99,7 +100,7 @@ class Merge:
                 f"{least} have come already"
             )
 
-    def take(self, entry: Entry, decoded: Sequence[list[Item]] = ()) -> Passed:
+    def take(self, entry: JournalEntry, decoded: Sequence[list[Item]] = ()) -> Passed:
         """Take an entry, and give what no earlier output can come before any more.
 
         `decoded`: the items of its blobs, if they are known.
@@ -115,10 +116,10 @@ class Merge:
                 blob.items = None
         return Passed(since, self.time, passed)
 
-    def header(self) -> Header:
+    def header(self) -> SegmentHeader:
         """What has to be known of all entries so far."""
         waiting = (
-            Entry(
+            JournalEntry(
                 *(barrier, queue[0].groups, 0, 0),
                 tuple(blob.time for blob in queue),
                 tuple(blob.data for blob in queue),
@@ -127,9 +128,9 @@ class Merge:
             if queue
         )
         last = (entry.bare() for _, entry in sorted(self.last.items()))
-        return Header(self.time, tuple(last), tuple(waiting))
+        return SegmentHeader(self.time, tuple(last), tuple(waiting))
 
-    def _speaks(self, entry: Entry) -> None:
+    def _speaks(self, entry: JournalEntry) -> None:
         self.last[entry.barrier] = entry
         first, last = entry.groups
         before = self._complete[first : last + 1]
@@ -139,7 +140,7 @@ class Merge:
             after = [max(each, entry.t_last) for each in before]
         self._complete[first : last + 1] = after
 
-    def _wait(self, entry: Entry, decoded: Sequence[list[Item]] = ()) -> None:
+    def _wait(self, entry: JournalEntry, decoded: Sequence[list[Item]] = ()) -> None:
         queue = self._waiting.setdefault(entry.barrier, deque())
         for number, (time, data) in enumerate(zip(entry.times, entry.blobs, strict=True)):
             items = decoded[number] if decoded else None

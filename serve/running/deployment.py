@@ -13,13 +13,13 @@ from typing import Protocol
 from starlette.types import ASGIApp
 
 from driftline.coordinator.registry import RunOutcome
-from driftline.deploy.local.config import HERE, Reach
+from driftline.deploy.local.config import HERE, SenderRules
 from driftline.deploy.roles.front import Front
-from driftline.deploy.roles.watch import Watch
+from driftline.deploy.roles.watch import StatusPoller
 from driftline.deploy.runtime.config import ProcessConfig
 from driftline.deploy.runtime.loop.cores import cores_here
 from driftline.deploy.runtime.loop.runtime import Runtime
-from driftline.deploy.runtime.sockets.transport import LOCAL, Network
+from driftline.deploy.runtime.sockets.transport import LOCAL, TransportConfig
 from driftline.deploy.runtime.supervision.cluster import LocalCluster
 from driftline.engine.errors import StateMismatch
 from driftline.engine.events import log
@@ -27,7 +27,7 @@ from driftline.engine.flow.code import code_of
 from driftline.engine.flow.flow import Flow
 from driftline.engine.flow.plan import Plan
 from driftline.serve.gateway.server import Listening
-from driftline.serve.gateway.service import Service
+from driftline.serve.gateway.service import ServiceBackend
 from driftline.serve.hosting.config import ViewSpec
 from driftline.serve.running.directories import POLICY, open_service
 
@@ -47,13 +47,13 @@ class Serving:
     flow: str
     """The name of the flow: node processes load it themselves."""
     views: tuple[ViewSpec, ...]
-    app: Callable[[Service], ASGIApp]
+    app: Callable[[ServiceBackend], ASGIApp]
     """Makes what HTTP clients see."""
     state: Path
     listening: Listening
     producers: str = ""
     """The address at which producers are heard over ZeroMQ; "": only in a folder of this user."""
-    reach: Reach = HERE
+    reach: SenderRules = HERE
     nodes: int | None = None
     """None: as many as there are, at first one."""
     checkpoint_s: float = 1.0
@@ -66,7 +66,7 @@ class Deployment(Protocol):
 
     process: ProcessConfig
     """What the processes of the flow are told, and this one, which has the front."""
-    journal: Network
+    journal: TransportConfig
     """How nodes reach the journal."""
 
     @property
@@ -148,7 +148,7 @@ class _OnThisMachine:
 
     def __init__(self, process: ProcessConfig) -> None:
         self.process = process
-        self._watch = Watch()
+        self._watch = StatusPoller()
 
     def start(self, runtime: Runtime, front: Front, stack: ExitStack) -> None:
         self._runtime, self._front = runtime, front

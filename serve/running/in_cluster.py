@@ -17,17 +17,17 @@ from time import monotonic
 
 from driftline.coordinator.registry import ClusterState, RunOutcome
 from driftline.deploy.cluster.agent import Registration, holder_before, record_of
-from driftline.deploy.cluster.hosting import Guiding, Host, process_config
-from driftline.deploy.cluster.records import Role, Submission, Wish
+from driftline.deploy.cluster.hosting import Guiding, HostResources, process_config
+from driftline.deploy.cluster.records import AgentRole, DesiredState, Submission
 from driftline.deploy.cluster.status import keyless, troubles
-from driftline.deploy.cluster.submissions import CANCELLED, Replaced, agents, ended_by, find
-from driftline.deploy.cluster.tree import LOOK_EVERY_S, NAMES, Tree, is_name
-from driftline.deploy.local.inputs.tallies import Tally
+from driftline.deploy.cluster.submissions import CANCELLED, RunReplaced, agents, ended_by, find
+from driftline.deploy.cluster.tree import LOOK_EVERY_S, NAMES, ZooKeeperTree, is_name
+from driftline.deploy.local.inputs.tallies import InputProgress
 from driftline.deploy.local.report import start_of
 from driftline.deploy.roles.front import Front
 from driftline.deploy.runtime.config import SESSION_S, ProcessConfig
 from driftline.deploy.runtime.loop.runtime import Runtime
-from driftline.deploy.runtime.sockets.transport import Network
+from driftline.deploy.runtime.sockets.transport import TransportConfig
 from driftline.engine.errors import (
     Disconnected,
     DriftlineError,
@@ -43,7 +43,7 @@ from driftline.engine.policy import POLICIES
 from driftline.engine.wire.kinds import AGENT
 from driftline.serve.running.deployment import ENDS_WITHIN_S, Deployment, Serving
 from driftline.serve.running.directories import POLICY
-from driftline.serve.running.session import Beginning, journal_network
+from driftline.serve.running.session import SessionStart, journal_network
 
 LOOK_S = 0.25
 """How often it is seen whether the tree has changed."""
@@ -56,9 +56,9 @@ GOODBYE_S = 0.3
 class InCluster:
     """Where a service is that is on a cluster, and its name there."""
 
-    tree: Tree
+    tree: ZooKeeperTree
     name: str
-    network: Network
+    network: TransportConfig
     session_s: float = SESSION_S
     journal_key: Path | None = None
     wheel: Path | None = None
@@ -73,7 +73,7 @@ class InCluster:
         tree, state = self.tree, serving.state
         sinks = tuple(sink.name for sink in flow.sinks)
         journal = journal_network(self.network, self.journal_key, sinks)
-        record = record_of(self.name, (Role.FRONT,), 0, self.network, state)
+        record = record_of(self.name, (AgentRole.FRONT,), 0, self.network, state)
         registration = Registration(tree, record)
         tree.succeed(holder_before(state))  # it has ended: the directory is ours
         try:
@@ -81,10 +81,10 @@ class InCluster:
         except InUse:
             raise registration.taken() from None
         stack.callback(registration.end)
-        made = Beginning(tree, self.name, journal, self.wheel).begin(serving, flow, sockets)
+        made = SessionStart(tree, self.name, journal, self.wheel).begin(serving, flow, sockets)
         registered = tree.registry(self.name).read()
         layout, level = made.layout_in(registered), log.getEffectiveLevel()
-        host = Host(self.name, state, sockets, self.network, self.session_s, level)
+        host = HostResources(self.name, state, sockets, self.network, self.session_s, level)
         process = process_config(made, layout, host, tree, sockets)
         beside = _Beside(tree, made, registration, process)
         stack.callback(beside.end)
@@ -112,7 +112,7 @@ class _Deployed:
     def __init__(
         self,
         process: ProcessConfig,
-        journal: Network,
+        journal: TransportConfig,
         beside: _Beside,
         registered: ClusterState | None,
     ) -> None:
@@ -126,7 +126,7 @@ class _Deployed:
         self._runtime = runtime
         assert self._registered is not None
         begins = start_of(self._registered, POLICIES[POLICY], 0, front.source)
-        tally = Tally(front, front.source, begins)
+        tally = InputProgress(front, front.source, begins)
         front.more_figures = lambda: {"lag_ms": int(tally.look(front.now).lag_s * 1000)}
         self._beside.start()
 
@@ -161,7 +161,11 @@ class _Beside(threading.Thread):
     """The thread beside the front."""
 
     def __init__(
-        self, tree: Tree, submission: Submission, registration: Registration, config: ProcessConfig
+        self,
+        tree: ZooKeeperTree,
+        submission: Submission,
+        registration: Registration,
+        config: ProcessConfig,
     ) -> None:
         super().__init__(name="cluster", daemon=True)
         self.asked = ""
@@ -238,10 +242,10 @@ class _Beside(threading.Thread):
             return
         self._outage.over(now, f"{self._tree.where} can be reached again")
         if found is None or found[0].run != self._submission.run:
-            raise Replaced(name)
+            raise RunReplaced(name)
         if state is not None and ended_by(state, self._submission):
             self.outcome = state.outcome
-        elif found[0].wish is Wish.STOP:
+        elif found[0].wish is DesiredState.STOP:
             self.asked = "driftline stop"
         self._tell(set(troubles(found[0], found[0].layout_in(state), alive)))
 

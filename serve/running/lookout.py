@@ -23,7 +23,7 @@ TELL_EVERY_S = 10.0
 """How often it is told why the end takes long."""
 
 
-class Lookout:
+class SessionSupervisor:
     """Looks after one session."""
 
     def __init__(

@@ -27,7 +27,7 @@ from driftline.deploy.cluster.submissions import CANCELLED
 from driftline.deploy.local.directories.leftovers import clear_drafts, socket_folder
 from driftline.deploy.roles.front import Front
 from driftline.deploy.runtime.claims import claim, wait_for_others
-from driftline.deploy.runtime.loop.cores import Cores
+from driftline.deploy.runtime.loop.cores import CpuAffinity
 from driftline.deploy.runtime.loop.heartbeat import Heartbeat
 from driftline.deploy.runtime.loop.looped import Looped
 from driftline.deploy.runtime.loop.runtime import Runtime
@@ -41,12 +41,12 @@ from driftline.engine.storage.manifest import Mark
 from driftline.engine.wire.messages import Stop
 from driftline.serve.gateway.intake import Outcome, ServiceIntake
 from driftline.serve.gateway.server import HttpServer, Listening
-from driftline.serve.gateway.service import Service, Waiting
+from driftline.serve.gateway.service import ServiceBackend, Waiting
 from driftline.serve.hosting.children import Children
 from driftline.serve.hosting.config import ServiceConfig
 from driftline.serve.running.deployment import Deploy, Serving, on_this_machine
 from driftline.serve.running.directories import POLICY
-from driftline.serve.running.lookout import Lookout
+from driftline.serve.running.lookout import SessionSupervisor
 
 
 def run_service(
@@ -93,7 +93,7 @@ class _Run:
         self._policy = policy(POLICY, "speculative")
         self._deployment = deploy(serving, flow, self._plan, sockets, stack)
         self._process = self._deployment.process
-        cores = Cores(self._process.cores)
+        cores = CpuAffinity(self._process.cores)
         self._runtime = Runtime(transport=self._process.transport(), cores=cores)
         stack.callback(self._runtime.close, linger_ms=0)
         self._config = ServiceConfig(
@@ -106,9 +106,9 @@ class _Run:
         self._intake = self._open_intake(serving, flow.name)
         self._front = self._open_front()
 
-    def service(self) -> Service:
+    def service(self) -> ServiceBackend:
         """The backend of the HTTP server."""
-        service = Service(self._config, self._submit, self._figures, self._taken)
+        service = ServiceBackend(self._config, self._submit, self._figures, self._taken)
         self._told = service.told
         return service
 
@@ -142,7 +142,9 @@ class _Run:
         children.wake(self._runtime)
         http = server(self)
         try:
-            lookout = Lookout(self._front, self._signals, self._deployment, children, http)
+            lookout = SessionSupervisor(
+                self._front, self._signals, self._deployment, children, http
+            )
             looped: Looped[Stop | RunOutcome] = Looped(self._runtime, lookout.look)
             self._soon = looped.soon
             return await looped.result()

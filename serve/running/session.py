@@ -23,11 +23,11 @@ from driftline.deploy.cluster.submissions import (
     find,
     registry_of,
 )
-from driftline.deploy.cluster.submitting import Order, Service, submit
-from driftline.deploy.cluster.tree import FLOWS, Tree
+from driftline.deploy.cluster.submitting import ServiceSpec, SubmitRequest, submit
+from driftline.deploy.cluster.tree import FLOWS, ZooKeeperTree
 from driftline.deploy.runtime.config import Reading
 from driftline.deploy.runtime.sockets.keys import own_key
-from driftline.deploy.runtime.sockets.transport import Network
+from driftline.deploy.runtime.sockets.transport import TransportConfig
 from driftline.engine.durable import make_directory, replace_file, reported
 from driftline.engine.errors import NotPermitted, StateMismatch, Unavailable
 from driftline.engine.events import about, log
@@ -90,7 +90,9 @@ class Note:
             replace_file(state / NOTE, json.dumps(asdict(self)).encode())
 
 
-def journal_network(network: Network, key: Path | None, sinks: tuple[str, ...]) -> Network:
+def journal_network(
+    network: TransportConfig, key: Path | None, sinks: tuple[str, ...]
+) -> TransportConfig:
     """How the journal's process is reached. `network`: of the other processes here, `key`: the file
     of its own key, with a right to these sinks. Raises NotPermitted, Unavailable."""
     if network.scheme != "tcp" or not network.keys:
@@ -111,13 +113,13 @@ def journal_network(network: Network, key: Path | None, sinks: tuple[str, ...]) 
 
 
 @dataclass(frozen=True, slots=True)
-class Beginning:
+class SessionStart:
     """What a session begins with. `name`: of the service; `journal`: how its journal is reached;
     `wheel`: that of the flow, if it has one."""
 
-    tree: Tree
+    tree: ZooKeeperTree
     name: str
-    journal: Network
+    journal: TransportConfig
     wheel: Path | None
 
     def begin(self, serving: Serving, flow: Flow, sockets: Path) -> Submission:
@@ -136,7 +138,7 @@ class Beginning:
         if self.journal.scheme == "tcp":
             note = replace(note, port=_free_port(self.journal, note.port))
         note.write(state)
-        service = Service(name, self._consumer(note.port, state), note.lineage)
+        service = ServiceSpec(name, self._consumer(note.port, state), note.lineage)
         if before is not None:
             service.check_same(tree, name, before.lineage, before.fronts)
         if registered is not None:
@@ -164,12 +166,12 @@ class Beginning:
     def _order(
         self,
         serving: Serving,
-        service: Service,
+        service: ServiceSpec,
         before: Submission | None,
         registered: ClusterState | None,
-    ) -> Order:
+    ) -> SubmitRequest:
         now = 1 if before is None else len(before.layout_in(registered))
-        return Order(
+        return SubmitRequest(
             self.name,
             serving.flow,
             Reading((service.input,)),
@@ -195,7 +197,7 @@ class Beginning:
         return f"ipc://{path}"
 
 
-def _goes_on(before: Submission, flow: Flow, service: Service) -> bool:
+def _goes_on(before: Submission, flow: Flow, service: ServiceSpec) -> bool:
     """Whether a run fits what is served now: its flow, and where its nodes find the journal."""
     code = code_of(flow)
     comparable = before.code.startswith(f"{code.python} ")
@@ -204,7 +206,7 @@ def _goes_on(before: Submission, flow: Flow, service: Service) -> bool:
     return same and before.consumer == service.consumer
 
 
-def _free_port(network: Network, kept: int) -> int:
+def _free_port(network: TransportConfig, kept: int) -> int:
     """The port that was kept, if it is free, or another one. Raises Unavailable."""
     host, _, _ = network.endpoint(0).removeprefix("tcp://").rpartition(":")
     host = host.strip("[]")

@@ -11,7 +11,7 @@ from driftline.coordinator.registry import ClusterState
 from driftline.deploy.cluster.tree import FLOWS
 from driftline.deploy.local.directories.looking import look
 from driftline.deploy.local.directories.survey import VIEW, DirectoryReport, Problem
-from driftline.deploy.local.report import How, how_ended
+from driftline.deploy.local.report import ExitStatus, how_ended
 from driftline.deploy.local.verify import Beside
 from driftline.engine.durable import reported
 from driftline.engine.errors import DriftlineError, SnapshotDamaged, Unavailable
@@ -101,4 +101,4 @@ def _ended_in_good_order(run: ClusterState | None, journal: DirectoryReport) -> 
     """Whether so has ended the last session that has had the journal open."""
     if run is None or journal.mark is None:
         return False
-    return journal.mark.session <= run.opened and how_ended(run) is How.ASKED
+    return journal.mark.session <= run.opened and how_ended(run) is ExitStatus.ASKED

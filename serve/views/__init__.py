@@ -9,15 +9,15 @@ view.get("the", at=time_of(token))
 """
 
 from driftline.serve.views.checkpoint import restored, writing
-from driftline.serve.views.hosted import Follower, View
-from driftline.serve.views.keyvalue import KeyValueView, Version
+from driftline.serve.views.hosted import View, ViewUpdater
+from driftline.serve.views.keyvalue import KeyValueView, KeyVersion
 from driftline.serve.views.tokens import time_of, token_of
 
 __all__ = [
-    "Follower",
     "KeyValueView",
-    "Version",
+    "KeyVersion",
     "View",
+    "ViewUpdater",
     "restored",
     "time_of",
     "token_of",

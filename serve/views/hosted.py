@@ -18,7 +18,7 @@ Question = Mapping[str, object]
 """What is asked: of values that travel (`engine.wire.codec`). `what` names the kind; `at`, if it is
 there, is the T as of which the answer is."""
 
-Pause = Callable[[], None]
+PauseHook = Callable[[], None]
 """Is called now and then while a long answer is made: others may be answered in it."""
 
 
@@ -50,7 +50,7 @@ class View(Protocol):
         """
 
 
-class Work(NamedTuple):
+class BackgroundJob(NamedTuple):
     """Work that is due, apart from the view: a copy of the process does it."""
 
     what: str
@@ -80,7 +80,7 @@ class HostedView(View, Protocol):
     def settle(self) -> None:
         """Do what `apply` has put off: no answer depends on it, and none waits for it now."""
 
-    def ask(self, question: Question, pause: Pause = no_pause) -> Answer:
+    def ask(self, question: Question, pause: PauseHook = no_pause) -> Answer:
         """Answer as of `question["at"]`, by default as of now. Raises Refused.
 
         `pause`: another question may be asked in it, but nothing is applied.
@@ -98,7 +98,7 @@ class HostedView(View, Protocol):
         It is not called if saving has failed; `freeze` may be called again then.
         """
 
-    def work(self) -> Work | None:
+    def work(self) -> BackgroundJob | None:
         """Work that should be done beside; None: there is none. Not called between `freeze` and
         the end of saving, nor while other work is done."""
 
@@ -106,7 +106,7 @@ class HostedView(View, Protocol):
         """Figures for people and metrics, by name."""
 
 
-class Follower:
+class ViewUpdater:
     """Keeps a view up to date, and tells who waits for it.
 
     Takes: spans, of the journal's followers or of `Journal.read`. Invariant: each output is

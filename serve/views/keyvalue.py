@@ -7,7 +7,7 @@ to be asked for.
     >>> view = KeyValueView(sink=0)
     >>> view.apply(3, [Item((1, 0), 0, ("a", 1)), Item((2, 0), 0, ("a", 2))])
     >>> view.get("a"), view.get("a", at=2), view.get("a", at=1)
-    (Version(time=2, value=2), Version(time=1, value=1), None)
+    (KeyVersion(time=2, value=2), KeyVersion(time=1, value=1), None)
 
 What it can be asked, by a process that hosts it:
 
@@ -37,8 +37,8 @@ from driftline.engine.keygroups import exact_key, pack_key, plain_key
 from driftline.engine.texts import time_in_words
 from driftline.engine.wire.bundles import Item
 from driftline.engine.wire.codec import pack, unpack
-from driftline.serve.errors import NoLongerRetained, Refused
-from driftline.serve.views.hosted import Answer, Pause, Question, Work, no_pause
+from driftline.serve.errors import ApiError, RetentionExceeded
+from driftline.serve.views.hosted import Answer, BackgroundJob, PauseHook, Question, no_pause
 from driftline.serve.views.tokens import token_of
 
 _FORMAT = "key-value 3"
@@ -63,7 +63,7 @@ BYTES_MAX = 8 << 20
 """Bytes of the values of one answer, if it has several: others wait while it is made."""
 
 
-class Version(NamedTuple):
+class KeyVersion(NamedTuple):
     """A value of a key."""
 
     time: int
@@ -116,7 +116,7 @@ class KeyValueView:
         """How many keys have a value."""
         return len(self._latest)
 
-    def get(self, key: object, at: int | None = None) -> Version | None:
+    def get(self, key: object, at: int | None = None) -> KeyVersion | None:
         """The value of a key as of a T, by default the newest; None if it has none.
 
         5, 5.0 and True are three keys (see `engine.keygroups`).
@@ -127,7 +127,7 @@ class KeyValueView:
 
     def items(
         self, prefix: str = "", at: int | None = None, behind: object = _NOTHING
-    ) -> Iterator[tuple[object, Version]]:
+    ) -> Iterator[tuple[object, KeyVersion]]:
         """The keys that begin with a prefix, or all, in order, and their values as of a T.
 
         `behind`: only those that come after this, whether or not it is a key. Numbers come before
@@ -136,7 +136,7 @@ class KeyValueView:
         """
         return self._items(self._keys(prefix, behind), self._checked(at))
 
-    def ask(self, question: Question, pause: Pause = no_pause) -> Answer:
+    def ask(self, question: Question, pause: PauseHook = no_pause) -> Answer:
         """Answer as the module's docstring says. Raises Refused."""
         at = question.get("at", self.time)
         try:
@@ -149,18 +149,18 @@ class KeyValueView:
                     behind = {"behind": question["behind"]} if "behind" in question else {}
                     found = self.items(prefix, at, **behind)
                     return {"at": at, **_page(found, max(0, min(limit, LIMIT)))}
-        except NoLongerRetained as error:
-            raise Refused("retained", str(error), {"oldest": error.oldest}) from None
+        except RetentionExceeded as error:
+            raise ApiError("retained", str(error), {"oldest": error.oldest}) from None
         except Unavailable as error:
-            raise Refused("unavailable", str(error)) from None
+            raise ApiError("unavailable", str(error)) from None
         except (PayloadError, TypeError):
-            raise Refused("invalid", "a key is a text, a number, or a list of these") from None
-        raise Refused("invalid", "the view has no answer to such a question")
+            raise ApiError("invalid", "a key is a text, a number, or a list of these") from None
+        raise ApiError("invalid", "the view has no answer to such a question")
 
     def _found(self, key: object, at: int) -> Mapping[str, object]:
         found = self.get(key, at)
         if found is None:
-            raise Refused("absent", "there is no such key", {"at": token_of(at)})
+            raise ApiError("absent", "there is no such key", {"at": token_of(at)})
         return {"time": found.time, "value": found.value}
 
     def settle(self) -> None:
@@ -172,7 +172,7 @@ class KeyValueView:
     def saved(self) -> None:
         pass
 
-    def work(self) -> Work | None:
+    def work(self) -> BackgroundJob | None:
         return None
 
     def figures(self) -> Mapping[str, float]:
@@ -242,7 +242,7 @@ class KeyValueView:
         if at is None:
             at = self.time
         if at < self.since:
-            raise NoLongerRetained.by("the view", self.since)
+            raise RetentionExceeded.by("the view", self.since)
         if at > self.time:
             raise Unavailable(
                 f"the view has outputs up to {time_in_words(self.time)} only: wait until it has "
@@ -250,16 +250,16 @@ class KeyValueView:
             )
         return at
 
-    def _get(self, key: object, at: int) -> Version | None:
+    def _get(self, key: object, at: int) -> KeyVersion | None:
         latest = self._latest.get(key)
         if latest is None:
             return None
         if latest[0] < at:
-            return Version(*latest)
+            return KeyVersion(*latest)
         history = self._older.get(key)
         return None if history is None else history.before(at)
 
-    def _items(self, keys: list[object], at: int) -> Iterator[tuple[object, Version]]:
+    def _items(self, keys: list[object], at: int) -> Iterator[tuple[object, KeyVersion]]:
         for key in keys:
             version = self._get(key, self._checked(at))
             if version is not None:
@@ -307,10 +307,10 @@ class _History:
         self.times.append(time)
         self.values.append(value)
 
-    def before(self, at: int) -> Version | None:
+    def before(self, at: int) -> KeyVersion | None:
         """The latest one with a smaller time."""
         number = bisect_left(self.times, at) - 1
-        return Version(self.times[number], self.values[number]) if number >= 0 else None
+        return KeyVersion(self.times[number], self.values[number]) if number >= 0 else None
 
     def drop(self, count: int) -> None:
         """Forget the oldest ones."""
@@ -347,7 +347,7 @@ def _begins(key: object, prefix: str) -> bool:
     return isinstance(key, str) and key.startswith(prefix)
 
 
-def _page(items: Iterable[tuple[object, Version]], limit: int) -> Mapping[str, object]:
+def _page(items: Iterable[tuple[object, KeyVersion]], limit: int) -> Mapping[str, object]:
     """The first items, and whether there are more."""
     rows: list[Mapping[str, object]] = []
     size = 0

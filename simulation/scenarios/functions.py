@@ -88,7 +88,7 @@ KEYS: tuple[Named[object], ...] = (
 
 
 @dataclass(frozen=True, slots=True)
-class Made(Generic[T]):
+class GeneratedFunction(Generic[T]):
     """A function with its states and a description."""
 
     name: str
@@ -97,10 +97,10 @@ class Made(Generic[T]):
 
 
 @dataclass(frozen=True, slots=True)
-class Keyed(Generic[T]):
+class KeyedFunctions(Generic[T]):
     """A kind of keyed function; `outputs`: the largest number of outputs of an element."""
 
-    make: Callable[[Random], Made[T]]
+    make: Callable[[Random], GeneratedFunction[T]]
     outputs: int = 1
     fails: bool = False
 
@@ -113,7 +113,7 @@ def mixed(one: object, other: object) -> int:
 # Scans: one output for each element. ------------------------------------------------------------
 
 
-def _value(chance: Random) -> Made[Element]:
+def _value(chance: Random) -> GeneratedFunction[Element]:
     clear_at = chance.choice((3, 5, 0))
 
     def function(element: Element, seen: ValueState[int]) -> Element:
@@ -124,29 +124,31 @@ def _value(chance: Random) -> Made[Element]:
             seen.set(number)
         return element[0], number
 
-    return Made(f"mixes numbers, clears at 0 modulo {clear_at}", function, (ValueState("seen"),))
+    return GeneratedFunction(
+        f"mixes numbers, clears at 0 modulo {clear_at}", function, (ValueState("seen"),)
+    )
 
 
-def _text(chance: Random) -> Made[Element]:
+def _text(chance: Random) -> GeneratedFunction[Element]:
     def function(element: Element, seen: ValueState[str]) -> Element:
         joined = f"{seen.get('')}.{element[0]}{element[1]}"[-40:]
         seen.set(joined)
         return element[0], mixed(joined, "")
 
-    return Made("keeps the last 40 characters", function, (ValueState[str]("text"),))
+    return GeneratedFunction("keeps the last 40 characters", function, (ValueState[str]("text"),))
 
 
-def _reducing(chance: Random) -> Made[Element]:
+def _reducing(chance: Random) -> GeneratedFunction[Element]:
     factor = chance.choice((31, 2))
     state = ReducingState[int]("total", lambda total, added: (total * factor + added) % 9973)
 
     def function(element: Element, total: ReducingState[int]) -> Element:
         return element[0], total.add(element[1])
 
-    return Made(f"reduces to total * {factor} + number", function, (state,))
+    return GeneratedFunction(f"reduces to total * {factor} + number", function, (state,))
 
 
-def _list(chance: Random) -> Made[Element]:
+def _list(chance: Random) -> GeneratedFunction[Element]:
     longest = chance.choice((3, 6))
 
     def function(element: Element, numbers: ListState[int]) -> Element:
@@ -161,10 +163,12 @@ def _list(chance: Random) -> Made[Element]:
             numbers.clear()
         return word, mixed(before, word)
 
-    return Made(f"appends, pops, replaces, clears after {longest}", function, (ListState("list"),))
+    return GeneratedFunction(
+        f"appends, pops, replaces, clears after {longest}", function, (ListState("list"),)
+    )
 
 
-def _map(chance: Random) -> Made[Element]:
+def _map(chance: Random) -> GeneratedFunction[Element]:
     largest = chance.choice((2, 4))
 
     def function(element: Element, numbers: MapState[str, int]) -> Element:
@@ -179,10 +183,12 @@ def _map(chance: Random) -> Made[Element]:
             numbers.clear()
         return word, mixed(before, entries)
 
-    return Made(f"puts, deletes, clears after {largest}", function, (MapState("numbers"),))
+    return GeneratedFunction(
+        f"puts, deletes, clears after {largest}", function, (MapState("numbers"),)
+    )
 
 
-def _map_of_equal_keys(chance: Random) -> Made[Element]:
+def _map_of_equal_keys(chance: Random) -> GeneratedFunction[Element]:
     largest = chance.choice((2, 6))
 
     def function(element: Element, numbers: MapState[object, int]) -> Element:
@@ -198,12 +204,12 @@ def _map_of_equal_keys(chance: Random) -> Made[Element]:
         return word, result
 
     states = (MapState[object, int]("of equal keys"),)
-    return Made(
+    return GeneratedFunction(
         f"puts and deletes equal keys of different types, {largest} at most", function, states
     )
 
 
-def _failing(chance: Random) -> Made[Element]:
+def _failing(chance: Random) -> GeneratedFunction[Element]:
     divisor = chance.choice((5, 11))
 
     def function(element: Element, seen: ValueState[int]) -> Element:
@@ -213,10 +219,12 @@ def _failing(chance: Random) -> Made[Element]:
             raise ValueError(f"{number} leaves 2")
         return element[0], number
 
-    return Made(f"fails for states that are 2 modulo {divisor}", function, (ValueState("a"),))
+    return GeneratedFunction(
+        f"fails for states that are 2 modulo {divisor}", function, (ValueState("a"),)
+    )
 
 
-def _all(chance: Random) -> Made[Element]:
+def _all(chance: Random) -> GeneratedFunction[Element]:
     total = ReducingState[int]("total", lambda one, other: (one * 3 + other) % 997)
 
     def function(
@@ -240,10 +248,10 @@ def _all(chance: Random) -> Made[Element]:
 
     last, recent = ValueState[str]("last"), ListState[int]("recent")
     states: tuple[State, ...] = (last, total, recent, MapState[str, int]("by word"))
-    return Made("all states at once", function, states)
+    return GeneratedFunction("all states at once", function, states)
 
 
-def _mutable(chance: Random) -> Made[Element]:
+def _mutable(chance: Random) -> GeneratedFunction[Element]:
     longest = chance.choice((3, 5))
 
     def function(
@@ -271,13 +279,15 @@ def _mutable(chance: Random) -> Made[Element]:
 
     last = ValueState[dict[str, int]]("counts")
     states: tuple[State, ...] = (last, MapState("by word"), ListState("recent"))
-    return Made(f"changes lists after putting them, clears after {longest}", function, states)
+    return GeneratedFunction(
+        f"changes lists after putting them, clears after {longest}", function, states
+    )
 
 
 # Processes: any number of outputs. --------------------------------------------------------------
 
 
-def _when_full(chance: Random) -> Made[Iterable[Element]]:
+def _when_full(chance: Random) -> GeneratedFunction[Iterable[Element]]:
     full = chance.choice((2, 4))
 
     def function(
@@ -294,20 +304,22 @@ def _when_full(chance: Random) -> Made[Iterable[Element]]:
                 del last[word]
 
     states = (ListState[str]("words"), MapState[str, int]("last"))
-    return Made(f"gathers {full}, then one for each word", function, states)
+    return GeneratedFunction(f"gathers {full}, then one for each word", function, states)
 
 
-def _random(chance: Random) -> Made[Iterable[Element]]:
+def _random(chance: Random) -> GeneratedFunction[Iterable[Element]]:
     def function(context: Context, element: Element, seen: ValueState[int]) -> Iterator[Element]:
         before = seen.get(0)
         seen.set(mixed(before, element[1]))
         for _ in range(context.random.randrange(3)):
             yield element[0], mixed(before, context.random.random())
 
-    return Made("up to two, by the context's random numbers", function, (ValueState("seen"),))
+    return GeneratedFunction(
+        "up to two, by the context's random numbers", function, (ValueState("seen"),)
+    )
 
 
-def _key(chance: Random) -> Made[Iterable[Element]]:
+def _key(chance: Random) -> GeneratedFunction[Iterable[Element]]:
     def function(context: Context, element: Element, seen: ValueState[int]) -> list[Element]:
         number = mixed(seen.get(0), element[1])
         seen.set(number)
@@ -315,10 +327,10 @@ def _key(chance: Random) -> Made[Iterable[Element]]:
             raise ValueError(f"{context.key!r} after {number}")
         return [(f"{context.key!r}", number)]
 
-    return Made("the key as text; some fail", function, (ValueState("seen"),))
+    return GeneratedFunction("the key as text; some fail", function, (ValueState("seen"),))
 
 
-def _changes(chance: Random) -> Made[Iterable[Element]]:
+def _changes(chance: Random) -> GeneratedFunction[Iterable[Element]]:
     def function(context: Context, element: Element, last: ValueState[int]) -> list[Element]:
         word, number = element
         parity = mixed(last.get(), number) % 3
@@ -329,19 +341,22 @@ def _changes(chance: Random) -> Made[Iterable[Element]]:
             raise ValueError(f"{number} after {last.get()}")
         return [(word, number + i) for i in range(parity)]
 
-    return Made("none, one or two, by the last number; some fail", function, (ValueState("last"),))
+    return GeneratedFunction(
+        "none, one or two, by the last number; some fail", function, (ValueState("last"),)
+    )
 
 
-SCANS: tuple[Keyed[Element], ...] = (
+SCANS: tuple[KeyedFunctions[Element], ...] = (
     *map(
-        Keyed, (_value, _text, _reducing, _list, _map, _map_of_equal_keys, _all, _mutable, _mutable)
+        KeyedFunctions,
+        (_value, _text, _reducing, _list, _map, _map_of_equal_keys, _all, _mutable, _mutable),
     ),
-    Keyed(_failing, fails=True),
+    KeyedFunctions(_failing, fails=True),
 )
 
-PROCESSES: tuple[Keyed[Iterable[Element]], ...] = (
-    Keyed(_when_full, 3),
-    Keyed(_random, 2),
-    Keyed(_key, 1, fails=True),
-    Keyed(_changes, 2, fails=True),
+PROCESSES: tuple[KeyedFunctions[Iterable[Element]], ...] = (
+    KeyedFunctions(_when_full, 3),
+    KeyedFunctions(_random, 2),
+    KeyedFunctions(_key, 1, fails=True),
+    KeyedFunctions(_changes, 2, fails=True),
 )

@@ -14,10 +14,10 @@ from dataclasses import dataclass
 from random import Random
 
 from driftline.connectors.logs.received import ReceivedSource
-from driftline.deploy.roles.intake import MAGIC, Intake, Kind, decode_answer
+from driftline.deploy.roles.intake import MAGIC, Intake, IntakeKind, decode_answer
 from driftline.engine.wire.codec import pack, travelled, unpack
 from driftline.engine.wire.kinds import Voice
-from driftline.engine.wire.party import Party
+from driftline.engine.wire.party import Role
 from driftline.simulation.world.disks import LogDisk
 
 ASK_AFTER_S = 0.1
@@ -28,7 +28,7 @@ ROOM = 6
 
 
 @dataclass(frozen=True, slots=True)
-class Pace:
+class ArrivalSchedule:
     """When the records of a live input come."""
 
     until_s: float
@@ -52,7 +52,9 @@ class Pace:
 class LiveInput:
     """The records that producers will send to one front, and the front's input log."""
 
-    def __init__(self, front: int, pace: Pace, payloads: list[object], chance: Random) -> None:
+    def __init__(
+        self, front: int, pace: ArrivalSchedule, payloads: list[object], chance: Random
+    ) -> None:
         self.front = front
         self.pace = pace
         self.log = LogDisk(f"input log of front-{front}")
@@ -119,7 +121,7 @@ class SimulatedIntake(Intake):
         return bool(self._waiting) and self.room()
 
 
-class SimulatedProducer(Party):
+class SimulatedProducer(Role):
     """One process of a producer. It learns from the front which records are acknowledged."""
 
     def __init__(
@@ -155,9 +157,9 @@ class SimulatedProducer(Party):
         known = self._feed.acknowledged
         acknowledged = known[self.name] = max(acknowledged, known[self.name])
         self._ask_at = self.now + ASK_AFTER_S
-        self._counted["refused stranger"] += kind is Kind.REFUSED
-        self._over = self._over or kind is Kind.ENDED
-        if kind is Kind.SYNC:
+        self._counted["refused stranger"] += kind is IntakeKind.REFUSED
+        self._over = self._over or kind is IntakeKind.ENDED
+        if kind is IntakeKind.SYNC:
             self._counted["producer told where to go on"] += self._synced
             self._synced = True
             self._at = acknowledged
@@ -167,9 +169,9 @@ class SimulatedProducer(Party):
         if not self._over and now >= self._ask_at:
             self._ask_at = now + ASK_AFTER_S
             if self._synced and self._feed.may_end(self.name):
-                self._say(Kind.END, len(self._plan))
+                self._say(IntakeKind.END, len(self._plan))
             else:
-                self._say(Kind.HELLO)
+                self._say(IntakeKind.HELLO)
         following = self._plan[self._at][0] if self._at < len(self._plan) else self._ask_at
         return max(now, min(following, self._ask_at))
 
@@ -182,13 +184,13 @@ class SimulatedProducer(Party):
         if self._chance.random() < self._feed.pace.unruly and self._plan:
             self._counted["unruly producer"] += 1
             self._record(self._chance.randrange(len(self._plan)) + 1)
-            self._say(Kind.END, 0, producer=f"a stranger beside {self.name}")
+            self._say(IntakeKind.END, 0, producer=f"a stranger beside {self.name}")
         return False
 
     def _record(self, number: int) -> None:
-        self._say(Kind.RECORD, number, self._plan[number - 1][1])
+        self._say(IntakeKind.RECORD, number, self._plan[number - 1][1])
 
-    def _say(self, kind: Kind, *rest: object, producer: str = "") -> None:
+    def _say(self, kind: IntakeKind, *rest: object, producer: str = "") -> None:
         message = pack((MAGIC, kind, producer or self.name, self._session, *rest))
         data = pack((self._process.encode(), self.name, message))
         self.outbox.append((f"intake-{self._feed.front}", data))

@@ -15,12 +15,12 @@ from driftline.engine.policy import Policy, SnapshotCut, policy
 from driftline.simulation.scenarios.drawn import MODULE
 from driftline.simulation.scenarios.flows import SIMULATED, Simulated
 from driftline.simulation.scenarios.inputs import Inputs
-from driftline.simulation.scenarios.live import Pace
+from driftline.simulation.scenarios.live import ArrivalSchedule
 from driftline.simulation.scenarios.troubles import (
     Behind,
     Hang,
     Resized,
-    Work,
+    SlowFunctions,
     hangs,
     holes,
     resized,
@@ -60,9 +60,9 @@ class Scenario:
     window: int
     checkpoint_s: float
     faults: Faults
-    live: tuple[Pace | None, ...] = (None,)
+    live: tuple[ArrivalSchedule | None, ...] = (None,)
     """The pace of front i is `live[i % len(live)]`; None: all its records are there at once."""
-    work: Work | None = None
+    work: SlowFunctions | None = None
     """Which elements are slow; None: no element."""
     sink: str = "memory"
     """The target of the outputs: memory, files or lmdb."""
@@ -212,10 +212,10 @@ def _faults(chance: Random, chosen: Policy) -> Faults:
     )
 
 
-def _pace(chance: Random) -> Pace | None:
+def _pace(chance: Random) -> ArrivalSchedule | None:
     if chance.random() < 0.2:
         return None
-    return Pace(
+    return ArrivalSchedule(
         until_s=chance.choice((0.05, 0.2, 0.8)),
         bursts=chance.choice((0, 0, 3, 10)),
         skew_s=chance.choice((0.0, 0.0, 0.5)),
@@ -224,9 +224,9 @@ def _pace(chance: Random) -> Pace | None:
     )
 
 
-def _work(chance: Random) -> Work:
+def _work(chance: Random) -> SlowFunctions:
     one_in, seconds = chance.choice((50, 300)), chance.choice(SLOW_S)
-    return Work(one_in if seconds < 1.0 else 300, seconds)
+    return SlowFunctions(one_in if seconds < 1.0 else 300, seconds)
 
 
 def without_faults(scenario: Scenario) -> Scenario:

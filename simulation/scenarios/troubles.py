@@ -84,14 +84,14 @@ def resized(chance: Random, until_s: float) -> tuple[Resized, ...]:
 
 
 @dataclass(frozen=True, slots=True)
-class Work:
+class SlowFunctions:
     """One in `one_in` elements takes `seconds` in each function that it passes."""
 
     one_in: int
     seconds: float
 
 
-def slowed(flow: Flow, work: Work, spend: Callable[[float], None]) -> Flow:
+def slowed(flow: Flow, work: SlowFunctions, spend: Callable[[float], None]) -> Flow:
     """The same flow with slow functions; they call `spend` with the seconds that they take."""
     vertices = [
         vertex
@@ -103,7 +103,7 @@ def slowed(flow: Flow, work: Work, spend: Callable[[float], None]) -> Flow:
 
 
 def _slow(
-    vertex: Vertex, function: Function, work: Work, spend: Callable[[float], None]
+    vertex: Vertex, function: Function, work: SlowFunctions, spend: Callable[[float], None]
 ) -> Function:
     place = 1 if isinstance(vertex.operator, Process) else 0
 

@@ -12,7 +12,7 @@ from random import Random
 from typing import Protocol
 from zlib import crc32
 
-from driftline.connectors.logs.inputlog import Entry, WriteGroup
+from driftline.connectors.logs.inputlog import LoggedRecord, WriteGroup
 from driftline.coordinator.registry import (
     ClusterState,
     WriteState,
@@ -25,7 +25,7 @@ from driftline.engine.flow.flow import Flow
 from driftline.engine.snapshots.jobs import CommitSnapshot
 from driftline.engine.snapshots.store import PartStore, part_of
 from driftline.engine.wire.codec import pack, unpack
-from driftline.engine.wire.party import Job
+from driftline.engine.wire.party import DurableJob
 
 MERGE_AT = 3
 """Number of parts at which a store merges them: few, so that short runs merge often."""
@@ -37,7 +37,7 @@ ROWS_AT_ONCE = 20
 class Disk(Protocol):
     """The storage of a host: it survives crashes."""
 
-    def carry_out(self, job: Job) -> object:
+    def carry_out(self, job: DurableJob) -> object:
         """Do a job. Returns its result; raises the errors of the real store."""
 
     def open(self) -> None:
@@ -81,7 +81,7 @@ class NodeDisk:
         """The number of the part that was damaged last; 0: none."""
         self.open()
 
-    def carry_out(self, job: Job) -> object:
+    def carry_out(self, job: DurableJob) -> object:
         before = len(self.kv.data)
         result = self._store.carry_out(job)
         if isinstance(job, CommitSnapshot) and len(self.kv.data) < before:
@@ -120,7 +120,7 @@ class MasterDisk:
         """The state that was written last; None before the first write."""
         return None if self.data is None else decode_state(self.data, "of the simulation")
 
-    def carry_out(self, job: Job) -> object:
+    def carry_out(self, job: DurableJob) -> object:
         assert isinstance(job, WriteState)
         before = self.read() or ClusterState(job.state.identity)
         if not follows(job.state, before, again=job.again):
@@ -162,7 +162,7 @@ class LogDisk:
         self.name = name
         self.entries: dict[int, bytes] = {}
         """Time -> encoded entry."""
-        self.ever: list[Entry] = []
+        self.ever: list[LoggedRecord] = []
         """All entries ever written, also those trimmed since."""
         self.reserved = 0
         self.trimmed = 0
@@ -183,7 +183,7 @@ class LogDisk:
         """The producers that send no more records."""
         return list(self._ended)
 
-    def read(self, start: int, limit: int = -1) -> list[Entry]:
+    def read(self, start: int, limit: int = -1) -> list[LoggedRecord]:
         """The first `limit` entries with time >= `start`; all of them if `limit` is negative.
 
         Raises StateMismatch for a damaged entry.
@@ -196,7 +196,7 @@ class LogDisk:
         """The number of entries with time >= `start`."""
         return len(self._times) - bisect_left(self._times, start)
 
-    def carry_out(self, job: Job) -> object:
+    def carry_out(self, job: DurableJob) -> object:
         assert isinstance(job, WriteGroup)
         done = job.again and job.entries and job.entries[-1].time == self.last_time
         for entry in () if done else job.entries:
@@ -225,14 +225,14 @@ class LogDisk:
         self.entries[time] = flipped(self.entries[time], chance)
         return self.name
 
-    def _decoded(self, time: int) -> Entry:
+    def _decoded(self, time: int) -> LoggedRecord:
         data = self.entries[time]
         if crc32(data[4:]) != int.from_bytes(data[:4], "big"):
             raise StateMismatch(f"{self.name} is damaged at time {time}")
-        return Entry(*unpack(data[4:]))  # type: ignore[misc]
+        return LoggedRecord(*unpack(data[4:]))  # type: ignore[misc]
 
 
-def _encoded(entry: Entry) -> bytes:
+def _encoded(entry: LoggedRecord) -> bytes:
     data = pack(tuple(entry))
     return crc32(data).to_bytes(4, "big") + data
 

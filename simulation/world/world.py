@@ -9,7 +9,7 @@ A crash loses the process with its memory. Its disk stays; the job under way is 
 may also fail, or be done but reported as failed. A pause stops a process like SIGSTOP: afterwards
 it goes on with the messages that have come meanwhile; a hang has no end but a kill. A turn may take
 time: until its end the process takes no message, and its own messages leave at its end, except
-those of `Party.beat`. A process that raises a `DriftlineError` ends the run, as in reality; but
+those of `Role.beat`. A process that raises a `DriftlineError` ends the run, as in reality; but
 after `Unavailable` it is started again.
 """
 
@@ -21,32 +21,32 @@ from functools import partial
 from math import inf
 
 from driftline.engine.errors import DriftlineError, Unavailable
-from driftline.engine.wire.party import Job, Party
+from driftline.engine.wire.party import DurableJob, Role
 from driftline.simulation.world.disks import Disk
 from driftline.simulation.world.network import Network, shown
 from driftline.simulation.world.timeline import PAUSES_S, Crashed, Timeline
 
 BEAT_S = 0.2
-"""Seconds between two calls of `Party.beat` during a long turn."""
+"""Seconds between two calls of `Role.beat` during a long turn."""
 
 RESTART_RATE = 20.0
 """Restarts per second: a process that died restarts after 50 ms on average."""
 
 
 @dataclass(slots=True)
-class Host:
+class SimulatedHost:
     """A machine for one process, which is started again whenever it dies."""
 
     name: str
-    make: Callable[[str], Sequence[Party]]
+    make: Callable[[str], Sequence[Role]]
     disk: Disk | None
     fixed: frozenset[str]
     """The parties whose address stays the same after a restart (master, consumer, intake)."""
     lasts: bool = False
     """Whether its process never crashes."""
-    parties: dict[str, Party] = field(default_factory=dict)
+    parties: dict[str, Role] = field(default_factory=dict)
     """The parties of the running process, empty if none runs; it ends when the first one has."""
-    ended: Party | None = None
+    ended: Role | None = None
     """The first party, after its process has ended in good order."""
     process: str = ""
     """The name of the running process; "" if none runs."""
@@ -58,7 +58,7 @@ class Host:
     """The end of the process's pause or long turn; until then it takes no message."""
 
     @property
-    def party(self) -> Party | None:
+    def party(self) -> Role | None:
         """The first party of the running process; None if no process runs."""
         return next(iter(self.parties.values()), None)
 
@@ -74,16 +74,16 @@ class World:
 
     timeline: Timeline
     network: Network
-    check: Callable[[Host, Party], None]
+    check: Callable[[SimulatedHost, Role], None]
     """Called after every turn of every party, after its messages were sent."""
-    at_end: Callable[[Host], None]
+    at_end: Callable[[SimulatedHost], None]
     """Called when a process has ended in good order."""
     tick_s: float = 0.02
-    """The longest time between two calls of `Party.tick`, whatever the party asks for."""
-    hosts: dict[str, Host] = field(default_factory=dict)
+    """The longest time between two calls of `Role.tick`, whatever the party asks for."""
+    hosts: dict[str, SimulatedHost] = field(default_factory=dict)
     ended: DriftlineError | None = None
     """The error by which a process has ended the run."""
-    _places: dict[str, Host] = field(default_factory=dict)
+    _places: dict[str, SimulatedHost] = field(default_factory=dict)
     """Name of a party -> its host."""
     _spent: float = 0.0
     """How long the current turn has taken so far, in virtual seconds."""
@@ -91,14 +91,14 @@ class World:
     def add(
         self,
         name: str,
-        make: Callable[[str], Sequence[Party]],
+        make: Callable[[str], Sequence[Role]],
         disk: Disk | None = None,
         *,
         fixed: Iterable[str] = (),
         lasts: bool = False,
-    ) -> Host:
+    ) -> SimulatedHost:
         """Add a host and start its process; `make`: process name -> the parties of the process."""
-        host = self.hosts[name] = Host(name, make, disk, frozenset(fixed), lasts)
+        host = self.hosts[name] = SimulatedHost(name, make, disk, frozenset(fixed), lasts)
         self.start(host)
         return host
 
@@ -111,7 +111,7 @@ class World:
         """Let the current turn take longer."""
         self._spent += seconds
 
-    def crash(self, host: Host, where: str) -> None:
+    def crash(self, host: SimulatedHost, where: str) -> None:
         """Kill a host's process, and schedule its restart. `where`: the place, for the trace.
 
         A host that lasts only loses what it was about to do.
@@ -126,13 +126,13 @@ class World:
         host.process = ""
         self.timeline.after(back_after, partial(self._start_again, host, host.starts))
 
-    def hang(self, host: Host) -> None:
+    def hang(self, host: SimulatedHost) -> None:
         """Let a host's process stand still, also in the middle of a turn, until it is killed."""
         host.away_until = inf
         self.timeline.counted[f"hang {host.kind}"] += 1
         self.timeline.tell(f"{host.process} hangs")
 
-    def turn_soon(self, host: Host) -> None:
+    def turn_soon(self, host: SimulatedHost) -> None:
         """Schedule a turn of a process, unless one is scheduled."""
         if not host.turn_due:
             host.turn_due = True
@@ -143,7 +143,7 @@ class World:
 
     # Processes.
 
-    def start(self, host: Host) -> None:
+    def start(self, host: SimulatedHost) -> None:
         """Start the process of a host. Precondition: none runs."""
         assert not host.parties
         host.starts += 1
@@ -155,26 +155,26 @@ class World:
         if self._safely(host, "at its start", lambda: self._make(host)):
             self._tick(host, host.process)
 
-    def _start_again(self, host: Host, starts: int) -> None:
+    def _start_again(self, host: SimulatedHost, starts: int) -> None:
         if host.starts == starts:  # it has not been started meanwhile
             self.start(host)
 
-    def end(self, host: Host) -> None:
+    def end(self, host: SimulatedHost) -> None:
         """End the process of a host, if one runs; it is not started again."""
         host.parties.clear()
         host.process, host.starts = "", host.starts + 1
 
-    def begin_anew(self, host: Host) -> None:
+    def begin_anew(self, host: SimulatedHost) -> None:
         """End the process of a host, if one runs, and start it again."""
         host.parties.clear()
         self.start(host)
 
-    def _make(self, host: Host) -> None:
+    def _make(self, host: SimulatedHost) -> None:
         for party in host.make(host.process):
             host.parties[party.name] = party
             self._places.setdefault(party.name, host)
 
-    def _safely(self, host: Host, when: str, action: Callable[[], None]) -> bool:
+    def _safely(self, host: SimulatedHost, when: str, action: Callable[[], None]) -> bool:
         """Call `action` in a process, and handle its errors. Returns whether the process lives."""
         try:
             action()
@@ -190,14 +190,14 @@ class World:
             host.parties.clear()
         return bool(host.parties)
 
-    def _is_away(self, host: Host, event: Callable[[], None]) -> bool:
+    def _is_away(self, host: SimulatedHost, event: Callable[[], None]) -> bool:
         """Whether a process is away; if so, the event is scheduled for the end of that."""
         if self.timeline.now >= host.away_until:
             return False
         self.timeline.at_time(host.away_until, event)
         return True
 
-    def _tick(self, host: Host, process: str) -> None:
+    def _tick(self, host: SimulatedHost, process: str) -> None:
         if host.process != process or not host.parties:
             return
         if self._is_away(host, lambda: self._tick(host, process)):
@@ -210,7 +210,7 @@ class World:
         self.timeline.after(max(delay, 0.001), lambda: self._tick(host, process))
         self.turn_soon(host)
 
-    def _turn(self, host: Host, process: str) -> None:
+    def _turn(self, host: SimulatedHost, process: str) -> None:
         if host.process != process or not host.parties:
             return
         if self._is_away(host, lambda: self._turn(host, process)):
@@ -229,13 +229,13 @@ class World:
         self.timeline.at_time(end, lambda: self._end_turn(host, process))
         self.timeline.after(BEAT_S, lambda: self._beat(host, process, end))
 
-    def _turn_all(self, host: Host) -> None:
+    def _turn_all(self, host: SimulatedHost) -> None:
         for party in host.parties.values():
             party.now = self.timeline.now
             if party.turn():
                 self.turn_soon(host)
 
-    def _beat(self, host: Host, process: str, end: float) -> None:
+    def _beat(self, host: SimulatedHost, process: str, end: float) -> None:
         if host.process != process or not self.timeline.now < end == host.away_until:
             return
         for party in host.parties.values():
@@ -243,7 +243,7 @@ class World:
                 self._send(host, party, to, data)
         self.timeline.after(BEAT_S, lambda: self._beat(host, process, end))
 
-    def _end_turn(self, host: Host, process: str) -> None:
+    def _end_turn(self, host: SimulatedHost, process: str) -> None:
         if host.process != process or not host.parties or host.away_until == inf:
             return
         sends = any(party.outbox for party in host.parties.values())
@@ -262,7 +262,7 @@ class World:
         if self._safely(host, "after a turn", lambda: self._check_all(host)):
             self._end_if_done(host)
 
-    def _end_if_done(self, host: Host) -> None:
+    def _end_if_done(self, host: SimulatedHost) -> None:
         party = host.party
         if party is not None and party.ended:
             self.timeline.tell(f"{host.process} ends")
@@ -270,20 +270,20 @@ class World:
             host.parties.clear()
             self.at_end(host)
 
-    def _dies_at_end(self, host: Host) -> bool:
+    def _dies_at_end(self, host: SimulatedHost) -> bool:
         probability = self.timeline.faults.crash_at_end
         if probability == 0 or self.timeline.chance.random() >= probability:
             return False
         self.crash(host, "at the end")
         return True
 
-    def _check_all(self, host: Host) -> None:
+    def _check_all(self, host: SimulatedHost) -> None:
         for party in host.parties.values():
             self.check(host, party)
 
     # Disk.
 
-    def _begin(self, host: Host, party: Party, job: Job) -> None:
+    def _begin(self, host: SimulatedHost, party: Role, job: DurableJob) -> None:
         process = host.process
         timeline = self.timeline
         took = timeline.chance.expovariate(1 / timeline.faults.job_s)
@@ -291,7 +291,7 @@ class World:
         event = partial(self._carry_out, host, process, party, job)
         timeline.at_time(host.disk_free_at, event)
 
-    def _carry_out(self, host: Host, process: str, party: Party, job: Job) -> None:
+    def _carry_out(self, host: SimulatedHost, process: str, party: Role, job: DurableJob) -> None:
         """Do a job; it is atomic, as it is one transaction of a store."""
         if host.process != process or not host.parties:
             return
@@ -322,7 +322,7 @@ class World:
 
     # Messages.
 
-    def _send(self, host: Host, party: Party, to: str, data: bytes) -> None:
+    def _send(self, host: SimulatedHost, party: Role, to: str, data: bytes) -> None:
         neighbour = host.parties.get(to)
         if neighbour is not None:  # in a thread of the same process
             self.timeline.after(0.0, partial(self._deliver, host, neighbour, host.process, data))
@@ -338,7 +338,7 @@ class World:
             arrive = partial(self._arrive, host.process, target, to, address, data)
             self.network.send(host.process, to, arrive)
 
-    def _arrive(self, sender: str, host: Host, to: str, address: str, data: bytes) -> None:
+    def _arrive(self, sender: str, host: SimulatedHost, to: str, address: str, data: bytes) -> None:
         party = host.parties.get(to)
         if party is None or not (to in host.fixed or address == host.process):
             return
@@ -355,7 +355,7 @@ class World:
             return
         self._deliver(host, party, sender, data)
 
-    def _deliver(self, host: Host, party: Party, sender: str, data: bytes) -> None:
+    def _deliver(self, host: SimulatedHost, party: Role, sender: str, data: bytes) -> None:
         if party not in host.parties.values():
             return
         if self.timeline.trace is not None:

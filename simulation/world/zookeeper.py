@@ -18,7 +18,7 @@ from driftline.coordinator.leadership import Enlist, LookAtQueue, LookBehind
 from driftline.coordinator.registry import WriteState
 from driftline.deploy.roles.candidate import Candidate, ReadState
 from driftline.engine.errors import StateMismatch, Unavailable
-from driftline.engine.wire.party import Job
+from driftline.engine.wire.party import DurableJob
 from driftline.simulation.world.disks import MasterDisk
 from driftline.simulation.world.timeline import Timeline
 
@@ -32,7 +32,7 @@ LAG_S = 0.05
 
 
 @dataclass(slots=True)
-class Session:
+class ZooKeeperSession:
     """The session of one process. `reachable`: whether it lives and does not stand still."""
 
     candidate: Candidate
@@ -52,7 +52,7 @@ class ZooKeeper:
     registry: MasterDisk
     cut: float
     """Per job of a master: its process is cut off for a while."""
-    sessions: dict[str, Session] = field(default_factory=dict)
+    sessions: dict[str, ZooKeeperSession] = field(default_factory=dict)
     """Process -> its session, also if it has expired."""
     queue: list[str] = field(default_factory=list)
     _before: list[str] = field(default_factory=list)
@@ -65,9 +65,9 @@ class ZooKeeper:
 
     def connect(self, process: str, candidate: Candidate, reachable: Callable[[], bool]) -> None:
         """Begin the session of a process."""
-        self.sessions[process] = Session(candidate, reachable, self.timeline.now)
+        self.sessions[process] = ZooKeeperSession(candidate, reachable, self.timeline.now)
 
-    def carry_out(self, process: str, job: Job) -> object:
+    def carry_out(self, process: str, job: DurableJob) -> object:
         """Do a job of a process. Raises Unavailable, StateMismatch."""
         session, timeline = self.sessions[process], self.timeline
         if timeline.fault(self.cut, "cut off from ZooKeeper"):
@@ -90,7 +90,7 @@ class ZooKeeper:
         assert isinstance(job, LookAtQueue)
         return self._look(process, session)
 
-    def _look(self, process: str, session: Session) -> str:
+    def _look(self, process: str, session: ZooKeeperSession) -> str:
         late = self.timeline.now < self._changed_at + LAG_S and self.timeline.chance.random() < 0.5
         seen = self._before if late and process in self._before else self.queue
         at = seen.index(process)
@@ -101,7 +101,7 @@ class ZooKeeper:
             self._fire(session)
         return seen[at - 1]
 
-    def _is_cut(self, session: Session) -> bool:
+    def _is_cut(self, session: ZooKeeperSession) -> bool:
         return self.timeline.now < session.cut_until
 
     def _change(self, queue: list[str]) -> None:
@@ -118,7 +118,7 @@ class ZooKeeper:
                 self._expire(process, session)
         self.timeline.after(PING_S, self._ping)
 
-    def _expire(self, process: str, session: Session) -> None:
+    def _expire(self, process: str, session: ZooKeeperSession) -> None:
         session.expired = True
         self.timeline.tell(f"the session of {process} expires")
         if session.reachable() or self.timeline.now < session.cut_until:
@@ -130,19 +130,19 @@ class ZooKeeper:
             if other.watching == process:
                 self._fire(other)
 
-    def _fire(self, session: Session) -> None:
+    def _fire(self, session: ZooKeeperSession) -> None:
         session.watching = ""
         late = self.timeline.chance.random() * LAG_S
         self.timeline.after(late, partial(self._notice, session))
 
-    def _notice(self, session: Session) -> None:
+    def _notice(self, session: ZooKeeperSession) -> None:
         if self._is_cut(session) or not session.reachable():
             self.timeline.after(LAG_S, partial(self._notice, session))
         else:
             session.candidate.noticed()
 
 
-class Client:
+class ZooKeeperStore:
     """The disk of a master's host: what its process does, ZooKeeper does."""
 
     def __init__(self, zookeeper: ZooKeeper) -> None:
@@ -150,7 +150,7 @@ class Client:
         self.process = ""
         """The process that runs."""
 
-    def carry_out(self, job: Job) -> object:
+    def carry_out(self, job: DurableJob) -> object:
         return self._zookeeper.carry_out(self.process, job)
 
     def open(self) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from driftline import Context, Flow, Item, ListState, MapState, ReducingState
-from driftline.connectors.sinks.lines import Lines
+from driftline.connectors.sinks.lines import JsonLines
 
 Order = dict[str, object]
 
@@ -81,7 +81,7 @@ ORDERS: list[object] = [{"who": "abc"[i * i % 3], "price": i} for i in range(40)
 
 def as_lines(flow: Flow, items: list[Item]) -> list[str]:
     """The lines that the outputs of a run are in a directory, merged by label."""
-    return [Lines(flow).format(item) for item in items]
+    return [JsonLines(flow).format(item) for item in items]
 
 
 def lines_in(directory: Path) -> list[str]:

@@ -9,7 +9,7 @@ from click.testing import CliRunner, Result
 
 from driftline.bench.commands import bench
 from driftline.bench.experiments.rounds import Rounds
-from driftline.bench.measuring.meter import Meter
+from driftline.bench.measuring.meter import RunMeter
 from driftline.bench.systems.cases import Case
 from driftline.engine.errors import Unavailable
 
@@ -68,7 +68,7 @@ def test_throughput_compares_every_round_with_the_floor(run: Run, tmp_path: Path
 
 def test_a_lost_output_is_an_error(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     def lossy(setup: object, cases: Sequence[Case], *_: object) -> Rounds[dict[str, float]]:
-        meter = Meter([3])
+        meter = RunMeter([3])
         meter.handed_over(0, 1.0, 1.0)
         return Rounds([(case, meter.throughput_figures(1.0)) for case in cases[1:]])
 

@@ -36,7 +36,7 @@ from driftline.bench.experiments.report import (
     ratio,
 )
 from driftline.bench.experiments.rounds import Rounds, Setup
-from driftline.bench.measuring.meter import Meter
+from driftline.bench.measuring.meter import RunMeter
 from driftline.bench.systems.cases import CHOICES, FLOOR, Case
 from driftline.deploy.roles.window import WINDOW
 from driftline.engine.policy import POLICIES
@@ -79,7 +79,7 @@ def latencies(
     made = []
     for case, medians in runs.items():
         for median_ms in medians:
-            meter = Meter([1] * count + [7] * (case == lost))
+            meter = RunMeter([1] * count + [7] * (case == lost))
             for number in range(len(meter.expected)):
                 meter.handed_over(number, now=0.00001, due=0.0)
             for number in range(count):

@@ -8,10 +8,10 @@ from pathlib import Path
 from driftline.bench.measuring.corpus import load_documents
 from driftline.bench.measuring.load import (
     KINDS,
+    DrawnQuery,
     Load,
     Observed,
     Queries,
-    Query,
     Wanted,
     unique_word,
 )
@@ -70,6 +70,6 @@ def test_queries_have_their_forms_and_phrases_are_somewhere() -> None:
 
 
 def test_what_was_observed_comes_from_another_process_as_it_is() -> None:
-    observed = Observed(fill_per_s=2.5, queries={Query("term", ["a"]).kind: [1.0, 2.0]})
+    observed = Observed(fill_per_s=2.5, queries={DrawnQuery("term", ["a"]).kind: [1.0, 2.0]})
     observed.errors["not found"] += 2
     assert Observed.of_json(observed.as_json()) == observed

@@ -5,13 +5,13 @@ from time import perf_counter, sleep
 import pytest
 
 from driftline.bench.measuring.loops import closed_loop, cpu_seconds, open_loop, poisson_schedule
-from driftline.bench.measuring.meter import Arrival, Meter
+from driftline.bench.measuring.meter import Arrival, RunMeter
 from tests.bench.echo import Echo
 
 
 def test_the_open_loop_keeps_its_schedule_although_the_system_is_late() -> None:
     system = Echo([["a"]] * 20, delay_s=0.05)
-    result = open_loop(system, Meter([1] * 20), [i / 1000 for i in range(20)], settle_s=0.0)
+    result = open_loop(system, RunMeter([1] * 20), [i / 1000 for i in range(20)], settle_s=0.0)
     assert system.sent == list(range(20))
     assert system.under_way_max > 10, "a closed loop would have waited"
     assert result["latencies"] == 20
@@ -34,7 +34,7 @@ class Stalling(Echo):
 
 def test_a_producer_that_was_held_up_reports_what_its_documents_have_waited() -> None:
     system = Stalling([["a"]] * 23)
-    result = open_loop(system, Meter([1] * 23), [i / 100 for i in range(23)], settle_s=0.0)
+    result = open_loop(system, RunMeter([1] * 23), [i / 100 for i in range(23)], settle_s=0.0)
     assert result["latencies"] == 23
     assert result["max_ms"] >= 450
     assert result["p50_ms"] >= 300, "most documents were due while it stood still"
@@ -43,13 +43,13 @@ def test_a_producer_that_was_held_up_reports_what_its_documents_have_waited() ->
 
 def test_the_open_loop_gives_up_on_what_does_not_come() -> None:
     system = Echo([["a"], [], ["a", "a"]])
-    result = open_loop(system, Meter([1] * 3), [0.0] * 3, patience_s=0.05, settle_s=0.01)
+    result = open_loop(system, RunMeter([1] * 3), [0.0] * 3, patience_s=0.05, settle_s=0.01)
     assert (result["latencies"], result["lost"], result["duplicated"]) == (2, 1, 1)
 
 
 def test_the_closed_loop_keeps_its_window() -> None:
     system = Echo([["a", "b"]] * 50, delay_s=0.001)
-    result = closed_loop(system, Meter([2] * 50), window=7, settle_s=0.0)
+    result = closed_loop(system, RunMeter([2] * 50), window=7, settle_s=0.0)
     assert system.under_way_max == 7
     assert 0 < result["documents_per_s"] <= 7 / 0.001
     assert result["outputs_per_s"] == pytest.approx(2 * result["documents_per_s"])
@@ -58,7 +58,7 @@ def test_the_closed_loop_keeps_its_window() -> None:
 
 def test_the_closed_loop_gives_up_on_what_does_not_come() -> None:
     system = Echo([["a"], [], ["a"]])
-    result = closed_loop(system, Meter([1] * 3), window=3, patience_s=0.05, settle_s=0.0)
+    result = closed_loop(system, RunMeter([1] * 3), window=3, patience_s=0.05, settle_s=0.0)
     assert (result["lost"], result["duplicated"]) == (1, 0)
 
 

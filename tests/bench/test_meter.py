@@ -4,17 +4,17 @@ import math
 
 import pytest
 
-from driftline.bench.measuring.meter import Meter, Sent, percentiles
+from driftline.bench.measuring.meter import RunMeter, Sent, percentiles
 
 
-def sent(meter: Meter) -> Meter:
+def sent(meter: RunMeter) -> RunMeter:
     for number in range(len(meter.expected)):
         meter.handed_over(number, now=float(number), due=number - 0.25)
     return meter
 
 
 def test_latency_runs_from_the_due_time_to_the_last_output() -> None:
-    meter = sent(Meter([2, 1]))
+    meter = sent(RunMeter([2, 1]))
     meter.arrived(0, ["a"], 0.5)
     meter.arrived(1, ["a"], 1.125)
     meter.arrived(0, ["b"], 2.0)
@@ -25,7 +25,7 @@ def test_latency_runs_from_the_due_time_to_the_last_output() -> None:
 
 
 def test_the_warm_up_is_left_out_of_latencies_but_not_of_counts() -> None:
-    meter = sent(Meter([1, 1], warmup=1))
+    meter = sent(RunMeter([1, 1], warmup=1))
     meter.arrived(1, ["a"], 1.5)
     assert meter.latencies_ms() == [750.0]
     assert len(meter.lateness_ms()) == 1
@@ -33,7 +33,7 @@ def test_the_warm_up_is_left_out_of_latencies_but_not_of_counts() -> None:
 
 
 def test_what_became_of_every_document_is_told() -> None:
-    meter = sent(Meter([2, 2, 0], warmup=1))
+    meter = sent(RunMeter([2, 2, 0], warmup=1))
     meter.arrived(0, ["a", "b"], 0.5)
     meter.arrived(0, ["a"], 0.75)
     meter.arrived(1, ["a"], 1.5)
@@ -45,7 +45,7 @@ def test_what_became_of_every_document_is_told() -> None:
 
 
 def test_a_lost_record_is_counted_and_its_document_has_no_latency() -> None:
-    meter = sent(Meter([3, 1]))
+    meter = sent(RunMeter([3, 1]))
     meter.arrived(0, ["a", "b"], 1.0)
     meter.validate()
     assert (meter.lost, meter.under_way, meter.complete) == (2, 2, 0)
@@ -59,7 +59,7 @@ def test_a_lost_record_is_counted_and_its_document_has_no_latency() -> None:
 def test_an_output_that_comes_again_is_counted_before_and_after_completion(
     batches: list[list[str]],
 ) -> None:
-    meter = sent(Meter([2]))
+    meter = sent(RunMeter([2]))
     for batch in batches:
         meter.arrived(0, batch, 1.0)
     assert (meter.outputs, meter.lost, meter.duplicated) == (2, 0, 1)
@@ -67,20 +67,20 @@ def test_an_output_that_comes_again_is_counted_before_and_after_completion(
 
 
 def test_a_duplicate_does_not_stand_in_for_a_lost_output() -> None:
-    meter = sent(Meter([2]))
+    meter = sent(RunMeter([2]))
     meter.arrived(0, ["a"], 1.0)
     meter.arrived(0, ["a"], 1.0)
     assert (meter.complete, meter.lost, meter.duplicated) == (0, 1, 1)
 
 
 def test_a_document_without_words_is_complete_at_once() -> None:
-    meter = sent(Meter([0]))
+    meter = sent(RunMeter([0]))
     assert (meter.complete, meter.under_way, meter.latencies_ms()) == (1, 0, [])
 
 
 def test_outputs_of_a_document_that_was_not_sent_are_an_error() -> None:
     with pytest.raises(AssertionError, match="document 0, which was not sent"):
-        Meter([1]).arrived(0, ["a"], 1.0)
+        RunMeter([1]).arrived(0, ["a"], 1.0)
 
 
 def test_percentiles_are_observed_values() -> None:

@@ -8,7 +8,7 @@ from time import sleep
 
 import pytest
 
-from driftline.bench.measuring.load import Arriving, Asked, Load, Query
+from driftline.bench.measuring.load import DocumentArrival, DrawnQuery, Load, QueryArrival
 from driftline.bench.systems.peers import PEERS, Peer, observe
 
 DOCUMENTS = [("1", "Green tea and cake"), ("2", "tea of the green leaf"), ("3", "Cake, and more")]
@@ -37,7 +37,7 @@ def test_every_form_of_query_finds_what_it_should(
     peer: Peer, kind: str, words: list[str], expected: set[str]
 ) -> None:
     peer.write(DOCUMENTS)
-    assert set(peer.asker()(Query(kind, words))) == expected
+    assert set(peer.asker()(DrawnQuery(kind, words))) == expected
 
 
 class Slow:
@@ -56,7 +56,7 @@ class Slow:
     def asker(self) -> Slow:
         return self
 
-    def __call__(self, query: Query) -> list[str]:
+    def __call__(self, query: DrawnQuery) -> list[str]:
         found = self._words.get(query.words[0])
         return [] if found is None else [found]
 
@@ -64,8 +64,8 @@ class Slow:
 
 
 def load_of(count: int, every_s: float) -> Load:
-    arriving = [Arriving(n * every_s, str(n), f"word{n}", f"word{n}") for n in range(count)]
-    return Load([], arriving, [Asked(0.0, Query("term", ["word0"]))], 0.0)
+    arriving = [DocumentArrival(n * every_s, str(n), f"word{n}", f"word{n}") for n in range(count)]
+    return Load([], arriving, [QueryArrival(0.0, DrawnQuery("term", ["word0"]))], 0.0)
 
 
 def test_what_waits_for_the_commits_before_it_has_waited() -> None:

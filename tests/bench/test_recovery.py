@@ -20,7 +20,7 @@ from driftline.bench.experiments.recovery import (
     events_of_log,
     report_of,
 )
-from driftline.bench.experiments.report import Report, Row
+from driftline.bench.experiments.report import ExperimentReport, Row
 from driftline.engine.events import about, log
 
 
@@ -41,7 +41,7 @@ def row(killed: str, spares: int, *firsts: float, lost: int = 0) -> RecoveryRow:
     return Row(Kill(killed, spares), runs, samples={"latencies": points * len(runs)})
 
 
-def shown(recoveries: Report[Kill]) -> str:
+def shown(recoveries: ExperimentReport[Kill]) -> str:
     console = Console(file=StringIO(), width=140)
     console.print(*recoveries.tables())
     assert isinstance(console.file, StringIO)

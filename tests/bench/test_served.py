@@ -11,7 +11,7 @@ from time import sleep
 
 import pytest
 
-from driftline.bench.measuring.load import Arriving, Asked, Load, Observed, Query
+from driftline.bench.measuring.load import DocumentArrival, DrawnQuery, Load, Observed, QueryArrival
 from driftline.bench.measuring.served import drive, fill
 from driftline.engine.errors import Unavailable
 
@@ -66,8 +66,8 @@ def url() -> Iterator[str]:
 
 def test_requests_are_begun_when_they_are_due_and_errors_are_counted(url: str) -> None:
     ids = ["good", "lost", "bad", "fine"]
-    arriving = [Arriving(n * 0.01, id, "text", f"w{n}") for n, id in enumerate(ids)]
-    asked = [Asked(n * 0.01, Query("term", ["tea"])) for n in range(20)]
+    arriving = [DocumentArrival(n * 0.01, id, "text", f"w{n}") for n, id in enumerate(ids)]
+    asked = [QueryArrival(n * 0.01, DrawnQuery("term", ["tea"])) for n in range(20)]
     observed, samples = Observed(), list[int]()
     drive(url, Load([], arriving, asked, 0.0), observed, lambda: samples.append(1))
     assert observed.errors == {"not found": 1, "put: status 400": 1}
@@ -83,7 +83,7 @@ def test_a_server_that_is_gone_is_an_error() -> None:
         unused.bind(("127.0.0.1", 0))
         port = unused.getsockname()[1]
     observed = Observed()
-    load = Load([], [], [Asked(0.0, Query("term", ["tea"]))], 0.0)
+    load = Load([], [], [QueryArrival(0.0, DrawnQuery("term", ["tea"]))], 0.0)
     drive(f"http://127.0.0.1:{port}", load, observed, lambda: None)
     assert observed.errors.total() == 1
     assert not observed.queries

@@ -17,10 +17,10 @@ import pytest
 from driftline.bench.experiments.rounds import Setup
 from driftline.bench.measuring.corpus import expected_outputs
 from driftline.bench.measuring.loops import System, open_loop
-from driftline.bench.measuring.meter import Arrival, Meter
+from driftline.bench.measuring.meter import Arrival, RunMeter
 from driftline.bench.systems.cases import FLOOR, Case
 from driftline.bench.systems.engine import DurableFirstSource, Engine
-from driftline.bench.systems.floor import Changes, DurableFloor, Floor
+from driftline.bench.systems.floor import Changes, DurableFloor, FloorProcesses
 from driftline.connectors.logs.inputlog import InputLog
 from driftline.engine.errors import Unavailable
 
@@ -43,7 +43,7 @@ def plain_index(documents: list[tuple[str, str]]) -> set[Posting]:
     return postings
 
 
-def all_changes(floor: Floor, records: int) -> list[Changes]:
+def all_changes(floor: FloorProcesses, records: int) -> list[Changes]:
     found: list[Changes] = []
     deadline = monotonic() + 10
     while sum(len(changes[1]) for changes in found) < records and monotonic() < deadline:
@@ -55,7 +55,7 @@ def all_changes(floor: Floor, records: int) -> list[Changes]:
 @pytest.mark.parametrize("workers", [1, 2, 3])
 def test_the_changes_are_those_of_a_plain_index(workers: int) -> None:
     documents = some_documents(60)
-    with Floor(documents, workers) as floor:
+    with FloorProcesses(documents, workers) as floor:
         for number in range(len(documents)):
             floor.send(number)
         changes = all_changes(floor, sum(expected_outputs(documents)))
@@ -87,7 +87,7 @@ def test_workers_that_do_not_start_are_an_error_that_says_so(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("sys.executable", "/bin/false")
-    with pytest.raises(Unavailable, match="only 0 of 2 workers"), Floor([], workers=2):
+    with pytest.raises(Unavailable, match="only 0 of 2 workers"), FloorProcesses([], workers=2):
         pass
 
 
@@ -149,7 +149,7 @@ def unpacked(file: Path) -> list[Any]:
     ids=str,
 )
 def test_what_has_arrived_is_on_the_disk(case: Case) -> None:
-    meter = Meter(expected_outputs(DOCUMENTS))
+    meter = RunMeter(expected_outputs(DOCUMENTS))
     with Setup(DOCUMENTS, 2).start(case) as system:
         assert isinstance(system, DurableFloor | Engine)
         watched = Watched(system)

@@ -9,7 +9,7 @@ import pytest
 from driftline.coordinator.coordinator import MISSING_AFTER_S, Phase
 from driftline.coordinator.leadership import LONGEST_S, PATIENCE_S, patience_s
 from driftline.coordinator.members import LONGEST_PAUSE_S, Backoff
-from driftline.engine.wire.messages import Alive, Failed, Following, Lead, Lost
+from driftline.engine.wire.messages import Alive, Failed, FollowsMaster, Lead, MessageLost
 from tests.coordinator.cluster import Cluster, restart
 
 
@@ -55,7 +55,7 @@ def test_recovery_that_gets_nowhere_waits_longer_each_time_and_says_so(
     cluster = Cluster().run()
     waited = []
     for _ in range(9):
-        lost = Lost(cluster.coordinator.state.incarnation, "something is lost")
+        lost = MessageLost(cluster.coordinator.state.incarnation, "something is lost")
         with caplog.at_level(logging.WARNING):
             cluster.coordinator.lost(lost)
         began = cluster.now
@@ -70,7 +70,7 @@ def test_recovery_that_gets_nowhere_waits_longer_each_time_and_says_so(
     assert waited == [0, 0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 6.4, LONGEST_PAUSE_S]
     assert "no progress since 2 recoveries, the next in 0.2 s" in caplog.text
     cluster.coordinator.moved(5, 5)
-    cluster.coordinator.lost(Lost(cluster.coordinator.state.incarnation, "again"))
+    cluster.coordinator.lost(MessageLost(cluster.coordinator.state.incarnation, "again"))
     assert cluster.phase() is Phase.DECIDING
 
 
@@ -94,7 +94,7 @@ def asked(cluster: Cluster, *answer: str) -> None:
     ]
     for name in answer:
         state = cluster.coordinator.state
-        cluster.coordinator.following(name, Following(state.epoch, state.incarnation, 0, 0))
+        cluster.coordinator.following(name, FollowsMaster(state.epoch, state.incarnation, 0, 0))
 
 
 def test_a_member_that_is_not_heard_is_missed_since_the_master_gathers() -> None:

@@ -7,7 +7,7 @@ import pytest
 from driftline.coordinator.coordinator import MISSING_AFTER_S, Phase
 from driftline.coordinator.registry import AGAIN_S, ClusterState, SnapshotRecord
 from driftline.engine.wire.messages import (
-    Lost,
+    MessageLost,
     Recover,
     Start,
     Stop,
@@ -63,9 +63,9 @@ def test_whoever_missed_where_the_run_stands_is_told_again() -> None:
 def test_a_loss_begins_a_new_incarnation_once() -> None:
     cluster = Cluster().run()
     for _ in range(3):
-        cluster.coordinator.lost(Lost(1, "node-1 misses messages of node-0"))
+        cluster.coordinator.lost(MessageLost(1, "node-1 misses messages of node-0"))
     assert [state.incarnation for state in cluster.write()] == [2]
-    cluster.coordinator.lost(Lost(1, "told again"))
+    cluster.coordinator.lost(MessageLost(1, "told again"))
     assert cluster.write() == []
     assert cluster.coordinator.recoveries == 1
     assert {name for name, message in cluster.sent() if isinstance(message, Recover)} == {

@@ -6,18 +6,18 @@ import pytest
 
 from driftline.coordinator.coordinator import Phase
 from driftline.coordinator.registry import ClusterState, SnapshotRecord
-from driftline.coordinator.resizing import PATIENCE_S, Step
+from driftline.coordinator.resizing import PATIENCE_S, ResizePhase
 from driftline.engine.wire.messages import (
     Drained,
-    GoOn,
-    Held,
     Hello,
-    Hold,
     Join,
     Joined,
     Message,
+    Pause,
+    Paused,
     Prepare,
     Recover,
+    Resume,
     Start,
     Stop,
 )
@@ -58,12 +58,12 @@ class Resized(Cluster):
         """Everybody is near, and the front is held at 90."""
         self.joiners_say_hello()
         self.joined(7, taken=3)
-        assert ("front-0", Hold(1, -1)) in self.look()
-        self.coordinator.resizing.held("front-0", Held(1, 90, 0))
+        assert ("front-0", Pause(1, -1)) in self.look()
+        self.coordinator.resizing.held("front-0", Paused(1, 90, 0))
         return self.look()
 
     @property
-    def step(self) -> Step:
+    def step(self) -> ResizePhase:
         return self.coordinator.resizing.step
 
 
@@ -72,9 +72,9 @@ def test_a_node_that_begins_anew_for_a_later_master_is_not_taken_for_one_that_ha
     cluster.look()
     cluster.joiners_say_hello()
     cluster.joined(7, taken=3, earlier=1)
-    assert not any(isinstance(message, Hold) for _, message in cluster.look())
+    assert not any(isinstance(message, Pause) for _, message in cluster.look())
     cluster.joined(7, taken=3)
-    assert ("front-0", Hold(1, -1)) in cluster.look()
+    assert ("front-0", Pause(1, -1)) in cluster.look()
 
 
 def test_the_steps_to_another_layout_come_in_order() -> None:
@@ -85,7 +85,7 @@ def test_the_steps_to_another_layout_come_in_order() -> None:
     assert cluster.sent() == [(name, Join((2, 3, 4), 7, 3, sources)) for name in NEXT]
     cluster.joined(7, "node-2", "node-3", taken=3)
     assert cluster.look() == [], "node-4 has nothing yet"
-    assert cluster.hold() == [("front-0", Hold(1, 90))]
+    assert cluster.hold() == [("front-0", Pause(1, 90))]
     assert cluster.look(89, 88) == [], "not all is delivered"
     assert cluster.look(90, 89) == [(node, Prepare(8, 90)) for node in cluster.nodes]
     cluster.prepared(8)
@@ -123,14 +123,14 @@ def test_fronts_are_not_held_for_long() -> None:
     cluster.hold()
     cluster.pass_time(PATIENCE_S + 0.1)
     cluster.sent()
-    assert cluster.look() == [("front-0", GoOn())]
-    assert cluster.step is Step.COPYING
-    cluster.coordinator.resizing.held("front-0", Held(1, 90, 0))
+    assert cluster.look() == [("front-0", Resume())]
+    assert cluster.step is ResizePhase.COPYING
+    cluster.coordinator.resizing.held("front-0", Paused(1, 90, 0))
     cluster.pass_time(1.5)
     cluster.joiners_say_hello()
     cluster.sent()
-    assert cluster.look() == [("front-0", Hold(2, -1))], "another try"
-    cluster.coordinator.resizing.held("front-0", Held(1, 90, 0))
+    assert cluster.look() == [("front-0", Pause(2, -1))], "another try"
+    cluster.coordinator.resizing.held("front-0", Paused(1, 90, 0))
     assert cluster.look() == [], "an answer to the question before"
 
 
@@ -139,8 +139,8 @@ def test_a_run_that_is_to_end_keeps_its_nodes() -> None:
     cluster.hold()
     cluster.coordinator.drained("front-0", Drained(90, 0, 0))
     cluster.sent()
-    assert cluster.look() == [("front-0", GoOn())]
-    assert cluster.step is Step.NONE
+    assert cluster.look() == [("front-0", Resume())]
+    assert cluster.step is ResizePhase.NONE
 
 
 @pytest.mark.parametrize("mode", ["none", "at-least-once", "two-phase", "strong-productions"])
@@ -155,7 +155,7 @@ def test_only_possible_numbers_are_taken() -> None:
     cluster.coordinator.resize(0)
     assert cluster.coordinator.resizing.refused == "0 nodes: there can be 1 to 64"
     cluster.coordinator.resize(2)
-    assert (cluster.step, cluster.coordinator.resizing.refused) == (Step.NONE, "")
+    assert (cluster.step, cluster.coordinator.resizing.refused) == (ResizePhase.NONE, "")
 
 
 def test_of_two_requests_with_numbers_the_later_one_counts() -> None:

@@ -11,10 +11,10 @@ from driftline.coordinator.registry import AGAIN_S, ClusterState, RunOutcome, Sn
 from driftline.engine.policy import policy
 from driftline.engine.wire.messages import (
     Committed,
-    Following,
-    GoOn,
+    FollowsMaster,
     Lead,
     Prepare,
+    Resume,
 )
 from tests.coordinator.cluster import INTERVAL, Cluster, restart
 
@@ -45,7 +45,7 @@ def follow(
     cluster: Cluster, *names: str, asked: int = 0, answered: int = 0, epoch: int = 5
 ) -> None:
     for name in names:
-        cluster.coordinator.following(name, Following(epoch, 3, asked, answered))
+        cluster.coordinator.following(name, FollowsMaster(epoch, 3, asked, answered))
 
 
 def test_the_steps_of_a_takeover_come_in_order() -> None:
@@ -74,7 +74,7 @@ def test_once_all_follow_the_incarnation_goes_on() -> None:
     follow(cluster, "node-1")
     assert (cluster.phase(), cluster.coordinator.recoveries) == (Phase.RUNNING, 0)
     nodes = [(node, Committed(7, 6, 0, 0)) for node in cluster.nodes]
-    goes_on = "front-0", GoOn()  # the master before may have held it
+    goes_on = "front-0", Resume()  # the master before may have held it
     assert cluster.sent() == [goes_on, *nodes, ("front-0", Committed(7, 6, 30, 40))]
     assert cluster.coordinator.state.incarnation == 3
 

@@ -19,7 +19,7 @@ from driftline.coordinator.leadership import Leadership, LookBehind
 from driftline.coordinator.registry import ClusterState, encode_state
 from driftline.coordinator.zookeeper import (
     DATA_BYTES_MAX,
-    Succession,
+    LeaderQueue,
     ZooKeeperRegistry,
     connect,
 )
@@ -228,7 +228,7 @@ class Master:
         self.client = client
         self.process = process
         self.changed, self.expired = threading.Event(), threading.Event()
-        self.succession = Succession(
+        self.succession = LeaderQueue(
             client,
             path,
             address=f"at {process}",

@@ -11,7 +11,7 @@ import pytest
 
 from driftline.connectors.logs.inputlog import InputLog
 from driftline.deploy.producer import Producer
-from driftline.deploy.roles.intake import Kind
+from driftline.deploy.roles.intake import IntakeKind
 from driftline.engine.errors import PayloadError, StateMismatch, Unavailable
 from driftline.engine.wire.codec import RECORD_BYTES_MAX, RECORD_DEPTH_MAX, unpack
 from tests.connectors.logs.received_front import memory_disk
@@ -100,8 +100,8 @@ def test_of_two_producers_with_one_id_the_later_one_goes_on(host: Host) -> None:
 def test_a_producer_whose_clock_went_back_is_not_shut_out(host: Host) -> None:
     ahead = time_ns() + 50_000_000_000
     with Wire(host) as wire:
-        wire.say(Kind.HELLO, "p", ahead)
-        assert wire.hear() == (Kind.SYNC, ahead, 0)
+        wire.say(IntakeKind.HELLO, "p", ahead)
+        assert wire.hear() == (IntakeKind.SYNC, ahead, 0)
     with Running(host), Producer(host.intake.address, "p") as producer:
         producer.send("a")
 

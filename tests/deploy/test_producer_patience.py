@@ -15,7 +15,7 @@ import pytest
 import zmq
 
 from driftline.deploy.producer import ASK_AFTER_S, TIMEOUT_S, Producer
-from driftline.deploy.roles.intake import MAGIC, Kind, decode_request
+from driftline.deploy.roles.intake import MAGIC, IntakeKind, decode_request
 from driftline.engine.errors import Unavailable
 from driftline.engine.wire.codec import pack
 from tests.connectors.logs.received_front import memory_disk
@@ -66,7 +66,7 @@ class Front:
         self._route = b""
         self._session = 0
 
-    def hear(self, wait_s: float = SOON_S) -> tuple[Kind, int] | None:
+    def hear(self, wait_s: float = SOON_S) -> tuple[IntakeKind, int] | None:
         """The kind and the number of the next message; None: none comes."""
         if not self._socket.poll(int(wait_s * 1000)):
             return None
@@ -74,7 +74,7 @@ class Front:
         kind, _, self._session, number, _ = decode_request(data)
         return kind, number
 
-    def say(self, kind: Kind, acknowledged: int) -> None:
+    def say(self, kind: IntakeKind, acknowledged: int) -> None:
         self._socket.send_multipart([self._route, pack((MAGIC, kind, self._session, acknowledged))])
 
     def close(self) -> None:
@@ -111,8 +111,8 @@ def made(
     making = pool.submit(
         lambda: Producer(front.address, "p", window=window, window_bytes=window_bytes)
     )
-    assert front.hear() == (Kind.HELLO, 0)
-    front.say(Kind.SYNC, 0)
+    assert front.hear() == (IntakeKind.HELLO, 0)
+    front.say(IntakeKind.SYNC, 0)
     return making.result(SOON_S)
 
 
@@ -135,7 +135,7 @@ def test_a_flow_that_acknowledges_is_waited_for_as_long_as_it_takes(
     flushing = pool.submit(producer.flush)
     for number in range(1, 6):
         clock.now += NEARLY_S
-        front.say(Kind.ACK, number)
+        front.say(IntakeKind.ACK, number)
         until(lambda number=number: producer.acknowledged == number)  # type: ignore[misc]
     flushing.result(SOON_S)
     producer.close()
@@ -147,22 +147,22 @@ def test_a_flow_that_says_that_it_holds_back_is_waited_for(
 ) -> None:
     producer = made(front, pool, window=1)
     producer.send("a")
-    assert front.hear() == (Kind.RECORD, 1)
+    assert front.hear() == (IntakeKind.RECORD, 1)
     waiting = pool.submit(producer.flush if what == "flush" else lambda: producer.send("b"))
     for _ in range(5):
         before = producer._sign_at
         clock.now += NEARLY_S
-        front.say(Kind.ACK, 0)
+        front.say(IntakeKind.ACK, 0)
         until(lambda before=before: producer._sign_at > before)  # type: ignore[misc]
     assert not waiting.done()
-    front.say(Kind.ACK, 1)
+    front.say(IntakeKind.ACK, 1)
     waiting.result(SOON_S)
     producer.close()
 
 
-@pytest.mark.parametrize("kind", [None, Kind.SYNC])
+@pytest.mark.parametrize("kind", [None, IntakeKind.SYNC])
 def test_a_flow_without_signs_is_given_up_that_long_after_the_last_one(
-    kind: Kind | None, front: Front, clock: Clock, pool: ThreadPoolExecutor
+    kind: IntakeKind | None, front: Front, clock: Clock, pool: ThreadPoolExecutor
 ) -> None:
     """A SYNC that acknowledges nothing is none: a record may be lost on its way every time."""
     producer = made(front, pool)
@@ -170,12 +170,12 @@ def test_a_flow_without_signs_is_given_up_that_long_after_the_last_one(
         producer.send(record)
     flushing = pool.submit(producer.flush)
     clock.now += NEARLY_S
-    front.say(Kind.ACK, 1)
+    front.say(IntakeKind.ACK, 1)
     until(lambda: producer.acknowledged == 1)
     clock.now += NEARLY_S
     if kind is not None:
         front.say(kind, 1)
-        while front.hear() != (Kind.RECORD, 2):
+        while front.hear() != (IntakeKind.RECORD, 2):
             pass
     assert not flushing.done()
     clock.now += TIMEOUT_S - NEARLY_S
@@ -192,16 +192,16 @@ def test_no_record_is_sent_again_because_of_a_question(
     producer.send("a")
     clock.now += 2 * ASK_AFTER_S
     flushing = pool.submit(producer.flush)
-    assert front.hear() == (Kind.RECORD, 1)
-    assert front.hear() == (Kind.HELLO, 0)
-    front.say(Kind.ACK, 1)
+    assert front.hear() == (IntakeKind.RECORD, 1)
+    assert front.hear() == (IntakeKind.HELLO, 0)
+    front.say(IntakeKind.ACK, 1)
     flushing.result(SOON_S)
     producer.send("b")
-    front.say(Kind.SYNC, 1)
+    front.say(IntakeKind.SYNC, 1)
     pool.submit(producer.flush)
-    assert front.hear() == (Kind.RECORD, 2)
+    assert front.hear() == (IntakeKind.RECORD, 2)
     assert front.hear(wait_s=0.05) is None
-    front.say(Kind.ACK, 2)
+    front.say(IntakeKind.ACK, 2)
     until(lambda: producer.acknowledged == 2)
     producer.close()
 
@@ -213,20 +213,20 @@ def test_records_that_wait_are_bounded_in_bytes(
     for _ in range(3):
         producer.send(bytes(3000))
     sending = pool.submit(producer.send, bytes(3000))
-    front.say(Kind.ACK, 1)
+    front.say(IntakeKind.ACK, 1)
     assert sending.result(SOON_S) == 4
     sending = pool.submit(producer.send, bytes(20_000))
     for number in (2, 3):
-        front.say(Kind.ACK, number)
+        front.say(IntakeKind.ACK, number)
         until(lambda number=number: producer.acknowledged == number)  # type: ignore[misc]
         assert not sending.done(), "it goes alone"
-    front.say(Kind.ACK, 4)
+    front.say(IntakeKind.ACK, 4)
     assert sending.result(SOON_S) == 5
     sending = pool.submit(producer.send, b"")
-    while front.hear() != (Kind.RECORD, 5):
+    while front.hear() != (IntakeKind.RECORD, 5):
         pass
     assert not sending.done()
-    front.say(Kind.ACK, 5)
+    front.say(IntakeKind.ACK, 5)
     assert sending.result(SOON_S) == 6
     producer.close()
 
@@ -235,8 +235,8 @@ def test_records_that_wait_are_in_memory_once(front: Front) -> None:
     """Not in ZeroMQ's queue, too. The front reads one record or two."""
     command = [sys.executable, "-c", FILLS_ITS_WINDOW, front.address]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
-        assert front.hear(20) == (Kind.HELLO, 0)
-        front.say(Kind.SYNC, 0)
+        assert front.hear(20) == (IntakeKind.HELLO, 0)
+        front.say(IntakeKind.SYNC, 0)
         sent, grown = map(int, process.communicate(timeout=20)[0].split())
     assert sent == WINDOW_BYTES // RECORD_BYTES - 1, "each has a header"
     being_made = 3 * RECORD_BYTES

@@ -14,7 +14,7 @@ from random import Random
 import pytest
 
 from driftline import Flow, run_reference, simulate
-from driftline.connectors.sinks.lines import Lines
+from driftline.connectors.sinks.lines import JsonLines
 from driftline.engine.flow.loading import load_flow
 from tests.examples.inputs import NAMES, Record, records
 
@@ -192,7 +192,7 @@ def test_the_command_in_the_docstring_runs_the_records_in_the_docstring(
         write(tmp_path / file, [row])
     driftline(tmp_path, *shlex.split(command))
     flow = load(name)
-    lines = Lines(flow)
+    lines = JsonLines(flow)
     expected = [lines.format(item) for item in run_reference(flow, [[row] for row in shown])]
     written = [path.read_text().splitlines() for path in sorted((tmp_path / "out").glob("*.jsonl"))]
     assert [line for some in written for line in some] == expected

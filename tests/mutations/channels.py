@@ -12,15 +12,15 @@ from contextlib import AbstractContextManager
 from unittest.mock import patch
 
 from driftline.deploy.node.stages import NOTHING_NEW
-from driftline.engine.wire.messages import Header, Message, Promise
-from driftline.engine.wire.party import Party
+from driftline.engine.wire.messages import Message, MessageHeader, Promise
+from driftline.engine.wire.party import Role
 
 
 def _receiving(
-    mutated: Callable[[Party, Header, Callable[[Party, Header], bool]], bool],
+    mutated: Callable[[Role, MessageHeader, Callable[[Role, MessageHeader], bool]], bool],
 ) -> AbstractContextManager[object]:
-    is_next = Party._is_next
-    return patch.object(Party, "_is_next", lambda self, header: mutated(self, header, is_next))
+    is_next = Role._is_next
+    return patch.object(Role, "_is_next", lambda self, header: mutated(self, header, is_next))
 
 
 def incarnation_is_not_checked() -> AbstractContextManager[object]:
@@ -35,7 +35,9 @@ def incarnation_is_not_checked() -> AbstractContextManager[object]:
 def gaps_are_not_noticed() -> AbstractContextManager[object]:
     """A channel goes on where something was lost."""
 
-    def mutated(party: Party, header: Header, is_next: Callable[[Party, Header], bool]) -> bool:
+    def mutated(
+        party: Role, header: MessageHeader, is_next: Callable[[Role, MessageHeader], bool]
+    ) -> bool:
         if header.incarnation == party.incarnation:
             seen = party._seen.get(header.sender, 0)
             party._seen[header.sender] = max(seen, header.sequence - 1)
@@ -61,10 +63,10 @@ def repeated_batches_are_applied() -> AbstractContextManager[object]:
 def channels_fall_silent() -> AbstractContextManager[object]:
     """Without label order nothing is said where there is nothing to say: what was lost last is lost
     without anybody noticing."""
-    send = Party.send
+    send = Role.send
 
-    def mutated(self: Party, to: str, message: Message) -> None:
+    def mutated(self: Role, to: str, message: Message) -> None:
         if message is not NOTHING_NEW and message not in (Promise(0, 0, 0, 0), Promise(1, 0, 0, 0)):
             send(self, to, message)
 
-    return patch.object(Party, "send", mutated)
+    return patch.object(Role, "send", mutated)

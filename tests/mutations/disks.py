@@ -15,7 +15,7 @@ from driftline.connectors.logs.received import Receipt, ReceivedSource
 from driftline.connectors.sinks.jsonl import JsonLinesConsumer
 from driftline.deploy.roles.intake import Intake
 from driftline.engine.errors import Unavailable
-from driftline.engine.wire.party import Job
+from driftline.engine.wire.party import DurableJob
 
 
 def checksums_are_not_compared() -> AbstractContextManager[object]:
@@ -71,7 +71,7 @@ def a_group_whose_writing_failed_is_written_again() -> AbstractContextManager[ob
     """An intake takes a write that failed for one that was not done."""
     done = Intake.done
 
-    def mutated(self: Intake, job: Job, result: object) -> None:
+    def mutated(self: Intake, job: DurableJob, result: object) -> None:
         if isinstance(result, Unavailable):
             self.jobs.append(job)
             return

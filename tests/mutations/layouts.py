@@ -9,9 +9,9 @@ from unittest.mock import patch
 from driftline.acker.tracker import ReportedProgress
 from driftline.coordinator.coordinator import Coordinator
 from driftline.coordinator.registry import ClusterState
-from driftline.coordinator.resizing import Resizing, Step
+from driftline.coordinator.resizing import ResizePhase, Resizing
 from driftline.deploy.roles.front import Front
-from driftline.engine.wire.messages import Hold
+from driftline.engine.wire.messages import Pause
 
 
 def the_cut_may_be_earlier_than_what_has_left() -> AbstractContextManager[object]:
@@ -23,7 +23,7 @@ def fronts_go_on_meanwhile() -> AbstractContextManager[object]:
     """Fronts say how far they are, and send more."""
     hold = Front._hold
 
-    def mutated(self: Front, message: Hold) -> None:
+    def mutated(self: Front, message: Pause) -> None:
         hold(self, message)
         self._held = 1 << 62
 
@@ -39,7 +39,7 @@ def a_snapshot_from_before_the_cut_will_do() -> AbstractContextManager[object]:
     """Outputs between the snapshot and the cut are made again, by barriers that know nothing."""
 
     def mutated(self: Resizing, now: float) -> None:
-        self._cut, self.step = self._newest.time, Step.MOVING
+        self._cut, self.step = self._newest.time, ResizePhase.MOVING
 
     return patch.object(Resizing, "_take_last", mutated)
 

@@ -12,15 +12,15 @@ from driftline.coordinator.registry import ClusterState, encode_state
 from driftline.coordinator.snapshots import Snapshots
 from driftline.deploy.roles.member import Member
 from driftline.engine.wire.kinds import MASTER
-from driftline.engine.wire.messages import Following, Header, Hello
-from driftline.engine.wire.party import Job, Party
+from driftline.engine.wire.messages import FollowsMaster, Hello, MessageHeader
+from driftline.engine.wire.party import DurableJob, Role
 from driftline.simulation.world.disks import MasterDisk
 
 
 def any_master_may_write() -> AbstractContextManager[object]:
     """A write does not name the version before it."""
 
-    def mutated(self: MasterDisk, job: Job) -> None:
+    def mutated(self: MasterDisk, job: DurableJob) -> None:
         state = job.state  # type: ignore[attr-defined]
         assert isinstance(state, ClusterState)
         self.data = encode_state(state)
@@ -30,14 +30,14 @@ def any_master_may_write() -> AbstractContextManager[object]:
 
 def messages_of_any_master_are_taken() -> AbstractContextManager[object]:
     """Members take what earlier masters of the same incarnation send."""
-    is_next = Party._is_next
+    is_next = Role._is_next
 
-    def mutated(self: Party, header: Header) -> bool:
+    def mutated(self: Role, header: MessageHeader) -> bool:
         if header.sender == MASTER and isinstance(self, Member):
             return header.incarnation == self.incarnation
         return is_next(self, header)
 
-    return patch.object(Party, "_is_next", mutated)
+    return patch.object(Role, "_is_next", mutated)
 
 
 def a_takeover_does_not_look_where_members_are() -> AbstractContextManager[object]:
@@ -52,7 +52,7 @@ def a_takeover_does_not_ask() -> AbstractContextManager[object]:
     def hello(self: Takeover, name: str, message: Hello) -> None:
         self._fits[name] = True
 
-    def mutated(self: Coordinator, name: str, message: Following) -> None:
+    def mutated(self: Coordinator, name: str, message: FollowsMaster) -> None:
         if self._takeover is not None:
             for member in self.nodes + self.fronts:
                 self._takeover.answer(member, message)

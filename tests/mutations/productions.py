@@ -9,7 +9,7 @@ from unittest.mock import patch
 import driftline.deploy.node.compared
 import driftline.deploy.roles.master
 from driftline.deploy.node.assembly import Post
-from driftline.deploy.node.blocks import Batch
+from driftline.deploy.node.blocks import ElementBatch
 from driftline.deploy.node.compared import ProductionAssembly
 from driftline.deploy.node.stages import Stages
 from driftline.deploy.roles.front import Front
@@ -84,7 +84,7 @@ def frames_are_tracked_under_an_earlier_time() -> AbstractContextManager[object]
     """Frames of new records are tracked under the time of a record that was worked off before."""
     take = Stages._take
 
-    def mutated(self: Stages, feeder: int) -> Iterator[tuple[int, int, int, list[Batch]]]:
+    def mutated(self: Stages, feeder: int) -> Iterator[tuple[int, int, int, list[ElementBatch]]]:
         for port, node, time, batches in take(self, feeder):
             yield port, node, max(0, time - 1), batches
 

@@ -18,7 +18,7 @@ from driftline.engine.errors import DriftlineError, SnapshotDamaged, StateMismat
 from driftline.engine.snapshots.jobs import CommitSnapshot, LoadSnapshot
 from driftline.engine.snapshots.store import LmdbStore, PartStore
 from driftline.engine.storage.manifest import Mark
-from driftline.engine.wire.party import Job
+from driftline.engine.wire.party import DurableJob
 from tests.deploy.local.directories import test_survey
 from tests.engine.snapshots import test_store
 from tests.engine.snapshots.tables import FLOW, Unsteady, fill
@@ -41,7 +41,7 @@ def what_cannot_be_read_is_not_there() -> Iterator[None]:
     """A read that fails counts as damage."""
     carry_out = PartStore.carry_out
 
-    def mutated(self: PartStore, job: Job) -> object:
+    def mutated(self: PartStore, job: DurableJob) -> object:
         try:
             return carry_out(self, job)
         except Unavailable as error:

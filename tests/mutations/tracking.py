@@ -11,7 +11,7 @@ from unittest.mock import patch
 from driftline.acker.tracker import Tracker
 from driftline.connectors.logs.received import ReceivedSource
 from driftline.deploy.node.assembly import Post
-from driftline.deploy.node.blocks import Waiting
+from driftline.deploy.node.blocks import InputQueue
 from driftline.deploy.node.node import Node
 from driftline.deploy.node.stages import Peers, Stages
 from driftline.deploy.node.tracking import Acks, Cells, Intervals, Tracking
@@ -82,7 +82,7 @@ def intervals_count_across_gaps() -> AbstractContextManager[object]:
 
 def outputs_do_not_wait_for_their_own_stage() -> AbstractContextManager[object]:
     """Outputs leave although blocks with earlier times wait at the last stage."""
-    return patch.object(Waiting, "first", lambda self, stage: INFINITY)
+    return patch.object(InputQueue, "first", lambda self, stage: INFINITY)
 
 
 def durability_is_not_waited_for() -> AbstractContextManager[object]:

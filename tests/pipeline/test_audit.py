@@ -16,7 +16,7 @@ from driftline.connectors.files import splits as splits_module
 from driftline.connectors.logs.inputlog import InputLog, WriteGroup
 from driftline.connectors.logs.received import ReceivedSource
 from driftline.connectors.sinks import JsonLinesConsumer
-from driftline.connectors.sinks.lines import Lines
+from driftline.connectors.sinks.lines import JsonLines
 from driftline.connectors.sinks.lmdb import LmdbConsumer
 from driftline.engine.errors import InputError, StateMismatch, Unavailable
 from driftline.engine.flow.flow import Flow
@@ -29,7 +29,7 @@ from driftline.engine.sources import ListSource
 from driftline.engine.texts import time_in_words
 from driftline.engine.wire.bundles import to_blob
 from driftline.engine.wire.messages import Bundle
-from driftline.pipeline.audit import Report, audit
+from driftline.pipeline.audit import AuditReport, audit
 from driftline.pipeline.commands import Sessions
 from driftline.pipeline.commands import spark as command
 from driftline.pipeline.found import _label, same_line
@@ -68,7 +68,7 @@ def lines_of(flow: Flow, directory: Path) -> Path:
     return consumer.paths[0]
 
 
-def of(spark: SparkSession, flow: Flow, directory: Path) -> Report:
+def of(spark: SparkSession, flow: Flow, directory: Path) -> AuditReport:
     source = ListSource(FOUND)
     return audit(flow, spark, [source], [directory], partitions=3, dead_letters=True)
 
@@ -235,7 +235,7 @@ def test_failures_are_outputs(spark: SparkSession, tmp_path: Path) -> None:
     path.write_text("".join(lines[1:]))
     report = of(spark, flow, tmp_path)
     assert report.counts["missing"] == 1
-    assert report.examples[0].sink == Lines(flow).names[FAILURES]
+    assert report.examples[0].sink == JsonLines(flow).names[FAILURES]
 
 
 @pytest.mark.parametrize("line", ["", "{", "7", '{"t": 7}', '{"t": ["a", 1]}', "[" * 200_000])

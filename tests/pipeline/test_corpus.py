@@ -20,7 +20,7 @@ from driftline.engine.sources import BadRecord, ListSource, Source, strict
 from driftline.index.flow import inverted_index
 from driftline.pipeline.commands import Sessions
 from driftline.pipeline.commands import spark as command
-from driftline.pipeline.corpus import Made, make_corpus
+from driftline.pipeline.corpus import CorpusCounts, make_corpus
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -62,7 +62,7 @@ def read_parquet(file: Path) -> list[dict[str, object]]:
 def test_the_sample_is_a_corpus(spark: SparkSession, tmp_path: Path) -> None:
     source = open_source(find_sample(), sections=True)
     documents = [document for _, document in strict(source.read(1)) if isinstance(document, dict)]
-    assert make_corpus(spark, source, tmp_path, "parquet") == Made(len(documents), 0)
+    assert make_corpus(spark, source, tmp_path, "parquet") == CorpusCounts(len(documents), 0)
 
     found = [row for file in sorted(tmp_path.glob("*.parquet")) for row in read_parquet(file)]
     assert found == [{"time": n, **document} for n, document in enumerate(documents, 1)]
@@ -76,7 +76,7 @@ def test_a_dump_in_parts_is_the_dump(
     source = dump(tmp_path / "dump.xml.bz2")
     documents, bad = read(source)
     out = tmp_path / "out"
-    assert make_corpus(spark, source, out, form) == Made(len(documents), 1)
+    assert make_corpus(spark, source, out, form) == CorpusCounts(len(documents), 1)
 
     files = sorted(out.glob(f"documents-*.{form}"))
     assert len(files) > 2, "written in parallel"
@@ -118,7 +118,7 @@ def test_records_keep_their_ids_and_what_has_no_text_is_set_aside(
         {"id": "y", "title": "Б", "text": "b\nc\u2028d"},
     ]
     out = tmp_path / "a [strange] name"
-    assert make_corpus(spark, ListSource(records), out, "jsonl") == Made(2, 2)
+    assert make_corpus(spark, ListSource(records), out, "jsonl") == CorpusCounts(2, 2)
     assert [json.loads(line) for line in (out / "documents-spark-00000.jsonl").open()] == [
         {"id": 5, "title": "", "text": "a"},
         {"id": "y", "title": "Б", "text": "b\nc\u2028d"},
@@ -136,7 +136,7 @@ def test_a_file_that_breaks_off_is_a_corpus_up_to_there(
     path = tmp_path / "dump.xml.bz2"
     path.write_bytes((tmp_path / "whole.xml.bz2").read_bytes()[:-20])
     source = open_source(path, sections=True)
-    assert make_corpus(spark, source, tmp_path / "out", "jsonl") == Made(80, 1)
+    assert make_corpus(spark, source, tmp_path / "out", "jsonl") == CorpusCounts(80, 1)
     (bad,) = lines(tmp_path / "out", "dead-letters/*")
     assert (bad["record"], bad["file"]) == (81, "dump.xml.bz2")
 

@@ -18,7 +18,7 @@ from rich.console import Console
 
 from driftline.bench.commands import bench
 from driftline.bench.experiments.comparison import write_raw
-from driftline.bench.measuring.meter import Meter, percentiles
+from driftline.bench.measuring.meter import RunMeter, percentiles
 from driftline.bench.systems.cases import FLOOR, Case
 from driftline.engine.errors import Unavailable
 from driftline.engine.ui.pictures import colour_of_policy
@@ -43,10 +43,10 @@ FLOOR_CASE, DURABLE = Case(FLOOR, None), Case("exactly-once", 50, durable=True)
 ORDER = [FLOOR_CASE, *CASES, CASES[0], FLOOR_CASE, DURABLE]
 
 
-def run(seed: int, documents: int = 400) -> Meter:
+def run(seed: int, documents: int = 400) -> RunMeter:
     """A run in which document 7 has no word, one loses a record and one has a record twice."""
     expected = [0 if number == 7 else 2 for number in range(documents)]
-    meter = Meter(expected, warmup=50)
+    meter = RunMeter(expected, warmup=50)
     random = np.random.default_rng(seed)
     for number, words in enumerate(expected):
         now = 3.0 + number / 50

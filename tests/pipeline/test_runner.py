@@ -17,9 +17,9 @@ from driftline import FlowTest
 from driftline.connectors.files import open_source
 from driftline.connectors.inputs import open_files
 from driftline.connectors.sinks import JsonLinesConsumer
-from driftline.connectors.sinks.lines import DEAD_LETTERS, Lines
+from driftline.connectors.sinks.lines import DEAD_LETTERS, JsonLines
 from driftline.deploy.local.reference import run_reference_to
-from driftline.deploy.local.report import How
+from driftline.deploy.local.report import ExitStatus
 from driftline.deploy.local.verify import verify_run
 from driftline.engine.errors import (
     FunctionFailed,
@@ -51,7 +51,7 @@ CASES, IN_ONE_JOB = 12, 9
 
 
 def as_lines(flow: Flow, items: list[Item]) -> list[str]:
-    lines = Lines(flow)
+    lines = JsonLines(flow)
     return sorted(f"{lines.names[item.sink]} {lines.format(item)}" for item in items)
 
 
@@ -138,7 +138,7 @@ def test_a_run_after_history_has_to_begin_from_its_savepoint(
     with pytest.raises(StateMismatch, match=r"before record 11.*--from-snapshot .*/at-11\."):
         driftline.run(flow, [found], out)
     verdict = verify_run(out, None, lambda state, run: None)
-    assert verdict.ending.how is How.NOT_BEGUN
+    assert verdict.ending.how is ExitStatus.NOT_BEGUN
     assert "outputs before record 11" in verdict.checked[0].holds
     of_run = "digest|exactly-once|1|in.jsonl|from at-11 at 11"
     JsonLinesConsumer(out, "barrier-0", flow, of_run).close()

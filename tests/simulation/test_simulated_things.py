@@ -12,7 +12,7 @@ import pytest
 from click.testing import CliRunner
 
 from driftline.acker.tracker import ReportedProgress
-from driftline.connectors.logs.inputlog import Entry, InputLog, WriteGroup
+from driftline.connectors.logs.inputlog import InputLog, LoggedRecord, WriteGroup
 from driftline.deploy.graph import as_text
 from driftline.engine.errors import StateMismatch
 from driftline.engine.flow.flow import Flow
@@ -26,7 +26,7 @@ from driftline.simulation.scenarios.drawn import drawn
 from driftline.simulation.scenarios.flows import Simulated, concatenation, records
 from driftline.simulation.scenarios.inputs import GivenRecords
 from driftline.simulation.scenarios.scenario import scenario, without_faults
-from driftline.simulation.scenarios.troubles import Work
+from driftline.simulation.scenarios.troubles import SlowFunctions
 from driftline.simulation.seeds import run_one
 from driftline.simulation.simulation import Simulation
 from driftline.simulation.world.disks import LogDisk, MasterDisk, NodeDisk, flipped
@@ -42,7 +42,7 @@ def _group(chance: Random, after: int, sequences: Counter[str], ended: list[str]
         after += chance.randrange(1, 5)
         producer = chance.choice([name for name in "pqr" if name not in ended])
         sequences[producer] += 1
-        entries.append(Entry(after, producer, sequences[producer], chance.randbytes(5)))
+        entries.append(LoggedRecord(after, producer, sequences[producer], chance.randbytes(5)))
     ends = [name for name in "qr" if sequences[name] and chance.random() < 0.1]
     ends = [name for name in ends if name not in ended]
     ended += ends
@@ -82,7 +82,7 @@ def test_the_simulated_input_log_does_what_the_real_one_does(seed: int) -> None:
 def test_a_bit_that_flips_in_the_simulated_input_log_is_noticed() -> None:
     for seed in range(50):
         log = LogDisk("the log")
-        log.carry_out(WriteGroup((Entry(1, "p", 1, b"data"),), 2, 0))
+        log.carry_out(WriteGroup((LoggedRecord(1, "p", 1, b"data"),), 2, 0))
         log.rot(Random(seed))
         with pytest.raises(StateMismatch, match="the log is damaged"):
             log.read(1)
@@ -142,7 +142,7 @@ def test_slow_functions_take_virtual_time_and_change_nothing() -> None:
     what = without_faults(
         replace(scenario(4, "driftline.simulation.scenarios.flows:counts"), work=None)
     )
-    quick, slow = run_one(what), run_one(replace(what, work=Work(one_in=3, seconds=0.02)))
+    quick, slow = run_one(what), run_one(replace(what, work=SlowFunctions(one_in=3, seconds=0.02)))
     assert (quick.problem, slow.problem) == ("", "")
     assert not quick.counted["slow turn node"]
     assert slow.counted["slow turn node"] > 3

@@ -18,7 +18,7 @@ from driftline.engine.policy import POLICIES
 from driftline.simulation.command import simulate
 from driftline.simulation.scenarios.flows import SIMULATED
 from driftline.simulation.scenarios.scenario import DRAWN_FLOW, scenario, without_faults
-from driftline.simulation.seeds import Report, run_one, run_seeds
+from driftline.simulation.seeds import SeedReport, run_one, run_seeds
 from driftline.simulation.simulation import Simulation
 
 FIRST, SEEDS = 50, 360
@@ -118,7 +118,7 @@ HAPPENS_AT_LEAST = {
 
 
 @cache
-def first_seeds() -> Report:
+def first_seeds() -> SeedReport:
     """The outcomes of the first seeds, which two tests look at."""
     return run_seeds(range(1, FIRST + 1), None, None)
 

@@ -13,7 +13,7 @@ from driftline.coordinator.leadership import PATIENCE_S
 from driftline.deploy.node.assembly import Post, Snapshotter
 from driftline.deploy.node.delivery import DeliveryGossip
 from driftline.deploy.node.node import Node
-from driftline.deploy.node.pace import Brake
+from driftline.deploy.node.pace import Backpressure
 from driftline.deploy.roles.front import Front
 from driftline.deploy.roles.master import STALLED_AFTER_S
 from driftline.deploy.runtime.supervision.restarts import HangDetector
@@ -22,7 +22,7 @@ from driftline.engine.operators.speculative import Speculative
 from driftline.engine.policy import POLICIES
 from driftline.simulation.masters import master_of
 from driftline.simulation.scenarios.flows import SIMULATED
-from driftline.simulation.scenarios.live import Pace
+from driftline.simulation.scenarios.live import ArrivalSchedule
 from driftline.simulation.scenarios.scenario import (
     MASTERS,
     Scenario,
@@ -62,7 +62,7 @@ def resizing(seed: int) -> Scenario:
     """Of the nodes that are to take over one hangs at once, while slow disks copy the state;
     records come for long enough."""
     drawn = hanging(seed, "exactly-once", Hang("node-2", 0.0))
-    pace = Pace(until_s=40.0, bursts=0, skew_s=0.0, unruly=0.0, producers=1)
+    pace = ArrivalSchedule(until_s=40.0, bursts=0, skew_s=0.0, unruly=0.0, producers=1)
     faults = replace(drawn.faults, job_s=0.1)
     others: dict[str, Any] = {"work": None, "behind": None, "drain_at_s": None, "faults": faults}
     return replace(drawn, nodes=2, resized=(Resized(3, 0.05),), live=(pace,), **others)
@@ -96,7 +96,7 @@ WAYS = ("from", "to", "both")
 def streaming(seed: int, policy: str, until_s: float = LONG_S) -> Scenario:
     """A run with three masters, whose records come for so long, and nothing fails."""
     drawn = replace(without_faults(scenario(seed, name=policy)), standby=True, nodes=2, records=60)
-    pace = Pace(until_s=until_s, bursts=0, skew_s=0.0, unruly=0.0, producers=1)
+    pace = ArrivalSchedule(until_s=until_s, bursts=0, skew_s=0.0, unruly=0.0, producers=1)
     return replace(
         drawn, live=(pace,), work=None, behind=None, drain_at_s=None, resized=(), embedded=False
     )
@@ -208,7 +208,7 @@ def test_little_waits_for_a_slow_consumer_and_the_outcome_is_right(
 
 @pytest.mark.parametrize("name", ["none", "at-least-once", "two-phase"])
 def test_without_the_brake_everything_waits(name: str) -> None:
-    with patch.object(Brake, "look", lambda *_: False):
+    with patch.object(Backpressure, "look", lambda *_: False):
         simulation = simulated(name, Behind(5.0, 15.0, WAITING))
         assert not simulation.run().problem
     assert simulation.waiting_bytes > 5 * WAITING

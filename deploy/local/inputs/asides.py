@@ -22,7 +22,7 @@ from driftline.engine.errors import StateMismatch, Unavailable
 from driftline.engine.sources import BadRecord
 
 
-class Asides:
+class BadRecordFile:
     """The file of one input. Opening it raises StateMismatch for foreign lines, Unavailable."""
 
     def __init__(self, path: Path) -> None:

@@ -18,8 +18,8 @@ from driftline.connectors.inputs import Input, Piped
 from driftline.connectors.live import LiveSource
 from driftline.connectors.logs.inputlog import InputLog
 from driftline.connectors.logs.received import PipedSource, PolledSource, ReceivedSource
-from driftline.deploy.local.config import HERE, Reach, RunConfig
-from driftline.deploy.local.inputs.asides import Asides
+from driftline.deploy.local.config import HERE, RunConfig, SenderRules
+from driftline.deploy.local.inputs.asides import BadRecordFile
 from driftline.deploy.local.inputs.used_files import MAY_GROW, UsedFile, open_checked
 from driftline.deploy.roles.front import Front
 from driftline.deploy.roles.intake import Receiver
@@ -81,7 +81,7 @@ def open_input(
 def open_front(
     number: int,
     source: Source | RetainedSource,
-    aside: Asides,
+    aside: BadRecordFile,
     start: int,
     flow_plan: Plan,
     config: RunConfig,
@@ -185,7 +185,7 @@ def receiver_of(
     alone: bool,
     keep_bad: bool,
     asked_to_end: Callable[[], bool],
-    reach: Reach = HERE,
+    reach: SenderRules = HERE,
 ) -> Receiver:
     """A receiver for input `number`, driven by the runtime. It logs records before their use.
 

@@ -80,7 +80,7 @@ class InputFigures:
         }
 
 
-class Tally:
+class InputProgress:
     """The tally of one input."""
 
     def __init__(

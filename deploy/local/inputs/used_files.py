@@ -13,14 +13,14 @@ from zlib import crc32
 
 from driftline.connectors.files import FileSource
 from driftline.connectors.files.files import SeveralFiles
-from driftline.deploy.local.inputs.asides import Asides
+from driftline.deploy.local.inputs.asides import BadRecordFile
 from driftline.engine.durable import replace_file
 from driftline.engine.errors import MalformedMessage, StateMismatch, Unavailable
 from driftline.engine.sources import Source
-from driftline.engine.sources.used import NOTHING, CheckedSource, StoreUsed, Used
+from driftline.engine.sources.used import NOTHING, InputFingerprint, StoreUsed, VerifiedSource
 from driftline.engine.storage.manifest import Mark
 from driftline.engine.wire.codec import pack, unpack
-from driftline.engine.wire.party import Job
+from driftline.engine.wire.party import DurableJob
 
 _FORMAT = 4
 
@@ -33,7 +33,7 @@ class Noted:
     """What a file says."""
 
     mark: Mark
-    used: Used
+    used: InputFingerprint
 
 
 class UsedFile:
@@ -49,7 +49,7 @@ class UsedFile:
         self.used = NOTHING if before is None else before.used
         """What the run has used, as far as it is known."""
 
-    def carry_out(self, job: Job) -> None:
+    def carry_out(self, job: DurableJob) -> None:
         """Carry out `StoreUsed`, unless it says nothing new. Raises Unavailable."""
         assert isinstance(job, StoreUsed)
         if job.used.until <= self.used.until:
@@ -62,13 +62,15 @@ class UsedFile:
         self.used = job.used
 
 
-def open_checked(source: Source, file: UsedFile, aside: Asides, start: int) -> CheckedSource:
+def open_checked(
+    source: Source, file: UsedFile, aside: BadRecordFile, start: int
+) -> VerifiedSource:
     """A source that may have changed, once its used records are compared.
 
     `start`: the time from which on it will be read; what was set aside from there on is forgotten.
     Raises StateMismatch if a used record has changed, InputError, Unavailable.
     """
-    checked = CheckedSource(source, file.used)
+    checked = VerifiedSource(source, file.used)
     try:
         checked.check(start)
     except StateMismatch as error:
@@ -114,10 +116,10 @@ def _mark(fields: object) -> Mark:
     raise MalformedMessage("it names no run")
 
 
-def _used(fields: object) -> Used:
+def _used(fields: object) -> InputFingerprint:
     match fields:
         case (int(until), int(last), int(total), None):
-            return Used(until, last, total)
+            return InputFingerprint(until, last, total)
         case (int(until), int(last), int(total), (int(before), int(offset), bytes(line))):
-            return Used(until, last, total, (before, offset, line))
+            return InputFingerprint(until, last, total, (before, offset, line))
     raise MalformedMessage("it has no checksum over records")

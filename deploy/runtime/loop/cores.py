@@ -53,7 +53,7 @@ def _wanted_s() -> float:
     return process_time() + waited_ns / 1e9
 
 
-class Cores:
+class CpuAffinity:
     """The cores of this process, which begins on any of them.
 
     `cores`: those of the service, () if its processes are not told apart; `half`: 0 or 1;

@@ -29,7 +29,7 @@ from time import monotonic
 
 import zmq
 
-from driftline.deploy.runtime.loop.cores import Cores
+from driftline.deploy.runtime.loop.cores import CpuAffinity
 from driftline.deploy.runtime.loop.memory import GcScheduler, MallocTrimmer
 from driftline.deploy.runtime.sockets.inbox import GuardedInbox, Inbox, inproc
 from driftline.deploy.runtime.sockets.transport import MESSAGE_BYTES_MAX, PART_BYTES, Transport
@@ -38,7 +38,7 @@ from driftline.deploy.runtime.threads import Calls, CarryOut, LocalParty, Worker
 from driftline.engine.errors import MalformedMessage, NotPermitted, PayloadError
 from driftline.engine.events import about, log
 from driftline.engine.meters import Stopwatch
-from driftline.engine.wire.party import Party
+from driftline.engine.wire.party import Role
 
 LINGER_MS = 500
 """How long the messages of a closed socket may keep the process, at most."""
@@ -68,14 +68,14 @@ class Runtime:
         self,
         carry_out: CarryOut | None = None,
         transport: Transport | None = None,
-        cores: Cores | None = None,
+        cores: CpuAffinity | None = None,
     ) -> None:
         self._carry_out = carry_out
         self._transport = transport or Transport()
         self._context = zmq.Context()
         self._poller = zmq.Poller()
-        self._seats: list[_Seat] = []
-        self._outs: dict[tuple[str, str], _Way] = {}
+        self._seats: list[_RoleSlot] = []
+        self._outs: dict[tuple[str, str], _OutgoingConnection] = {}
         """(party, receiver) -> the way there."""
         self._unused_at = 0.0
         self._local: dict[str, LocalParty] = {}
@@ -91,7 +91,7 @@ class Runtime:
         self._collector: GcScheduler | None = None
         """None in a process of the user, which has its own settings."""
         self._freed = MallocTrimmer()
-        self._cores = cores or Cores()
+        self._cores = cores or CpuAffinity()
         self.turns = 0
         self.waits = False
         """Whether the loop waits for messages, or takes them from a socket."""
@@ -99,11 +99,11 @@ class Runtime:
         """For how long the loop has waited."""
 
     @property
-    def parties(self) -> list[Party]:
+    def parties(self) -> list[Role]:
         """All parties that this loop drives."""
         return [seat.party for seat in self._seats]
 
-    def add(self, party: Party, address: str, carry_out: CarryOut | None = None) -> str:
+    def add(self, party: Role, address: str, carry_out: CarryOut | None = None) -> str:
         """Give a party an inbox. Returns its address; raises Unavailable if it is taken.
 
         `carry_out`: the party's own store, if it has one.
@@ -118,12 +118,12 @@ class Runtime:
         log.debug("%s listens on %s", party.name, inbox.address, extra=told)
         inbox.woken = partial(self.idle.look, False)
         self._inboxes.append(inbox)
-        self._seat(_Seat(party))
+        self._seat(_RoleSlot(party))
         self._poller.register(inbox.socket, zmq.POLLIN)
         self._drains[inbox.socket] = inbox.take
         return inbox.address
 
-    def _inbox(self, party: Party, address: str) -> Inbox:
+    def _inbox(self, party: Role, address: str) -> Inbox:
         own, authorised = self._transport.own, self._transport.authorised
         parts = self._context, party, address, self._transport, self._rung
         if own is None or authorised is None:
@@ -134,7 +134,7 @@ class Runtime:
 
     def watch(
         self,
-        party: Party,
+        party: Role,
         socket: zmq.Socket[bytes] | int,
         drain: Callable[[], None],
         *,
@@ -148,12 +148,12 @@ class Runtime:
         While it `has_work` the loop does not wait. The party's ticks and jobs are as usual;
         `carry_out`: its own store, if it has one.
         """
-        self._seat(_Seat(party, socket, has_room, has_work))
+        self._seat(_RoleSlot(party, socket, has_room, has_work))
         self._drains[socket] = drain
         if carry_out is not None:
             self._stores[party.name] = carry_out
 
-    def _seat(self, seat: _Seat) -> None:
+    def _seat(self, seat: _RoleSlot) -> None:
         seat.party.now = monotonic()  # messages may come before its first turn
         self._seats.append(seat)
 
@@ -162,7 +162,7 @@ class Runtime:
         self._poller.register(file, zmq.POLLIN)
         self._drains[file] = drain
 
-    def host(self, other: Party, partner: Party, at_end: Callable[[], None] = lambda: None) -> None:
+    def host(self, other: Role, partner: Role, at_end: Callable[[], None] = lambda: None) -> None:
         """Run a party in a thread of its own, for its one partner: an embedded consumer.
 
         `at_end`: is called by that thread when the runtime is closed.
@@ -274,7 +274,7 @@ class Runtime:
                 self._collector.rest(now)
             self._freed.rest(now)
 
-    def flush(self, party: Party) -> None:
+    def flush(self, party: Role) -> None:
         """Begin the jobs of a party, and send its messages."""
         # Jobs first: ZeroMQ's thread, which a message wakes, may take this core for a while.
         for job in party.jobs:
@@ -302,7 +302,7 @@ class Runtime:
         for inbox in self._inboxes:
             inbox.close()
 
-    def _send(self, party: Party, to: str, data: bytes) -> None:
+    def _send(self, party: Role, to: str, data: bytes) -> None:
         address = party.addresses.get(to)
         if address is None:
             return  # the receiver has not said Hello yet; it will ask for what it needs
@@ -327,14 +327,16 @@ class Runtime:
             party.drop(NotPermitted(f"{to} at {address} has refused the key of this process"))
             way.shut()
 
-    def _way(self, party: Party, to: str, address: str, before: _Way | None) -> _Way:
+    def _way(
+        self, party: Role, to: str, address: str, before: _OutgoingConnection | None
+    ) -> _OutgoingConnection:
         """A new way to a receiver, in place of one that leads elsewhere, or is shut."""
         now = monotonic()
         if before is not None:
             if before.address == address and now < before.shut_until:
                 return before
             before.shut()
-        way = self._outs[party.name, to] = _Way(address)
+        way = self._outs[party.name, to] = _OutgoingConnection(address)
         try:
             socket = self.connect(address, to)
         except (MalformedMessage, NotPermitted) as error:
@@ -371,7 +373,7 @@ class Runtime:
             raise MalformedMessage(f"{address!r} is no address: {error.strerror}") from None
         return socket
 
-    def _ring(self, party: Party) -> zmq.Socket[bytes]:
+    def _ring(self, party: Role) -> zmq.Socket[bytes]:
         """A socket by which a thread wakes the loop."""
         return self.connect(inproc(party))
 
@@ -402,13 +404,13 @@ def _send_parts(send: _Send, data: bytes) -> None:
     send(view[last:], _NOBLOCK)
 
 
-class _Seat:
+class _RoleSlot:
     """A party in a runtime, and its own socket or file, which wakes the loop only while the party
     has room for what has come."""
 
     def __init__(
         self,
-        party: Party,
+        party: Role,
         socket: zmq.Socket[bytes] | int | None = None,
         has_room: Callable[[], bool] = lambda: True,
         has_work: Callable[[], bool] = lambda: False,
@@ -441,7 +443,7 @@ class _Seat:
         return self._has_work()
 
 
-class _Way:
+class _OutgoingConnection:
     """The way from a party to a receiver: a socket, or none while it is shut."""
 
     __slots__ = ("address", "send", "shut_until", "socket", "used")

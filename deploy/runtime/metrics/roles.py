@@ -28,7 +28,7 @@ from driftline.deploy.runtime.loop.heartbeat import Heartbeat
 from driftline.deploy.runtime.loop.runtime import Runtime
 from driftline.deploy.runtime.metrics.endpoint import Endpoint, port_note
 from driftline.engine.meters import Sample, Samples
-from driftline.engine.wire.party import Party
+from driftline.engine.wire.party import Role
 
 
 @cache
@@ -46,7 +46,7 @@ class OfProcess:
     """The samples of every process that has a loop; `name`: as in log lines."""
 
     def __init__(
-        self, name: str, runtime: Runtime, parties: Callable[[], Sequence[Party]] | None = None
+        self, name: str, runtime: Runtime, parties: Callable[[], Sequence[Role]] | None = None
     ) -> None:
         """`parties`: gives those to tell of; by default all that the runtime drives."""
         self._name = name
@@ -239,7 +239,7 @@ def serve_candidate(
 ) -> Context:
     """The metrics of one of several masters, which leads or stands by."""
 
-    def leader() -> Sequence[Party]:
+    def leader() -> Sequence[Role]:
         return (candidate.master or candidate,)
 
     samples = OfProcess(candidate.name, runtime, leader), OfCandidate(candidate)

@@ -14,7 +14,7 @@ import zmq
 from driftline.deploy.runtime.sockets.transport import MESSAGE_BYTES_MAX, Transport
 from driftline.deploy.runtime.sockets.zap import USER_ID, Zap
 from driftline.engine.errors import MalformedMessage, Unavailable
-from driftline.engine.wire.party import Party
+from driftline.engine.wire.party import Role
 
 DRAIN = 64
 """Messages that a turn takes at most."""
@@ -31,7 +31,7 @@ class Inbox:
     def __init__(
         self,
         context: zmq.Context[zmq.Socket[bytes]],
-        party: Party,
+        party: Role,
         address: str,
         transport: Transport,
         rung: Callable[[], None],
@@ -98,7 +98,7 @@ class GuardedInbox(Inbox):
     def __init__(
         self,
         context: zmq.Context[zmq.Socket[bytes]],
-        party: Party,
+        party: Role,
         address: str,
         transport: Transport,
         rung: Callable[[], None],
@@ -135,6 +135,6 @@ class GuardedInbox(Inbox):
             self.party.receive(b"".join(parts), voice)
 
 
-def inproc(party: Party) -> str:
+def inproc(party: Role) -> str:
     """The address of a party's inbox for threads of this process."""
     return f"inproc://inbox-of-{party.name}"

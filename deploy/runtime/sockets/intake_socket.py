@@ -25,9 +25,9 @@ import zmq
 from driftline.connectors.logs.received import ReceivedSource
 from driftline.deploy.roles.intake import MESSAGE_BYTES_MAX, WINDOW, WINDOW_BYTES, Intake
 from driftline.deploy.runtime.loop.memory import share_one_heap
-from driftline.deploy.runtime.sockets.keys import Authorised, Key
+from driftline.deploy.runtime.sockets.keys import Authorised, KeyPair
 from driftline.deploy.runtime.sockets.listening import bound_to, file_of, listen
-from driftline.deploy.runtime.sockets.monitor import Connections
+from driftline.deploy.runtime.sockets.monitor import ConnectionMonitor
 from driftline.deploy.runtime.sockets.transport import (
     CURVE_BYTES,
     HANDSHAKE_MS,
@@ -58,7 +58,7 @@ EACH_BYTES = 1 << 8
 class Keys:
     """The keys of an intake, and the source to which a producer needs a right."""
 
-    own: Key
+    own: KeyPair
     authorised: Authorised
     source: str
 
@@ -94,7 +94,7 @@ class IntakeSocket(Intake):
         if keys is not None:
             self._zap = Zap(self._context, keys.authorised, name)
             become_server(self.socket, keys.own, f"{SOURCE}{keys.source}")
-        self._connections = Connections(self.socket)
+        self._connections = ConnectionMonitor(self.socket)
         if listener.family == AF_INET6:
             self.socket.setsockopt(zmq.IPV6, 1)
         self._file = file_of(self.address)

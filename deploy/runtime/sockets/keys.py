@@ -117,7 +117,7 @@ def _fits(name: str, patterns: tuple[str, ...]) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class Key:
+class KeyPair:
     """A pair of CURVE, its name and its rights."""
 
     name: str
@@ -160,7 +160,7 @@ class Key:
         return where._replace(public=public)
 
 
-def read_key(path: Path) -> Key:
+def read_key(path: Path) -> KeyPair:
     """Read a key. Raises NotPermitted if others could read it too or it is none, Unavailable."""
     try:
         file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
@@ -174,7 +174,7 @@ def read_key(path: Path) -> Key:
             data = opened.read()
     except OSError as error:
         raise Unavailable(f"cannot read the key {path}: {error.strerror}") from None
-    key = _decoded(path, data, Key)
+    key = _decoded(path, data, KeyPair)
     if not all(map(is_public, (key.public, key.secret, *key.servers.values()))):
         raise NotPermitted(f"{path} is damaged: it has no pair of keys")
     if zmq.curve_public(key.secret.encode()).decode() != key.public:
@@ -194,7 +194,7 @@ def _encoded(value: object) -> bytes:
     return msgspec.json.format(msgspec.json.encode(value), indent=1) + b"\n"
 
 
-def own_key(where: Path, *, producer: bool = False) -> Key:
+def own_key(where: Path, *, producer: bool = False) -> KeyPair:
     """Return the key of this process: a file, or the one of its kind in a directory.
 
     Of several hosts it is the one with the name of this machine. Raises NotPermitted, Unavailable.
@@ -294,7 +294,7 @@ def add_keys(
     hosts: Sequence[str] = (),
     producers: Mapping[str, Sequence[str]] | None = None,
     consumers: Mapping[str, Sequence[str]] | None = None,
-) -> list[Key]:
+) -> list[KeyPair]:
     """Make keys, and the set if there is none. Return the new keys.
 
     `producers`: name -> sources; `consumers`: name -> sinks. Raises NotPermitted if a name is taken
@@ -308,7 +308,7 @@ def add_keys(
     return make_keys(directory, wanted)
 
 
-def make_keys(directory: Path, wanted: Sequence[tuple[str, Rights]]) -> list[Key]:
+def make_keys(directory: Path, wanted: Sequence[tuple[str, Rights]]) -> list[KeyPair]:
     """Do the same for (name, rights)."""
     try:
         if not directory.exists():
@@ -324,7 +324,7 @@ def make_keys(directory: Path, wanted: Sequence[tuple[str, Rights]]) -> list[Key
         raise Unavailable(f"cannot make keys in {directory}: {error.strerror}") from None
 
 
-def _make(directory: Path, wanted: Sequence[tuple[str, Rights]]) -> list[Key]:
+def _make(directory: Path, wanted: Sequence[tuple[str, Rights]]) -> list[KeyPair]:
     path = directory / AUTHORISED
     before = Authorised(directory) if path.exists() else ()
     entries = {name: _Entry(public, rights) for name, public, rights in before}
@@ -337,7 +337,7 @@ def _make(directory: Path, wanted: Sequence[tuple[str, Rights]]) -> list[Key]:
     servers = {name: each.public for name, each in entries.items() if each.rights.whose == HOST}
     made = []
     for name, rights in wanted:
-        key = Key.new(name, rights, servers if rights.sources else None)
+        key = KeyPair.new(name, rights, servers if rights.sources else None)
         if rights.whose == HOST:
             servers[name] = key.public
         made.append(key)

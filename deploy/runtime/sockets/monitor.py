@@ -49,7 +49,7 @@ class Monitor:
             self._socket.close(linger=0)
 
 
-class Connections(Monitor):
+class ConnectionMonitor(Monitor):
     """The connections that a listening socket has accepted and that are still open."""
 
     def __init__(self, socket: zmq.Socket[bytes]) -> None:

@@ -23,7 +23,7 @@ from typing import Literal
 
 import zmq
 
-from driftline.deploy.runtime.sockets.keys import CONSUMER, HOST, Authorised, Key, own_key
+from driftline.deploy.runtime.sockets.keys import CONSUMER, HOST, Authorised, KeyPair, own_key
 from driftline.deploy.runtime.sockets.listening import is_local
 from driftline.deploy.runtime.sockets.zap import MEMBERS
 from driftline.engine.errors import NotPermitted, Unavailable
@@ -67,7 +67,7 @@ class Transport:
     scheme: Scheme = "ipc"
     bind: str = "127.0.0.1"
     advertise: str = ""
-    own: Key | None = None
+    own: KeyPair | None = None
     authorised: Authorised | None = None
     sinks: tuple[str, ...] = ()
 
@@ -150,7 +150,7 @@ def raise_descriptor_limit() -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
-def become_server(socket: zmq.Socket[bytes], key: Key, domain: str) -> None:
+def become_server(socket: zmq.Socket[bytes], key: KeyPair, domain: str) -> None:
     """Let a socket take connections with keys only, as the ZAP handler says of this domain."""
     socket.setsockopt(zmq.CURVE_SERVER, 1)
     socket.setsockopt_string(zmq.CURVE_SECRETKEY, key.secret)
@@ -159,7 +159,7 @@ def become_server(socket: zmq.Socket[bytes], key: Key, domain: str) -> None:
     socket.setsockopt(zmq.HANDSHAKE_IVL, HANDSHAKE_MS)
 
 
-def become_client(socket: zmq.Socket[bytes], key: Key, public: str) -> None:
+def become_client(socket: zmq.Socket[bytes], key: KeyPair, public: str) -> None:
     """Let a socket connect with a key, to the one that has this public key."""
     socket.setsockopt_string(zmq.CURVE_SERVERKEY, public)
     socket.setsockopt_string(zmq.CURVE_PUBLICKEY, key.public)
@@ -179,7 +179,7 @@ def _tune(socket: zmq.Socket[bytes]) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class Network:
+class TransportConfig:
     """The transport of a run as its processes are told of it: without a secret."""
 
     scheme: Scheme = "ipc"
@@ -226,7 +226,7 @@ class Network:
         return f"tcp://{host}:{port or '*'}"
 
 
-LOCAL = Network()
+LOCAL = TransportConfig()
 """All processes are on this machine."""
 
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from time import monotonic
 
 from driftline.coordinator.coordinator import Phase
-from driftline.deploy.roles.watch import Watch
+from driftline.deploy.roles.watch import StatusPoller
 from driftline.deploy.runtime.config import ProcessConfig
 from driftline.deploy.runtime.process import where_it_was
 from driftline.deploy.runtime.supervision.child_process import (
@@ -37,7 +37,7 @@ from driftline.engine.errors import Unavailable
 from driftline.engine.events import about, log
 from driftline.engine.keygroups import Layout, names_of
 from driftline.engine.texts import counted, visible
-from driftline.engine.wire.messages import Report
+from driftline.engine.wire.messages import StatusReport
 
 MODULE = "driftline.deploy.runtime.process"
 """The module that a process runs."""
@@ -91,7 +91,7 @@ class LocalCluster(Supervisor):
         """Process that has ended in good order -> when that was seen."""
         self._nodes = self._first = 0
 
-    def supervise(self, settled: int = 0, sent: int = 0, watch: Watch | None = None) -> None:
+    def supervise(self, settled: int = 0, sent: int = 0, watch: StatusPoller | None = None) -> None:
         """Restart processes that have died, and kill those that hang.
 
         `settled`, `sent`: how far the run is (see `RestartPolicy`). `watch`: has the reports of the
@@ -156,7 +156,7 @@ class LocalCluster(Supervisor):
         self._asked_again = True
         self._start(self._masters[0])
 
-    def _look_after_nodes(self, now: float, watch: Watch) -> None:
+    def _look_after_nodes(self, now: float, watch: StatusPoller) -> None:
         """Start the nodes that the master wants, and forget those that have ended for good."""
         watch.nodes, watch.first = self._nodes, self._first
         report = watch.reports.get("master")
@@ -177,7 +177,7 @@ class LocalCluster(Supervisor):
             elif heard_at > self._ended_at.setdefault(name, now) + SAID_BEFORE_S:
                 self._ended_well(name, report)
 
-    def _ended_well(self, name: str, report: Report) -> None:
+    def _ended_well(self, name: str, report: StatusReport) -> None:
         """Handle the planned exit of a node during a run, which the master has confirmed."""
         del self._ended_at[name]
         if name in report.wanted:

@@ -139,7 +139,7 @@ GAP_S = 1.0
 
 
 @dataclass(frozen=True, slots=True)
-class Running:
+class RunningProcess:
     """A process that runs; `process`: its token, new with each start."""
 
     process: str
@@ -177,7 +177,7 @@ class HangDetector:
         return self._heard.get(name, ("", 0.0))[0] == process
 
     def look(
-        self, now: float, running: Mapping[str, Running], deaths: Callable[[str], int]
+        self, now: float, running: Mapping[str, RunningProcess], deaths: Callable[[str], int]
     ) -> list[str]:
         """Return the children to kill now; `deaths`: of a child, without progress."""
         away_s, self._looked_at = now - self._looked_at, now
@@ -209,7 +209,7 @@ class HangDetector:
         return float(max(PATIENCE_S, self._missing_after_s) * 2 ** min(deaths, 10))
 
 
-def _log_missed(name: str, each: Running, silent_s: float, patience_s: float) -> None:
+def _log_missed(name: str, each: RunningProcess, silent_s: float, patience_s: float) -> None:
     fields = about("process-silent", name=name, pid=each.pid, seconds=silent_s, patience=patience_s)
     log.warning(
         "%s (pid %d) is silent, for %.0f s now. Unless it is heard, it is killed in %.0f s and "

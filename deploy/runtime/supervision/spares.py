@@ -32,7 +32,7 @@ TAKES_WITHIN_S = 0.5
 """How long a spare that is ready may take to say TAKEN: it has nothing else to do."""
 
 
-class _Spare:
+class _WarmStandby:
     """The supervisor's end of one spare. `child`: the process."""
 
     def __init__(self, launch: Callable[[int], ChildProcess]) -> None:
@@ -114,7 +114,7 @@ class Spares:
         """`launch`: starts a spare with the file of its end."""
         self._number = number
         self._launch = launch
-        self._spares: list[_Spare] = []
+        self._spares: list[_WarmStandby] = []
         self._restarts = RestartPolicy()
         self._start_at = 0.0
 
@@ -135,7 +135,7 @@ class Spares:
                 self._spares.remove(spare)
                 self._died(spare, status, now)
         if self.ready == len(self._spares) < self._number and now >= self._start_at:
-            self._spares.append(_Spare(self._launch))
+            self._spares.append(_WarmStandby(self._launch))
             self._restarts.started(SPARE, now)
 
     def take(self, name: str, config: str) -> ChildProcess | None:
@@ -153,7 +153,7 @@ class Spares:
             spare.child.end()
         self._spares.clear()
 
-    def _died(self, spare: _Spare, status: int, now: float) -> None:
+    def _died(self, spare: _WarmStandby, status: int, now: float) -> None:
         spare.close()
         spare.child.flush()
         spare.child.cut()

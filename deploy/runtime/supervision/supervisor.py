@@ -25,7 +25,7 @@ from driftline.deploy.runtime.supervision.restarts import (
     STOPPED,
     HangDetector,
     RestartPolicy,
-    Running,
+    RunningProcess,
     how,
 )
 from driftline.engine.errors import ONCE_MENDED, Unavailable
@@ -221,7 +221,7 @@ class Supervisor:
         for name, each in self._children.items():
             if name in self._start_at or name in self._hung or each.process.poll() is not None:
                 continue
-            running[name] = Running(self._tokens[name], each.pid)
+            running[name] = RunningProcess(self._tokens[name], each.pid)
             if each.keep_alive.heard():
                 self._hangs.heard(name, self._tokens[name], now)
         for name in self._hangs.look(now, running, self.deaths.in_a_row):

@@ -10,8 +10,8 @@ import pytest
 
 from driftline.connectors.logs.inputlog import (
     READ_BYTES,
-    Entry,
     InputLog,
+    LoggedRecord,
     WriteGroup,
     check_log,
 )
@@ -28,17 +28,19 @@ def path() -> Iterator[Path]:
         yield directory / "log"
 
 
-def entries(first: int, last: int, producer: str = "p") -> tuple[Entry, ...]:
-    return tuple(Entry(time, producer, time, b"%d" % time) for time in range(first, last + 1))
+def entries(first: int, last: int, producer: str = "p") -> tuple[LoggedRecord, ...]:
+    return tuple(
+        LoggedRecord(time, producer, time, b"%d" % time) for time in range(first, last + 1)
+    )
 
 
 def test_what_was_written_is_there_when_it_is_opened_again(path: Path) -> None:
     log = InputLog(path, "flow")
-    log.write(WriteGroup((*entries(1, 3), Entry(7, "q", 1, b"seven")), 20, 0))
+    log.write(WriteGroup((*entries(1, 3), LoggedRecord(7, "q", 1, b"seven")), 20, 0))
     log.write(WriteGroup((), 30, 0))
     log.close()
     log = InputLog(path, "flow")
-    assert log.read(2) == [*entries(2, 3), Entry(7, "q", 1, b"seven")]
+    assert log.read(2) == [*entries(2, 3), LoggedRecord(7, "q", 1, b"seven")]
     assert log.read(2, limit=1) == [*entries(2, 2)]
     assert (log.last_time, log.reserved, log.trimmed) == (7, 30, 0)
     assert log.sequences() == {"p": 3, "q": 1}
@@ -158,7 +160,7 @@ def test_a_segment_that_lacks_its_end_is_damage(path: Path) -> None:
 
 def test_large_entries_are_read_a_few_at_a_time(path: Path) -> None:
     log = InputLog(path, "flow")
-    large = tuple(Entry(time, "p", time, pack(bytes(1_000_000))) for time in range(1, 13))
+    large = tuple(LoggedRecord(time, "p", time, pack(bytes(1_000_000))) for time in range(1, 13))
     log.write(WriteGroup(large, 20, 0))
     source = ReceivedSource(log, lambda: 0)
     read = log.read(1, limit=256)

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from driftline.connectors.outputs import delivered_to
-from driftline.connectors.sinks import JsonLinesConsumer, Lines, MemoryConsumer
+from driftline.connectors.sinks import JsonLines, JsonLinesConsumer, MemoryConsumer
 from driftline.engine.errors import PayloadError, StateMismatch, Unavailable
 from driftline.engine.flow.flow import Flow
 from driftline.engine.operators.steps import FAILURES
@@ -34,7 +34,7 @@ from tests.connectors.sinks.bundles import (
 
 def expected(bundles: list[Bundle]) -> dict[str, bytes]:
     """The files that bundles should make, in obvious lines."""
-    lines = Lines(FLOW)
+    lines = JsonLines(FLOW)
     names = {0: "counts-0.jsonl", 1: "слова%2Fplain-0.jsonl", -1: "dead-letters/0.jsonl"}
     files = {names[0]: b"", names[1]: b""}
     for item in items(bundles):

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from driftline.connectors.sinks import Lines
+from driftline.connectors.sinks import JsonLines
 from driftline.connectors.sinks.lines import LEVELS_MAX
 from driftline.engine.errors import PayloadError
 from driftline.engine.operators.context import Failure
@@ -15,7 +15,7 @@ from driftline.engine.wire.bundles import Item, from_blob, to_blob
 from driftline.engine.wire.codec import travelled
 from tests.connectors.sinks.bundles import FAILURE, FLOW
 
-LINES = Lines(FLOW)
+LINES = JsonLines(FLOW)
 
 
 @pytest.mark.parametrize(
@@ -57,7 +57,7 @@ def test_what_json_cannot_hold_is_a_dead_letter_of_its_sink(value: object) -> No
     item = Item((7, 0, 3), 0, travelled(value))
     with pytest.raises(PayloadError, match="--on-error dead-letter"):
         LINES.written(item)
-    letter, line = Lines(FLOW, dead_letters=True).written(item)
+    letter, line = JsonLines(FLOW, dead_letters=True).written(item)
     assert (letter.label, letter.sink) == ((7, 0, 3), FAILURES)
     found = json.loads(line)
     assert found["t"] == [7, 0, 3]
@@ -73,7 +73,7 @@ def test_how_deep_an_output_may_be_depends_on_nothing_else(levels: int) -> None:
     value: object = ()
     for _ in range(levels - 1):
         value = (value,)
-    lines = Lines(FLOW, dead_letters=True)
+    lines = JsonLines(FLOW, dead_letters=True)
     item = Item((7, 0), 1, value)
 
     def deeper(frames: int) -> tuple[Item, str]:

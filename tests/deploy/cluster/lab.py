@@ -22,8 +22,8 @@ from typing import Any
 import pytest
 
 from driftline.deploy.cluster.status import status_of
-from driftline.deploy.cluster.tree import Tree
-from driftline.deploy.runtime.sockets.transport import Network
+from driftline.deploy.cluster.tree import ZooKeeperTree
+from driftline.deploy.runtime.sockets.transport import TransportConfig
 from driftline.deploy.zookeeper import Ensemble
 from driftline.engine.errors import Unavailable
 from tests.zookeepers import SESSION_S, make_cluster
@@ -222,12 +222,12 @@ class Lab:
     def status(self) -> dict[str, Any]:
         """What `driftline status --json` says, once ZooKeeper can be reached; asked at the bridge,
         which no fault of a host cuts off."""
-        network = Network("tcp", f"10.{self.net}.0.1", keys=str(self._any_key))
+        network = TransportConfig("tcp", f"10.{self.net}.0.1", keys=str(self._any_key))
         give_up_at = monotonic() + LIMIT_S
         while True:
             try:
                 with (
-                    closing(Tree(self.zookeeper, SESSION_S)) as tree,
+                    closing(ZooKeeperTree(self.zookeeper, SESSION_S)) as tree,
                     TemporaryDirectory() as sockets,
                 ):
                     found = status_of(tree, Path(sockets), network)

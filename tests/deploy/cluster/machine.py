@@ -17,8 +17,8 @@ from types import TracebackType
 from typing import Any, Self
 
 from driftline.deploy.cluster.status import status_of
-from driftline.deploy.cluster.tree import Tree
-from driftline.deploy.runtime.sockets.transport import LOCAL, Network
+from driftline.deploy.cluster.tree import ZooKeeperTree
+from driftline.deploy.runtime.sockets.transport import LOCAL, TransportConfig
 from driftline.deploy.zookeeper import Ensemble
 from tests.zookeepers import SESSION_S, make_cluster
 
@@ -43,7 +43,7 @@ class Machine:
         kinds: Sequence[str] = KINDS,
         options: Sequence[str] = (),
         *,
-        network: Network = LOCAL,
+        network: TransportConfig = LOCAL,
         session_s: float = SESSION_S,
     ) -> None:
         """`kinds`: each an agent, see `start`; `options`: of each agent; `network`: by which their
@@ -60,7 +60,7 @@ class Machine:
 
     def __enter__(self) -> Self:
         make_cluster(self.zookeeper)
-        self._tree = self._stack.enter_context(closing(Tree(self.zookeeper, LIMIT_S)))
+        self._tree = self._stack.enter_context(closing(ZooKeeperTree(self.zookeeper, LIMIT_S)))
         self._sockets = Path(tempfile.mkdtemp())  # with a short path
         self._stack.callback(shutil.rmtree, self._sockets)
         for kind in self._kinds:

@@ -12,8 +12,8 @@ from typing import cast
 import pytest
 
 from driftline.deploy.cluster.agent import Agent, AgentConfig
-from driftline.deploy.cluster.records import Role
-from driftline.deploy.cluster.tree import Tree
+from driftline.deploy.cluster.records import AgentRole
+from driftline.deploy.cluster.tree import ZooKeeperTree
 from driftline.deploy.runtime.signals import Signals
 from driftline.deploy.zookeeper import Ensemble
 from driftline.engine.errors import InUse
@@ -27,8 +27,8 @@ class Running(threading.Thread):
 
     def __init__(self, ensemble: Ensemble, folder: Path) -> None:
         super().__init__(daemon=True)
-        self.tree = Tree(f"{ensemble.addresses}/{folder.name}", SESSION_S)
-        config = AgentConfig("n", (Role.NODE,), folder, 4)
+        self.tree = ZooKeeperTree(f"{ensemble.addresses}/{folder.name}", SESSION_S)
+        config = AgentConfig("n", (AgentRole.NODE,), folder, 4)
         self.agent = Agent(config, self.tree, folder)
         self.error: Exception | None = None
         self.shown = threading.Event()
@@ -53,7 +53,7 @@ def running(zookeeper: Ensemble, tmp_path: Path) -> Iterator[Running]:
     running.end()
 
 
-def until_there(tree: Tree, *, there: bool = True) -> None:
+def until_there(tree: ZooKeeperTree, *, there: bool = True) -> None:
     changed = threading.Event()
     tree.on_change(changed.set)
     while (tree.children("agents") == ["n"]) != there:
@@ -62,7 +62,7 @@ def until_there(tree: Tree, *, there: bool = True) -> None:
 
 
 def test_an_agent_whose_session_ended_is_there_again(running: Running) -> None:
-    with closing(Tree(running.tree.zookeeper, SESSION_S)) as other:
+    with closing(ZooKeeperTree(running.tree.zookeeper, SESSION_S)) as other:
         until_there(other)
         before = other._client.get("/agents/n")[1].owner_session_id
         expire(running.tree._client)
@@ -79,7 +79,7 @@ def test_an_agent_whose_session_ended_is_there_again(running: Running) -> None:
 
 
 def test_an_agent_whose_record_somebody_removed_is_there_again(running: Running) -> None:
-    with closing(Tree(running.tree.zookeeper, SESSION_S)) as other:
+    with closing(ZooKeeperTree(running.tree.zookeeper, SESSION_S)) as other:
         until_there(other)
         other.remove("agents/n")
         until_there(other)
@@ -90,7 +90,7 @@ def test_an_agent_whose_name_another_one_has_taken_meanwhile_ends(
 ) -> None:
     """Two agents with one name would run the same nodes."""
     monkeypatch.setattr("driftline.deploy.cluster.tree.HELD_S", 0.2)
-    with closing(Tree(running.tree.zookeeper, SESSION_S)) as other:
+    with closing(ZooKeeperTree(running.tree.zookeeper, SESSION_S)) as other:
         until_there(other)
         renew = running.tree.renew
 

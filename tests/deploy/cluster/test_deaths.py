@@ -9,7 +9,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from driftline.deploy.cluster.tree import Tree
+from driftline.deploy.cluster.tree import ZooKeeperTree
 from driftline.deploy.zookeeper import Ensemble
 from tests.deploy.cluster.machine import Machine
 
@@ -28,7 +28,7 @@ def machine(
 
 
 def test_a_spare_becomes_the_front_and_a_standby_leads(machine: Machine) -> None:
-    with machine, closing(Tree(machine.zookeeper, SESSION_S)) as tree:
+    with machine, closing(ZooKeeperTree(machine.zookeeper, SESSION_S)) as tree:
         machine.start("master", "standby")
         machine.kill("front")
         machine.start("front", "", "--log-level", "debug")  # so that it tells of its spare

@@ -11,7 +11,7 @@ import pytest
 
 from driftline import Producer
 from driftline.deploy.cluster.submissions import registry_path
-from driftline.deploy.cluster.tree import Tree
+from driftline.deploy.cluster.tree import ZooKeeperTree
 from driftline.deploy.zookeeper import Ensemble
 from tests.deploy.cluster.machine import ALL, Machine
 from tests.zookeepers import SESSION_S
@@ -99,7 +99,7 @@ def test_a_flow_whose_module_is_missing_waits_for_it_and_others_go_on(
 
 def _damage_registry(machine: Machine) -> None:
     """A damaged registry of a flow that is over hinders no other flow."""
-    with closing(Tree(machine.zookeeper, SESSION_S)) as tree:
+    with closing(ZooKeeperTree(machine.zookeeper, SESSION_S)) as tree:
         path = registry_path("fails")
         entry = tree.read(path)
         assert entry is not None

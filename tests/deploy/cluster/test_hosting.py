@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from driftline.deploy.cluster.hosting import Host, Hosting
+from driftline.deploy.cluster.hosting import FlowRunner, HostResources
 from driftline.deploy.cluster.records import Submission
-from driftline.deploy.cluster.tree import Tree
+from driftline.deploy.cluster.tree import ZooKeeperTree
 from driftline.engine.errors import Unavailable
 
 
@@ -17,15 +17,15 @@ def away(*given: object) -> None:
 
 
 def test_a_tree_that_cannot_be_reached_is_trouble_and_fails_no_flow(
-    empty_tree: Tree, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    empty_tree: ZooKeeperTree, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     submission = Submission(
         "sums", "a.py", "/out", 1, ("a",), ("f",), "exactly-once", "speculative", 1.0,
         dead_letters=False, identity="", code="", lineage="", session=1, run="r", groups=128,
     )  # fmt: skip
-    host = Host("a", tmp_path, tmp_path)
+    host = HostResources("a", tmp_path, tmp_path)
     monkeypatch.setattr(empty_tree, "masters", away)
-    hosting = Hosting(submission, ["node-0"], (0,), host, empty_tree, 1, lambda: None)
+    hosting = FlowRunner(submission, ["node-0"], (0,), host, empty_tree, 1, lambda: None)
     hosting.start()
     hosting.join(30)
     assert (hosting.trouble, hosting.failed, hosting.over) == ("it does not answer", "", False)

@@ -15,8 +15,8 @@ from pathlib import Path
 import pytest
 
 from driftline import Producer
-from driftline.deploy.cluster.metrics import TURNS_WITHIN_S, Standing
-from driftline.deploy.cluster.records import Role
+from driftline.deploy.cluster.metrics import TURNS_WITHIN_S, AgentStatus
+from driftline.deploy.cluster.records import AgentRole
 from driftline.deploy.runtime.metrics.catalogue import CATALOGUE
 from driftline.deploy.zookeeper import Ensemble
 from tests.deploy.cluster.machine import KINDS, Machine
@@ -149,7 +149,7 @@ def _go_on_without_a_master(machine: Machine, producer: Producer) -> None:
 
 
 def test_an_agent_without_its_cluster_is_not_ready_and_one_that_hangs_is_not_healthy() -> None:
-    standing = Standing("a", (Role.NODE,), 4)
+    standing = AgentStatus("a", (AgentRole.NODE,), 4)
     assert standing.why_not_ready() == "it has not seen the cluster yet"
     standing = replace(standing, unreached="")
     standing.troubles["flow"] = "no module"

@@ -9,10 +9,10 @@ import pytest
 from driftline.coordinator.registry import ClusterState
 from driftline.deploy.cluster import placing as rescaling
 from driftline.deploy.cluster.placing import keep_nodes, rescale, taken_slots
-from driftline.deploy.cluster.records import AgentRecord, Role, Submission
-from driftline.deploy.cluster.submissions import CANCELLED, Replaced, agents, fail, submission_of
+from driftline.deploy.cluster.records import AgentRecord, AgentRole, Submission
+from driftline.deploy.cluster.submissions import CANCELLED, RunReplaced, agents, fail, submission_of
 from driftline.deploy.cluster.submitting import submit
-from driftline.deploy.cluster.tree import Tree
+from driftline.deploy.cluster.tree import ZooKeeperTree
 from driftline.engine.errors import StateMismatch, Unavailable
 from tests.deploy.cluster.test_submitting import flow, order
 from tests.zookeepers import show
@@ -21,10 +21,10 @@ from tests.zookeepers import show
 class Cluster:
     """A flow in a tree, and what its master commits."""
 
-    def __init__(self, tree: Tree) -> None:
+    def __init__(self, tree: ZooKeeperTree) -> None:
         self.tree = tree
-        for name, role in (("m", Role.MASTER), ("a", Role.NODE), ("b", Role.NODE),
-                           ("f", Role.FRONT)):  # fmt: skip
+        for name, role in (("m", AgentRole.MASTER), ("a", AgentRole.NODE), ("b", AgentRole.NODE),
+                           ("f", AgentRole.FRONT)):  # fmt: skip
             show(tree, name, role, slots=3)
         submit(tree, flow(), order(nodes=1))
         self.runs = {0: self.submission.place_of(0)}
@@ -57,7 +57,7 @@ class Cluster:
 
 
 @pytest.fixture
-def cluster(empty_tree: Tree) -> Cluster:
+def cluster(empty_tree: ZooKeeperTree) -> Cluster:
     return Cluster(empty_tree)
 
 
@@ -78,7 +78,7 @@ def test_a_wish_that_comes_late_moves_no_place(
 ) -> None:
     """Another command wishes, and the master comes to that, after this one has looked."""
 
-    def meanwhile(tree: Tree) -> list[AgentRecord]:
+    def meanwhile(tree: ZooKeeperTree) -> list[AgentRecord]:
         monkeypatch.undo()
         cluster.commit(rescale(tree, "sums", 4))
         cluster.check()
@@ -118,23 +118,23 @@ def test_the_agents_of_the_nodes_of_now_and_of_the_next_ones_are_concerned(
     cluster: Cluster,
 ) -> None:
     made = cluster.submission
-    assert [agent for agent in "ab" if made.concerns(agent, (Role.NODE,), (0,))] == ["a"]
+    assert [agent for agent in "ab" if made.concerns(agent, (AgentRole.NODE,), (0,))] == ["a"]
     wish = rescale(cluster.tree, "sums", 2)
-    assert all(wish.concerns(agent, (Role.NODE,), (0,)) for agent in "ab")
+    assert all(wish.concerns(agent, (AgentRole.NODE,), (0,)) for agent in "ab")
     kept = keep_nodes(cluster.tree, wish)
-    assert [agent for agent in "ab" if kept.concerns(agent, (Role.NODE,), (0,))] == ["a"]
+    assert [agent for agent in "ab" if kept.concerns(agent, (AgentRole.NODE,), (0,))] == ["a"]
 
 
 def test_a_flow_that_was_submitted_again_meanwhile_is_not_rescaled(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def meanwhile(tree: Tree) -> list[AgentRecord]:
+    def meanwhile(tree: ZooKeeperTree) -> list[AgentRecord]:
         monkeypatch.undo()
         assert fail(tree, cluster.submission, CANCELLED, "by another command")
         submit(tree, flow(), order(nodes=1))
         return agents(tree)
 
     monkeypatch.setattr(rescaling, "agents", meanwhile)
-    with pytest.raises(Replaced):
+    with pytest.raises(RunReplaced):
         rescale(cluster.tree, "sums", 2)
     assert cluster.submission.wanted == 0

@@ -11,11 +11,11 @@ import pytest
 from click import Command
 from click.testing import CliRunner
 
-from driftline.deploy.cluster.records import Role, Submission, Wish
+from driftline.deploy.cluster.records import AgentRole, DesiredState, Submission
 from driftline.deploy.cluster.status import ClusterStatus, status_of
 from driftline.deploy.cluster.submissions import (
     CANCELLED,
-    Replaced,
+    RunReplaced,
     fail,
     path_of,
     registry_path,
@@ -23,7 +23,7 @@ from driftline.deploy.cluster.submissions import (
     submission_of,
 )
 from driftline.deploy.cluster.submitting import submit
-from driftline.deploy.cluster.tree import Entry, Tree
+from driftline.deploy.cluster.tree import ZooKeeperNode, ZooKeeperTree
 from driftline.deploy.commands import flows
 from driftline.engine.errors import StateMismatch, Unavailable
 from tests.deploy.cluster.test_submitting import flow, order, sums_otherwise
@@ -31,13 +31,13 @@ from tests.zookeepers import show
 
 
 @pytest.fixture
-def tree(empty_tree: Tree) -> Tree:
+def tree(empty_tree: ZooKeeperTree) -> ZooKeeperTree:
     """A cluster with one agent."""
-    show(empty_tree, "a", *Role, slots=8)
+    show(empty_tree, "a", *AgentRole, slots=8)
     return empty_tree
 
 
-def command(tree: Tree, chosen: Command, *words: str) -> str:
+def command(tree: ZooKeeperTree, chosen: Command, *words: str) -> str:
     """What a command says. Raises its error."""
     given = [*words, "--zookeeper", tree.zookeeper]
     done = CliRunner().invoke(chosen, given, standalone_mode=False)
@@ -46,7 +46,7 @@ def command(tree: Tree, chosen: Command, *words: str) -> str:
     return done.output
 
 
-def again(tree: Tree, before: Submission) -> Submission:
+def again(tree: ZooKeeperTree, before: Submission) -> Submission:
     """End a run, if it goes on, and begin the next one, whose master has begun to write."""
     fail(tree, before, CANCELLED, "by another command")
     made = submit(tree, flow(), order(before.name))
@@ -71,37 +71,37 @@ def after(real: Callable[..., object], then: Callable[[], object]) -> Callable[.
 
 
 def test_cancel_ends_the_run_that_it_was_meant_for_and_no_later_one(
-    tree: Tree, monkeypatch: pytest.MonkeyPatch
+    tree: ZooKeeperTree, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first = submit(tree, flow(), order())
     monkeypatch.setattr(flows, "fail", after(fail, lambda: again(tree, first)))
     assert "flow sums is over: cancelled by a command" in command(tree, flows.cancel, "sums")
     second = submission_of(tree, "sums")
-    assert (second.run != first.run, second.wish) == (True, Wish.RUN)
+    assert (second.run != first.run, second.wish) == (True, DesiredState.RUN)
 
     monkeypatch.undo()
     late = after(submission_of, lambda: again(tree, second))
     monkeypatch.setattr(flows, "submission_of", late)
-    with pytest.raises(Replaced, match="was submitted again, or removed, meanwhile"):
+    with pytest.raises(RunReplaced, match="was submitted again, or removed, meanwhile"):
         command(tree, flows.cancel, "sums")
     state = tree.registry("sums").read()
     assert state is not None
     assert state.outcome is None, "the third one goes on"
-    assert submission_of(tree, "sums").wish is Wish.RUN
+    assert submission_of(tree, "sums").wish is DesiredState.RUN
 
 
 def test_stop_asks_the_run_that_it_was_meant_for_and_no_later_one(
-    tree: Tree, monkeypatch: pytest.MonkeyPatch
+    tree: ZooKeeperTree, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first = submit(tree, flow(), order())
     monkeypatch.setattr(flows, "submission_of", after(submission_of, lambda: again(tree, first)))
-    with pytest.raises(Replaced, match="nothing is asked of a later one"):
+    with pytest.raises(RunReplaced, match="nothing is asked of a later one"):
         command(tree, flows.stop, "sums")
-    assert submission_of(tree, "sums").wish is Wish.RUN
+    assert submission_of(tree, "sums").wish is DesiredState.RUN
 
 
 def test_a_flow_that_was_submitted_again_meanwhile_is_not_removed(
-    tree: Tree, monkeypatch: pytest.MonkeyPatch
+    tree: ZooKeeperTree, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first = submit(tree, flow(), order())
     with pytest.raises(StateMismatch, match="runs: `driftline stop sums` ends it first"):
@@ -129,18 +129,18 @@ def wheel(tmp_path: Path) -> Path:
     return file
 
 
-def look(tree: Tree, tmp_path: Path, name: str = "") -> ClusterStatus:
+def look(tree: ZooKeeperTree, tmp_path: Path, name: str = "") -> ClusterStatus:
     return status_of(tree, tmp_path, only=name, answer_s=0)
 
 
 def test_a_submission_that_was_cut_short_leaves_no_flow(
-    tree: Tree, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tree: ZooKeeperTree, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sent = order(wheel=wheel(tmp_path))
 
     write = tree.write_together
 
-    def killed(entries: Mapping[str, Entry]) -> None:
+    def killed(entries: Mapping[str, ZooKeeperNode]) -> None:
         if path_of("sums") in entries:
             raise Killed
         write(entries)
@@ -163,7 +163,7 @@ def test_a_submission_that_was_cut_short_leaves_no_flow(
         assert tree.children("flows") == []
 
 
-def test_a_flow_that_was_removed_begins_anew(tree: Tree, tmp_path: Path) -> None:
+def test_a_flow_that_was_removed_begins_anew(tree: ZooKeeperTree, tmp_path: Path) -> None:
     first = submit(tree, flow(), order(wheel=wheel(tmp_path)))
     fail(tree, first, CANCELLED, "by a test")
     remove(tree, "sums")
@@ -175,7 +175,7 @@ def test_a_flow_that_was_removed_begins_anew(tree: Tree, tmp_path: Path) -> None
 @pytest.mark.parametrize("lost", [path_of("sums"), registry_path("sums")])
 @pytest.mark.parametrize("damage", [b"garbage", b"[" * 200_000, None])
 def test_a_flow_whose_records_are_damaged_or_lost_is_removed(
-    lost: str, damage: bytes | None, tree: Tree, tmp_path: Path
+    lost: str, damage: bytes | None, tree: ZooKeeperTree, tmp_path: Path
 ) -> None:
     submit(tree, flow(), order())
     if damage is None:
@@ -196,7 +196,7 @@ def test_a_flow_whose_records_are_damaged_or_lost_is_removed(
     submit(tree, flow(), order())
 
 
-def test_nothing_but_a_flow_is_removed(tree: Tree) -> None:
+def test_nothing_but_a_flow_is_removed(tree: ZooKeeperTree) -> None:
     submit(tree, flow(), order())
     for name in ("..", "../..", ".", "", "../agents"):
         with pytest.raises(Unavailable, match="has no flow"):

@@ -9,13 +9,13 @@ import pytest
 from rich.console import Console
 
 from driftline.coordinator.registry import ClusterState
-from driftline.deploy.cluster.records import AgentRecord, Role, Submission
+from driftline.deploy.cluster.records import AgentRecord, AgentRole, Submission
 from driftline.deploy.cluster.status import ClusterStatus, FlowStatus, flow_status
 from driftline.deploy.commands.status import as_table
 from driftline.deploy.node.node import Node
 from driftline.engine.flow.flow import Flow
 from driftline.engine.state.managed import MapState
-from driftline.engine.wire.messages import AskReport, Report, decode
+from driftline.engine.wire.messages import AskReport, StatusReport, decode
 from tests.room import Room
 
 SUBMITTED = Submission(
@@ -23,10 +23,10 @@ SUBMITTED = Submission(
     "speculative", 1.0, False, "identity", "", "lineage", 1, "run", 128,
 )  # fmt: skip
 AGENTS = [
-    AgentRecord("a-host-node", (Role.NODE,), "a-host", 4),
-    AgentRecord("b-host-node", (Role.NODE,), "b-host", 4),
-    AgentRecord("c-host-front", (Role.FRONT,), "c-host", 4),
-    AgentRecord("a-host-master", (Role.MASTER,), "a-host", 0),
+    AgentRecord("a-host-node", (AgentRole.NODE,), "a-host", 4),
+    AgentRecord("b-host-node", (AgentRole.NODE,), "b-host", 4),
+    AgentRecord("c-host-front", (AgentRole.FRONT,), "c-host", 4),
+    AgentRecord("a-host-master", (AgentRole.MASTER,), "a-host", 0),
 ]
 BEGUN = ClusterState("identity", opened=1)
 
@@ -101,7 +101,7 @@ def test_a_disk_that_does_not_answer_is_seen_at_the_node_that_it_holds_back() ->
     assert f"  {text}" in shown(flow)
 
 
-def reports_in(room: Room, *names: str) -> dict[str, Report]:
+def reports_in(room: Room, *names: str) -> dict[str, StatusReport]:
     """What these parties answer to who asks how they are."""
     reports = {}
     for name in names:
@@ -110,7 +110,7 @@ def reports_in(room: Room, *names: str) -> dict[str, Report]:
         [data] = [data for to, data in party.outbox if to == "watch-status"]
         party.outbox.clear()
         _, report = decode(data)
-        assert isinstance(report, Report)
+        assert isinstance(report, StatusReport)
         reports[name] = report
     return reports
 

@@ -12,7 +12,7 @@ from driftline import Flow, ReducingState
 from driftline.coordinator.registry import ClusterState, Registry, RunOutcome
 from driftline.deploy.cluster import submitting
 from driftline.deploy.cluster.placing import rescale, spread, taken_slots
-from driftline.deploy.cluster.records import AgentRecord, Role, Submission, Wish
+from driftline.deploy.cluster.records import AgentRecord, AgentRole, DesiredState, Submission
 from driftline.deploy.cluster.submissions import (
     CANCELLED,
     TRIES,
@@ -23,8 +23,8 @@ from driftline.deploy.cluster.submissions import (
     path_of,
     submission_of,
 )
-from driftline.deploy.cluster.submitting import Order, submit
-from driftline.deploy.cluster.tree import Conflict, Tree
+from driftline.deploy.cluster.submitting import SubmitRequest, submit
+from driftline.deploy.cluster.tree import WriteConflict, ZooKeeperTree
 from driftline.deploy.runtime.config import Reading
 from driftline.engine.errors import FlowError, StateMismatch, Unavailable
 from driftline.engine.policy import policy
@@ -53,36 +53,40 @@ def flow(function: Callable[[int, ReducingState[int]], int] = sums) -> Flow:
     return made
 
 
-def order(name: str = "sums", **changes: object) -> Order:
+def order(name: str = "sums", **changes: object) -> SubmitRequest:
     """An order that fits, with changes."""
-    made = Order(name, "a.py", Reading(("in.jsonl",)), f"/out/{name}", 1,
+    made = SubmitRequest(name, "a.py", Reading(("in.jsonl",)), f"/out/{name}", 1,
                  policy("exactly-once"), 1.0, dead_letters=False)  # fmt: skip
     return replace(made, **changes)  # type: ignore[arg-type]
 
 
 @pytest.fixture
-def tree(empty_tree: Tree) -> Tree:
+def tree(empty_tree: ZooKeeperTree) -> ZooKeeperTree:
     """A cluster with an agent for masters, two for nodes and one for fronts."""
-    show(empty_tree, "m", Role.MASTER)
-    show(empty_tree, "a", Role.NODE, slots=2)
-    show(empty_tree, "b", Role.NODE, slots=2)
-    show(empty_tree, "f", Role.FRONT, slots=3)
+    show(empty_tree, "m", AgentRole.MASTER)
+    show(empty_tree, "a", AgentRole.NODE, slots=2)
+    show(empty_tree, "b", AgentRole.NODE, slots=2)
+    show(empty_tree, "f", AgentRole.FRONT, slots=3)
     return empty_tree
 
 
 def test_processes_are_spread_over_agents_with_free_slots() -> None:
-    alive = [AgentRecord(name, (Role.NODE,), "h", slots) for name, slots in (("a", 2), ("b", 4))]
-    alive.append(AgentRecord("f", (Role.FRONT,), "h", 9))
-    assert spread(alive, Role.NODE, 4, {}) == ["b", "a", "b", "a"]
-    assert spread(alive, Role.NODE, 5, {"one": Counter(a=1)}) == ["b", "a", "b", "b", "b"]
-    assert spread(alive, Role.NODE, 0, {"one": Counter(a=9)}) == []
+    alive = [
+        AgentRecord(name, (AgentRole.NODE,), "h", slots) for name, slots in (("a", 2), ("b", 4))
+    ]
+    alive.append(AgentRecord("f", (AgentRole.FRONT,), "h", 9))
+    assert spread(alive, AgentRole.NODE, 4, {}) == ["b", "a", "b", "a"]
+    assert spread(alive, AgentRole.NODE, 5, {"one": Counter(a=1)}) == ["b", "a", "b", "b", "b"]
+    assert spread(alive, AgentRole.NODE, 0, {"one": Counter(a=9)}) == []
     taken = {"one": Counter(a=1, b=1), "other": Counter(b=1), "third": Counter(f=1)}
     why = r"6 slots at 2 agents, of which 3 are taken by one \(2\), other \(1\): start another"
     with pytest.raises(Unavailable, match=f"4 node processes needed, and there are {why}"):
-        spread(alive, Role.NODE, 4, taken)
+        spread(alive, AgentRole.NODE, 4, taken)
 
 
-def test_a_flow_keeps_its_places_and_others_get_the_slots_that_are_left(tree: Tree) -> None:
+def test_a_flow_keeps_its_places_and_others_get_the_slots_that_are_left(
+    tree: ZooKeeperTree,
+) -> None:
     first = submit(tree, flow(), order(nodes=3))
     assert (first.nodes, first.fronts) == (("a", "b", "a"), ("f",))
     assert taken_slots(tree) == {first.name: Counter(a=2, b=1, f=1)}
@@ -100,19 +104,19 @@ def test_a_flow_keeps_its_places_and_others_get_the_slots_that_are_left(tree: Tr
     assert again.run != first.run
 
 
-def test_without_an_agent_for_masters_nothing_is_submitted(tree: Tree) -> None:
+def test_without_an_agent_for_masters_nothing_is_submitted(tree: ZooKeeperTree) -> None:
     tree.let_go("agents/m")
     with pytest.raises(Unavailable, match="has no agent for masters: start `driftline agent`"):
         submit(tree, flow(), order())
 
 
-def test_the_nodes_and_fronts_of_an_agent_share_its_slots(empty_tree: Tree) -> None:
-    show(empty_tree, "one", *Role, slots=3)
+def test_the_nodes_and_fronts_of_an_agent_share_its_slots(empty_tree: ZooKeeperTree) -> None:
+    show(empty_tree, "one", *AgentRole, slots=3)
     first = submit(empty_tree, flow(), order(nodes=2))
     assert (first.nodes, first.fronts) == (("one", "one"), ("one",))
     with pytest.raises(Unavailable, match="1 node process needed"):
         submit(empty_tree, flow(), order("other"))
-    show(empty_tree, "two", *Role, slots=1)
+    show(empty_tree, "two", *AgentRole, slots=1)
     with pytest.raises(Unavailable, match="1 front process needed, and there are 4 slots at 2"):
         submit(empty_tree, flow(), order("other"))
     with pytest.raises(Unavailable, match="4 node processes needed"):
@@ -133,13 +137,15 @@ REFUSED: list[tuple[dict[str, object], str]] = [
 
 
 @pytest.mark.parametrize(("changes", "told"), REFUSED)
-def test_what_cannot_be_is_refused(tree: Tree, changes: dict[str, object], told: str) -> None:
+def test_what_cannot_be_is_refused(
+    tree: ZooKeeperTree, changes: dict[str, object], told: str
+) -> None:
     with pytest.raises(FlowError, match=told):
         submit(tree, flow(), order(**changes))  # type: ignore[arg-type]
     assert tree.children("flows") == []
 
 
-def test_a_flow_that_runs_or_is_another_one_is_refused(tree: Tree) -> None:
+def test_a_flow_that_runs_or_is_another_one_is_refused(tree: ZooKeeperTree) -> None:
     first = submit(tree, flow(), order())
     with pytest.raises(StateMismatch, match="'sums' runs already: `driftline stop sums` ends it"):
         submit(tree, flow(), order())
@@ -155,7 +161,7 @@ def test_a_flow_that_runs_or_is_another_one_is_refused(tree: Tree) -> None:
     submit(tree, flow(), order())
 
 
-def test_changed_code_is_accepted_only_by_an_option(tree: Tree) -> None:
+def test_changed_code_is_accepted_only_by_an_option(tree: ZooKeeperTree) -> None:
     first = submit(tree, flow(), order())
     registry = tree.registry("sums")
     state = registry.read()
@@ -171,9 +177,9 @@ def test_changed_code_is_accepted_only_by_an_option(tree: Tree) -> None:
 
 
 def test_of_two_that_submit_at_once_one_is_refused(
-    tree: Tree, monkeypatch: pytest.MonkeyPatch
+    tree: ZooKeeperTree, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def meanwhile(tree: Tree) -> list[AgentRecord]:
+    def meanwhile(tree: ZooKeeperTree) -> list[AgentRecord]:
         """Another command submits, after this one has looked."""
         monkeypatch.undo()
         made.append(submit(tree, flow(), order()))
@@ -181,15 +187,15 @@ def test_of_two_that_submit_at_once_one_is_refused(
 
     made: list[Submission] = []
     monkeypatch.setattr(submitting, "agents", meanwhile)
-    with pytest.raises(Conflict, match="another command submits or removes it at this moment"):
+    with pytest.raises(WriteConflict, match="another command submits or removes it at this moment"):
         submit(tree, flow(), order())
     assert submission_of(tree, "sums") == made[0]
 
 
-def test_records_are_read_as_they_were_written_and_others_refused(tree: Tree) -> None:
+def test_records_are_read_as_they_were_written_and_others_refused(tree: ZooKeeperTree) -> None:
     made = submit(tree, flow(), order(nodes=2))
     assert Submission.decode(made.encode()) == made == submission_of(tree, "sums")
-    agent = AgentRecord("a", (Role.FRONT,), "h", 3, 7, (("sums", "it is\nbroken"),))
+    agent = AgentRecord("a", (AgentRole.FRONT,), "h", 3, 7, (("sums", "it is\nbroken"),))
     agent = replace(agent, public="k", state="/s")
     assert AgentRecord.decode(agent.encode()) == agent
     wrong = [
@@ -228,7 +234,7 @@ class Busy:
 
 
 def test_a_flow_is_cancelled_though_its_master_writes_and_then_that_writes_no_more(
-    tree: Tree, monkeypatch: pytest.MonkeyPatch
+    tree: ZooKeeperTree, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     submission = submit(tree, flow(), order())
     busy = Busy(tree.registry("sums"), 3)
@@ -251,7 +257,9 @@ def test_a_flow_is_cancelled_though_its_master_writes_and_then_that_writes_no_mo
             fail(tree, other, CANCELLED, "by a test")
 
 
-def test_a_wish_changes_what_is_there_now(tree: Tree, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_wish_changes_what_is_there_now(
+    tree: ZooKeeperTree, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A change that was overtaken by another one is made again, on what that has left."""
     submit(tree, flow(), order())
     tries: list[int] = []
@@ -264,17 +272,17 @@ def test_a_wish_changes_what_is_there_now(tree: Tree, monkeypatch: pytest.Monkey
                 path_of("sums"), replace(before, spares=len(tries) + 1).encode(), entry.version
             )
         tries.append(before.spares)
-        return replace(before, wish=Wish.STOP)
+        return replace(before, wish=DesiredState.STOP)
 
     changed = change(tree, "sums", stop)
     assert tries == [0, 1, 2]
-    assert (changed.spares, changed.wish) == (2, Wish.STOP)
+    assert (changed.spares, changed.wish) == (2, DesiredState.STOP)
     assert submission_of(tree, "sums") == changed
     with pytest.raises(Unavailable, match="has no flow 'none'; it has sums"):
         change(tree, "none", stop)
 
 
-def test_two_flows_do_not_share_a_directory_of_outputs(tree: Tree) -> None:
+def test_two_flows_do_not_share_a_directory_of_outputs(tree: ZooKeeperTree) -> None:
     submit(tree, flow(), order())
     for path in ("/out/sums", "/out/../out/sums", "/out//sums/."):
         with pytest.raises(StateMismatch, match="flow 'sums' has its outputs in /out/sums"):

@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from driftline.deploy.cluster.tree import NEW, Conflict, Entry, Tree
-from driftline.deploy.commands.places import Place
+from driftline.deploy.cluster.tree import NEW, WriteConflict, ZooKeeperNode, ZooKeeperTree
+from driftline.deploy.commands.places import ClusterAddress
 from driftline.deploy.zookeeper import Ensemble
 from driftline.engine.errors import InUse, Unavailable
 from tests.zookeepers import SESSION_S, WAIT_S
 
-Open = Callable[[], Tree]
+Open = Callable[[], ZooKeeperTree]
 
 
 @pytest.fixture
@@ -24,8 +24,8 @@ def opened(zookeeper: Ensemble, tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr("driftline.deploy.cluster.tree.HELD_S", 0.2)
     with ExitStack() as stack:
 
-        def open_one() -> Tree:
-            tree = Tree(f"{zookeeper.addresses}/{tmp_path.name}", SESSION_S)
+        def open_one() -> ZooKeeperTree:
+            tree = ZooKeeperTree(f"{zookeeper.addresses}/{tmp_path.name}", SESSION_S)
             stack.callback(tree.close)
             return tree
 
@@ -37,12 +37,12 @@ def test_of_two_writers_one_is_refused(opened: Open) -> None:
     assert one.read("flows/a/submission") is None
     assert one.children("flows") == []
     one.write("flows/a/submission", b"first", NEW)
-    assert other.read("flows/a/submission") == Entry(b"first", 0)
+    assert other.read("flows/a/submission") == ZooKeeperNode(b"first", 0)
     other.write("flows/a/submission", b"second", 0)
     for path, version in (("a", 0), ("a", NEW), ("b", 3)):
-        with pytest.raises(Conflict):
+        with pytest.raises(WriteConflict):
             one.write(f"flows/{path}/submission", b"third", version)
-    assert one.read("flows/a/submission") == Entry(b"second", 1)
+    assert one.read("flows/a/submission") == ZooKeeperNode(b"second", 1)
     one.write("flows/b/submission", b"", NEW)
     assert other.children("flows") == ["a", "b"]
     other.remove("flows/a")
@@ -53,11 +53,15 @@ def test_of_two_writers_one_is_refused(opened: Open) -> None:
 
 def test_entries_are_written_together_or_not_at_all(opened: Open) -> None:
     tree = opened()
-    tree.write_together({"flows/a/x": Entry(b"1", NEW), "flows/b/y": Entry(b"2", NEW)})
-    with pytest.raises(Conflict):
-        tree.write_together({"flows/a/x": Entry(b"3", 0), "flows/b/y": Entry(b"4", NEW)})
-    assert tree.read("flows/a/x") == Entry(b"1", 0)
-    assert tree.read("flows/b/y") == Entry(b"2", 0)
+    tree.write_together(
+        {"flows/a/x": ZooKeeperNode(b"1", NEW), "flows/b/y": ZooKeeperNode(b"2", NEW)}
+    )
+    with pytest.raises(WriteConflict):
+        tree.write_together(
+            {"flows/a/x": ZooKeeperNode(b"3", 0), "flows/b/y": ZooKeeperNode(b"4", NEW)}
+        )
+    assert tree.read("flows/a/x") == ZooKeeperNode(b"1", 0)
+    assert tree.read("flows/b/y") == ZooKeeperNode(b"2", 0)
 
 
 def test_data_is_held_as_long_as_its_holder_lives(opened: Open) -> None:
@@ -140,7 +144,7 @@ def test_a_removal_is_refused_if_somebody_writes_while_it_is_checked(
     for each in ("submission", "wheels/a"):
         one.write(f"flows/a/{each}", b"", NEW)
     one.write("flows/ab/submission", b"", NEW)
-    with pytest.raises(Conflict):
+    with pytest.raises(WriteConflict):
         one.remove("flows/a", lambda: other.write(f"flows/a/{name}", b"new", version))
     left = [path for path in ("submission", "wheels/a", "wheels/b") if one.read(f"flows/a/{path}")]
     assert left == ["submission", "wheels/a", *["wheels/b"] * (version == NEW)]
@@ -149,7 +153,7 @@ def test_a_removal_is_refused_if_somebody_writes_while_it_is_checked(
 
 
 def test_a_path_without_a_cluster_is_told(zookeeper: Ensemble, tmp_path: Path) -> None:
-    place = Place(f"{zookeeper.addresses}/{tmp_path.name}", SESSION_S)
+    place = ClusterAddress(f"{zookeeper.addresses}/{tmp_path.name}", SESSION_S)
     with pytest.raises(Unavailable, match="there is no cluster at"), place.opened():
         pass
     with place.opened(new=True) as tree:

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from driftline import Producer
-from driftline.deploy.cluster.tree import Tree
+from driftline.deploy.cluster.tree import ZooKeeperTree
 from driftline.deploy.cluster.verifying import verify_flow
 from driftline.deploy.zookeeper import Ensemble
 from driftline.engine.errors import Unavailable
@@ -89,7 +89,7 @@ def test_what_a_flow_has_left_is_checked_on_its_host(
         told = rf"is elsewhere:\n  node-0, .*: agent node, on host {host}; give this command there"
         with (
             pytest.raises(Unavailable, match=told),
-            closing(Tree(machine.zookeeper, SESSION_S)) as tree,
+            closing(ZooKeeperTree(machine.zookeeper, SESSION_S)) as tree,
         ):
             verify_flow(tree, "sums")
     assert "is no directory; for a flow of a cluster say which" in _without_cluster(machine)

@@ -11,7 +11,7 @@ import pytest
 
 import driftline
 from driftline.deploy.cluster.agent import AgentConfig
-from driftline.deploy.commands.places import Place
+from driftline.deploy.commands.places import ClusterAddress
 
 FLOW = "driftline.simulation.scenarios.flows:concatenation"
 
@@ -36,13 +36,13 @@ def started(monkeypatch: pytest.MonkeyPatch) -> list[tuple[AgentConfig, str]]:
     found: list[tuple[AgentConfig, str]] = []
 
     @contextmanager
-    def opened(place: Place, *, new: bool) -> Iterator[str]:
+    def opened(place: ClusterAddress, *, new: bool) -> Iterator[str]:
         yield place.zookeeper
 
     def run_agent(config: AgentConfig, where: str) -> None:
         found.append((config, where))
 
-    monkeypatch.setattr(Place, "opened", opened)
+    monkeypatch.setattr(ClusterAddress, "opened", opened)
     monkeypatch.setattr("driftline.deploy.commands.agent.run_agent", run_agent)
     return found
 

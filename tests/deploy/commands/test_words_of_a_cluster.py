@@ -14,14 +14,14 @@ import driftline
 from driftline import Flow
 from driftline.coordinator.registry import SnapshotRecord
 from driftline.deploy.cluster.agent import Agent, AgentConfig
-from driftline.deploy.cluster.records import AgentRecord, Role
+from driftline.deploy.cluster.records import AgentRecord, AgentRole
 from driftline.deploy.cluster.submissions import CANCELLED, fail, submission_of
-from driftline.deploy.cluster.submitting import Order, submit
-from driftline.deploy.cluster.tree import Tree
+from driftline.deploy.cluster.submitting import SubmitRequest, submit
+from driftline.deploy.cluster.tree import ZooKeeperTree
 from driftline.deploy.runtime.config import Reading
 from driftline.deploy.runtime.signals import Signals
 from driftline.deploy.runtime.sockets.keys import add_keys, read_key
-from driftline.deploy.runtime.sockets.transport import Network
+from driftline.deploy.runtime.sockets.transport import TransportConfig
 from driftline.engine.policy import policy
 from tests.zookeepers import show
 
@@ -34,17 +34,23 @@ flow.source("lines").sink("out")
 
 
 @pytest.fixture
-def tree(empty_tree: Tree, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Tree:
+def tree(
+    empty_tree: ZooKeeperTree, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> ZooKeeperTree:
     """A cluster with one flow, whose agents do nothing; that of its node is away."""
     (tmp_path / "flow.py").write_text(FLOW)
     tree = empty_tree
     monkeypatch.setenv("DRIFTLINE_ZOOKEEPER", tree.zookeeper)
-    for name, role in (("m", Role.MASTER), ("a-node", Role.NODE), ("a-front", Role.FRONT)):
+    for name, role in (
+        ("m", AgentRole.MASTER),
+        ("a-node", AgentRole.NODE),
+        ("a-front", AgentRole.FRONT),
+    ):
         show(tree, name, role, slots=2)
     flow = Flow("counts")
     flow.source("lines").sink("out")
     reading = Reading((str(tmp_path / "in.jsonl"),))
-    order = Order("counts", str(tmp_path / "flow.py"), reading, str(tmp_path / "out"), 1,
+    order = SubmitRequest("counts", str(tmp_path / "flow.py"), reading, str(tmp_path / "out"), 1,
                   policy("exactly-once"), 1.0, dead_letters=False)  # fmt: skip
     submit(tree, flow, order)
     tree.let_go("agents/a-node")
@@ -92,7 +98,7 @@ def said(
     ],
 )  # fmt: skip
 def test_what_somebody_is_told(
-    words: list[str], status: int, told: str, tree: Tree, said: Said
+    words: list[str], status: int, told: str, tree: ZooKeeperTree, said: Said
 ) -> None:
     assert told in said(*words, status=status)
 
@@ -112,7 +118,7 @@ def test_what_somebody_is_told(
     ],
 )
 def test_the_json_of_a_command_that_fails_has_the_error_whatever_was_there_before(
-    words: list[str], status: int, error: str, tree: Tree, tmp_path: Path, said: Said
+    words: list[str], status: int, error: str, tree: ZooKeeperTree, tmp_path: Path, said: Said
 ) -> None:
     file = tmp_path / "result.json"
     file.write_text('{"error": null}')
@@ -121,10 +127,10 @@ def test_the_json_of_a_command_that_fails_has_the_error_whatever_was_there_befor
 
 
 def test_who_has_no_key_is_told_so_and_not_that_nobody_answers(
-    tree: Tree, tmp_path: Path, said: Said
+    tree: ZooKeeperTree, tmp_path: Path, said: Said
 ) -> None:
     public = "ZTkD)lNz/f.]P%UVG{NLeO>A$L!I55UJ:W4b}cU{"
-    keyed = AgentRecord("a-node", (Role.NODE,), "host", 2, public=public)
+    keyed = AgentRecord("a-node", (AgentRole.NODE,), "host", 2, public=public)
     tree.hold("agents/a-node", keyed.encode())
     needed = "this cluster has keys: give --bind and --keys"
     status = said("status", "counts", status=0)
@@ -145,7 +151,7 @@ def test_who_has_no_key_is_told_so_and_not_that_nobody_answers(
 
 
 def test_an_agent_says_with_whom_its_processes_cannot_speak(
-    tree: Tree, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    tree: ZooKeeperTree, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     for name in ("one", "other"):
         add_keys(tmp_path / name, ["here"])
@@ -153,10 +159,10 @@ def test_an_agent_says_with_whom_its_processes_cannot_speak(
         tree.let_go(f"agents/{name}")
 
     def warned(keys: str, public: str) -> list[str]:
-        record = AgentRecord("a-node", (Role.NODE,), "host", 2, public=public)
+        record = AgentRecord("a-node", (AgentRole.NODE,), "host", 2, public=public)
         tree.hold("agents/a-node", record.encode())
-        network = Network("tcp", "127.0.0.1", "", keys) if keys else Network()
-        config = AgentConfig("n", (Role.NODE,), tmp_path, 4, network)
+        network = TransportConfig("tcp", "127.0.0.1", "", keys) if keys else TransportConfig()
+        config = AgentConfig("n", (AgentRole.NODE,), tmp_path, 4, network)
         agent = Agent(config, tree, tmp_path)
         signals = Signals()
         signals.asked = SIGTERM
@@ -178,7 +184,7 @@ def test_an_agent_says_with_whom_its_processes_cannot_speak(
 
 
 def test_a_savepoint_is_not_begun_without_the_agents_of_all_nodes(
-    tree: Tree, tmp_path: Path, said: Said
+    tree: ZooKeeperTree, tmp_path: Path, said: Said
 ) -> None:
     registry = tree.registry("counts")
     state = registry.read()
@@ -191,14 +197,14 @@ def test_a_savepoint_is_not_begun_without_the_agents_of_all_nodes(
     assert not (tmp_path / "s").exists()
 
 
-def test_a_cluster_without_agents_says_how_to_start_them(tree: Tree, said: Said) -> None:
+def test_a_cluster_without_agents_says_how_to_start_them(tree: ZooKeeperTree, said: Said) -> None:
     tree.let_go("agents/m")
     tree.let_go("agents/a-front")
     assert "no agents live: start `driftline" in said("status", status=0)
 
 
 def test_a_flow_that_goes_on_at_an_agent_that_is_away_is_noted(
-    tree: Tree, tmp_path: Path, said: Said
+    tree: ZooKeeperTree, tmp_path: Path, said: Said
 ) -> None:
     assert fail(tree, submission_of(tree, "counts"), CANCELLED, "a test")
     more = "--input", "in.jsonl", "--output", str(tmp_path / "out")
@@ -206,7 +212,7 @@ def test_a_flow_that_goes_on_at_an_agent_that_is_away_is_noted(
     assert "note: agent a-node is away: the flow waits for it" in told
 
 
-def test_the_status_of_one_flow_is_of_that_flow_alone(tree: Tree, said: Said) -> None:
+def test_the_status_of_one_flow_is_of_that_flow_alone(tree: ZooKeeperTree, said: Said) -> None:
     alone = said("status", "counts", status=0)
     assert alone.startswith("counts: starting: no master answers yet\n  policy exactly-once")
     assert "agents" not in alone

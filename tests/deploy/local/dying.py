@@ -24,7 +24,7 @@ from driftline.deploy.runtime.loop.runtime import Runtime
 from driftline.deploy.runtime.supervision.child import command
 from driftline.deploy.runtime.supervision.cluster import MODULE
 from driftline.engine.wire.messages import Message, decode
-from driftline.engine.wire.party import Party
+from driftline.engine.wire.party import Role
 
 POINT, FILE = "DYING_POINT", "DYING_FILE"
 
@@ -83,7 +83,7 @@ class DyingRuntime(Runtime):
 
     death: Death
 
-    def _send(self, party: Party, to: str, data: bytes) -> None:
+    def _send(self, party: Role, to: str, data: bytes) -> None:
         super()._send(party, to, data)
         if self.death.is_here(decode(data)[1]):
             self._context.destroy(linger=5000)

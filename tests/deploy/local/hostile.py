@@ -8,7 +8,7 @@ from time import time_ns
 
 import zmq
 
-from driftline.deploy.roles.intake import MAGIC, Kind
+from driftline.deploy.roles.intake import MAGIC, IntakeKind
 from driftline.engine.wire.codec import RECORD_DEPTH_MAX, pack
 from tests.deploy.runtime.raw_peer import COMMAND, GREETING, MORE, READY, Peer, frame, head
 from tests.engine.wire.test_codec import nested
@@ -24,16 +24,16 @@ def messages(chance: Random) -> list[object]:
     return [
         (MAGIC, {}, "x", 1),
         (MAGIC, nested(900, "list"), "x", 1),
-        (MAGIC, Kind.END, stranger, now, 0),
-        (MAGIC, Kind.END, stranger, now, chance.getrandbits(62)),
-        (MAGIC, Kind.HELLO, VICTIM, (1 << 63) - 1),
-        (MAGIC, Kind.HELLO, stranger, (1 << 63) - 1),
-        *((MAGIC, Kind.HELLO, f"{stranger}-{i}", now) for i in range(200)),
-        (MAGIC, Kind.RECORD, stranger, now, 1, nested(RECORD_DEPTH_MAX + 1, "dict")),
-        (MAGIC, Kind.RECORD, stranger, now, 1, {(1, i): None for i in range(1000)}),
-        (MAGIC, Kind.RECORD, stranger, now, 1, bytes(1 << 24)),
-        (MAGIC, Kind.RECORD, stranger, now, 5, "early"),
-        (MAGIC, Kind.RECORD, stranger, 1 << 63, -1, 1.5),
+        (MAGIC, IntakeKind.END, stranger, now, 0),
+        (MAGIC, IntakeKind.END, stranger, now, chance.getrandbits(62)),
+        (MAGIC, IntakeKind.HELLO, VICTIM, (1 << 63) - 1),
+        (MAGIC, IntakeKind.HELLO, stranger, (1 << 63) - 1),
+        *((MAGIC, IntakeKind.HELLO, f"{stranger}-{i}", now) for i in range(200)),
+        (MAGIC, IntakeKind.RECORD, stranger, now, 1, nested(RECORD_DEPTH_MAX + 1, "dict")),
+        (MAGIC, IntakeKind.RECORD, stranger, now, 1, {(1, i): None for i in range(1000)}),
+        (MAGIC, IntakeKind.RECORD, stranger, now, 1, bytes(1 << 24)),
+        (MAGIC, IntakeKind.RECORD, stranger, now, 5, "early"),
+        (MAGIC, IntakeKind.RECORD, stranger, 1 << 63, -1, 1.5),
     ]
 
 

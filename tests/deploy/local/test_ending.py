@@ -22,7 +22,7 @@ from driftline.coordinator.registry import (
     SnapshotRecord,
 )
 from driftline.deploy.local.directories.survey import DirectoryReport, Problem
-from driftline.deploy.local.report import How, ending_of, error_noted
+from driftline.deploy.local.report import ExitStatus, ending_of, error_noted
 from driftline.deploy.producer import Producer
 from driftline.engine.errors import Unavailable
 from driftline.engine.flow.outline import Outline
@@ -55,34 +55,34 @@ def outputs(*times: int) -> list[DirectoryReport]:
 @pytest.mark.parametrize(
     ("outcome", "how"),
     [
-        (RunOutcome("r", "", ""), How.COMPLETE),
-        (RunOutcome("r", "", IN_GOOD_ORDER), How.ASKED),
-        (RunOutcome("r", "InputError", "line 3"), How.FAILED),
-        (None, How.INTERRUPTED),
+        (RunOutcome("r", "", ""), ExitStatus.COMPLETE),
+        (RunOutcome("r", "", IN_GOOD_ORDER), ExitStatus.ASKED),
+        (RunOutcome("r", "InputError", "line 3"), ExitStatus.FAILED),
+        (None, ExitStatus.INTERRUPTED),
     ],
 )
-def test_the_outcome_is_told(outcome: RunOutcome | None, how: How) -> None:
+def test_the_outcome_is_told(outcome: RunOutcome | None, how: ExitStatus) -> None:
     ending = ending_of(state(outcome=outcome), outputs(-1, 499, 480))
     assert ending.how is how
     resumes = "goes on from snapshot 7 (the state before record 500)"
-    assert (resumes in ending.text) == (how is not How.COMPLETE)
+    assert (resumes in ending.text) == (how is not ExitStatus.COMPLETE)
     about = ending.as_json()
     assert (about["how"], about["snapshot"]) == (how.value, {"number": 7, "time": 500})
-    assert about["error"] == ("InputError: line 3" if how is How.FAILED else None)
+    assert about["error"] == ("InputError: line 3" if how is ExitStatus.FAILED else None)
     empty = ending_of(state("none", outcome, snapshots=0), [])
-    assert ("begins with an empty state" in empty.text) == (how is not How.COMPLETE)
+    assert ("begins with an empty state" in empty.text) == (how is not ExitStatus.COMPLETE)
 
 
 def test_a_run_without_registry_or_record_is_not_called_complete() -> None:
-    assert ending_of(None, outputs(499)).how is How.UNKNOWN
+    assert ending_of(None, outputs(499)).how is ExitStatus.UNKNOWN
     begun = replace(state(snapshots=0), incarnation=0)
-    assert ending_of(begun, []).how is How.NOT_BEGUN
+    assert ending_of(begun, []).how is ExitStatus.NOT_BEGUN
 
 
 def test_a_call_that_was_killed_before_it_decided_anything_has_no_outcome() -> None:
     """Its records may be in the input log already: the outcome is that of the call before."""
     run = replace(state(outcome=RunOutcome("r", "", IN_GOOD_ORDER)), opened=2)
-    for session, how in ((2, How.ASKED), (3, How.INTERRUPTED)):
+    for session, how in ((2, ExitStatus.ASKED), (3, ExitStatus.INTERRUPTED)):
         log = DirectoryReport("input-0", "log", mark=Mark("me", "input-0", session))
         assert ending_of(run, [log]).how is how
 

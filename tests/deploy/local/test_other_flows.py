@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from driftline.connectors.inputs import open_given_files
-from driftline.connectors.sinks.lines import Lines
+from driftline.connectors.sinks.lines import JsonLines
 from driftline.deploy.producer import Producer
 from driftline.engine.flow.flow import Flow
 from driftline.engine.flow.loading import load_flow
@@ -106,7 +106,7 @@ def expected(
     sources = [open_given_files(flow, names[: len(flow.sources)], Shape(), "-") for flow in flows]
 
     def run(which: int, interpreter: _Interpreter, since: int, until: int) -> list[str]:
-        flow, made = flows[which], Lines(flows[which])
+        flow, made = flows[which], JsonLines(flows[which])
         roots = sorted(
             ((number, front), payload)
             for front, source in enumerate(sources[which])

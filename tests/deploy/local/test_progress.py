@@ -10,10 +10,10 @@ from rich.console import Console
 
 from driftline.coordinator.coordinator import Phase
 from driftline.deploy.local.progress import ANSWERS_WITHIN_S, LOGGED_EVERY_S, RunProgress
-from driftline.deploy.roles.watch import Watch
+from driftline.deploy.roles.watch import StatusPoller
 from driftline.engine.sources import ListSource
 from driftline.engine.ui.consoles import ProgressView
-from driftline.engine.wire.messages import Report, encode
+from driftline.engine.wire.messages import StatusReport, encode
 from tests.deploy.local.inputs.test_tallies import Call
 
 
@@ -23,7 +23,7 @@ class Told:
     def __init__(self, output: Path) -> None:
         self.call = Call(ListSource(list(range(100))), 1)
         self.call.begin(1)
-        self.watch = Watch()
+        self.watch = StatusPoller()
         self.watch.addresses |= {"master": "ipc://master", "node-0": "ipc://0", "node-1": "ipc://1"}
         self.progress = RunProgress([self.call.tally], [], output)
         self.view = ProgressView(Console(force_terminal=False), ["in"])
@@ -34,7 +34,7 @@ class Told:
 
     def answer(self, now: float, name: str, outputs: int = 0) -> None:
         self.watch.now = now
-        report = Report((("outputs", outputs),), Phase.RUNNING.value, "", ())
+        report = StatusReport((("outputs", outputs),), Phase.RUNNING.value, "", ())
         self.watch.receive(encode((name, 0, 0), report))
 
 

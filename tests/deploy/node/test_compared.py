@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from driftline.deploy.node.compared import Alignment, Channel
-from driftline.deploy.node.components import Components
+from driftline.deploy.node.components import PolicyFactory
 from driftline.engine.flow.plan import plan
 from driftline.engine.labels import Label
 from driftline.engine.policy import policy
@@ -23,7 +23,7 @@ from driftline.simulation.world.disks import MemoryKeyValue
 def test_the_part_that_outputs_wait_for_does_not_wait_for_a_long_merge() -> None:
     flow_plan = plan(inverted_index())
     ids = iter(range(1, 100))
-    components = Components(flow_plan, policy("two-phase"), 0, (0,), lambda: next(ids))
+    components = PolicyFactory(flow_plan, policy("two-phase"), 0, (0,), lambda: next(ids))
     assembly = components.assembly()
     store = PartStore(MemoryKeyValue("store"), flow_plan.flow, merge_at=4, rows_at_once=1)
     for number in range(1, 9):

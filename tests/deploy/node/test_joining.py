@@ -28,7 +28,7 @@ from driftline.engine.wire.messages import (
     decode,
     encode,
 )
-from driftline.engine.wire.party import Job
+from driftline.engine.wire.party import DurableJob
 from driftline.simulation.world.disks import MemoryKeyValue
 
 flow = Flow("kept")
@@ -85,7 +85,7 @@ class Pair:
                 for to, data in out:
                     busy |= self.deliver(to, data)
 
-    def carry_out(self, name: str, job: Job) -> object:
+    def carry_out(self, name: str, job: DurableJob) -> object:
         try:
             return self.stores[name].carry_out(job)
         except DriftlineError as error:

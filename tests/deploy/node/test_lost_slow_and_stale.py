@@ -10,19 +10,19 @@ import pytest
 
 from driftline.engine.policy import policy
 from driftline.engine.wire.messages import LastBundle, Marker, Message, Prepared, decode
-from driftline.engine.wire.party import Party
+from driftline.engine.wire.party import Role
 from driftline.simulation.scenarios.flows import SIMULATED, Simulated
-from driftline.simulation.scenarios.live import Pace
+from driftline.simulation.scenarios.live import ArrivalSchedule
 from driftline.simulation.scenarios.scenario import Scenario
 from driftline.simulation.simulation import Outcome, Simulation
 from driftline.simulation.world.timeline import Faults
-from driftline.simulation.world.world import Host, World
+from driftline.simulation.world.world import SimulatedHost, World
 
 CALM = Faults(delay_s=0.001)
 CUT_S = 0.05
 FLOWS = {simulated.spec.rpartition(":")[2]: simulated for simulated in SIMULATED}
 
-Sent = Callable[[World, Host, str, Message], bool]
+Sent = Callable[[World, SimulatedHost, str, Message], bool]
 """Told of every message that is sent; whether it is to be lost."""
 
 
@@ -31,7 +31,7 @@ def network(sent: Sent) -> Iterator[None]:
     """Let a test lose messages."""
     send = World._send
 
-    def mutated(self: World, host: Host, party: Party, to: str, data: bytes) -> None:
+    def mutated(self: World, host: SimulatedHost, party: Role, to: str, data: bytes) -> None:
         between_parties = not host.name.startswith("producer") and not to.startswith("producer")
         if not (between_parties and sent(self, host, to, decode(data)[1])):
             send(self, host, party, to, data)
@@ -49,7 +49,7 @@ def calm(
     faults: Faults = CALM,
 ) -> Scenario:
     """Two nodes and a live input, in a world in which nothing fails by chance."""
-    pace = Pace(until_s=until_s, bursts=bursts, skew_s=0.0, unruly=0.0, producers=1)
+    pace = ArrivalSchedule(until_s=until_s, bursts=bursts, skew_s=0.0, unruly=0.0, producers=1)
     return Scenario(1, flow, policy(mode), 2, 40, 100, 0.05, faults, live=(pace,))
 
 
@@ -69,7 +69,7 @@ def test_a_lost_marker_is_noticed_though_nothing_comes_after_it(mode: str, sende
     lost: list[float] = []
     prepared: list[float] = []
 
-    def sent(world: World, host: Host, to: str, message: Message) -> bool:
+    def sent(world: World, host: SimulatedHost, to: str, message: Message) -> bool:
         if lost and world.timeline.now > lost[0] + CUT_S and isinstance(message, Prepared):
             prepared.append(world.timeline.now)
         if not (
@@ -103,13 +103,13 @@ def test_what_a_dead_consumer_had_answered_is_not_held_against_its_successor() -
     """
     late: list[LastBundle] = []
 
-    def sent(world: World, host: Host, to: str, message: Message) -> bool:
+    def sent(world: World, host: SimulatedHost, to: str, message: Message) -> bool:
         if isinstance(message, LastBundle) and not late:
             late.append(message)
             world.timeline.after(0.0, lambda: _crash(world, host))
         return False
 
-    def _crash(world: World, host: Host) -> None:
+    def _crash(world: World, host: SimulatedHost) -> None:
         process = host.process
         world.crash(host, "after it has answered")
         world.network._lost_after.pop(process, None)

@@ -22,10 +22,10 @@ from driftline.engine.wire.messages import (
     FetchLast,
     Frame,
     Goodbye,
-    Header,
     Hello,
     LastBundle,
     Message,
+    MessageHeader,
     Promise,
     Recover,
     Stop,
@@ -56,7 +56,7 @@ class Running:
     def tell(self, sender: str, message: Message) -> None:
         number = 0 if message.control else self.sequences.get(sender, 0) + 1
         self.sequences[sender] = number or self.sequences.get(sender, 0)
-        self.node.receive(encode(Header(sender, INCARNATION, number), message))
+        self.node.receive(encode(MessageHeader(sender, INCARNATION, number), message))
 
     def said(self) -> list[tuple[str, Message]]:
         """The messages that the node sends until it has no work left."""

@@ -10,9 +10,16 @@ from random import Random
 import pytest
 
 from driftline import ValueState
-from driftline.deploy.node.blocks import Batch
+from driftline.deploy.node.blocks import ElementBatch
 from driftline.deploy.node.node import Node
-from driftline.deploy.node.pace import AT_FIRST, CARELESS, TELL_EVERY_S, TURN_S, Brake, Pace
+from driftline.deploy.node.pace import (
+    AT_FIRST,
+    CARELESS,
+    TELL_EVERY_S,
+    TURN_S,
+    Backpressure,
+    TurnBudget,
+)
 from driftline.deploy.roles.front import Front
 from driftline.engine.flow.flow import Flow
 from driftline.engine.flow.plan import plan
@@ -25,7 +32,7 @@ from driftline.engine.texts import time_in_words
 from driftline.engine.wire.codec import pack_rows
 from driftline.engine.wire.label_columns import LabelColumn
 from driftline.engine.wire.messages import AskSnapshot
-from driftline.engine.wire.party import Party
+from driftline.engine.wire.party import Role
 from driftline.simulation.scenarios.flows import two_fronts
 from driftline.simulation.scenarios.scenario import scenario
 from driftline.simulation.simulation import Simulation
@@ -42,12 +49,12 @@ class Clock:
         return self.now
 
 
-def batch(count: int, time: int = 5) -> Batch:
+def batch(count: int, time: int = 5) -> ElementBatch:
     payloads: list[object] = list(range(count))
-    return Batch(LabelColumn((time, 0), range(count)), pack_rows(payloads), None)
+    return ElementBatch(LabelColumn((time, 0), range(count)), pack_rows(payloads), None)
 
 
-def work(pace: Pace, clock: Clock, rest: Batch | None, each_s: float) -> list[int]:
+def work(pace: TurnBudget, clock: Clock, rest: ElementBatch | None, each_s: float) -> list[int]:
     """Work off a batch, `each_s` seconds an element. Returns the number of elements per turn."""
     taken = []
     while rest is not None:
@@ -62,7 +69,7 @@ def work(pace: Pace, clock: Clock, rest: Batch | None, each_s: float) -> list[in
 
 def test_a_turn_takes_what_fits_once_it_is_known_what_an_element_costs() -> None:
     clock = Clock()
-    first, *others, _ = work(Pace(plan(two_fronts), clock), clock, batch(1000), 0.01)
+    first, *others, _ = work(TurnBudget(plan(two_fronts), clock), clock, batch(1000), 0.01)
     assert first <= AT_FIRST
     assert len(others) > 50
     assert all(0.5 < count * 0.01 / TURN_S < 1.5 for count in others[10:])
@@ -70,13 +77,13 @@ def test_a_turn_takes_what_fits_once_it_is_known_what_an_element_costs() -> None
 
 def test_an_element_that_takes_longer_than_a_turn_is_worked_off_all_the_same() -> None:
     clock = Clock()
-    taken = work(Pace(plan(two_fronts), clock), clock, batch(AT_FIRST + 20), 7.0)
+    taken = work(TurnBudget(plan(two_fronts), clock), clock, batch(AT_FIRST + 20), 7.0)
     assert taken[1:] == [1] * (len(taken) - 1)
 
 
 def test_what_is_cut_is_all_there_in_its_order() -> None:
     labels: list[Label] = [(1, 0), (2, 0), (3, 0)]
-    whole = Batch(labels, pack_rows(["a", "b", "c"]), [1, -1, 1])
+    whole = ElementBatch(labels, pack_rows(["a", "b", "c"]), [1, -1, 1])
     first, rest = whole.cut(2)
     assert first.elements() == (labels[:2], ["a", "b"], [1, -1])
     assert rest.elements() == (labels[2:], ["c"], [1])
@@ -85,7 +92,7 @@ def test_what_is_cut_is_all_there_in_its_order() -> None:
 def test_after_a_death_elements_are_noted_one_by_one_until_the_run_is_past_it() -> None:
     clock = Clock()
     notes: list[str] = []
-    pace = Pace(plan(two_fronts), clock, careful=(5, 6), note=notes.append)
+    pace = TurnBudget(plan(two_fronts), clock, careful=(5, 6), note=notes.append)
     assert work(pace, clock, batch(3, time=4), 0.0) == [3]
     assert work(pace, clock, batch(3, time=5), 0.0) == [1, 1, 1]
     said = [note for note in notes if note]
@@ -129,15 +136,15 @@ def test_what_a_node_does_is_told_with_all_operators_of_the_chain_label_and_reco
     port: int, operators: str
 ) -> None:
     notes: list[str] = []
-    pace = Pace(plan(chained()), Clock(), careful=(5, 6), note=notes.append)
+    pace = TurnBudget(plan(chained()), Clock(), careful=(5, 6), note=notes.append)
     assert pace.doing() == "work for no single element"
-    pace.begin_batch(port, Batch([(5, 0)], pack_rows(["x" * 300]), None))
+    pace.begin_batch(port, ElementBatch([(5, 0)], pack_rows(["x" * 300]), None))
     cut = "'" + "x" * 199 + "… (302 characters)"
     assert pace.doing() == f"{operators}, label [5, 0], record {cut}"
     assert notes[0].startswith(f"{operators}, label [5, 0], ")
     assert notes[0].endswith(f"record {cut}")
     live: list[Label] = [(1763856304123456, 0), (1763856304123457, 0)]
-    pace.begin_batch(port, Batch(live, pack_rows(["a", "b"]), None))
+    pace.begin_batch(port, ElementBatch(live, pack_rows(["a", "b"]), None))
     taken = time_in_words(live[0][0])
     assert pace.doing() == (
         f"{operators}, one of 2 elements, the first: label {list(live[0])} ({taken}), record 'a'"
@@ -147,7 +154,7 @@ def test_what_a_node_does_is_told_with_all_operators_of_the_chain_label_and_reco
 class Hurried(Simulation):
     """Every look at the clock may find that the turn is over; sometimes nodes are careful."""
 
-    def _node(self, index: int) -> Callable[[str], Sequence[Party]]:
+    def _node(self, index: int) -> Callable[[str], Sequence[Role]]:
         make = super()._node(index)
         chance = Random(self.scenario.seed)
         clock = Clock()
@@ -156,11 +163,13 @@ class Hurried(Simulation):
             clock.now += chance.choice((0.0, 0.0, 0.001, 0.01, 0.2))
             return clock.now
 
-        def hurried(process: str) -> Sequence[Party]:
+        def hurried(process: str) -> Sequence[Role]:
             parties = make(process)
             node = parties[0]
             assert isinstance(node, Node)
-            node.pace = Pace(self.plan, tick, careful=chance.choice((CARELESS, CARELESS, (3, 40))))
+            node.pace = TurnBudget(
+                self.plan, tick, careful=chance.choice((CARELESS, CARELESS, (3, 40)))
+            )
             return parties
 
         return hurried
@@ -288,7 +297,7 @@ def test_a_disk_that_does_not_answer_holds_changes_back() -> None:
 
 def test_the_brake_is_told_of_but_not_each_time(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "driftline")
-    brake = Brake("node-7", waiting_bytes=1_000_000)
+    brake = Backpressure("node-7", waiting_bytes=1_000_000)
     now = 5.0
     assert not brake.look(1_000_000, 0, now)
     assert brake.look(3_000_000, 0, now)

@@ -12,7 +12,7 @@ import pytest
 from driftline.barrier.barrier import NOTHING
 from driftline.deploy.node.delivery import ASK_EVERY_S
 from driftline.deploy.node.node import Node
-from driftline.deploy.node.pace import Pace
+from driftline.deploy.node.pace import TurnBudget
 from driftline.engine.errors import SnapshotDamaged
 from driftline.engine.flow.plan import plan
 from driftline.engine.policy import POLICIES, policy
@@ -22,16 +22,16 @@ from driftline.engine.wire.codec import pack
 from driftline.engine.wire.messages import (
     Failed,
     FetchLast,
-    Header,
     Hello,
     LastBundle,
     Message,
+    MessageHeader,
     Recover,
     Unloadable,
     decode,
     encode,
 )
-from driftline.engine.wire.party import Job
+from driftline.engine.wire.party import DurableJob
 from driftline.simulation.scenarios.flows import two_fronts
 from tests.paper.operations import Records, concatenation
 from tests.room import Room
@@ -43,7 +43,7 @@ EMPTY = Loaded(b"", [])
 class Beginning:
     """Node 0 of two, which has no message yet."""
 
-    def __init__(self, name: str = "exactly-once", pace: Pace | None = None) -> None:
+    def __init__(self, name: str = "exactly-once", pace: TurnBudget | None = None) -> None:
         ids = count(1)
         flow_plan = plan(two_fronts)
         self.node = Node(0, 2, flow_plan, policy(name), lambda: next(ids), pace=pace)
@@ -57,7 +57,9 @@ class Beginning:
         return job
 
     def tell(self, sender: str, incarnation: int, message: Message) -> None:
-        self.node.receive(encode(Header(sender, incarnation, 0 if message.control else 1), message))
+        self.node.receive(
+            encode(MessageHeader(sender, incarnation, 0 if message.control else 1), message)
+        )
 
     def question(self) -> FetchLast:
         """Its only question to the consumer."""
@@ -146,7 +148,7 @@ def test_a_consumer_that_lacks_outputs_stops_the_run() -> None:
 def test_restoring_goes_on_from_turn_to_turn_and_gives_way_to_a_newer_incarnation() -> None:
     """Every look at the clock finds that the turn is over."""
     times = count()
-    beginning = Beginning(pace=Pace(plan(two_fronts), lambda: float(next(times))))
+    beginning = Beginning(pace=TurnBudget(plan(two_fronts), lambda: float(next(times))))
     [operator] = beginning.node.assembly.tables
     chains = [encoded(operator, "ids", [(key, None, key)]) for key in "abc"]
     stored = Loaded(b"", chains)
@@ -181,7 +183,7 @@ def test_damaged_store_ends_the_run_when_a_part_is_written() -> None:
     room = Room(concatenation(), [left, []], seed=9)
     carry_out = room.stores["node-0"].carry_out
 
-    def damaged(job: Job) -> object:
+    def damaged(job: DurableJob) -> object:
         if isinstance(job, StoreSnapshot):
             return SnapshotDamaged("state/node-0 is damaged")
         return carry_out(job)

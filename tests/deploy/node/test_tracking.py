@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from driftline.acker.tracker import Tracker
-from driftline.deploy.node.components import Components
+from driftline.deploy.node.components import PolicyFactory
 from driftline.deploy.node.tracking import MANY_ROOTS, TELL_WITHIN_S, Acks, Tracking
 from driftline.engine.flow.plan import plan
 from driftline.engine.labels import INFINITY
@@ -18,7 +18,7 @@ PLAN = plan(inverted_index())
 
 
 def tracking(name: str = "exactly-once", ordering: str = "speculative") -> Tracking:
-    return Components(PLAN, policy(name, ordering), 0, (0, 1), int).tracking(0)
+    return PolicyFactory(PLAN, policy(name, ordering), 0, (0, 1), int).tracking(0)
 
 
 @given(st.integers(0, 2**32))

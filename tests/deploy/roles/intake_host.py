@@ -18,12 +18,12 @@ import zmq
 
 from driftline.connectors.logs.inputlog import InputLog
 from driftline.connectors.logs.received import ReceivedSource
-from driftline.deploy.roles.intake import MAGIC, Answer, Kind, decode_answer
+from driftline.deploy.roles.intake import MAGIC, IntakeKind, IntakeReply, decode_answer
 from driftline.deploy.runtime.loop.runtime import Runtime
 from driftline.deploy.runtime.sockets.intake_socket import IntakeSocket, Keys
 from driftline.engine.sources.source import BadRecord
 from driftline.engine.wire.codec import pack, unpack
-from driftline.engine.wire.party import Party
+from driftline.engine.wire.party import Role
 
 SOON_S = 5.0
 
@@ -33,7 +33,7 @@ def now_us() -> int:
     return time_ns() // 1000
 
 
-class Reader(Party):
+class Reader(Role):
     """Reads what a front would read: everything, at once, as long as it wants to."""
 
     def __init__(self, source: ReceivedSource) -> None:
@@ -121,19 +121,19 @@ class Wire:
     ) -> None:
         self.context.destroy(linger=0)
 
-    def say(self, kind: Kind, producer: str, session: int, *rest: object) -> None:
+    def say(self, kind: IntakeKind, producer: str, session: int, *rest: object) -> None:
         self.socket.send(pack((MAGIC, kind, producer, session, *rest)))
 
-    def hear(self) -> tuple[Kind, int, int]:
+    def hear(self) -> tuple[IntakeKind, int, int]:
         """The next answer: kind, session, acknowledged.
 
         One that acknowledges nothing yet is a sign of life, if the disk takes a second.
         """
-        while (heard := self.hear_all()[:3])[0] is Kind.ACK and heard[2] == 0:
+        while (heard := self.hear_all()[:3])[0] is IntakeKind.ACK and heard[2] == 0:
             pass
         return heard
 
-    def hear_all(self) -> Answer:
+    def hear_all(self) -> IntakeReply:
         """The next answer."""
         self.until(lambda: bool(self.socket.poll(0)))
         return decode_answer(self.socket.recv())

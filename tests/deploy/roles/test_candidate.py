@@ -18,7 +18,7 @@ from driftline.engine.errors import StateMismatch, Unavailable
 from driftline.engine.flow.plan import plan
 from driftline.engine.policy import policy
 from driftline.engine.wire.messages import Hello, encode
-from driftline.engine.wire.party import Job
+from driftline.engine.wire.party import DurableJob
 from driftline.simulation.scenarios.flows import two_fronts
 
 MEMBERS = ("node-0", "front-0", "front-1")
@@ -42,12 +42,12 @@ class Bench:
         self.candidate.now = self.now
         self.candidate.tick(self.now)
 
-    def asked(self) -> Job:
+    def asked(self) -> DurableJob:
         [job] = self.candidate.jobs
         self.candidate.jobs.clear()
         return job
 
-    def does(self, kind: type[Job], result: object = None) -> None:
+    def does(self, kind: type[DurableJob], result: object = None) -> None:
         job = self.asked()
         assert type(job) is kind
         self.candidate.done(job, result)

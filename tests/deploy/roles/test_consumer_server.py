@@ -21,9 +21,9 @@ from driftline.engine.wire.messages import (
     Delayed,
     Failed,
     FetchLast,
-    Header,
     LastBundle,
     Message,
+    MessageHeader,
     Stop,
     decode,
     encode,
@@ -67,7 +67,7 @@ class Dialogue:
 
     def say(self, message: Message, sender: str = "node-0") -> list[tuple[str, Message]]:
         """Its answers to a message."""
-        self.server.receive(encode(Header(sender, 1, 0), message))
+        self.server.receive(encode(MessageHeader(sender, 1, 0), message))
         answers = [(to, decode(data)[1]) for to, data in self.server.outbox]
         self.server.outbox.clear()
         return answers
@@ -187,7 +187,7 @@ def test_other_messages_are_malformed(dialogue: Dialogue, message: Message) -> N
     assert dialogue.say(message) == []
     assert dialogue.server.malformed == 1
     with pytest.raises(MalformedMessage):  # where it is read, or where it is dealt with
-        dialogue.server.handle("node-0", decode(encode(Header("node-0", 1, 0), message))[1])
+        dialogue.server.handle("node-0", decode(encode(MessageHeader("node-0", 1, 0), message))[1])
     assert dialogue.consumer.items == []
 
 

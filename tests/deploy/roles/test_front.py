@@ -9,7 +9,14 @@ import pytest
 
 from driftline.connectors.logs.received import ReceivedSource
 from driftline.deploy.roles.front import BATCH_BYTES, TRIM_EVERY_S, Front
-from driftline.deploy.roles.intake import MAGIC, SIGN_S, Answer, Intake, Kind, decode_answer
+from driftline.deploy.roles.intake import (
+    MAGIC,
+    SIGN_S,
+    Intake,
+    IntakeKind,
+    IntakeReply,
+    decode_answer,
+)
 from driftline.deploy.roles.window import WINDOW_BYTES
 from driftline.engine.errors import Unavailable
 from driftline.engine.flow.flow import Flow
@@ -18,15 +25,15 @@ from driftline.engine.labels import INFINITY
 from driftline.engine.policy import policy
 from driftline.engine.sources import BadRecord, CachedSource, ListSource, QueueSource
 from driftline.engine.sources.cached import KEPT_BYTES
-from driftline.engine.sources.used import CheckedSource, StoreUsed
+from driftline.engine.sources.used import StoreUsed, VerifiedSource
 from driftline.engine.wire.codec import pack
 from driftline.engine.wire.messages import (
     AskSnapshot,
     Committed,
     Failed,
     Frame,
-    Header,
     Message,
+    MessageHeader,
     Progress,
     Promise,
     Start,
@@ -46,18 +53,18 @@ class Talk:
     def __init__(self, records: list[object], mode: str, *, keeps_bad: bool) -> None:
         self.aside: list[BadRecord] = []
         self.front = Front(
-            0, 1, plan(FLOW), policy(mode), CheckedSource(ListSource(records)), lambda: 1,
+            0, 1, plan(FLOW), policy(mode), VerifiedSource(ListSource(records)), lambda: 1,
             on_bad=self.set_aside if keeps_bad else None,
         )  # fmt: skip
         self.number = 0
-        self.front.receive(encode(Header("master", 1, 0), Start(1, 1, ())))
+        self.front.receive(encode(MessageHeader("master", 1, 0), Start(1, 1, ())))
 
     def set_aside(self, records: Sequence[BadRecord]) -> None:
         self.aside += records
 
     def tell(self, message: Message) -> None:
         self.number += 1
-        self.front.receive(encode(Header("master", 1, self.number), message))
+        self.front.receive(encode(MessageHeader("master", 1, self.number), message))
 
     def said(self) -> list[Message]:
         while self.front.turn():
@@ -110,7 +117,7 @@ def test_what_a_snapshot_is_made_of_is_noted() -> None:
     talk.tell(Committed(1, 0, 0, 3))
     (job,) = talk.front.jobs
     assert isinstance(job, StoreUsed)
-    CheckedSource(ListSource(["a", "b", "x", "y"]), job.used).check()
+    VerifiedSource(ListSource(["a", "b", "x", "y"]), job.used).check()
     assert (job.used.until, job.used.last) == (3, 2)
     again = Talk(["a"], "none", keeps_bad=False)
     again.said()
@@ -134,13 +141,13 @@ class Sending:
                 source.put(payload)
         ids = count(1)
         self.front = Front(0, 2, plan(flow), policy(name), source, lambda: next(ids))
-        self.front.receive(encode(Header("master", 0, 0), Start(1, 0, ())))
+        self.front.receive(encode(MessageHeader("master", 0, 0), Start(1, 0, ())))
         self.sent: list[int] = []
         self.told = 0
 
     def tell(self, message: Message) -> None:
         self.told += 1
-        self.front.receive(encode(Header("master", 1, self.told), message))
+        self.front.receive(encode(MessageHeader("master", 1, self.told), message))
 
     def go(self) -> None:
         """Let it send as much as it may."""
@@ -160,7 +167,7 @@ def test_large_records_are_under_way_up_to_a_number_of_bytes(live: bool, name: s
     assert WINDOW_BYTES <= sum(sending.sent) < WINDOW_BYTES + 2 * SIZE
     assert max(sending.sent) < BATCH_BYTES + 2 * SIZE
     first = len(sending.sent)
-    sending.front.receive(encode(Header("master", 1, 1), Progress(11, 11)))
+    sending.front.receive(encode(MessageHeader("master", 1, 1), Progress(11, 11)))
     sending.go()
     assert 9 * SIZE < sum(sending.sent[first:]) < 12 * SIZE
 
@@ -214,7 +221,7 @@ class Feeding:
         self.front.now = at
         self._told += not message.control
         sequence = 0 if message.control else self._told
-        self.front.receive(encode(Header("master", 1, sequence), message))
+        self.front.receive(encode(MessageHeader("master", 1, sequence), message))
         while self.front.turn():
             pass
         outbox, self.front.outbox = self.front.outbox, []
@@ -284,7 +291,7 @@ class Bench:
         self.reader = self.source.entries(1)
         self.pass_time(0.0)
 
-    def say(self, kind: Kind, producer: str, *rest: object) -> None:
+    def say(self, kind: IntakeKind, producer: str, *rest: object) -> None:
         message = pack((MAGIC, kind, producer, 7, *rest))
         self.intake.take([producer.encode(), message])
         self.intake.turn()
@@ -302,7 +309,7 @@ class Bench:
         self.intake.now += seconds
         self.intake.tick(self.intake.now)
 
-    def answers(self) -> list[tuple[bytes, Answer]]:
+    def answers(self) -> list[tuple[bytes, IntakeReply]]:
         found = [(route, decode_answer(answer)) for route, answer in self.intake.answers]
         self.intake.answers.clear()
         return found
@@ -310,17 +317,17 @@ class Bench:
 
 def test_while_there_is_no_room_every_producer_hears_that_the_front_lives() -> None:
     bench = Bench()
-    bench.say(Kind.HELLO, "q")
+    bench.say(IntakeKind.HELLO, "q")
     for number in range(1, WINDOW + 1):
-        bench.say(Kind.RECORD, "p", number, number)
+        bench.say(IntakeKind.RECORD, "p", number, number)
         bench.store()
     bench.answers()
     assert not bench.intake.room()
     for _ in range(3):
         bench.pass_time(SIGN_S)
         assert bench.answers() == [
-            (b"p", Answer(Kind.ACK, 7, WINDOW)),
-            (b"q", Answer(Kind.ACK, 7, 0)),
+            (b"p", IntakeReply(IntakeKind.ACK, 7, WINDOW)),
+            (b"q", IntakeReply(IntakeKind.ACK, 7, 0)),
         ]
         bench.pass_time(SIGN_S / 2)
         assert not bench.answers(), "as often as is needed"
@@ -332,14 +339,14 @@ def test_while_there_is_no_room_every_producer_hears_that_the_front_lives() -> N
 
 def test_while_the_disk_is_full_those_hear_it_whose_records_wait_for_it() -> None:
     bench = Bench()
-    bench.say(Kind.HELLO, "q")
+    bench.say(IntakeKind.HELLO, "q")
     bench.store()
-    bench.say(Kind.RECORD, "p", 1, "a")
+    bench.say(IntakeKind.RECORD, "p", 1, "a")
     bench.answers()
     bench.fail_to_store()
     bench.pass_time(SIGN_S)
-    assert bench.answers() == [(b"p", Answer(Kind.ACK, 7, 0))]
+    assert bench.answers() == [(b"p", IntakeReply(IntakeKind.ACK, 7, 0))]
     bench.store()
-    assert bench.answers() == [(b"p", Answer(Kind.ACK, 7, 1))]
+    assert bench.answers() == [(b"p", IntakeReply(IntakeKind.ACK, 7, 1))]
     bench.pass_time(SIGN_S)
     assert not bench.answers()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from driftline.deploy.roles.guide import TELL_EVERY_S, FindLeader, Guide
 from driftline.engine.errors import Unavailable
-from driftline.engine.wire.messages import Hello, Lost, MasterAt, decode, encode
+from driftline.engine.wire.messages import Hello, MasterAt, MessageLost, decode, encode
 
 
 class Bench:
@@ -82,7 +82,7 @@ def test_without_a_master_or_a_registry_nobody_is_sent_elsewhere() -> None:
 def test_what_is_for_the_master_is_ignored() -> None:
     bench = Bench()
     bench.finds(("m#1", "at m#1"))
-    bench.guide.receive(encode(("node-0", 0, 0), Lost(1, "a frame")))
+    bench.guide.receive(encode(("node-0", 0, 0), MessageLost(1, "a frame")))
     assert (bench.told(), bench.guide.malformed) == ({}, 0)
 
 

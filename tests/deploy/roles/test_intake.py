@@ -8,11 +8,11 @@ from time import monotonic
 
 import pytest
 
-from driftline.deploy.roles.intake import MAGIC, Kind
+from driftline.deploy.roles.intake import MAGIC, IntakeKind
 from driftline.deploy.runtime.sockets.intake_socket import DRAIN, IntakeSocket
 from driftline.engine.errors import Unavailable
 from driftline.engine.wire.codec import pack
-from driftline.engine.wire.party import Job
+from driftline.engine.wire.party import DurableJob
 from tests.connectors.logs.received_front import memory_disk
 from tests.deploy.roles.intake_host import Host, Wire, stored
 
@@ -58,83 +58,83 @@ def test_an_address_that_cannot_be_used_is_told_of(
 
 def test_repeated_records_are_acknowledged_again_and_stored_once(host: Host) -> None:
     with Wire(host) as wire:
-        wire.say(Kind.RECORD, "p", 1, 1, "a")
-        wire.say(Kind.RECORD, "p", 1, 1, "a")
+        wire.say(IntakeKind.RECORD, "p", 1, 1, "a")
+        wire.say(IntakeKind.RECORD, "p", 1, 1, "a")
         assert wire.hear()[2] in (0, 1)
         wire.until(lambda: host.source.acknowledged("p") == 1)
         while wire.socket.poll(20):
             wire.socket.recv()
-        wire.say(Kind.RECORD, "p", 1, 1, "a")
-        assert wire.hear() == (Kind.ACK, 1, 1)
+        wire.say(IntakeKind.RECORD, "p", 1, 1, "a")
+        assert wire.hear() == (IntakeKind.ACK, 1, 1)
     assert stored(host.log) == [("p", 1, "a")]
 
 
 def test_a_gap_is_told_of_once_and_nothing_after_it_is_taken(host: Host) -> None:
     with Wire(host) as wire:
-        wire.say(Kind.RECORD, "p", 1, 1, "a")
-        assert wire.hear() == (Kind.ACK, 1, 1)
+        wire.say(IntakeKind.RECORD, "p", 1, 1, "a")
+        assert wire.hear() == (IntakeKind.ACK, 1, 1)
         for number in (3, 4, 5):
-            wire.say(Kind.RECORD, "p", 1, number, "late")
-        assert wire.hear() == (Kind.SYNC, 1, 1)
-        wire.say(Kind.RECORD, "p", 1, 2, "b")
-        assert wire.hear() == (Kind.ACK, 1, 2)
-        wire.say(Kind.RECORD, "p", 1, 4, "late")
-        assert wire.hear() == (Kind.SYNC, 1, 2)
+            wire.say(IntakeKind.RECORD, "p", 1, number, "late")
+        assert wire.hear() == (IntakeKind.SYNC, 1, 1)
+        wire.say(IntakeKind.RECORD, "p", 1, 2, "b")
+        assert wire.hear() == (IntakeKind.ACK, 1, 2)
+        wire.say(IntakeKind.RECORD, "p", 1, 4, "late")
+        assert wire.hear() == (IntakeKind.SYNC, 1, 2)
     assert stored(host.log) == [("p", 1, "a"), ("p", 2, "b")]
 
 
 def test_who_asks_for_times_is_told_of_them_before_each_answer(host: Host) -> None:
     with Wire(host) as wire, Wire(host) as other:
-        wire.say(Kind.HELLO_TIMES, "p", 1)
-        other.say(Kind.HELLO, "q", 1)
+        wire.say(IntakeKind.HELLO_TIMES, "p", 1)
+        other.say(IntakeKind.HELLO, "q", 1)
         first = wire.hear_all()
-        assert (first.kind, wire.hear()) == (Kind.TIME, (Kind.SYNC, 1, 0))
-        assert other.hear() == (Kind.SYNC, 1, 0)
+        assert (first.kind, wire.hear()) == (IntakeKind.TIME, (IntakeKind.SYNC, 1, 0))
+        assert other.hear() == (IntakeKind.SYNC, 1, 0)
         for number in (1, 2, 3):
-            other.say(Kind.RECORD, "q", 1, number, "a")
-            assert other.hear() == (Kind.ACK, 1, number)
-            wire.say(Kind.RECORD, "p", 1, number, "a")
+            other.say(IntakeKind.RECORD, "q", 1, number, "a")
+            assert other.hear() == (IntakeKind.ACK, 1, number)
+            wire.say(IntakeKind.RECORD, "p", 1, number, "a")
             told = wire.hear_all()
-            assert (told.kind, told.acknowledged) == (Kind.TIME, number)
+            assert (told.kind, told.acknowledged) == (IntakeKind.TIME, number)
             assert told.number == host.log.last_time + 1 > first.number
-            assert wire.hear() == (Kind.ACK, 1, number)
+            assert wire.hear() == (IntakeKind.ACK, 1, number)
 
 
 def test_a_hello_is_answered_when_all_that_was_taken_is_stored(host: Host) -> None:
     """Whoever starts must not be told of less than what its predecessor got in."""
     with Wire(host) as wire:
         for number in range(1, 5):
-            wire.say(Kind.RECORD, "p", 1, number, number)
-        wire.say(Kind.HELLO, "p", 2)
+            wire.say(IntakeKind.RECORD, "p", 1, number, number)
+        wire.say(IntakeKind.HELLO, "p", 2)
         answers = [wire.hear()]
-        while answers[-1][0] is not Kind.SYNC:
+        while answers[-1][0] is not IntakeKind.SYNC:
             answers.append(wire.hear())
-        assert answers[-1] == (Kind.SYNC, 2, 4)
+        assert answers[-1] == (IntakeKind.SYNC, 2, 4)
 
 
 def test_an_end_counts_only_after_all_records_before_it(host: Host) -> None:
     with Wire(host) as wire:
-        wire.say(Kind.RECORD, "p", 1, 1, "a")
-        wire.say(Kind.END, "p", 1, 2)
-        while wire.hear() != (Kind.SYNC, 1, 1):
+        wire.say(IntakeKind.RECORD, "p", 1, 1, "a")
+        wire.say(IntakeKind.END, "p", 1, 2)
+        while wire.hear() != (IntakeKind.SYNC, 1, 1):
             pass
         assert not host.source.closed
-        wire.say(Kind.RECORD, "p", 1, 2, "b")
-        wire.say(Kind.END, "p", 1, 2)
-        while (answer := wire.hear())[0] is not Kind.ENDED:
+        wire.say(IntakeKind.RECORD, "p", 1, 2, "b")
+        wire.say(IntakeKind.END, "p", 1, 2)
+        while (answer := wire.hear())[0] is not IntakeKind.ENDED:
             pass
-        assert answer == (Kind.ENDED, 1, 2)
-        wire.say(Kind.RECORD, "q", 1, 1, "late")
-        assert wire.hear() == (Kind.ENDED, 1, 0)
+        assert answer == (IntakeKind.ENDED, 1, 2)
+        wire.say(IntakeKind.RECORD, "q", 1, 1, "late")
+        assert wire.hear() == (IntakeKind.ENDED, 1, 0)
     assert stored(host.log) == [("p", 1, "a"), ("p", 2, "b")]
 
 
 def test_messages_of_an_older_session_are_fenced_off(host: Host) -> None:
     with Wire(host) as wire:
-        wire.say(Kind.HELLO, "p", 7)
-        assert wire.hear() == (Kind.SYNC, 7, 0)
-        wire.say(Kind.RECORD, "p", 6, 1, "left in the network")
-        assert wire.hear() == (Kind.FENCED, 7, 0)
+        wire.say(IntakeKind.HELLO, "p", 7)
+        assert wire.hear() == (IntakeKind.SYNC, 7, 0)
+        wire.say(IntakeKind.RECORD, "p", 6, 1, "left in the network")
+        assert wire.hear() == (IntakeKind.FENCED, 7, 0)
     assert stored(host.log) == []
 
 
@@ -143,20 +143,20 @@ FOREIGN = (
     b"\xff\xfe garbage",
     pack("text"),
     pack((MAGIC,)),
-    pack((MAGIC + 1, Kind.HELLO, "p", 1)),
+    pack((MAGIC + 1, IntakeKind.HELLO, "p", 1)),
     pack((MAGIC, 99, "p", 1)),
     pack((MAGIC, [], "p", 1)),
-    pack((MAGIC, Kind.ACK, "p", 1)),
-    pack((MAGIC, Kind.HELLO, "p", 1, 2)),
-    pack((MAGIC, Kind.HELLO, 5, 1)),
-    pack((MAGIC, Kind.HELLO, "", 1)),
-    pack((MAGIC, Kind.HELLO, "x" * 256, 1)),
-    pack((MAGIC, Kind.HELLO, "p", "1")),
-    pack((MAGIC, Kind.HELLO, "p", -1)),
-    pack((MAGIC, Kind.RECORD, "p", 1, 1.5, "a")),
-    pack((MAGIC, Kind.RECORD, "p", 1, 1 << 63, "a")),
-    pack((MAGIC, Kind.RECORD, "p", 1, True, "a")),
-    pack((MAGIC, Kind.END, "p", 1, None)),
+    pack((MAGIC, IntakeKind.ACK, "p", 1)),
+    pack((MAGIC, IntakeKind.HELLO, "p", 1, 2)),
+    pack((MAGIC, IntakeKind.HELLO, 5, 1)),
+    pack((MAGIC, IntakeKind.HELLO, "", 1)),
+    pack((MAGIC, IntakeKind.HELLO, "x" * 256, 1)),
+    pack((MAGIC, IntakeKind.HELLO, "p", "1")),
+    pack((MAGIC, IntakeKind.HELLO, "p", -1)),
+    pack((MAGIC, IntakeKind.RECORD, "p", 1, 1.5, "a")),
+    pack((MAGIC, IntakeKind.RECORD, "p", 1, 1 << 63, "a")),
+    pack((MAGIC, IntakeKind.RECORD, "p", 1, True, "a")),
+    pack((MAGIC, IntakeKind.END, "p", 1, None)),
 )
 
 
@@ -170,8 +170,8 @@ def test_foreign_bytes_are_counted_logged_once_and_dropped(
         for _ in range(200):
             wire.socket.send(chance.randbytes(chance.randrange(1, 40)))
         host.intake.socket.poll()  # the host's first turn finds some of them
-        wire.say(Kind.RECORD, "p", 1, 1, "a")
-        assert wire.hear() == (Kind.ACK, 1, 1)
+        wire.say(IntakeKind.RECORD, "p", 1, 1, "a")
+        assert wire.hear() == (IntakeKind.ACK, 1, 1)
     assert host.intake.malformed == len(FOREIGN) + 200
     told = [text for text in caplog.messages if "dropped a malformed message" in text]
     assert len(told) == 1
@@ -193,7 +193,7 @@ def test_while_the_front_does_not_read_nothing_more_is_taken(directory: Path) ->
     with Wire(host) as wire:
         count = window + 3 * DRAIN
         for number in range(1, count + 1):
-            wire.say(Kind.RECORD, "p", 1, number, number)
+            wire.say(IntakeKind.RECORD, "p", 1, number, number)
         wire.until(lambda: host.source.acknowledged("p") == window)
         wire.until(lambda: sleeps(host))
         assert host.source.waiting == window
@@ -207,9 +207,9 @@ def test_while_the_front_does_not_read_nothing_more_is_taken(directory: Path) ->
 def test_a_group_that_cannot_be_written_is_written_once_there_is_room(
     host: Host, done: bool
 ) -> None:
-    tries: list[Job] = []
+    tries: list[DurableJob] = []
 
-    def carry_out(job: Job) -> object:
+    def carry_out(job: DurableJob) -> object:
         tries.append(job)
         if done or len(tries) > 1:
             host.log.carry_out(job)
@@ -219,12 +219,12 @@ def test_a_group_that_cannot_be_written_is_written_once_there_is_room(
 
     host.runtime._carry_out = carry_out
     with Wire(host) as wire:
-        wire.say(Kind.RECORD, "p", 1, 1, "a")
+        wire.say(IntakeKind.RECORD, "p", 1, 1, "a")
         wire.until(lambda: bool(host.source.obstacle))
         assert host.source.obstacle.endswith("its input log: input log: the disk is full")
         assert host.source.acknowledged("p") == 0
-        while (answer := wire.hear()) == (Kind.ACK, 1, 0):
+        while (answer := wire.hear()) == (IntakeKind.ACK, 1, 0):
             pass  # the front lives
-        assert answer == (Kind.ACK, 1, 1)
+        assert answer == (IntakeKind.ACK, 1, 1)
     assert host.source.obstacle == ""
     assert stored(host.log) == [("p", 1, "a")]

@@ -14,9 +14,9 @@ from driftline.connectors.logs.received import PRODUCERS_MAX, ReceivedSource
 from driftline.deploy.roles.intake import (
     CLIENTS_MAX,
     MAGIC,
-    Answer,
     Intake,
-    Kind,
+    IntakeKind,
+    IntakeReply,
     decode_answer,
     decode_request,
 )
@@ -38,7 +38,7 @@ class Bench:
         self.intake = Intake(self.source)
         self.reader = self.source.entries(1)
 
-    def tell(self, data: bytes) -> list[Answer]:
+    def tell(self, data: bytes) -> list[IntakeReply]:
         """Everything that the intake answers to a message, once all that was taken is stored."""
         self.intake.take([b"route", data])
         while True:
@@ -53,7 +53,9 @@ class Bench:
         self.intake.answers.clear()
         return answers
 
-    def say(self, kind: Kind, producer: str, session: int, *rest: object) -> list[Answer]:
+    def say(
+        self, kind: IntakeKind, producer: str, session: int, *rest: object
+    ) -> list[IntakeReply]:
         return self.tell(pack((MAGIC, kind, producer, session, *rest)))
 
 
@@ -64,7 +66,7 @@ ATOMS = (
     | st.floats()
     | st.text(max_size=5)
     | st.binary(max_size=5)
-    | st.sampled_from([msgpack.Timestamp(1, 2), msgpack.Timestamp(1 << 60), MAGIC, *Kind])
+    | st.sampled_from([msgpack.Timestamp(1, 2), msgpack.Timestamp(1 << 60), MAGIC, *IntakeKind])
     | st.builds(msgpack.ExtType, st.integers(0, 127), st.binary(max_size=3))
 )
 KEYS = st.recursive(ATOMS, lambda inner: st.lists(inner, max_size=2).map(tuple), max_leaves=3)
@@ -75,7 +77,7 @@ VALUES = st.recursive(
 )
 FIELDS = (
     st.just(MAGIC) | VALUES,
-    st.sampled_from([*Kind]) | VALUES,
+    st.sampled_from([*IntakeKind]) | VALUES,
     st.sampled_from("pq") | VALUES,
     st.integers(0, 3) | VALUES,
     st.integers(0, 3) | VALUES,
@@ -122,9 +124,9 @@ def test_what_is_remembered_of_strangers_is_bounded() -> None:
 
     def greet(hellos: int) -> None:
         for _ in range(hellos):
-            assert bench.say(Kind.HELLO, f"{next(names):250}", 1)[0].kind is Kind.SYNC
+            assert bench.say(IntakeKind.HELLO, f"{next(names):250}", 1)[0].kind is IntakeKind.SYNC
 
-    bench.say(Kind.RECORD, "p", 7, 1, "a")
+    bench.say(IntakeKind.RECORD, "p", 7, 1, "a")
     greet(3000)
     tracemalloc.start()
     try:
@@ -132,17 +134,19 @@ def test_what_is_remembered_of_strangers_is_bounded() -> None:
         assert tracemalloc.get_traced_memory()[0] < 1 << 20
     finally:
         tracemalloc.stop()
-    assert bench.say(Kind.RECORD, "p", 6, 2, "old")[0].kind is Kind.FENCED, "p has records"
+    assert bench.say(IntakeKind.RECORD, "p", 6, 2, "old")[0].kind is IntakeKind.FENCED, (
+        "p has records"
+    )
 
 
 def test_sessions_of_producers_with_records_are_bounded_too_but_not_their_numbers() -> None:
     bench = Bench()
     names = [f"p{number}" for number in range(CLIENTS_MAX + 10)]
     for name in names:
-        bench.say(Kind.RECORD, name, 2, 1, "a")
-        bench.say(Kind.HELLO, name, 2)
+        bench.say(IntakeKind.RECORD, name, 2, 1, "a")
+        bench.say(IntakeKind.HELLO, name, 2)
     assert len(bench.intake._clients) == CLIENTS_MAX
-    assert bench.say(Kind.RECORD, names[0], 2, 1, "a") == [Answer(Kind.ACK, 2, 1)]
+    assert bench.say(IntakeKind.RECORD, names[0], 2, 1, "a") == [IntakeReply(IntakeKind.ACK, 2, 1)]
     assert len(bench.log.ever) == len(names)
 
 
@@ -151,25 +155,25 @@ def test_producers_beyond_the_bound_are_refused_and_told_why(
 ) -> None:
     bench = Bench(producers_max=3)
     for name in "pqr":
-        assert bench.say(Kind.RECORD, name, 1, 1, "a") == [Answer(Kind.ACK, 1, 1)]
+        assert bench.say(IntakeKind.RECORD, name, 1, 1, "a") == [IntakeReply(IntakeKind.ACK, 1, 1)]
     for _ in range(100):
-        ((kind, _, _, number, reason),) = bench.say(Kind.RECORD, "s", 1, 1, "a")
-        assert (kind, number) == (Kind.REFUSED, 0)
+        ((kind, _, _, number, reason),) = bench.say(IntakeKind.RECORD, "s", 1, 1, "a")
+        assert (kind, number) == (IntakeKind.REFUSED, 0)
         assert "use the same ids again" in reason
-    assert bench.say(Kind.RECORD, "p", 1, 2, "b") == [Answer(Kind.ACK, 1, 2)]
+    assert bench.say(IntakeKind.RECORD, "p", 1, 2, "b") == [IntakeReply(IntakeKind.ACK, 1, 2)]
     (told,) = (text for text in caplog.messages if "refused a new producer" in text)
     assert "use the same ids again" in told
 
 
 def test_a_record_beyond_a_limit_is_refused_before_it_is_taken() -> None:
     bench = Bench()
-    bench.say(Kind.RECORD, "p", 1, 1, "a")
+    bench.say(IntakeKind.RECORD, "p", 1, 1, "a")
     deep = nested(RECORD_DEPTH_MAX + 1, "tuple")
     for _ in range(2):
-        ((kind, _, acknowledged, number, reason),) = bench.say(Kind.RECORD, "p", 1, 2, deep)
-        assert (kind, acknowledged, number) == (Kind.REFUSED, 1, 2)
+        ((kind, _, acknowledged, number, reason),) = bench.say(IntakeKind.RECORD, "p", 1, 2, deep)
+        assert (kind, acknowledged, number) == (IntakeKind.REFUSED, 1, 2)
         assert "more than 100 deep" in reason
-    assert bench.say(Kind.RECORD, "p", 1, 3, "c")[0].kind is Kind.SYNC
+    assert bench.say(IntakeKind.RECORD, "p", 1, 3, "c")[0].kind is IntakeKind.SYNC
     assert [entry.sequence for entry in bench.log.ever] == [1]
 
 
@@ -177,6 +181,6 @@ def test_sequences_as_keys_are_refused_before_there_is_a_dict() -> None:
     """Whoever wants to can make sequences with equal hashes."""
     record = [{(1, 2): None}]
     with pytest.raises(MalformedMessage, match="keys that are sequences"):
-        decode_request(pack((MAGIC, Kind.RECORD, "p", 1, 1, record)))
+        decode_request(pack((MAGIC, IntakeKind.RECORD, "p", 1, 1, record)))
     plain = {1: 2, 2.5: 3, b"4": 5, None: 6, "7": 8}
-    assert decode_request(pack((MAGIC, Kind.RECORD, "p", 1, 1, plain)))[-1] == plain
+    assert decode_request(pack((MAGIC, IntakeKind.RECORD, "p", 1, 1, plain)))[-1] == plain

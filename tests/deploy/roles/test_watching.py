@@ -8,15 +8,15 @@ import pytest
 
 from driftline.coordinator.coordinator import Phase
 from driftline.deploy.roles.front import ReplayLog
-from driftline.deploy.roles.master import StallDetector
-from driftline.deploy.roles.watch import Watch
-from driftline.deploy.roles.window import Meter, percentile
+from driftline.deploy.roles.master import RunStallDetector
+from driftline.deploy.roles.watch import StatusPoller
+from driftline.deploy.roles.window import LatencyMeter, percentile
 from driftline.engine.events import Trouble
-from driftline.engine.wire.messages import AskReport, Report, decode, encode
+from driftline.engine.wire.messages import AskReport, StatusReport, decode, encode
 
 
 def test_a_latency_ends_with_the_delivery() -> None:
-    meter = Meter()
+    meter = LatencyMeter()
     for time in (1, 2, 3):
         meter.hand(time, now=time * 10.0)
     meter.look(now=31.0, delivered=3)
@@ -28,11 +28,11 @@ def test_a_latency_ends_with_the_delivery() -> None:
     assert percentile([], 50) is None
 
 
-def report(state: str, waits_for: str = "", outputs: int = 0, **figures: int) -> Report:
-    return Report((*figures.items(), ("outputs", outputs)), state, waits_for, ())
+def report(state: str, waits_for: str = "", outputs: int = 0, **figures: int) -> StatusReport:
+    return StatusReport((*figures.items(), ("outputs", outputs)), state, waits_for, ())
 
 
-def hear(watch: Watch, now: float, **reports: Report) -> None:
+def hear(watch: StatusPoller, now: float, **reports: StatusReport) -> None:
     watch.now = now
     for name, message in reports.items():
         watch.receive(encode((name.replace("_", "-"), 0, 0), message))
@@ -41,7 +41,7 @@ def hear(watch: Watch, now: float, **reports: Report) -> None:
 def test_a_run_that_is_asked_to_end_while_it_stands_still_says_so_soon(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    standstill = StallDetector()
+    standstill = RunStallDetector()
     for now in range(60):
         standstill.look(float(now), 7, True, "a disk")
         if now == 50:
@@ -57,11 +57,11 @@ def test_a_run_that_is_asked_to_end_while_it_stands_still_says_so_soon(
 
 
 def test_a_watch_asks_master_and_nodes_and_says_what_the_run_does() -> None:
-    watch = Watch()
+    watch = StatusPoller()
     watch.address, watch.addresses["master"] = "ipc://watch", "ipc://master"
     assert watch.state(0.0) == "starting"
     addresses = (("front-0", "ipc://f"), ("node-1", "ipc://1"))
-    hear(watch, 1.0, master=Report((("incarnation", 2),), Phase.LOADING.value, "", addresses))
+    hear(watch, 1.0, master=StatusReport((("incarnation", 2),), Phase.LOADING.value, "", addresses))
     assert watch.tick(2.0) == 3.0
     asked = {to: decode(data)[1] for to, data in watch.outbox}
     assert asked == dict.fromkeys(("master", "node-1"), AskReport("ipc://watch"))
@@ -111,7 +111,7 @@ def test_a_replay_says_when_it_begins_and_when_it_ends(caplog: pytest.LogCapture
 def test_a_run_with_work_and_without_progress_says_what_it_waits_for(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    standstill = StallDetector()
+    standstill = RunStallDetector()
     with caplog.at_level(logging.WARNING):
         for now in range(100):
             standstill.look(float(now), 0, False, "nothing")

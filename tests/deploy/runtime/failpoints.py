@@ -19,14 +19,14 @@ from unittest.mock import patch
 
 import driftline.deploy.runtime.process
 from driftline.coordinator.registry import ClusterState
-from driftline.coordinator.zookeeper import Succession, ZooKeeperRegistry
+from driftline.coordinator.zookeeper import LeaderQueue, ZooKeeperRegistry
 from driftline.deploy.roles.candidate import Candidate
 from driftline.deploy.roles.master import Master
 from driftline.deploy.runtime.loop.runtime import Runtime
 from driftline.deploy.runtime.supervision.child import command
 from driftline.deploy.runtime.supervision.cluster import MODULE
 from driftline.engine.wire.messages import Message, decode
-from driftline.engine.wire.party import Job, Party
+from driftline.engine.wire.party import DurableJob, Role
 
 FOLDER = "FAILPOINTS"
 
@@ -77,10 +77,10 @@ class Registry(ZooKeeperRegistry):
         come_to(f"after writing {what}")
 
 
-class Queue(Succession):
+class Queue(LeaderQueue):
     """Failpoints before and after queueing up, and looking who is the first."""
 
-    def carry_out(self, job: Job) -> object:
+    def carry_out(self, job: DurableJob) -> object:
         come_to(f"before {type(job).__name__}")
         result = super().carry_out(job)
         come_to(f"after {type(job).__name__}")
@@ -98,7 +98,7 @@ class Leader(Master):
 class Speaking(Runtime):
     """Failpoints after each kind of message was sent in each phase."""
 
-    def _send(self, party: Party, to: str, data: bytes) -> None:
+    def _send(self, party: Role, to: str, data: bytes) -> None:
         super()._send(party, to, data)
         assert isinstance(party, Candidate)
         if party.master is not None:
@@ -112,7 +112,7 @@ def run_process(config: str) -> int:
         return driftline.deploy.runtime.process.main(config)
     with (
         patch("driftline.coordinator.zookeeper.ZooKeeperRegistry", Registry),
-        patch("driftline.coordinator.zookeeper.Succession", Queue),
+        patch("driftline.coordinator.zookeeper.LeaderQueue", Queue),
         patch("driftline.deploy.runtime.leading.Master", Leader),
         patch("driftline.deploy.runtime.leading.Runtime", Speaking),
     ):

@@ -15,13 +15,13 @@ from driftline.deploy.runtime.sockets.keys import (
     host_rights,
     make_keys,
 )
-from driftline.deploy.runtime.sockets.transport import Network
+from driftline.deploy.runtime.sockets.transport import TransportConfig
 from driftline.engine.wire.addresses import Address
 
 _NODES, _ENDS = "nodes", "ends"
 
 
-def networks(directory: Path) -> tuple[Network, Network]:
+def networks(directory: Path) -> tuple[TransportConfig, TransportConfig]:
     """Return the networks of the nodes and the master, and of this process."""
     keys = directory / "keys"
     ends = Rights((*HOST_NAMES, CONSUMER), sinks=("*",))
@@ -32,7 +32,9 @@ def networks(directory: Path) -> tuple[Network, Network]:
         ("master", str(Address(at[0], public[_NODES]))),
         (CONSUMER, str(Address(at[1], public[_ENDS]))),
     )
-    nodes, here = (Network("tcp", keys=str(keys / f"{name}.key"), known=known) for name in public)
+    nodes, here = (
+        TransportConfig("tcp", keys=str(keys / f"{name}.key"), known=known) for name in public
+    )
     return nodes, here
 
 

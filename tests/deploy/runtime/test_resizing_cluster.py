@@ -14,7 +14,7 @@ import pytest
 from driftline import run_reference
 from driftline.deploy.roles.consumer import ConsumerServer
 from driftline.deploy.roles.front import Front
-from driftline.deploy.roles.watch import Watch
+from driftline.deploy.roles.watch import StatusPoller
 from driftline.deploy.runtime.config import LIMITS, Limits, ProcessConfig
 from driftline.deploy.runtime.loop.runtime import Runtime
 from driftline.deploy.runtime.process import new_id
@@ -76,7 +76,7 @@ class Run:
         )
         front.address = runtime.add(front, config.inbox("front-0"))
         front.addresses["master"] = config.address("master")
-        self.watch = watch = Watch(every_s=0.05)
+        self.watch = watch = StatusPoller(every_s=0.05)
         watch.address = runtime.add(watch, config.inbox("watch"))
         watch.addresses["master"] = config.address("master")
         runtime.add(ConsumerServer(lambda barrier: self.kept), config.inbox("consumer"))

@@ -15,11 +15,11 @@ from time import monotonic, sleep
 import pytest
 
 from driftline import run_reference
-from driftline.coordinator.zookeeper import Succession, connect
+from driftline.coordinator.zookeeper import LeaderQueue, connect
 from driftline.deploy.roles.consumer import ConsumerServer
 from driftline.deploy.roles.front import Front
 from driftline.deploy.roles.guide import Guide
-from driftline.deploy.roles.watch import Watch
+from driftline.deploy.roles.watch import StatusPoller
 from driftline.deploy.runtime.config import ProcessConfig
 from driftline.deploy.runtime.leading import MASTERS
 from driftline.deploy.runtime.loop.runtime import Runtime
@@ -86,7 +86,7 @@ class Run:
         guide = Guide()
         client = connect(where, SESSION_S)
         stack.callback(client.stop)
-        succession = Succession(client, MASTERS, changed=lambda: runtime.soon(guide.noticed))
+        succession = LeaderQueue(client, MASTERS, changed=lambda: runtime.soon(guide.noticed))
         runtime.add(guide, config.guide, lambda job: succession.leader())
         self.source = Paced()
         self.front = Front(
@@ -95,7 +95,7 @@ class Run:
         self.front.address = runtime.add(self.front, config.address("front-0"))
         self.front.addresses["master"] = config.master_at
         runtime.add(ConsumerServer(lambda barrier: self.kept), config.address("consumer"))
-        self.watch = Watch(every_s=inf)
+        self.watch = StatusPoller(every_s=inf)
         self.watch.address = runtime.add(self.watch, config.address("watch"))
         guide.addresses["watch"] = self.watch.address
         self.guide = guide

@@ -11,7 +11,7 @@ from driftline.engine.flow.flow import Flow
 from driftline.engine.flow.plan import plan
 from driftline.engine.keygroups import Owners, group_of, owner
 from driftline.engine.labels import Label
-from driftline.engine.operators.ends import Maker, Outbound, Shuffle
+from driftline.engine.operators.ends import Outbound, OutputEncoder, Shuffle
 from driftline.engine.operators.operator import Vertex
 from driftline.engine.operators.speculative import Speculative
 from driftline.engine.operators.stateless import Filter, FlatMap, Map, Stateless, StatelessStep
@@ -161,7 +161,7 @@ def test_an_edge_may_change_its_batch_without_others_seeing_it() -> None:
 def shuffle(key: Callable[..., object], nodes: int) -> tuple[Shuffle, list[Outbound], Collected]:
     outbounds = [Outbound() for _ in range(nodes)]
     barrier = Collected()
-    maker = Maker("in", None)
+    maker = OutputEncoder("in", None)
     step = Shuffle("op", key, "", Owners(nodes), outbounds, Failures(barrier), maker)
     return step, outbounds, barrier
 
@@ -289,7 +289,7 @@ def test_chains_joined_by_hand_give_what_the_reference_gives(
 
 @pytest.mark.parametrize("texts", [["a", "a"], ["x", "X", "x"], ["x", "y", "x"]])
 def test_texts_with_an_equality_of_their_own_travel_as_what_they_are(texts: list[str]) -> None:
-    maker = Maker("words", None)
+    maker = OutputEncoder("words", None)
     for found in ([AnyCase(text) for text in texts], [texts[0], *map(AnyCase, texts[1:])]):
         assert maker.pack(list(found)) == maker.pack(list(texts))
         rows: list[object] = [(text, 1) for text in found]

@@ -16,10 +16,10 @@ from driftline.engine.snapshots.merging import restore
 from driftline.engine.snapshots.store import PartStore
 from driftline.engine.wire.codec import pack_rows
 from driftline.engine.wire.label_columns import encode_labels
-from driftline.engine.wire.messages import Frame, Header, encode
+from driftline.engine.wire.messages import Frame, MessageHeader, encode
 from driftline.simulation.world.disks import MemoryKeyValue
 
-NOBODY = Header("", 0, 0)
+NOBODY = MessageHeader("", 0, 0)
 
 FLOW = Flow("ledger")
 FLOW.source("in").sink()

@@ -19,14 +19,14 @@ from driftline.engine.errors import StateMismatch
 from driftline.engine.sources import BadRecord, CachedSource, ListSource, Source
 from driftline.engine.sources.record import DEFAULT_SHAPE
 from driftline.engine.sources.source import time_of
-from driftline.engine.sources.used import CheckedSource, Used
+from driftline.engine.sources.used import InputFingerprint, VerifiedSource
 from driftline.engine.wire.codec import pack
 from tests.connectors.files.samples import write
 
 
-def after(records: Sequence[object], until: int, start: int = 1) -> Used:
+def after(records: Sequence[object], until: int, start: int = 1) -> InputFingerprint:
     """What a run has used that has read all these records from `start` on."""
-    source = CheckedSource(ListSource(records))
+    source = VerifiedSource(ListSource(records))
     assert [time for time, *_ in map(as_tuple, source.read(start))] == list(
         range(start, len(records) + 1)
     )
@@ -49,16 +49,16 @@ def test_exactly_what_was_used_must_be_the_same(
     noted = after(before, until)
     same = before[: until - 1] == now[: until - 1]
     refuses = nullcontext() if same else pytest.raises(StateMismatch, match="memory: ")
-    checked = CheckedSource(ListSource(now), noted)
+    checked = VerifiedSource(ListSource(now), noted)
     with refuses:
         checked.check()
         assert list(checked.read(start)) == list(ListSource(now).read(start))
     with nullcontext() if same else pytest.raises(StateMismatch):
-        list(CheckedSource(ListSource(now), noted).read(start))
+        list(VerifiedSource(ListSource(now), noted).read(start))
 
 
 def test_a_record_is_marked_by_few_bytes_while_there_is_no_snapshot() -> None:
-    source = CheckedSource(ListSource(range(50_000)))
+    source = VerifiedSource(ListSource(range(50_000)))
     tracemalloc.start()
     try:
         read = sum(1 for _ in source.read(1))
@@ -89,7 +89,7 @@ class Changing:
 
 def test_a_file_that_changes_while_the_run_reads_it_is_told_of() -> None:
     source = Changing(list("abcdef"))
-    checked = CheckedSource(source)
+    checked = VerifiedSource(source)
     cached = CachedSource(checked)
     assert len(list(cached.read(1))) == 6
     checked.note(checked.used(4))
@@ -106,17 +106,17 @@ def test_a_file_that_changes_while_the_run_reads_it_is_told_of() -> None:
 def test_lines_may_be_written_and_compressed_in_another_way(tmp_path: Path) -> None:
     path = tmp_path / "in.jsonl"
     path.write_text('{"text": "a", "n": 1}\n{"text": \n{"text": "b"}\n')
-    source = CheckedSource(open_source(path))
+    source = VerifiedSource(open_source(path))
     list(source.read(1))
     noted = source.used(4)
     again = tmp_path / "in.jsonl.gz"
     again.write_bytes(
         gzip.compress(b'{ "text":"a",  "n":1 }\r\n\r\n{"text": \n{"text": "b"}\n{"text": "c"}\n')
     )
-    CheckedSource(open_source(again), noted).check()
+    VerifiedSource(open_source(again), noted).check()
     again.write_bytes(gzip.compress(b'{"text": "a", "n": 1}\n{"text": ""}\n{"text": "b"}\n'))
     with pytest.raises(StateMismatch):
-        CheckedSource(open_source(again), noted).check()
+        VerifiedSource(open_source(again), noted).check()
     assert open_source(again).identity() == open_source(path).identity()
 
 
@@ -125,29 +125,29 @@ def test_where_a_file_breaks_off_nothing_was_used(tmp_path: Path) -> None:
     lines = "".join(json.dumps({"text": f"{n}"}) + "\n" for n in range(3000))
     whole = gzip.compress(lines.encode())
     path.write_bytes(whole[: len(whole) // 2])
-    source = CheckedSource(open_source(path))
+    source = VerifiedSource(open_source(path))
     *_, last = source.read(1)
     assert isinstance(last, BadRecord)
     noted = source.used(last.time)
     assert source.used(last.time + 1).last == noted.last == last.time - 1
     path.write_bytes(whole)
-    checked = CheckedSource(open_source(path), noted)
+    checked = VerifiedSource(open_source(path), noted)
     checked.check()
     assert len(list(checked.read(last.time))) == 3001 - last.time
 
 
 def test_an_input_that_had_ended_before_others_must_not_grow() -> None:
     noted = after("ab", 1000)
-    CheckedSource(ListSource("ab"), noted).check()
+    VerifiedSource(ListSource("ab"), noted).check()
     with pytest.raises(StateMismatch, match="has ended at record 2 in this run, while others went"):
-        CheckedSource(ListSource("abc"), noted).check()
+        VerifiedSource(ListSource("abc"), noted).check()
     with pytest.raises(StateMismatch, match="it has only 1 records now"):
-        CheckedSource(ListSource("a"), noted).check()
+        VerifiedSource(ListSource("a"), noted).check()
 
 
-def used_of(source: Source) -> Used:
+def used_of(source: Source) -> InputFingerprint:
     """What a run notes that has read all of a source."""
-    checked = CheckedSource(source)
+    checked = VerifiedSource(source)
     last = max(map(time_of, checked.read(1)))
     return checked.used(last + 1)
 
@@ -169,8 +169,8 @@ def test_completed_last_line_keeps_its_old_value(
     used = used_of(open_source(write(tmp_path / name, begun)))
     assert used.last == 2
     source = open_source(write(tmp_path / name, completed))
-    assert list(CheckedSource(source, used).read(3)) == list(source.read(3))
-    checked = CheckedSource(source, used)
+    assert list(VerifiedSource(source, used).read(3)) == list(source.read(3))
+    checked = VerifiedSource(source, used)
     checked.check(3)
     with pytest.raises(StateMismatch, match=r"has been completed since: .* no snapshot is behind"):
         list(checked.read(2))  # a replay would read the completed line as the old record
@@ -190,7 +190,7 @@ def test_other_changes_of_the_last_line_are_refused(
     tmp_path: Path, begun: str, changed: str
 ) -> None:
     used = used_of(open_source(write(tmp_path / "x.txt", begun)))
-    source = CheckedSource(open_source(write(tmp_path / "x.txt", changed)), used)
+    source = VerifiedSource(open_source(write(tmp_path / "x.txt", changed)), used)
     with pytest.raises(StateMismatch, match=r"of the first 2 records, .* some have changed"):
         source.check(3)
 
@@ -201,5 +201,5 @@ def test_last_line_of_several_files_may_be_completed(tmp_path: Path) -> None:
     used = used_of(open_files([str(tmp_path)], DEFAULT_SHAPE, "test"))
     write(tmp_path / "2.txt", "one\ntwo words\n")
     write(tmp_path / "3.txt", "three")
-    grown = CheckedSource(open_files([str(tmp_path)], DEFAULT_SHAPE, "test"), used)
+    grown = VerifiedSource(open_files([str(tmp_path)], DEFAULT_SHAPE, "test"), used)
     assert list(grown.read(5)) == [(5, {"text": "three", "id": 5})]

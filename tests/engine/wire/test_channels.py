@@ -12,10 +12,10 @@ from driftline.engine.wire.messages import (
     Recover,
     Stop,
 )
-from driftline.engine.wire.party import Party
+from driftline.engine.wire.party import Role
 
 
-class Listener(Party):
+class Listener(Role):
     """Notes what it is handed."""
 
     def __init__(self, name: str = "me") -> None:
@@ -32,14 +32,14 @@ class Listener(Party):
         self.lost.append(sender)
 
 
-def pair() -> tuple[Party, Listener]:
+def pair() -> tuple[Role, Listener]:
     sender, listener = Listener("sender"), Listener("me")
     sender.enter(1)
     listener.enter(1)
     return sender, listener
 
 
-def sent(party: Party, *numbers: int) -> list[bytes]:
+def sent(party: Role, *numbers: int) -> list[bytes]:
     for number in numbers:
         party.send("me", BeginEpoch(number))
     found = [data for _, data in party.outbox]
@@ -163,7 +163,7 @@ def test_what_an_earlier_master_still_sends_is_dropped() -> None:
     assert member.epoch == 4
 
 
-def said(party: Party, *messages: Message, to: str = "me") -> list[bytes]:
+def said(party: Role, *messages: Message, to: str = "me") -> list[bytes]:
     for message in messages:
         party.send(to, message)
     found = [data for _, data in party.outbox]

@@ -15,8 +15,8 @@ from driftline.engine.wire.messages import (
     MAGIC,
     Acknowledge,
     Frame,
-    Header,
     Message,
+    MessageHeader,
     decode,
     encode,
 )
@@ -56,7 +56,7 @@ def made(kind: type[Message]) -> st.SearchStrategy[Message]:
 
 
 any_message = st.one_of([made(kind) for kind in KINDS])
-headers = st.builds(Header, st.text(max_size=6), st.integers(0, 99), st.integers(0, 99))
+headers = st.builds(MessageHeader, st.text(max_size=6), st.integers(0, 99), st.integers(0, 99))
 
 
 def fields_of(message: Message) -> dict[str, object]:
@@ -71,7 +71,7 @@ def fields_of(message: Message) -> dict[str, object]:
 @given(data=st.data(), header=headers)
 @settings(max_examples=15)
 def test_every_kind_of_message_comes_back_as_it_was(
-    kind: type[Message], data: st.DataObject, header: Header
+    kind: type[Message], data: st.DataObject, header: MessageHeader
 ) -> None:
     message = data.draw(made(kind))
     got_header, got = decode(encode(header, message))
@@ -83,7 +83,7 @@ def test_every_kind_of_message_comes_back_as_it_was(
 def test_a_payload_that_cannot_travel_is_refused_when_it_is_sent() -> None:
     with pytest.raises(PayloadError):
         encode(
-            Header("a", 1, 1),
+            MessageHeader("a", 1, 1),
             Frame(0, 0, 1, 1, (((1, -1, [(1, 0)]), object(), ()),), ()),  # type: ignore[arg-type]
         )
 
@@ -111,7 +111,7 @@ def test_arbitrary_bytes_are_no_message(data: bytes) -> None:
 @given(any_message, headers, st.integers(0, 2**32))
 @settings(max_examples=300)
 def test_a_mutated_message_is_a_message_or_malformed(
-    message: Message, header: Header, seed: int
+    message: Message, header: MessageHeader, seed: int
 ) -> None:
     chance = Random(seed)
     data = bytearray(encode(header, message))
@@ -133,7 +133,7 @@ def test_a_mutated_message_is_a_message_or_malformed(
 
 @given(any_message, headers)
 def test_a_message_that_is_cut_off_or_goes_on_is_malformed(
-    message: Message, header: Header
+    message: Message, header: MessageHeader
 ) -> None:
     data = encode(header, message)
     assert not survives(data + b"\x00")
@@ -184,4 +184,4 @@ def test_each_part_of_a_message_is_checked(parts: object, what: str) -> None:
 def test_the_inside_of_a_field_is_checked_too(message: Message) -> None:
     """ "Decoding checks kind, number and types of the fields: what a role gets is well-formed"."""
     with pytest.raises(MalformedMessage):
-        decode(encode(Header("a", 1, 1), message))
+        decode(encode(MessageHeader("a", 1, 1), message))

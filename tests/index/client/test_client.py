@@ -15,14 +15,14 @@ from driftline import AsyncIndexClient, IndexClient
 from driftline.index.client import (
     Conflict,
     Delete,
-    Failed,
+    FailedLine,
     Invalid,
     Line,
     NotAllowed,
     NotFound,
     QueryRefused,
+    ServiceUnavailable,
     TooLarge,
-    Unavailable,
     Written,
 )
 from driftline.index.client.batches import LINES_MAX, SAME_ID_MAX
@@ -121,8 +121,8 @@ def test_bad_lines_of_a_bulk_are_told_and_others_are_taken(client: IndexClient) 
         {"delete": f"{rare}5"},
     ]
     found = list(client.bulk(lines))
-    assert [type(each) for each in found] == [Written, *[Failed] * 6, *[Written] * 3]
-    errors = [each.error for each in found if isinstance(each, Failed)]
+    assert [type(each) for each in found] == [Written, *[FailedLine] * 6, *[Written] * 3]
+    errors = [each.error for each in found if isinstance(each, FailedLine)]
     assert all(isinstance(each, Invalid) for each in errors)
     assert (found[3].id, errors[2].field) == (f"{rare}1", "title")  # type: ignore[attr-defined]
     for error, text in zip(errors[3:], ("is a set", "surrogates", "no line"), strict=True):
@@ -190,10 +190,10 @@ def test_what_is_refused_has_a_class_and_says_what_a_program_needs(
 
 def test_what_is_no_service_is_told_at_once() -> None:
     for url in ("tcp://127.0.0.1:1", "http://"):
-        with pytest.raises(Unavailable, match="is no address"):
+        with pytest.raises(ServiceUnavailable, match="is no address"):
             IndexClient(url)
     nowhere = IndexClient("http://127.0.0.1:1", retry_s=0)
-    with nowhere, pytest.raises(Unavailable, match="cannot be reached"):
+    with nowhere, pytest.raises(ServiceUnavailable, match="cannot be reached"):
         nowhere.get("1")
 
 
@@ -259,7 +259,7 @@ def documents(rare: str, count: int) -> list[Line]:
     return [{"id": f"{rare}-{n}", "title": rare} for n in range(count)]
 
 
-def done(results: Iterator[Written | Failed]) -> list[Written]:
+def done(results: Iterator[Written | FailedLine]) -> list[Written]:
     found = []
     for each in results:
         assert isinstance(each, Written), each

@@ -10,7 +10,7 @@ from uuid import uuid4
 import pytest
 
 from driftline import AsyncIndexClient, IndexClient
-from driftline.index.client import Busy, Change, Line, ServiceError, Unavailable, Written
+from driftline.index.client import Busy, Change, Line, ServiceError, ServiceUnavailable, Written
 from driftline.index.client.errors import NoLongerRetained, StorageFull, error_in, error_of
 from tests.index.client.serving import Cut, Proxy, Serving, refusal
 
@@ -69,7 +69,7 @@ def test_a_write_without_a_key_is_sent_once_only(
     id = word()
     begin = direct.put(id, {"year": 0}).label
     proxy.plans.append(Cut(0))
-    with pytest.raises(Unavailable):
+    with pytest.raises(ServiceUnavailable):
         client.put(id, {"year": 1}, key="")
     end = direct.put(id, {"year": 2}).label
     assert len(changes_since(direct, begin, end)) == 2
@@ -104,7 +104,7 @@ def test_who_is_told_when_to_come_again_waits_so_long(
 def test_a_client_that_may_not_try_again_does_not(service: Serving, proxy: Proxy) -> None:
     proxy.plans.append(Cut(0))
     with IndexClient(proxy.url, token=service.token, retry_s=0) as client:
-        with pytest.raises(Unavailable):
+        with pytest.raises(ServiceUnavailable):
             client.get("1")
         assert proxy.connections == 1
 
@@ -183,4 +183,4 @@ def test_refusals_that_are_seldom() -> None:
         error = error_in({"error": {"code": code, "message": "no", **details}})
         assert type(error) is kind
         assert (error.code, error.message, error.details) == (code, "no", details)
-    assert type(error_of(502, b"<html>")) is Unavailable
+    assert type(error_of(502, b"<html>")) is ServiceUnavailable

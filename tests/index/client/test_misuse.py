@@ -16,7 +16,7 @@ import uvicorn
 from starlette.types import Receive, Scope, Send
 
 from driftline import AsyncIndexClient, IndexClient
-from driftline.index.client import Invalid, ServiceError, Unavailable
+from driftline.index.client import Invalid, ServiceError, ServiceUnavailable
 from tests.index.client.serving import Serving
 
 AT_ONCE_S = 5.0
@@ -80,10 +80,13 @@ def test_what_tls_refuses_is_told_at_once(
     with_tls: str, certificate: Path, service: Serving
 ) -> None:
     began = monotonic()
-    with IndexClient(with_tls) as client, pytest.raises(Unavailable, match="verify=ssl"):
+    with IndexClient(with_tls) as client, pytest.raises(ServiceUnavailable, match="verify=ssl"):
         client.count("tea")
     without = service.url.replace("http:", "https:")
-    with IndexClient(without) as client, pytest.raises(Unavailable, match="begins with http://"):
+    with (
+        IndexClient(without) as client,
+        pytest.raises(ServiceUnavailable, match="begins with http://"),
+    ):
         client.count("tea")
     assert monotonic() - began < AT_ONCE_S
     known = ssl.create_default_context(cafile=certificate)
@@ -92,7 +95,7 @@ def test_what_tls_refuses_is_told_at_once(
     plain = with_tls.replace("https:", "http:")
     with (
         IndexClient(plain, retry_s=0) as client,
-        pytest.raises(Unavailable, match="its address begins with https://"),
+        pytest.raises(ServiceUnavailable, match="its address begins with https://"),
     ):
         client.count("tea")
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import httpx
 
-from driftline.deploy.runtime.sockets.transport import Network
+from driftline.deploy.runtime.sockets.transport import TransportConfig
 from driftline.deploy.zookeeper import Ensemble
 from tests.deploy.cluster.machine import COMMAND, Machine
 from tests.deploy.local.run_copies import run
@@ -92,7 +92,7 @@ def test_with_zookeeper_and_keys_it_gets_more_nodes(tmp_path: Path, zookeeper: E
     subprocess.run(made, check=True, stdout=subprocess.DEVNULL)
     network = "--bind", "127.0.0.1", "--keys", str(keys / "a.key")
     own = *network, "--journal-key", str(keys / "journal.key")
-    asks = Network("tcp", "127.0.0.1", keys=str(keys / "a.key"))
+    asks = TransportConfig("tcp", "127.0.0.1", keys=str(keys / "a.key"))
     agents = Machine(tmp_path, zookeeper, ("master", "node"), network, network=asks)
     with agents as machine, served(machine, *own) as service:
         client = Client(service)

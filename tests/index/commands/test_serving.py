@@ -15,8 +15,8 @@ from click.testing import CliRunner
 from prometheus_client.parser import text_string_to_metric_families
 
 import driftline.deploy.runtime.claims as claims
-from driftline.deploy.cluster.records import Role
-from driftline.deploy.cluster.tree import FLOWS, NAMES, Tree
+from driftline.deploy.cluster.records import AgentRole
+from driftline.deploy.cluster.tree import FLOWS, NAMES, ZooKeeperTree
 from driftline.engine.errors import DriftlineError, InUse
 from driftline.index.client import IndexClient
 from driftline.index.commands.definition import define, schema_in
@@ -190,7 +190,9 @@ def test_a_running_index_keeps_its_collections(
     assert set(schema_in(state).collections) == {"articles", "more"}
 
 
-def test_what_cannot_be_served_is_refused_in_words(tmp_path: Path, empty_tree: Tree) -> None:
+def test_what_cannot_be_served_is_refused_in_words(
+    tmp_path: Path, empty_tree: ZooKeeperTree
+) -> None:
     state = tmp_path / "state"
     assert "not HOST:PORT" in refusal("--http", "8080")
     assert "token" in refusal("--http", "0.0.0.0:0", "--state", state)
@@ -206,7 +208,7 @@ def test_what_cannot_be_served_is_refused_in_words(tmp_path: Path, empty_tree: T
     pair = "--certificate", "README.md", "--key", "README.md"
     assert "README.md and README.md are no certificate" in refusal(*at, *pair)
     assert "there is no cluster" in refusal(*at, "--zookeeper", empty_tree.zookeeper)
-    show(empty_tree, "a", Role.MASTER)
+    show(empty_tree, "a", AgentRole.MASTER)
     named = "--zookeeper", empty_tree.zookeeper, "--name", "../a"
     assert f"'../a' cannot be the name of a service: {NAMES}" in refusal(*at, *named)
     assert not empty_tree.children(FLOWS)

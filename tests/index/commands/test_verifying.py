@@ -13,7 +13,7 @@ from driftline.engine.durable import replace_file
 from driftline.engine.storage.segment_log import HEAD_BYTES, framed, header_of
 from driftline.index.client import IndexClient
 from driftline.index.commands.verify import verify
-from driftline.serve.journal.entries import Header
+from driftline.serve.journal.entries import SegmentHeader
 from tests.index.truth.service import Service
 
 Change = Callable[[Path], object]
@@ -120,8 +120,8 @@ def test_what_cannot_be_made_anew_is_not_said_to_be(ended: Path, tmp_path: Path,
     shutil.copytree(ended, state)
     first = state / "journal/segment-00000000"
     header = header_of(first.parent, 0)
-    assert Header.decode(header) == Header()
-    later = framed(Header(time=7).encode(), 0, 0, 0)
+    assert SegmentHeader.decode(header) == SegmentHeader()
+    later = framed(SegmentHeader(time=7).encode(), 0, 0, 0)
     assert len(later) == HEAD_BYTES + len(header), "7 takes as many bytes as 0"
     replace_file(first, later + first.read_bytes()[len(later) :])
     assert run(state).exit_code == 0

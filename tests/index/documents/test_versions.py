@@ -8,8 +8,8 @@ from driftline.connectors.files.generated import positions_of_words, words_of_te
 from driftline.engine.errors import MalformedMessage
 from driftline.engine.wire.codec import travelled
 from driftline.index.documents.versions import (
-    Replaced,
-    Version,
+    DocumentVersion,
+    ReplacedField,
     decode,
     encode,
     replaced,
@@ -20,7 +20,7 @@ from tests.index.documents.versions import versions
 
 
 @given(versions)
-def test_a_version_comes_back_from_its_payload_as_it_was(version: Version) -> None:
+def test_a_version_comes_back_from_its_payload_as_it_was(version: DocumentVersion) -> None:
     payload = travelled(encode(version))
     assert exact(payload) == exact(encode(version))  # sender and receiver see the same types
     assert decode(payload) == version
@@ -40,5 +40,5 @@ def test_words_have_the_positions_that_they_have_everywhere(text: str) -> None:
 
 
 def test_what_a_version_replaces_is_said_by_length_and_words() -> None:
-    version = Version("c", "7", (words_of(["a", "b", "a"]), None), (), b"")
-    assert replaced(version) == (Replaced(3, ("a", "b")), None)
+    version = DocumentVersion("c", "7", (words_of(["a", "b", "a"]), None), (), b"")
+    assert replaced(version) == (ReplacedField(3, ("a", "b")), None)

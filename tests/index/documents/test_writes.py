@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from driftline import FlowTest, run_reference
 from driftline.index.documents.schema import DEFAULT, DocumentRefused
-from driftline.index.documents.versions import Version, replaced
+from driftline.index.documents.versions import DocumentVersion, replaced
 from driftline.index.documents.writes import (
     KEYS_KEPT,
     QUERY_LENGTH_MAX,
@@ -53,7 +53,7 @@ def outcomes(writes: Sequence[Write | WatchWrite]) -> list[Outcome]:
 def test_each_write_has_one_outcome_by_the_rules(writes: list[Write | WatchWrite]) -> None:
     there: dict[str, int] = {}
     keys: dict[tuple[str, str], int] = {}
-    last: dict[str, Version] = {}
+    last: dict[str, DocumentVersion] = {}
     found = outcomes(writes)
     assert len(found) == len(writes)
     for time, (write, outcome) in enumerate(zip(writes, found, strict=True), 1):
@@ -76,7 +76,7 @@ def test_each_write_has_one_outcome_by_the_rules(writes: list[Write | WatchWrite
         if write.document is None and not before:
             assert outcome == NotWritten(*about, "absent", 0)
             continue
-        assert isinstance(outcome, Version)
+        assert isinstance(outcome, DocumentVersion)
         assert outcome.deleted == (write.document is None)
         assert outcome.before == (replaced(last[id]) if before else None)
         if write.document is not None:
@@ -89,7 +89,7 @@ def test_only_the_last_keys_of_a_document_are_known() -> None:
     writes = [Write("documents", "p", {"title": key}, key=key) for key in (*keys, keys[1], keys[0])]
     *_, known, forgotten = outcomes(writes)
     assert known == NotWritten("documents", "p", "repeated", 2)
-    assert isinstance(forgotten, Version)
+    assert isinstance(forgotten, DocumentVersion)
 
 
 def test_outcomes_are_the_same_after_kills() -> None:

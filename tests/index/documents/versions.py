@@ -3,7 +3,7 @@
 from hypothesis import strategies as st
 
 from driftline.index.documents.values import Value
-from driftline.index.documents.versions import Replaced, Version, Words
+from driftline.index.documents.versions import DocumentVersion, ReplacedField, Words
 
 texts = st.text(st.characters(codec="utf-8"), max_size=5)
 words = st.sampled_from(["a", "ab", "abc", "b", "ba", "z", "ö", "日本", "😀", "x" * 255]) | texts
@@ -26,7 +26,7 @@ def fields(draw: st.DrawFn) -> Words:
     )
 
 
-replaced = st.builds(Replaced, lengths, st.lists(words, unique=True).map(tuple))
+replaced = st.builds(ReplacedField, lengths, st.lists(words, unique=True).map(tuple))
 
 
 def tuples_of(some: st.SearchStrategy[object]) -> st.SearchStrategy[tuple[object, ...]]:
@@ -34,7 +34,7 @@ def tuples_of(some: st.SearchStrategy[object]) -> st.SearchStrategy[tuple[object
 
 
 versions = st.builds(
-    Version,
+    DocumentVersion,
     collection=texts,
     id=texts,
     fields=tuples_of(st.none() | fields()),

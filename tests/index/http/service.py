@@ -17,7 +17,7 @@ from driftline.index.documents.writes import document_flow
 from driftline.index.http.application import application
 from driftline.index.searcher.searcher import Searcher
 from driftline.serve.gateway.server import BoundedServer, Listening, cut_off_unread
-from driftline.serve.http.operations import Settings
+from driftline.serve.http.operations import HttpSettings
 from tests.serve.http.backends import FlowBackend
 
 
@@ -34,7 +34,7 @@ class Service(FlowBackend):
 
 @asynccontextmanager
 async def client_of(
-    service: Service, settings: Settings | None = None
+    service: Service, settings: HttpSettings | None = None
 ) -> AsyncIterator[httpx.AsyncClient]:
     """A client of the service, without sockets."""
     transport = httpx.ASGITransport(application(service, service.schema, settings))
@@ -44,7 +44,7 @@ async def client_of(
 
 @asynccontextmanager
 async def served(
-    service: Service, settings: Settings | None = None, unread_s: float = 60.0, **limits: Any
+    service: Service, settings: HttpSettings | None = None, unread_s: float = 60.0, **limits: Any
 ) -> AsyncIterator[httpx.AsyncClient]:
     """A client of the service, over a socket. `limits`: those of `BoundedServer`."""
     with socket.create_server(("127.0.0.1", 0)) as listening:

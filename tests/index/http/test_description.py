@@ -13,9 +13,9 @@ import httpx
 import pytest
 from jsonschema import Draft202012Validator
 
-from driftline.serve.errors import NoLongerRetained, Refused
+from driftline.serve.errors import ApiError, RetentionExceeded
 from driftline.serve.http.flow_application import flow_application, told_of
-from driftline.serve.http.operations import Settings
+from driftline.serve.http.operations import HttpSettings
 from driftline.serve.http.reads import changes
 from driftline.serve.journal import Span
 from driftline.serve.views.keyvalue import KeyValueView
@@ -122,7 +122,7 @@ def test_all_fields_of_answers_and_problems_are_described(tmp_path: Path) -> Non
                 answer = await client.request(method, url, content=body.encode())
                 described.check_answer(name, answer)
                 assert set(answer.json()["error"]) == {"code", "message", *details}, answer.text
-            service.refuses.append(Refused("busy", "not now"))
+            service.refuses.append(ApiError("busy", "not now"))
             refused = await client.put("/collections/teas/documents/1", json={})
             described.check_answer("put_document_of", refused)
 
@@ -134,7 +134,7 @@ def test_each_line_of_a_bulk_is_described(tmp_path: Path) -> None:
 
     async def drive() -> None:
         service = Service(tmp_path)
-        async with client_of(service, Settings(within_s=0.01)) as client:
+        async with client_of(service, HttpSettings(within_s=0.01)) as client:
             described = await described_by(client)
             service.holds = True
             for query in ("wait=visible", "key=a"):
@@ -156,12 +156,12 @@ def test_each_event_of_a_stream_is_described(
 ) -> None:
     async def lost(since: int) -> AsyncIterator[Span]:
         if since < 41:
-            raise NoLongerRetained.by("the journal", 41)
+            raise RetentionExceeded.by("the journal", 41)
         yield Span(since, since, [])
 
     async def drive() -> None:
         service = Service(tmp_path)
-        async with served(service, Settings(heartbeat_s=0.02)) as client:
+        async with served(service, HttpSettings(heartbeat_s=0.02)) as client:
             described = await described_by(client)
             await client.put("/watches/w", json={"q": "tea"})
             await client.put("/documents/1", json={"title": "tea"})

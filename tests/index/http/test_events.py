@@ -12,7 +12,7 @@ import httpx
 import pytest
 
 from driftline.index.http import events as watching
-from driftline.serve.http.operations import Settings
+from driftline.serve.http.operations import HttpSettings
 from tests.index.http.service import Service, client_of, served
 
 Event = tuple[str, str, dict[str, Any]]
@@ -59,7 +59,7 @@ async def read(
 async def test_every_change_comes_once_in_order_wherever_the_stream_is_resumed(
     tmp_path: Path,
 ) -> None:
-    async with served(Service(tmp_path), Settings(heartbeat_s=60)) as client:
+    async with served(Service(tmp_path), HttpSettings(heartbeat_s=60)) as client:
         labels = []
         for n in range(6):
             answer = await client.put(f"/documents/{n % 2}", json={"n": n})
@@ -80,7 +80,7 @@ async def test_every_change_comes_once_in_order_wherever_the_stream_is_resumed(
 
 async def test_what_comes_later_is_told_and_silence_says_how_far_it_is(tmp_path: Path) -> None:
     service = Service(tmp_path)
-    async with served(service, Settings(heartbeat_s=0.05)) as client:
+    async with served(service, HttpSettings(heartbeat_s=0.05)) as client:
         await client.put("/documents/1", json={})
         async with client.stream("GET", "/changes") as answer:
             stream = events(answer)
@@ -143,7 +143,7 @@ async def test_events_come_once_in_order_from_any_label_on(
 ) -> None:
     monkeypatch.setattr(watching, "AT_ONCE", 2)
 
-    async with served(Service(tmp_path, shards=3), Settings(heartbeat_s=60)) as client:
+    async with served(Service(tmp_path, shards=3), HttpSettings(heartbeat_s=60)) as client:
         await client.put("/documents/0", json={"title": "tea"})
         since = await label_of(await client.put("/watches/w%2F1", json={"q": "tea -black"}))
         expected: list[tuple[str, str, str]] = []
@@ -212,7 +212,7 @@ async def test_a_bad_watch_never_gets_into_the_log(tmp_path: Path) -> None:
 
 async def test_watch_events_come_as_far_as_the_shards_are_behind_a_bulk(tmp_path: Path) -> None:
     service = Service(tmp_path)
-    async with served(service, Settings(within_s=0.05)) as client:
+    async with served(service, HttpSettings(within_s=0.05)) as client:
         watch = (await client.put("/watches/w", json={"q": "tea"})).json()
         service.lags = True
         written = [

@@ -12,7 +12,7 @@ import pytest
 from driftline.index.documents.schema import Schema, load_schema
 from driftline.index.http.reading import marked
 from driftline.index.searcher.messages import Piece
-from driftline.serve.http.operations import Settings
+from driftline.serve.http.operations import HttpSettings
 from tests.index.http.service import Service, client_of
 
 SCHEMA = """
@@ -74,7 +74,7 @@ async def test_read_without_after_does_not_wait_for_what_the_view_has_not_applie
 ) -> None:
     """As during a bulk, when the view is behind the journal."""
     service = Service(tmp_path, schema_of(tmp_path))
-    async with client_of(service, Settings(within_s=0.05)) as client:
+    async with client_of(service, HttpSettings(within_s=0.05)) as client:
         await client.put("/collections/teas/documents/1", json={"title": "tea"})
         seen = (await client.get("/collections/teas/count?q=tea")).json()
         service.lags = True

@@ -16,7 +16,7 @@ from hypothesis import HealthCheck, given, settings
 from schemathesis.core.result import Ok
 from schemathesis.specs.openapi.checks import positive_data_acceptance
 
-from driftline.serve.http.operations import Settings
+from driftline.serve.http.operations import HttpSettings
 from tests.index.http.service import Service, served
 from tests.index.http.test_reading import schema_of
 
@@ -38,7 +38,7 @@ def in_a_thread(directory: Path) -> Iterator[str]:
     async def serve() -> None:
         nonlocal url
         service = Service(directory, schema_of(directory))
-        async with served(service, Settings(within_s=1)) as client:
+        async with served(service, HttpSettings(within_s=1)) as client:
             for collection in ("teas", "empty"):
                 path = f"/collections/{collection}/documents/1"
                 await client.put(path, json={"title": "tea"})

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import httpx
 
-from driftline.serve.errors import Refused
-from driftline.serve.http.operations import Settings
+from driftline.serve.errors import ApiError
+from driftline.serve.http.operations import HttpSettings
 from tests.index.http.service import Service, client_of, served
 
 TEA = {"title": "Tea", "text": "Tea is made of leaves.", "shelf": 7}
@@ -45,7 +45,7 @@ async def test_an_answer_comes_when_the_write_is_durable_or_visible_as_wanted(
 ) -> None:
     service = Service(tmp_path)
     service.holds = True
-    async with client_of(service, Settings(within_s=0.2)) as client:
+    async with client_of(service, HttpSettings(within_s=0.2)) as client:
         label = (await client.put("/documents/1", json=TEA)).json()["label"]
         assert (await client.get("/documents/1")).status_code == 404
         assert (await client.get("/documents/1", params={"after": label})).status_code == 503
@@ -129,7 +129,7 @@ async def test_a_write_that_is_refused_says_so(tmp_path: Path) -> None:
     service = Service(tmp_path)
     async with client_of(service) as client:
         for code, status in cases:
-            service.refuses.append(Refused(code, "not now"))
+            service.refuses.append(ApiError(code, "not now"))
             answer = await client.put("/documents/1", json=TEA)
             assert answer.status_code == status
             assert answer.json() == {"error": {"code": code, "message": "not now"}}
@@ -173,7 +173,7 @@ async def test_bad_lines_are_reported_and_the_others_taken(tmp_path: Path) -> No
     )
 
     service = Service(tmp_path)
-    async with client_of(service, Settings(body_bytes_max=1000)) as client:
+    async with client_of(service, HttpSettings(body_bytes_max=1000)) as client:
         answer = await client.post("/documents:bulk", content=body[:-1])
         found = [json.loads(line) for line in answer.text.splitlines()]
         bad = {each["line"]: each["error"]["code"] for each in found if "error" in each}
@@ -213,7 +213,7 @@ async def test_writes_are_pipelined_within_a_window_and_those_of_a_document_are_
 
     service = Service(tmp_path)
     service.turns = 20  # longer than it takes to begin the writes of a window
-    async with client_of(service, Settings(window=5)) as client:
+    async with client_of(service, HttpSettings(window=5)) as client:
         answer = await client.post("/documents:bulk", content=body, params={"wait": "visible"})
         found = [json.loads(line) for line in answer.text.splitlines()]
         assert [each["id"] for each in found] == [str(n % 7) for n in range(200)]
@@ -234,7 +234,7 @@ async def test_last_label_of_a_bulk_is_the_largest_if_an_id_occurs_twice(tmp_pat
 
 
 async def test_a_bulk_of_which_nothing_comes_ends_with_a_word(tmp_path: Path) -> None:
-    async with served(Service(tmp_path), Settings(idle_s=0.1)) as client:
+    async with served(Service(tmp_path), HttpSettings(idle_s=0.1)) as client:
 
         async def slow() -> AsyncIterator[bytes]:
             yield lines_of({"id": "1"})
@@ -271,7 +271,7 @@ async def test_a_bulk_in_the_middle_of_which_the_service_ends_is_told_where_to_g
 async def test_gzip_bodies_are_decompressed_and_other_encodings_refused(tmp_path: Path) -> None:
     body = lines_of(*({"id": str(n), "title": "tea"} for n in range(50)))
     gzip = {"content-encoding": "gzip"}
-    async with client_of(Service(tmp_path), Settings(body_bytes_max=100_000)) as client:
+    async with client_of(Service(tmp_path), HttpSettings(body_bytes_max=100_000)) as client:
 
         async def bulk(content: bytes, headers: Mapping[str, str] = gzip) -> httpx.Response:
             return await client.post("/documents:bulk", content=content, headers=headers)

@@ -11,10 +11,10 @@ import numpy as np
 from hypothesis import strategies as st
 
 from driftline.index.documents.values import NO_DATE, Kind, Value, ValueKind
-from driftline.index.documents.versions import Version, words_of
-from driftline.index.postings.parts import Keywords, Part
+from driftline.index.documents.versions import DocumentVersion, words_of
+from driftline.index.postings.parts import Keywords, SegmentReader
 from driftline.index.postings.segment import BY_VERSION, SegmentPostings
-from driftline.index.postings.tail import Tail
+from driftline.index.postings.tail import MemorySegment
 
 TEXT_FIELDS = 2
 VALUE_FIELDS: tuple[ValueKind, ...] = (Kind.KEYWORD, Kind.NUMBER, Kind.DATE)
@@ -35,11 +35,11 @@ class Row(NamedTuple):
     """A version with the time of its label."""
 
     time: int
-    version: Version
+    version: DocumentVersion
 
 
 _versions = st.builds(
-    Version,
+    DocumentVersion,
     collection=st.just("documents"),
     id=st.text(st.characters(codec="utf-8"), min_size=1, max_size=5),
     fields=st.tuples(_field, _field),
@@ -63,7 +63,7 @@ def many_rows(number: int, seed: int) -> list[Row]:
             for _ in range(TEXT_FIELDS)
         ]
         keywords = tuple(random.choices(vocabulary, k=random.randrange(3)))
-        version = Version(
+        version = DocumentVersion(
             "documents",
             f"id{random.randrange(number)}",
             tuple(texts),
@@ -74,9 +74,9 @@ def many_rows(number: int, seed: int) -> list[Row]:
     return found
 
 
-def tail_of(first: int, some: list[Row]) -> Tail:
+def tail_of(first: int, some: list[Row]) -> MemorySegment:
     """A tail with these versions."""
-    tail = Tail(first, TEXT_FIELDS, VALUE_FIELDS)
+    tail = MemorySegment(first, TEXT_FIELDS, VALUE_FIELDS)
     for row in some:
         tail.add(*row)
     return tail
@@ -92,7 +92,7 @@ def postings_of(some: list[Row], field: int) -> dict[str, list[tuple[int, tuple[
     return found
 
 
-def check(part: Part, first: int, some: list[Row]) -> None:
+def check(part: SegmentReader, first: int, some: list[Row]) -> None:
     """A part has exactly these versions."""
     assert (part.first, part.count) == (first, len(some))
     fields = [field for row in some for field in row.version.fields if field is not None]
@@ -110,7 +110,7 @@ def check(part: Part, first: int, some: list[Row]) -> None:
         assert values_of(part, number) == expected
 
 
-def check_field(part: Part, field: int, some: list[Row]) -> None:
+def check_field(part: SegmentReader, field: int, some: list[Row]) -> None:
     """A text field of a part has exactly these words."""
     fields = [row.version.fields[field] for row in some]
     assert part.lengths(field).tolist() == [words.length if words else 0 for words in fields]
@@ -137,7 +137,7 @@ def check_field(part: Part, field: int, some: list[Row]) -> None:
     check_pairs(part, field, some)
 
 
-def check_pairs(part: Part, field: int, some: list[Row]) -> None:
+def check_pairs(part: SegmentReader, field: int, some: list[Row]) -> None:
     """The pairs that a part keeps are where two words follow each other."""
     expected: dict[tuple[str, str], dict[int, list[int]]] = {}
     for ordinal, (_, version) in enumerate(some):
@@ -169,7 +169,7 @@ def check_often(postings: SegmentPostings, versions: int) -> None:
     assert often is None or often.tolist() == expected
 
 
-def values_of(part: Part, number: int) -> list[Value | None]:
+def values_of(part: SegmentReader, number: int) -> list[Value | None]:
     """A column as the values of the versions."""
     column = part.values(number)
     if isinstance(column, Keywords):

@@ -15,7 +15,7 @@ from driftline.index.postings import packing, pairs
 from driftline.index.postings import segment as segments
 from driftline.index.postings import tail as tails
 from driftline.index.postings.merging import write
-from driftline.index.postings.parts import Part
+from driftline.index.postings.parts import SegmentReader
 from driftline.index.postings.segment import Segment
 from tests.index.postings.model import Row, check, many_rows, rows, tail_of
 
@@ -37,9 +37,9 @@ def test_merged_in_any_way_all_give_the_same(some: list[Row], data: st.DataObjec
     cuts = sorted(data.draw(st.sets(st.integers(0, len(some)), max_size=4)))
     bounds = list(pairwise([0, *cuts, len(some)]))
     with TemporaryDirectory() as folder:
-        parts: list[Part] = []
+        parts: list[SegmentReader] = []
         for begin, end in bounds:
-            part: Part = tail_of(3 + begin, some[begin:end])
+            part: SegmentReader = tail_of(3 + begin, some[begin:end])
             if data.draw(st.booleans()):
                 part = write([part], Path(folder, f"{begin}-{end}"))
                 check(part, 3 + begin, some[begin:end])
@@ -60,7 +60,7 @@ def test_versions_are_left_out_as_if_they_had_never_been(
     kept = np.array(data.draw(st.lists(st.booleans(), min_size=len(some), max_size=len(some))))
     cut = data.draw(st.integers(0, len(some)))
     with TemporaryDirectory() as folder:
-        first: Part = tail_of(7, some[:cut])
+        first: SegmentReader = tail_of(7, some[:cut])
         if data.draw(st.booleans()):
             first = write([first], Path(folder, "first"))
         parts = [first, tail_of(7 + cut, some[cut:])]
@@ -70,7 +70,7 @@ def test_versions_are_left_out_as_if_they_had_never_been(
 
 def test_segments_with_many_versions(tmp_path: Path) -> None:
     some = many_rows(120, seed=4)
-    sealed: list[Part] = [
+    sealed: list[SegmentReader] = [
         write([tail_of(begin, some[begin:end])], tmp_path / f"{begin}")
         for begin, end in ((0, 50), (50, 51), (51, 110))
     ]

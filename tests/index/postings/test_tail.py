@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from driftline.index.postings import tail as tails
 from driftline.index.postings.parts import Keywords, Postings
-from driftline.index.postings.tail import Tail
+from driftline.index.postings.tail import MemorySegment
 from tests.index.postings.model import (
     TEXT_FIELDS,
     VALUE_FIELDS,
@@ -22,7 +22,7 @@ from tests.index.postings.model import (
 
 @given(rows)
 def test_a_tail_has_what_was_added_at_each_moment(some: list[Row]) -> None:
-    tail = Tail(7, TEXT_FIELDS, VALUE_FIELDS)
+    tail = MemorySegment(7, TEXT_FIELDS, VALUE_FIELDS)
     for number, row in enumerate(some):
         check(tail, 7, some[:number])
         tail.add(*row)
@@ -32,7 +32,7 @@ def test_a_tail_has_what_was_added_at_each_moment(some: list[Row]) -> None:
 Array = NDArray[np.uint32] | NDArray[np.int64] | NDArray[np.float64]
 
 
-def arrays_of(tail: Tail) -> Iterator[Array]:
+def arrays_of(tail: MemorySegment) -> Iterator[Array]:
     """The arrays that one can get of a tail now."""
     yield tail.times
     for field in range(TEXT_FIELDS):
@@ -56,7 +56,7 @@ def test_what_was_read_does_not_change(recent: int, monkeypatch: pytest.MonkeyPa
     """Also where arrays were moved because they were full."""
     monkeypatch.setattr(tails, "RECENT", recent)
     some = many_rows(150, seed=2)
-    tail = Tail(0, TEXT_FIELDS, VALUE_FIELDS)
+    tail = MemorySegment(0, TEXT_FIELDS, VALUE_FIELDS)
     arrays: list[tuple[Array, bytes]] = []
     postings: list[tuple[Postings, list[int]]] = []
     words: list[tuple[Iterator[str], list[str]]] = []

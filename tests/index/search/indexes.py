@@ -12,9 +12,9 @@ from zlib import crc32
 from hypothesis import strategies as st
 
 from driftline.index.documents.values import Kind, Value, ValueKind
-from driftline.index.documents.versions import Replaced, Version, replaced, words_of
+from driftline.index.documents.versions import DocumentVersion, ReplacedField, replaced, words_of
 from driftline.index.postings.merging import write
-from driftline.index.postings.tail import Tail
+from driftline.index.postings.tail import MemorySegment
 from driftline.index.query.tree import (
     And,
     Exists,
@@ -32,7 +32,7 @@ from driftline.index.query.tree import (
     Scoring,
     Term,
 )
-from driftline.index.search.places import Place
+from driftline.index.search.places import SortPosition
 from driftline.index.search.ranking import together
 from driftline.index.search.shard import Shard
 from tests.index.search.model import Document, Hit, Model, Write
@@ -96,22 +96,22 @@ def leaves(part: Node) -> Iterator[Scoring]:
             yield part
 
 
-def versions(writes: list[Write]) -> Iterator[tuple[int, Version]]:
+def versions(writes: list[Write]) -> Iterator[tuple[int, DocumentVersion]]:
     """What a flow would put out for these writes."""
-    last: dict[str, tuple[Replaced | None, ...]] = {}
+    last: dict[str, tuple[ReplacedField | None, ...]] = {}
     for each in writes:
         before = last.pop(each.id, None)
         if each.document is None:
             if before is not None:
                 yield (
                     each.time,
-                    Version("c", each.id, (None, None), (None,) * 3, b"", True, before),
+                    DocumentVersion("c", each.id, (None, None), (None,) * 3, b"", True, before),
                 )
             continue
         texts = tuple(words_of(text) for text in each.document.texts)
         document = each.document
         values: tuple[Value | None, ...] = (document.keywords, document.number, document.date)
-        version = Version("c", each.id, texts, values, each.id.encode(), False, before)
+        version = DocumentVersion("c", each.id, texts, values, each.id.encode(), False, before)
         last[each.id] = replaced(version)
         yield each.time, version
 
@@ -121,7 +121,7 @@ class Index:
 
     def __init__(self, directory: Path, shards: int, sealed_at: list[int]) -> None:
         self.shards = [
-            Shard(Tail(0, 2, KINDS), WEIGHTS, partial(self._is_of, shards, number))
+            Shard(MemorySegment(0, 2, KINDS), WEIGHTS, partial(self._is_of, shards, number))
             for number in range(shards)
         ]
         self._directory = directory
@@ -133,7 +133,7 @@ class Index:
     def _is_of(shards: int, number: int, id: str) -> bool:
         return crc32(id.encode()) % shards == number
 
-    def apply(self, time: int, version: Version) -> None:
+    def apply(self, time: int, version: DocumentVersion) -> None:
         for shard in self.shards:
             shard.apply(time, version)
         self._applied += 1
@@ -148,11 +148,11 @@ class Index:
             return
         at = 0 if self._applied % 3 == 0 else len(parts) - 1
         segment = write(parts[at:], self._directory / str(next(self._names)))
-        tail = Tail(segment.first + segment.count, 2, KINDS)
+        tail = MemorySegment(segment.first + segment.count, 2, KINDS)
         shard.replace([*parts[:at], segment], tail)
 
     def search(
-        self, query: Query, time: int, limit: int, after: Place | None = None
+        self, query: Query, time: int, limit: int, after: SortPosition | None = None
     ) -> tuple[int, list[Hit]]:
         answers = [shard.search(query, time, limit, after) for shard in self.shards]
         ids = {

@@ -8,9 +8,9 @@ from tempfile import TemporaryDirectory
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from driftline.index.documents.versions import Version, words_of
+from driftline.index.documents.versions import DocumentVersion, words_of
 from driftline.index.postings.merging import write
-from driftline.index.postings.tail import Tail
+from driftline.index.postings.tail import MemorySegment
 from driftline.index.search.edits import is_near, near_words
 from tests.index.search.model import distance
 
@@ -26,8 +26,8 @@ def test_near_is_a_distance_of_at_most_one(word: str, other: str) -> None:
 @given(st.lists(ODD, max_size=40), ODD)
 @example(["ab", "b", "abb"], "aab")
 def test_near_words_are_found_each_once(words: list[str], word: str) -> None:
-    tail = Tail(0, 1, ())
-    tail.add(1, Version("c", "1", (words_of(words),), (), b""))
+    tail = MemorySegment(0, 1, ())
+    tail.add(1, DocumentVersion("c", "1", (words_of(words),), (), b""))
     near = sorted({other for other in words if distance(word, other) <= 1})
     assert sorted(near_words(tail, 0, word)) == near
     with TemporaryDirectory() as directory:

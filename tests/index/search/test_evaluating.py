@@ -8,13 +8,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from driftline.index.documents.schema import DEFAULT
-from driftline.index.postings.tail import Tail
+from driftline.index.postings.tail import MemorySegment
 from driftline.index.query.parsing import parse
 from driftline.index.query.tree import (
     Keyword,
     Query,
 )
-from driftline.index.search.evaluating import Anchor, Contents, anchors_of
+from driftline.index.search.evaluating import Anchor, VersionContents, anchors_of
 from driftline.index.search.evaluating import matches as matches_alone
 from driftline.index.search.shard import Shard
 from tests.index.search.indexes import DOCUMENT, KINDS, QUERY, WEIGHTS, versions
@@ -59,10 +59,10 @@ def test_a_version_by_itself_matches_as_in_a_shard(
 ) -> None:
     if text is not None:  # phrases that are there several times
         document = replace(document, texts=(text, document.texts[1]))
-    shard = Shard(Tail(0, 2, KINDS), WEIGHTS)
+    shard = Shard(MemorySegment(0, 2, KINDS), WEIGHTS)
     [(time, version)] = versions([Write(1, "p", document)])
     shard.apply(time, version)
     for query in queries:
-        found = matches_alone(query.root, Contents.of(version))
+        found = matches_alone(query.root, VersionContents.of(version))
         assert found == (shard.count(query, time + 1) == 1), query
         assert found == matches(query.root, document), query

@@ -12,8 +12,8 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from driftline.index.documents.versions import Version, words_of
-from driftline.index.postings.tail import Tail
+from driftline.index.documents.versions import DocumentVersion, words_of
+from driftline.index.postings.tail import MemorySegment
 from driftline.index.query.tree import (
     And,
     Fuzzy,
@@ -26,7 +26,7 @@ from driftline.index.query.tree import (
     Scoring,
     Term,
 )
-from driftline.index.search.matching import STEPS, Matching, TooCostly, check
+from driftline.index.search.matching import STEPS, Matching, QueryTooCostly, check
 from driftline.index.search.shard import Shard
 from tests.index.search.indexes import QUERY, WEIGHTS, histories, indexes
 from tests.index.search.model import Document, Model, Write
@@ -80,7 +80,7 @@ def test_the_cost_is_that_of_all_postings_and_steps(
     matchings = [Matching(part, part.count) for part in parts]
     check(query.root, matchings, cost)
     if cost:
-        with pytest.raises(TooCostly, match=f"would read {cost:,} postings"):
+        with pytest.raises(QueryTooCostly, match=f"would read {cost:,} postings"):
             check(query.root, matchings, cost - 1)
 
 
@@ -99,9 +99,9 @@ def test_a_leaf_of_many_words_is_answered_by_any_number_of_shards(
             assert index.search(query, time, 200) == (len(expected), expected)
 
 
-A_SHARD = Shard(Tail(0, 1, ()), [1.0], budget=6)
+A_SHARD = Shard(MemorySegment(0, 1, ()), [1.0], budget=6)
 for _time, _text in enumerate(("cat cats car dog", "cat caps cut", "cat dog")):
-    A_SHARD.apply(_time, Version("c", str(_time), (words_of(_text.split()),), (), b""))
+    A_SHARD.apply(_time, DocumentVersion("c", str(_time), (words_of(_text.split()),), (), b""))
 
 
 def test_what_is_too_costly_is_named_before_anything_is_read() -> None:
@@ -126,6 +126,6 @@ def test_what_is_too_costly_is_named_before_anything_is_read() -> None:
                 if not problem:
                     ask()
                     continue
-                with pytest.raises(TooCostly, match=problem) as refused:
+                with pytest.raises(QueryTooCostly, match=problem) as refused:
                     ask()
                 assert refused.value.leaf == str(leaf)

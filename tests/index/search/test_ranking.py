@@ -11,11 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from driftline.index.documents.values import Kind, Value, ValueKind
-from driftline.index.documents.versions import Version
-from driftline.index.postings.tail import Tail
+from driftline.index.documents.versions import DocumentVersion
+from driftline.index.postings.tail import MemorySegment
 from driftline.index.query.tree import Query
 from driftline.index.search.matching import Matching
-from driftline.index.search.places import Place, Sort, SortValue
+from driftline.index.search.places import Sort, SortPosition, SortValue
 from driftline.index.search.ranking import best_by, together
 from driftline.index.search.results import count_by
 from tests.index.search.indexes import QUERY, Index, histories, indexes
@@ -31,13 +31,13 @@ SOME: tuple[tuple[SortValue, ...], ...] = (
 """Values of each field."""
 
 
-def parts_of(values: list[tuple[Value | None, ...]], cuts: list[int]) -> list[Tail]:
+def parts_of(values: list[tuple[Value | None, ...]], cuts: list[int]) -> list[MemorySegment]:
     """The versions with these values, at times 0, 1, 2, ..., divided at some places."""
-    parts = [Tail(0, 0, KINDS)]
+    parts = [MemorySegment(0, 0, KINDS)]
     for time, each in enumerate(values):
         if time in cuts:
-            parts.append(Tail(time, 0, KINDS))
-        parts[-1].add(time, Version("c", str(time), (), each, b""))
+            parts.append(MemorySegment(time, 0, KINDS))
+        parts[-1].add(time, DocumentVersion("c", str(time), (), each, b""))
     return parts
 
 
@@ -108,10 +108,10 @@ def value_of(document: Document, field: int) -> SortValue:
     )
 
 
-def in_order(model: Model, query: Query, time: int, sort: Sort) -> list[tuple[str, Place]]:
+def in_order(model: Model, query: Query, time: int, sort: Sort) -> list[tuple[str, SortPosition]]:
     """All that a query finds, sorted."""
     found = [
-        (id, Place(0.0, written, value_of(document, sort.field)))
+        (id, SortPosition(0.0, written, value_of(document, sort.field)))
         for id, written, document in model.found(query, time)
     ]
     found.sort(key=lambda hit: hit[1].time)
@@ -120,9 +120,11 @@ def in_order(model: Model, query: Query, time: int, sort: Sort) -> list[tuple[st
     return having + [hit for hit in found if hit[1].value is None]
 
 
-def pages(index: Index, query: Query, time: int, sort: Sort, limit: int) -> list[tuple[str, Place]]:
+def pages(
+    index: Index, query: Query, time: int, sort: Sort, limit: int
+) -> list[tuple[str, SortPosition]]:
     """All results, page by page."""
-    found: list[tuple[str, Place]] = []
+    found: list[tuple[str, SortPosition]] = []
     after = None
     while True:
         page = together(

@@ -6,13 +6,13 @@ from random import Random
 
 import pytest
 
-from driftline.index.documents.versions import Version, words_of
+from driftline.index.documents.versions import DocumentVersion, words_of
 from driftline.index.postings.merging import write
 from driftline.index.postings.segment import Segment
-from driftline.index.postings.tail import Tail
+from driftline.index.postings.tail import MemorySegment
 from driftline.index.query.tree import MatchAll, Not, Or, Phrase, Query, Scoring, Term
 from driftline.index.search.matching import Matching
-from driftline.index.search.scoring import Floor, Scorer, candidates
+from driftline.index.search.scoring import Scorer, ScoreThreshold, candidates
 from driftline.index.search.shard import Shard
 
 VERSIONS = 3000
@@ -25,13 +25,13 @@ def shard(tmp_path_factory: pytest.TempPathFactory) -> Shard:
     """A segment, and two parts in memory; words by Zipf, so some are in nearly all versions, in
     texts of many lengths."""
     chance = Random(5)
-    shard = Shard(Tail(0, 1, ()), [1.5])
+    shard = Shard(MemorySegment(0, 1, ()), [1.5])
     weights = [1 / rank for rank in range(1, len(WORDS) + 1)]
     for time in range(VERSIONS):
         if time in (VERSIONS // 2, VERSIONS * 3 // 4):
             shard.seal()
         text = words_of(chance.choices(WORDS, weights, k=chance.choice((3, 30, 90))))
-        shard.apply(time, Version("c", f"d{chance.randrange(2500)}", (text,), (), b""))
+        shard.apply(time, DocumentVersion("c", f"d{chance.randrange(2500)}", (text,), (), b""))
     path = tmp_path_factory.mktemp("parts") / "segment"
     write(shard.parts[:1], path)
     shard.exchange(shard.parts[:1], Segment(path))
@@ -79,7 +79,7 @@ def test_most_versions_are_left_out(shard: Shard) -> None:
     for _ in range(50):
         leaves = tuple(dict.fromkeys((Term(0, "text", "w0"), _word(chance), _word(chance))))
         root = Or(leaves) if len(leaves) > 1 else leaves[0]
-        scorer, floor = Scorer(leaves, [1.5], shard.statistics, AT), Floor(10)
+        scorer, floor = Scorer(leaves, [1.5], shard.statistics, AT), ScoreThreshold(10)
         for part in shard.parts:
             matching = Matching(part, part.count, leaves)
             mask = matching.mask(root)

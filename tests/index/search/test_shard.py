@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from driftline.index.query.tree import Query
-from driftline.index.search.places import Place
+from driftline.index.search.places import SortPosition
 from tests.index.search.indexes import QUERY, histories, indexes
 from tests.index.search.model import Model
 
@@ -39,7 +39,7 @@ def test_every_answer_is_that_of_the_sequential_model(
             assert total == len(expected), query
             assert hits == expected[:limit], query
             if hits:
-                after = Place(hits[-1][1], hits[-1][2])
+                after = SortPosition(hits[-1][1], hits[-1][2])
                 _, more = index.search(query, at, limit, after)
                 assert more == expected[limit : 2 * limit], query
     for index in both:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from driftline.index.documents.versions import Replaced, Version, Words, words_of
+from driftline.index.documents.versions import DocumentVersion, ReplacedField, Words, words_of
 from driftline.index.search.saving import Saved
 from driftline.index.search.statistics import (
     TRIMMED_EVERY,
@@ -34,7 +34,9 @@ def test_statistics_are_those_of_the_versions_that_are_alive(
         time += step
         fields = tuple(None if text is None else words_of(text) for text in texts)
         before = alive.get(document)
-        statistics.apply(time, Version("c", str(document), fields, (), b"", before=away(before)))
+        statistics.apply(
+            time, DocumentVersion("c", str(document), fields, (), b"", before=away(before))
+        )
         alive[document] = fields
         history.append((time + 1, dict(alive)))
         for doing in doings:
@@ -51,12 +53,14 @@ def test_statistics_are_those_of_the_versions_that_are_alive(
                 check(statistics, field, at, [each[field] for each in there.values()])
 
 
-def away(fields: tuple[Words | None, ...] | None) -> tuple[Replaced | None, ...] | None:
+def away(fields: tuple[Words | None, ...] | None) -> tuple[ReplacedField | None, ...] | None:
     """What goes away with the version before."""
     if fields is None:
         return None
     return tuple(
-        None if field is None else Replaced(field.length, tuple(word for word, _ in field.words))
+        None
+        if field is None
+        else ReplacedField(field.length, tuple(word for word, _ in field.words))
         for field in fields
     )
 

@@ -13,11 +13,11 @@ from driftline.engine.wire.codec import pack
 from driftline.index.documents.analysis import analyser
 from driftline.index.documents.schema import Collection, TextField, ValueField
 from driftline.index.documents.values import Kind
-from driftline.index.documents.versions import Version
+from driftline.index.documents.versions import DocumentVersion
 from driftline.index.query.parsing import QueryError, parse
 from driftline.index.search import watches
 from driftline.index.search.saving import Saved
-from driftline.index.search.watches import Change, Event, Watches
+from driftline.index.search.watches import Change, Event, WatchIndex
 from tests.index.search.indexes import versions
 from tests.index.search.model import Document, Write, matches
 
@@ -61,8 +61,8 @@ class BruteForce:
         return document is not None and matches(root, document)
 
 
-def before_of(last: Version | None) -> Callable[[], Version | None]:
-    def before() -> Version | None:
+def before_of(last: DocumentVersion | None) -> Callable[[], DocumentVersion | None]:
+    def before() -> DocumentVersion | None:
         assert last is not None, "asked for what is not there"
         return last
 
@@ -72,7 +72,7 @@ def before_of(last: Version | None) -> Callable[[], Version | None]:
 def test_events_outlive_their_watch_as_long_as_they_are_retained() -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(watches, "SWEPT_FROM", 0)
-        watching = Watches(COLLECTION)
+        watching = WatchIndex(COLLECTION)
         watching.put(1, "w", "a")
         watching.put(1, "v", "a")
         writes = [Write(at, "p", None if at % 2 else Document((("a",), ()))) for at in range(2, 8)]
@@ -82,13 +82,13 @@ def test_events_outlive_their_watch_as_long_as_they_are_retained() -> None:
         watching.retain(6)
         later = [Event(6, "p", "begins"), Event(7, "p", "ceases")]
         assert watching.events("w", 6, 9) == later
-        again = Watches(COLLECTION)
+        again = WatchIndex(COLLECTION)
         again.load(Saved(list(watching.save())))
         assert again.events("w", 6, 9) == again.events("v", 6, 9) == later
 
 
 def test_what_was_forgotten_and_removed_takes_no_memory() -> None:
-    watching = Watches(COLLECTION)
+    watching = WatchIndex(COLLECTION)
     nothing = list(watching.save())
     watching.put(1, "w", "a")
     watching.remove(2, "w")
@@ -106,7 +106,7 @@ def test_what_was_forgotten_and_removed_takes_no_memory() -> None:
 
 
 def test_damaged_parts_are_refused() -> None:
-    watching = Watches(COLLECTION)
+    watching = WatchIndex(COLLECTION)
     watching.put(1, "w", "a")
     [(time, version)] = versions([Write(3, "p", Document((("a",), ())))])
     watching.apply(time, version, before_of(None))
@@ -115,4 +115,4 @@ def test_damaged_parts_are_refused() -> None:
     for number, damage in product(range(7), [7, (7,), (), b"1234567", ("a", "b"), None]):
         damaged = [] if damage is None else [pack(damage)]
         with pytest.raises(SnapshotDamaged):
-            Watches(COLLECTION).load(Saved([*parts[:number], *damaged, *parts[number + 1 :]]))
+            WatchIndex(COLLECTION).load(Saved([*parts[:number], *damaged, *parts[number + 1 :]]))

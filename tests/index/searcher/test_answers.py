@@ -14,7 +14,7 @@ from driftline.index.documents.schema import Schema, load_schema
 from driftline.index.documents.writes import Write, document_flow
 from driftline.index.searcher import answers
 from driftline.index.searcher.searcher import Searcher
-from driftline.serve.errors import Refused
+from driftline.serve.errors import ApiError
 from driftline.serve.views.hosted import Question
 
 TOML = """
@@ -112,10 +112,10 @@ def test_only_retained_times_are_answered(searcher: Searcher) -> None:
     searcher.retain(2)
     assert searcher.since == 3
     assert ask(searcher, "count", q="tea", at=3)["total"] == 2
-    with pytest.raises(Refused, match="nothing as of a time before record 3 any more") as refused:
+    with pytest.raises(ApiError, match="nothing as of a time before record 3 any more") as refused:
         ask(searcher, "count", q="tea", at=2)
     assert (refused.value.code, refused.value.details) == ("retained", {"oldest": 3})
-    with pytest.raises(Refused, match="has writes up to record 6 only") as refused:
+    with pytest.raises(ApiError, match="has writes up to record 6 only") as refused:
         ask(searcher, "count", q="tea", at=7)
     assert refused.value.code == "unavailable"
 
@@ -145,7 +145,7 @@ REFUSED: list[tuple[str, str, Question]] = [
 
 def test_what_is_refused(searcher: Searcher) -> None:
     for code, text, question in REFUSED:
-        with pytest.raises(Refused, match=text) as refused:
+        with pytest.raises(ApiError, match=text) as refused:
             searcher.ask(unpack(pack({"collection": "books", **question})))  # type: ignore[arg-type]
         assert refused.value.code == code
         pack(refused.value.details)
@@ -155,7 +155,7 @@ def test_what_is_too_costly_is_refused(tmp_path: Path, schema: Schema) -> None:
     searcher = searcher_of(schema, tmp_path)
     small = Searcher(schema, tmp_path / "small", budget=2)
     small.load(saved(searcher, tmp_path / "0 of 1", tmp_path / "small"))
-    with pytest.raises(Refused, match="the query would read 3 postings") as refused:
+    with pytest.raises(ApiError, match="the query would read 3 postings") as refused:
         ask(small, "count", q="text:tea")
     assert (refused.value.code, refused.value.details) == ("costly", {"leaf": "text:tea"})
     assert ask(small, "count", q="text:cup")["total"] == 1
@@ -174,7 +174,7 @@ def test_an_answer_has_bounded_documents_and_snippets(
     assert ids(ask(searcher, "search", **question)) == ["tea", "oil", "sea"]
     monkeypatch.setattr(answers, "BYTES_MAX", tea + oil + sea - 1)
     with pytest.raises(
-        Refused, match=r"the first 3 hits have more than .*: ask for fewer"
+        ApiError, match=r"the first 3 hits have more than .*: ask for fewer"
     ) as refused:
         ask(searcher, "search", **question)
     assert (refused.value.code, refused.value.details) == ("costly", {"limit": 2})
@@ -183,7 +183,7 @@ def test_an_answer_has_bounded_documents_and_snippets(
 def test_a_facet_has_bounded_keywords(searcher: Searcher, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(answers, "KEYWORDS_MAX", 1)
     assert ask(searcher, "search", q="cup", limit=1, facets=["tags"])["total"] == 1
-    with pytest.raises(Refused, match="the field 'tags' has 2 different keywords") as refused:
+    with pytest.raises(ApiError, match="the field 'tags' has 2 different keywords") as refused:
         ask(searcher, "search", q="tea", limit=1, facets=["tags"])
     assert refused.value.code == "costly"
 

@@ -16,7 +16,7 @@ from driftline.index.documents.schema import Schema
 from driftline.index.postings.sections import DamagedSegment, Sections
 from driftline.index.postings.segment import Segment
 from driftline.index.searcher.searcher import Searcher
-from driftline.serve.errors import Refused
+from driftline.serve.errors import ApiError
 from tests.index.search.model import Document, Model, Write
 from tests.index.searcher.world import COLLECTION, SCHEMA, check, items_of
 
@@ -91,7 +91,7 @@ def test_a_damaged_byte_anywhere_in_a_segment_is_never_a_wrong_answer(tmp_path: 
             check([searcher], MODEL, QUERIES, NOW)
         except SnapshotDamaged as error:
             unused.append(str(error))
-        except Refused as error:
+        except ApiError as error:
             refused.append(f"{error.code}: {searcher.damaged}")
         path.write_bytes(good)
     assert len(unused) > 10
@@ -108,7 +108,7 @@ def test_what_is_damaged_is_told_once_and_not_loaded_again(
     damage_postings(path)
     searcher = loaded(tmp_path, parts)
     for _ in range(2):
-        with pytest.raises(Refused, match="section 'postings 1' is damaged") as refused:
+        with pytest.raises(ApiError, match="section 'postings 1' is damaged") as refused:
             searcher.ask({"what": "count", "collection": "c", "q": "text:b"})
         assert refused.value.code == "unavailable"
     assert len(caplog.records) == 1
@@ -136,7 +136,7 @@ def test_damage_that_comes_after_a_page_was_checked_is_found_when_an_answer_fail
     with path.open("r+b") as file:
         file.seek(path.read_bytes().index(stored.read(0, stored.size)))
         file.write(bytes(20))
-    with pytest.raises(Refused, match="section 'stored' is damaged") as refused:
+    with pytest.raises(ApiError, match="section 'stored' is damaged") as refused:
         searcher.ask(question)
     assert refused.value.code == "unavailable"
     assert "section 'stored' is damaged" in searcher.damaged

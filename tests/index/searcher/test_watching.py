@@ -19,7 +19,7 @@ from driftline.index.documents.writes import WatchWrite, Write, document_flow
 from driftline.index.search import watches
 from driftline.index.search.watches import Event
 from driftline.index.searcher.searcher import Searcher
-from driftline.serve.errors import Refused
+from driftline.serve.errors import ApiError
 from tests.index.search.model import Document
 from tests.index.search.test_watches import BruteForce
 from tests.index.searcher.test_damage import flipped, loaded
@@ -187,7 +187,7 @@ def test_what_is_refused_about_watches(watching: Searcher) -> None:
         ("invalid", "Expected `int` <= 1000", {"what": "watches", "limit": 1_001}),
         ("retained", "the index", {"what": "events", "watch": "w", "since": 2}),
     ):
-        with pytest.raises(Refused, match=text) as refused:
+        with pytest.raises(ApiError, match=text) as refused:
             watching.ask({"collection": "c", **question})
         assert refused.value.code == code
 
@@ -213,7 +213,7 @@ def test_after_damage_no_wrong_events_are_told(tmp_path: Path) -> None:
             assert len(all_events([searcher], "w", 0, 9)) == 2
         except SnapshotDamaged:
             pass
-        except Refused as error:
+        except ApiError as error:
             refused.append(f"{error.code}: {error}, {path.exists()}")
         path.write_bytes(good)
     assert len(refused) > 2

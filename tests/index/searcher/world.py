@@ -14,13 +14,13 @@ from driftline.engine.wire.codec import pack, unpack
 from driftline.index.documents.analysis import analyser
 from driftline.index.documents.schema import Collection, Schema, TextField, ValueField
 from driftline.index.documents.values import Kind
-from driftline.index.documents.versions import Version, encode
+from driftline.index.documents.versions import DocumentVersion, encode
 from driftline.index.documents.writes import VERSION
 from driftline.index.query.parsing import parse
 from driftline.index.query.tree import Query
 from driftline.index.searcher.searcher import Searcher, shard_of
-from driftline.serve.errors import Refused
-from driftline.serve.views.hosted import Answer, HostedView, Work
+from driftline.serve.errors import ApiError
+from driftline.serve.views.hosted import Answer, BackgroundJob, HostedView
 from tests.index.search.indexes import WEIGHTS, versions
 from tests.index.search.model import Hit, Model, Write
 
@@ -85,7 +85,7 @@ def items_of(writes: list[Write]) -> list[Item]:
     return items
 
 
-def _with_text(time: int, version: Version) -> Version:
+def _with_text(time: int, version: DocumentVersion) -> DocumentVersion:
     """What is stored tells documents and versions apart."""
     if version.deleted:
         return version
@@ -100,7 +100,7 @@ class Replica:
         self.checkpoint: list[bytes] | None = None
         self.searcher = self._new()
         self._saving: list[bytes] | None = None
-        self._work: Work | None = None
+        self._work: BackgroundJob | None = None
 
     def _new(self) -> Searcher:
         directory, shard, shards = self._about
@@ -198,6 +198,6 @@ def check(searchers: Sequence[HostedView], model: Model, queries: list[str], at:
                 stored = json.dumps({"id": id, "time": time}).encode()
                 assert searcher.ask(question) == {"time": time, "stored": stored}
             else:
-                with pytest.raises(Refused, match="has no document") as refused:
+                with pytest.raises(ApiError, match="has no document") as refused:
                     searcher.ask(question)
                 assert refused.value.code == "absent"

@@ -13,7 +13,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from driftline.deploy.runtime.sockets.transport import Network
+from driftline.deploy.runtime.sockets.transport import TransportConfig
 from driftline.deploy.zookeeper import Ensemble
 from tests.deploy.cluster.machine import COMMAND, Machine
 from tests.index.truth import samples
@@ -69,7 +69,7 @@ def test_with_zookeeper_and_keys(tmp_path: Path, zookeeper: Ensemble) -> None:
     made = COMMAND, "keys", str(keys), "--hosts", "a", "--consumer", "journal=*"
     subprocess.run(made, check=True)
     network = "--bind", "127.0.0.1", "--keys", str(keys / "a.key")
-    asks = Network("tcp", "127.0.0.1", keys=str(keys / "a.key"))
+    asks = TransportConfig("tcp", "127.0.0.1", keys=str(keys / "a.key"))
     with Machine(tmp_path, zookeeper, AGENTS, network, network=asks) as machine:
         _run(machine, tmp_path, 4, *network, "--journal-key", str(keys / "journal.key"))
 

@@ -15,7 +15,7 @@ from driftline.deploy.roles.intake import AGAIN_S
 from driftline.deploy.runtime.sockets.intake_socket import IntakeSocket
 from driftline.engine.errors import Unavailable
 from driftline.engine.sources.source import BadRecord
-from driftline.serve.errors import Refused
+from driftline.serve.errors import ApiError
 from driftline.serve.gateway.intake import Outcome, ServiceIntake
 
 WINDOW = 64
@@ -106,7 +106,7 @@ def test_full_disk_refuses_what_waits_and_names_the_directory(service: Service) 
     service.turn()
     service.intake.submit([(2, "later")], bulk=True)
     service.turn()
-    codes = {token: each.code for token, each in service.told if isinstance(each, Refused)}
+    codes = {token: each.code for token, each in service.told if isinstance(each, ApiError)}
     assert codes == {1: "unavailable", 2: "full"}
     (_, refused) = service.told[-1]
     assert "/srv/index/input-0" in str(refused)

@@ -10,7 +10,7 @@ import pytest
 
 from driftline.engine.errors import Unavailable
 from driftline.engine.wire.bundles import Item
-from driftline.serve.errors import NoLongerRetained, Refused
+from driftline.serve.errors import ApiError, RetentionExceeded
 from driftline.serve.hosting.feeds import ROOM_BYTES, Feeds, Subscription
 from driftline.serve.hosting.host import (
     APPLY_S,
@@ -19,13 +19,13 @@ from driftline.serve.hosting.host import (
     PIECE,
     PUT_OFF,
     SLICE_S,
-    Pace,
+    CheckpointSchedule,
     ViewHost,
 )
-from driftline.serve.hosting.view_client import Reached, Request, decode_answer, encode_request
+from driftline.serve.hosting.view_client import Request, ViewTime, decode_answer, encode_request
 from driftline.serve.journal import Span
 from driftline.serve.views.checkpoint import Retained
-from driftline.serve.views.hosted import Answer, Pause, Question, no_pause
+from driftline.serve.views.hosted import Answer, PauseHook, Question, no_pause
 from tests.serve.hosting.world import Recording
 
 SPAN = Span(0, 5, [Item((3, 0), 0, "a")])
@@ -39,7 +39,7 @@ class Follower:
         clock = count()
         following = Subscription("v-0", "session", 0, ROOM_BYTES)
         retained = Retained(10, lambda: 0.0)
-        parts = Recording(), following, 0, Pace(1.0, 5), retained, lambda: None
+        parts = Recording(), following, 0, CheckpointSchedule(1.0, 5), retained, lambda: None
         self.host = ViewHost("v-0", *parts, lambda: next(clock) / 1e4)
 
         def read(since: int) -> Iterator[Span]:
@@ -76,7 +76,7 @@ def test_a_journal_that_cannot_be_read_for_a_while_is_followed_again() -> None:
 
 
 def test_a_journal_that_does_not_go_back_so_far_ends_the_process() -> None:
-    follower = Follower(NoLongerRetained("gone", 7))
+    follower = Follower(RetentionExceeded("gone", 7))
     follower.exchange(0.0)
     assert follower.host.lost is not None
     assert follower.host.lost.oldest == 7
@@ -95,7 +95,7 @@ class Live:
         self.feeds = Feeds(lambda since: iter(stored))
         self.view = view or Slow()
         following = Subscription("v-0", "session", since, ROOM_BYTES)
-        parts = self.view, following, 0, Pace(100.0, 1_000), Retained(10, lambda: 0.0)
+        parts = self.view, following, 0, CheckpointSchedule(100.0, 1_000), Retained(10, lambda: 0.0)
         self.host = ViewHost("v-0", *parts, lambda: None, lambda: self.view.clock_s)
         self.follow()
         self.feeds.turn(0.0)
@@ -144,10 +144,10 @@ def test_a_question_waits_for_milliseconds_while_a_large_span_is_applied() -> No
         assert live.view.clock_s - before <= 2 * APPLY_S + PIECE / 1000
         reached, answered = (decode_answer(data) for _, data in live.host.answers)
         live.host.answers.clear()
-        assert reached == Reached(live.view.time), "an asker receives T first"
-        assert not isinstance(answered, Reached)
+        assert reached == ViewTime(live.view.time), "an asker receives T first"
+        assert not isinstance(answered, ViewTime)
         _, answer = answered
-        assert not isinstance(answer, Refused)
+        assert not isinstance(answer, ApiError)
         answered_at.append(answer["at"])
     assert len(set(answered_at)) == len(answered_at)
     while live.turn():
@@ -158,7 +158,7 @@ def test_a_question_waits_for_milliseconds_while_a_large_span_is_applied() -> No
 class LongAnswers(Recording):
     """A view that takes so many milliseconds for an answer as the question says."""
 
-    def ask(self, question: Question, pause: Pause = no_pause) -> Answer:
+    def ask(self, question: Question, pause: PauseHook = no_pause) -> Answer:
         match question:
             case {"ms": int(ms)}:
                 for _ in range(ms):
@@ -183,7 +183,7 @@ def test_a_long_answer_is_made_in_slices_between_which_others_are_answered() -> 
     def exchange() -> None:
         for _, data in host.answers:
             answer = decode_answer(data)
-            if not isinstance(answer, Reached):
+            if not isinstance(answer, ViewTime):
                 asker = asker_of[answer[0]]
                 took_s.setdefault(asker, []).append(view.clock_s - sent_s[answer[0]])
                 ask(asker, 1 if asker == "short" else 300)
@@ -272,7 +272,7 @@ class Settling(Recording):
         super().apply(time, items)
         self.done.append("apply")
 
-    def ask(self, question: Question, pause: Pause = no_pause) -> Mapping[str, object]:
+    def ask(self, question: Question, pause: PauseHook = no_pause) -> Mapping[str, object]:
         self.done.append("ask")
         return super().ask(question)
 
@@ -310,7 +310,7 @@ def test_the_view_does_what_it_has_put_off_though_there_are_always_questions() -
 class Costly(Recording):
     """A view that takes as many seconds for an answer as the question says."""
 
-    def ask(self, question: Question, pause: Pause = no_pause) -> Mapping[str, object]:
+    def ask(self, question: Question, pause: PauseHook = no_pause) -> Mapping[str, object]:
         seconds = question.get("seconds", 0)
         assert isinstance(seconds, int)
         self.clock_s += seconds

@@ -15,21 +15,21 @@ from random import Random
 from driftline.engine.wire.bundles import Item
 from driftline.engine.wire.codec import pack, unpack
 from driftline.engine.wire.messages import Bundle, BundleStored, FetchLast, decode
-from driftline.serve.errors import Refused
+from driftline.serve.errors import ApiError
 from driftline.serve.hosting import feeds
 from driftline.serve.hosting.feeds import DurableUpTo, Feeds, Subscription, Truncated
-from driftline.serve.hosting.host import Pace, ViewHost
+from driftline.serve.hosting.host import CheckpointSchedule, ViewHost
 from driftline.serve.hosting.journal_process import JournalServer
 from driftline.serve.hosting.view_client import (
     Cancel,
-    Reached,
     Request,
+    ViewTime,
     decode_answer,
     encode_request,
 )
 from driftline.serve.journal import Span
 from driftline.serve.views.checkpoint import Retained
-from driftline.serve.views.hosted import Pause, Question, Work, no_pause
+from driftline.serve.views.hosted import BackgroundJob, PauseHook, Question, no_pause
 from tests.serve.journal.runs import Run, after_crash, opened
 
 INCARNATION = 1
@@ -62,7 +62,7 @@ class Recording:
         self.items += items
         self.time = time
 
-    def ask(self, question: Question, pause: Pause = no_pause) -> Mapping[str, object]:
+    def ask(self, question: Question, pause: PauseHook = no_pause) -> Mapping[str, object]:
         at = question.get("at", self.time)
         assert isinstance(at, int)
         assert at <= self.time, "asked before it is as of this time"
@@ -95,7 +95,7 @@ class Recording:
                 self.time = time
                 self.items = [Item(*each) for each in items]  # type: ignore[attr-defined]
 
-    def work(self) -> Work | None:
+    def work(self) -> BackgroundJob | None:
         return None
 
     def figures(self) -> Mapping[str, float]:
@@ -282,7 +282,13 @@ class Hosted:
         session = f"{self.name}/{next(self._sessions)}"
         following = Subscription(self.name, session, self._kept, feeds.ROOM_BYTES)
         clock = count()
-        parts = self.view, following, self._kept, Pace(1.0, 5), Retained(10, lambda: 0.0)
+        parts = (
+            self.view,
+            following,
+            self._kept,
+            CheckpointSchedule(1.0, 5),
+            Retained(10, lambda: 0.0),
+        )
         self.host = ViewHost(self.name, *parts, self._publish, lambda: next(clock) / 1e4)
         self.host.now = self._world.now
         self.route, self._channel = self._world.connected()
@@ -311,7 +317,7 @@ class Hosted:
         host.to_journal.clear()
         for _, data in host.answers:
             message = decode_answer(data)
-            if isinstance(message, Reached):
+            if isinstance(message, ViewTime):
                 assert message.time <= self.view.time, "a T that the view does not have"
             else:
                 self._answered(*message)
@@ -364,12 +370,12 @@ class Hosted:
     def _take(self, asked: Request | Cancel) -> None:
         self.host.take(b"asker", encode_request(asked))
 
-    def _answered(self, number: int, answer: Mapping[str, object] | Refused) -> None:
+    def _answered(self, number: int, answer: Mapping[str, object] | ApiError) -> None:
         self.answers[number] += 1
         asked = self.asked.pop(number, None)
         if asked is None:
             return  # it was taken back, too late
-        if isinstance(answer, Refused):
+        if isinstance(answer, ApiError):
             assert answer.code == "unavailable"
             assert number not in self.must, answer
             return

@@ -11,7 +11,7 @@ from driftline.engine.flow.flow import Flow
 from driftline.engine.reference import interpret
 from driftline.engine.wire.bundles import Item
 from driftline.engine.wire.codec import travelled
-from driftline.serve.errors import NoLongerRetained, Refused
+from driftline.serve.errors import ApiError, RetentionExceeded
 from driftline.serve.gateway.backend import WITHIN_S
 from driftline.serve.journal import Span
 from driftline.serve.views.hosted import Answer, HostedView, Question
@@ -44,7 +44,7 @@ class FlowBackend:
         self.holds = False
         self.lags = False
         self.turns = 1
-        self.refuses: deque[Refused | None] = deque()
+        self.refuses: deque[ApiError | None] = deque()
         self.asking = 0
         """Questions that wait for their T."""
         self.cancelled = 0
@@ -136,7 +136,7 @@ class FlowBackend:
                 answer = travelled(each.ask(asked))
                 assert isinstance(answer, dict)
                 answers.append(answer)
-            except Refused as error:
+            except ApiError as error:
                 if error.code != "absent":
                     raise
                 absent = error
@@ -146,7 +146,7 @@ class FlowBackend:
 
     async def spans(self, since: int) -> AsyncGenerator[Span, None]:
         if since < self.oldest:
-            raise NoLongerRetained.by("the journal", self.oldest)
+            raise RetentionExceeded.by("the journal", self.oldest)
         while True:
             if self.time > since:
                 items = [item for item in self._items if since <= item.label[0]]
@@ -155,7 +155,7 @@ class FlowBackend:
                 yield span
             try:
                 await self._reached(partial(self._has_passed, since), SIGN_EVERY_S)
-            except Refused:
+            except ApiError:
                 yield Span(since, since, [])
 
     def figures(self) -> Mapping[str, Mapping[str, float]]:
@@ -180,4 +180,4 @@ class FlowBackend:
             async with asyncio.timeout(within_s), self._moved:
                 await self._moved.wait_for(has)
         except TimeoutError:
-            raise Refused("unavailable", "it takes too long") from None
+            raise ApiError("unavailable", "it takes too long") from None

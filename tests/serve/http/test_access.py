@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from driftline.engine.errors import DriftlineError, NotPermitted
-from driftline.serve.errors import Refused
+from driftline.serve.errors import ApiError
 from driftline.serve.http.access import (
     LOOK_EVERY_S,
     Access,
@@ -21,7 +21,7 @@ from driftline.serve.http.access import (
     check_host,
     new_token,
 )
-from driftline.serve.http.operations import Settings
+from driftline.serve.http.operations import HttpSettings
 from tests.index.http.service import Service, client_of
 
 
@@ -33,7 +33,7 @@ async def test_each_right_has_those_before_it(tmp_path: Path) -> None:
     access = Access(path)
     assert all(token not in path.read_text() for token, _ in made.values())
 
-    async with client_of(Service(tmp_path), Settings(access)) as client:
+    async with client_of(Service(tmp_path), HttpSettings(access)) as client:
 
         async def status(method: str, path: str, authorization: str | None) -> int:
             headers = {} if authorization is None else {"Authorization": authorization}
@@ -97,7 +97,7 @@ def test_a_file_that_has_changed_is_read_again_and_a_damaged_one_changes_nothing
     def known() -> set[str]:
         found = set()
         for token in (old, new):
-            with suppress(Refused):
+            with suppress(ApiError):
                 found.add(access.holder(f"Bearer {token}").name)
         return found
 
@@ -143,7 +143,7 @@ async def test_a_name_that_was_made_to_lead_here_is_not_answered_without_tokens(
     token, line = new_token("write", "x")
     path.write_text(line)
 
-    for settings, expected in ((Settings(), 403), (Settings(Access(path)), 200)):
+    for settings, expected in ((HttpSettings(), 403), (HttpSettings(Access(path)), 200)):
         async with client_of(Service(tmp_path / str(expected)), settings) as client:
             for host in strange:
                 headers = {"Host": host, "Authorization": f"Bearer {token}"}

@@ -8,7 +8,7 @@ import re
 import pytest
 from starlette.types import Message
 
-from driftline.serve.errors import Refused
+from driftline.serve.errors import ApiError
 from driftline.serve.http.content import WATCH_AFTER_S, loads, while_connected
 
 
@@ -27,7 +27,7 @@ from driftline.serve.http.content import WATCH_AFTER_S, loads, while_connected
     ],
 )
 def test_what_cannot_be_read_is_refused_in_words(data: bytes, said: str) -> None:
-    with pytest.raises(Refused, match=re.escape(said)) as refused:
+    with pytest.raises(ApiError, match=re.escape(said)) as refused:
         loads(data)
     assert refused.value.code == "invalid"
     assert "sys." not in str(refused.value)

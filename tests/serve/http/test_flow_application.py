@@ -13,7 +13,7 @@ import httpx
 from driftline import Flow, ReducingState
 from driftline.serve.http.application import build
 from driftline.serve.http.flow_application import journal_operation, told_of, value_operations
-from driftline.serve.http.operations import Settings
+from driftline.serve.http.operations import HttpSettings
 from driftline.serve.http.reads import changes
 from driftline.serve.views.keyvalue import KeyValueView
 from tests.serve.http.backends import FlowBackend
@@ -37,7 +37,7 @@ async def client_of(backend: FlowBackend) -> AsyncIterator[httpx.AsyncClient]:
         pass
 
     operations = [*value_operations(backend, ["counts"]), journal_operation(backend, ["counts"])]
-    app = build("Counts", "", operations, backend, ready, Settings(heartbeat_s=0.01))
+    app = build("Counts", "", operations, backend, ready, HttpSettings(heartbeat_s=0.01))
     transport = httpx.ASGITransport(app)
     async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
         yield client

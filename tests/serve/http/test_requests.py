@@ -14,10 +14,10 @@ from starlette.types import Message
 
 from driftline.index.documents.writes import Write
 from driftline.index.http.application import application
-from driftline.serve.errors import Refused
+from driftline.serve.errors import ApiError
 from driftline.serve.http.access import Access, new_token
 from driftline.serve.http.metrics import figures_in
-from driftline.serve.http.operations import SERVICE, AppState, Call, Operation, Settings
+from driftline.serve.http.operations import SERVICE, AppState, Call, HttpSettings, Operation
 from driftline.serve.views.tokens import token_of
 from tests.index.http.service import Service, client_of, served
 
@@ -29,7 +29,7 @@ async def test_too_many_requests_at_one_time_are_refused_and_places_are_given_ba
     tmp_path: Path,
 ) -> None:
     service = Service(tmp_path)
-    async with client_of(service, Settings(requests_max=2)) as client:
+    async with client_of(service, HttpSettings(requests_max=2)) as client:
         waiting = []
         for number in (1, 2):
             asked = client.get("/count", params={"q": "a", "after": LATER})
@@ -53,7 +53,7 @@ async def test_a_client_that_leaves_is_noticed_and_the_log_is_silent(
 ) -> None:
     with caplog.at_level(logging.WARNING):
         service = Service(tmp_path)
-        async with served(service, Settings(within_s=600)) as client:
+        async with served(service, HttpSettings(within_s=600)) as client:
             url = client.base_url
             _, writer = await asyncio.open_connection(url.host, url.port)
             writer.write(f"GET {asked} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
@@ -104,7 +104,7 @@ async def test_the_log_says_who_asked_from_where_and_how_it_was_refused(
     (tmp_path / "tokens").write_text(line)
 
     with caplog.at_level(logging.DEBUG, "driftline"):
-        async with served(Service(tmp_path), Settings(Access(tmp_path / "tokens"))) as client:
+        async with served(Service(tmp_path), HttpSettings(Access(tmp_path / "tokens"))) as client:
             headers = {"Authorization": f"Bearer {token}"}
             for method, path in (
                 ("GET", "/count?q=*"),
@@ -173,7 +173,7 @@ async def test_who_is_not_answered_before_the_service_ends_is_told_to_ask_again(
         "query_string": f"q=a&after={LATER}".encode(),
         "headers": [],
     }
-    app = application(service, service.schema, Settings())
+    app = application(service, service.schema, HttpSettings())
     asked = asyncio.ensure_future(app(scope, receive, send))
     while not service.asking:
         await asyncio.sleep(0)
@@ -187,12 +187,12 @@ def test_streams_take_no_room_of_other_requests_and_the_service_itself_always_an
     async def does(call: Call) -> Response:
         raise AssertionError
 
-    state = AppState(Settings(requests_max=1, streams_max=2))
+    state = AppState(HttpSettings(requests_max=1, streams_max=2))
     plain = Operation("GET", "/x", does, "x", "", tag="search")
     stream, health = replace(plain, streams=True), replace(plain, tag=SERVICE)
     with state.room(plain), state.room(stream), state.room(stream), state.room(health):
         for full in (plain, stream):
-            with pytest.raises(Refused, match="try again later"), state.room(full):
+            with pytest.raises(ApiError, match="try again later"), state.room(full):
                 pass
         with state.room(health):
             pass
@@ -201,7 +201,7 @@ def test_streams_take_no_room_of_other_requests_and_the_service_itself_always_an
 
 
 async def test_bodies_that_do_not_come_are_refused_and_leave_their_room(tmp_path: Path) -> None:
-    async with served(Service(tmp_path), Settings(idle_s=0.5, requests_max=2)) as client:
+    async with served(Service(tmp_path), HttpSettings(idle_s=0.5, requests_max=2)) as client:
         url = client.base_url
         head = b"PUT /documents/1 HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9\r\n\r\n{"
         connections = [await asyncio.open_connection(url.host, url.port) for _ in range(2)]
@@ -220,7 +220,7 @@ async def test_bodies_that_do_not_come_are_refused_and_leave_their_room(tmp_path
 async def test_heads_that_do_not_end_are_answered_408_while_streams_go_on(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async with served(Service(tmp_path), Settings(heartbeat_s=0), head_s=0.1) as client:
+    async with served(Service(tmp_path), HttpSettings(heartbeat_s=0), head_s=0.1) as client:
         host, port = client.base_url.host, client.base_url.port
         async with client.stream("GET", "/changes") as stream:
             events = stream.aiter_lines()
@@ -253,7 +253,7 @@ async def test_address_with_too_many_connections_is_refused_another_one(tmp_path
 
 
 async def test_body_that_drips_is_refused(tmp_path: Path) -> None:
-    async with served(Service(tmp_path), Settings(idle_s=0.2)) as client:
+    async with served(Service(tmp_path), HttpSettings(idle_s=0.2)) as client:
         reader, writer = await asyncio.open_connection(client.base_url.host, client.base_url.port)
         writer.write(
             b"PUT /documents/1 HTTP/1.1\r\nHost: a.localhost\r\nContent-Length: 99\r\n\r\n{"

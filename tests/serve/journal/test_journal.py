@@ -17,7 +17,7 @@ from driftline.engine.storage.manifest import Mark
 from driftline.engine.storage.segment_log import LogDamaged
 from driftline.engine.wire.bundles import Item
 from driftline.engine.wire.messages import Bundle
-from driftline.serve.errors import NoLongerRetained
+from driftline.serve.errors import RetentionExceeded
 from driftline.serve.journal import Journal, Span
 from driftline.serve.journal.entries import look_at
 from tests.serve.journal.runs import FLOW, chances, opened, run_of
@@ -146,7 +146,7 @@ def test_retention_by_size(tmp_path: Path) -> None:
     assert len(segments(tmp_path)) == len(sizes) - 3
     oldest = journal.oldest
     assert items_in(list(journal.read(oldest))) == LONG.below(journal.time, oldest)
-    with pytest.raises(NoLongerRetained, match=f"before record {oldest}") as refused:
+    with pytest.raises(RetentionExceeded, match=f"before record {oldest}") as refused:
         journal.read(oldest - 1)
     assert refused.value.oldest == oldest
     journal.close()
@@ -170,7 +170,7 @@ def test_a_reader_whose_segment_is_removed_is_told(tmp_path: Path) -> None:
     reader = journal.read(0)
     next(reader)
     journal.drop(0)
-    with pytest.raises(NoLongerRetained):
+    with pytest.raises(RetentionExceeded):
         list(reader)
     journal.close()
 

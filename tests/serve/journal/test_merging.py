@@ -10,7 +10,7 @@ from driftline.engine.errors import MalformedMessage
 from driftline.engine.wire.bundles import to_blob
 from driftline.engine.wire.messages import Bundle
 from driftline.serve.journal import merging
-from driftline.serve.journal.entries import Entry, Header, entry_of
+from driftline.serve.journal.entries import JournalEntry, SegmentHeader, entry_of
 from driftline.serve.journal.merging import Merge
 from tests.serve.journal.runs import FLOW, Run, chances, run_of
 
@@ -41,7 +41,7 @@ def test_the_spans_are_the_sorted_outputs(chance: Random, decoded: bool, bound: 
             assert of_span == run.below(time, since)
             found += of_span
             if chance.random() < 0.2:
-                header = Header.decode(merge.header().encode())
+                header = SegmentHeader.decode(merge.header().encode())
                 assert header == merge.header()
                 merge = Merge(GROUPS, header)
     assert found == run.below(time)
@@ -56,18 +56,18 @@ def _two_prefixes(run: Run, number: int) -> tuple[list[Bundle], list[Bundle]]:
 def test_a_key_group_is_complete_as_far_as_any_of_its_barriers_was() -> None:
     """Whatever the order of their names: 10 comes before 9."""
     merge = Merge(2)
-    merge.take(Entry("barrier-9", (0, 1), 5, 1))
-    merge.take(Entry("barrier-10", (0, 0), 9, 1))
-    assert merge.take(Entry("barrier-11", (1, 1), 8, 1)).time == 9
+    merge.take(JournalEntry("barrier-9", (0, 1), 5, 1))
+    merge.take(JournalEntry("barrier-10", (0, 0), 9, 1))
+    assert merge.take(JournalEntry("barrier-11", (1, 1), 8, 1)).time == 9
     merge = Merge(2, merge.header())
-    assert merge.take(Entry("barrier-11", (1, 1), 15, 1)).time == 10
+    assert merge.take(JournalEntry("barrier-11", (1, 1), 15, 1)).time == 10
 
 
 @pytest.mark.parametrize("time", [2, 4])
 def test_outputs_that_come_too_late_are_refused(time: int) -> None:
     merge = Merge(2)
-    merge.take(Entry("barrier-0", (0, 0), 4, 1))
-    merge.take(Entry("barrier-1", (1, 1), 2, 1))
+    merge.take(JournalEntry("barrier-0", (0, 0), 4, 1))
+    merge.take(JournalEntry("barrier-1", (1, 1), 2, 1))
     barrier, groups = ("barrier-2", (0, 1)) if time == 2 else ("barrier-0", (0, 0))
     late = Bundle(barrier, 1, groups, (to_blob([(time, 0)], 0, [1]),), 9, 1)
     with pytest.raises(MalformedMessage, match="have come already"):

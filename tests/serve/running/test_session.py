@@ -14,13 +14,13 @@ import pytest
 from driftline import Flow, ValueState
 from driftline.connectors.logs.inputlog import InputLog
 from driftline.coordinator.registry import RunOutcome
-from driftline.deploy.cluster.records import Role, Submission
+from driftline.deploy.cluster.records import AgentRole, Submission
 from driftline.deploy.cluster.submissions import find, remove
-from driftline.deploy.cluster.submitting import Order, submit
-from driftline.deploy.cluster.tree import Tree
+from driftline.deploy.cluster.submitting import SubmitRequest, submit
+from driftline.deploy.cluster.tree import ZooKeeperTree
 from driftline.deploy.runtime.config import Reading
 from driftline.deploy.runtime.sockets.keys import add_keys
-from driftline.deploy.runtime.sockets.transport import LOCAL, Network
+from driftline.deploy.runtime.sockets.transport import LOCAL, TransportConfig
 from driftline.engine.errors import DriftlineError, StateMismatch
 from driftline.engine.flow.plan import plan
 from driftline.engine.policy import policy
@@ -28,7 +28,7 @@ from driftline.engine.storage.manifest import Mark
 from driftline.serve.gateway.server import Listening
 from driftline.serve.journal import Journal
 from driftline.serve.running.deployment import Serving, on_this_machine
-from driftline.serve.running.session import Beginning, journal_network
+from driftline.serve.running.session import SessionStart, journal_network
 from tests.zookeepers import show
 
 Function = Callable[[str, ValueState[int]], int]
@@ -50,9 +50,9 @@ def flow(function: Function = counted) -> Flow:
 
 
 @pytest.fixture
-def tree(empty_tree: Tree) -> Tree:
+def tree(empty_tree: ZooKeeperTree) -> ZooKeeperTree:
     """A cluster with an agent for masters and nodes."""
-    show(empty_tree, "n", Role.MASTER, Role.NODE)
+    show(empty_tree, "n", AgentRole.MASTER, AgentRole.NODE)
     return empty_tree
 
 
@@ -63,13 +63,13 @@ def serving(state: Path, **changes: object) -> Serving:
 
 
 def begun(
-    tree: Tree, state: Path, name: str = "web", made: Flow | None = None, **changes: object
+    tree: ZooKeeperTree, state: Path, name: str = "web", made: Flow | None = None, **changes: object
 ) -> Submission:
-    beginning = Beginning(tree, name, LOCAL, None)
+    beginning = SessionStart(tree, name, LOCAL, None)
     return beginning.begin(serving(state, **changes), made or flow(), state)
 
 
-def end(tree: Tree, submission: Submission, directory: Path) -> None:
+def end(tree: ZooKeeperTree, submission: Submission, directory: Path) -> None:
     """The run ends in good order, with three nodes; `directory`: of its front."""
     place = directory / "flows" / submission.name / "input-0", directory / "journal"
     InputLog(place[0], "words 0", Mark(submission.lineage, "input-0", 1)).close()
@@ -83,7 +83,7 @@ def end(tree: Tree, submission: Submission, directory: Path) -> None:
 
 
 def test_a_run_is_gone_on_with_until_it_is_over_and_then_another_one(
-    tree: Tree, tmp_path: Path
+    tree: ZooKeeperTree, tmp_path: Path
 ) -> None:
     first = begun(tree, tmp_path / "s")
     assert (first.fronts, first.output) == (("web",), "")
@@ -97,7 +97,7 @@ def test_a_run_is_gone_on_with_until_it_is_over_and_then_another_one(
     assert not second.wanted, "it keeps the nodes that it has"
 
 
-def test_changed_code_begins_anew(tree: Tree, tmp_path: Path) -> None:
+def test_changed_code_begins_anew(tree: ZooKeeperTree, tmp_path: Path) -> None:
     first = begun(tree, tmp_path / "s")
     other = begun(tree, tmp_path / "s", made=flow(counted_otherwise), accept_changed_code=True)
     assert (other.lineage, other.run != first.run) == (first.lineage, True)
@@ -107,7 +107,7 @@ def test_changed_code_begins_anew(tree: Tree, tmp_path: Path) -> None:
     assert (state.outcome.run, state.outcome.error) == (first.run, "Cancelled")
 
 
-def test_what_is_of_another_service_is_refused(tree: Tree, tmp_path: Path) -> None:
+def test_what_is_of_another_service_is_refused(tree: ZooKeeperTree, tmp_path: Path) -> None:
     first = begun(tree, tmp_path / "s")
     with pytest.raises(StateMismatch, match="not that of this state directory"):
         begun(tree, tmp_path / "other")
@@ -121,7 +121,9 @@ def test_what_is_of_another_service_is_refused(tree: Tree, tmp_path: Path) -> No
         begun(tree, tmp_path / "s")
 
 
-def test_a_state_directory_is_of_a_cluster_or_of_one_machine(tree: Tree, tmp_path: Path) -> None:
+def test_a_state_directory_is_of_a_cluster_or_of_one_machine(
+    tree: ZooKeeperTree, tmp_path: Path
+) -> None:
     begun(tree, tmp_path / "s")
     made, local = flow(), tmp_path / "local"
     parts = made, plan(made), tmp_path
@@ -133,11 +135,11 @@ def test_a_state_directory_is_of_a_cluster_or_of_one_machine(tree: Tree, tmp_pat
         begun(tree, local)
 
 
-def test_the_name_of_another_flow_is_refused(tree: Tree, tmp_path: Path) -> None:
-    show(tree, "f", Role.FRONT, slots=1)
-    show(tree, "web", Role.FRONT, slots=0)
+def test_the_name_of_another_flow_is_refused(tree: ZooKeeperTree, tmp_path: Path) -> None:
+    show(tree, "f", AgentRole.FRONT, slots=1)
+    show(tree, "web", AgentRole.FRONT, slots=0)
     reading, output = Reading(("in.jsonl",)), str(tmp_path / "out")
-    order = Order("web", "a.py", reading, output, 1, policy("exactly-once"), 1.0, False)
+    order = SubmitRequest("web", "a.py", reading, output, 1, policy("exactly-once"), 1.0, False)
     made = submit(tree, flow(), order)
     assert made.fronts == ("f",), "a service takes no fronts of others"
     with pytest.raises(StateMismatch, match="but of agent f"):
@@ -145,7 +147,7 @@ def test_the_name_of_another_flow_is_refused(tree: Tree, tmp_path: Path) -> None
 
 
 def test_what_was_removed_here_is_missed_before_anything_is_submitted(
-    tree: Tree, tmp_path: Path
+    tree: ZooKeeperTree, tmp_path: Path
 ) -> None:
     first = begun(tree, tmp_path / "s")
     end(tree, first, tmp_path / "s")
@@ -156,8 +158,8 @@ def test_what_was_removed_here_is_missed_before_anything_is_submitted(
     assert found == first
 
 
-def test_nodes_find_the_journal_at_the_same_port(tree: Tree, tmp_path: Path) -> None:
-    beginning = Beginning(tree, "web", Network("tcp", "127.0.0.1"), None)
+def test_nodes_find_the_journal_at_the_same_port(tree: ZooKeeperTree, tmp_path: Path) -> None:
+    beginning = SessionStart(tree, "web", TransportConfig("tcp", "127.0.0.1"), None)
     first = beginning.begin(serving(tmp_path / "s"), flow(), tmp_path)
     end(tree, first, tmp_path / "s")
     second = beginning.begin(serving(tmp_path / "s"), flow(), tmp_path)
@@ -170,7 +172,7 @@ def test_with_keys_the_journal_needs_one_of_its_own(tmp_path: Path) -> None:
     add_keys(keys, ["a"], consumers={"all": ["*"], "less": ["others"]})
     add_keys(tmp_path / "foreign", ["b"], consumers={"foreign": ["*"]})
     (tmp_path / "foreign" / "foreign.key").rename(keys / "foreign.key")
-    network = Network("tcp", "127.0.0.1", keys=str(keys / "a.key"))
+    network = TransportConfig("tcp", "127.0.0.1", keys=str(keys / "a.key"))
     for key, told in (
         ("", r"keys DIR --consumer journal=\*"),
         ("a", "the key a may not take counts"),

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from driftline.engine.errors import Unavailable
 from driftline.engine.wire.bundles import Item
-from driftline.serve.views import KeyValueView, Version, restored, writing
+from driftline.serve.views import KeyValueView, KeyVersion, restored, writing
 from tests.connectors.sinks.bundles import Disk, PowerLoss
 
 
@@ -35,7 +35,7 @@ def test_a_checkpoint_of_another_run_is_not_used(
 ) -> None:
     assert read(tmp_path / "view").time == 0
     write(tmp_path / "view", view_of(3))
-    assert read(tmp_path / "view").get("999") == Version(3, 3)
+    assert read(tmp_path / "view").get("999") == KeyVersion(3, 3)
     with caplog.at_level(logging.WARNING):
         assert read(tmp_path / "view", "another").time == 0
     assert "is of another view or run; the view begins anew" in caplog.text
@@ -71,6 +71,6 @@ def test_a_write_that_fails_anywhere_leaves_one_of_both(
         except PowerLoss:
             disk.lose_power()
         found = read(directory / "view").get("7")
-        assert found == Version(5, 5) or (found == Version(3, 3) and not written)
+        assert found == KeyVersion(5, 5) or (found == KeyVersion(3, 3) and not written)
         write(directory / "view", view_of(7))
-        assert read(directory / "view").get("7") == Version(7, 7)
+        assert read(directory / "view").get("7") == KeyVersion(7, 7)

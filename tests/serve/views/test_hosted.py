@@ -7,7 +7,7 @@ from hypothesis import given
 
 from driftline.engine.wire.bundles import Item
 from driftline.serve.journal import Span
-from driftline.serve.views import Follower
+from driftline.serve.views import ViewUpdater
 from tests.serve.journal.runs import chances
 
 
@@ -41,7 +41,7 @@ def span(since: int, time: int) -> Span:
 @given(chances)
 def test_spans_may_come_again_and_none_may_lack(chance: Random) -> None:
     view = Seen()
-    follower = Follower(view)
+    follower = ViewUpdater(view)
     for _ in range(30):
         since = chance.randint(0, 39)
         given = span(since, chance.randint(since, 40))
@@ -54,7 +54,7 @@ def test_spans_may_come_again_and_none_may_lack(chance: Random) -> None:
 @given(chances)
 def test_who_waits_is_called_once_as_soon_as_the_time_has_come(chance: Random) -> None:
     view = Seen()
-    follower = Follower(view)
+    follower = ViewUpdater(view)
     called: list[tuple[int, int]] = []
     expected: list[tuple[int, int]] = []
     waiting: dict[int, int] = {}

@@ -11,21 +11,21 @@ from hypothesis import strategies as st
 
 from driftline.engine.errors import SnapshotDamaged, Unavailable
 from driftline.engine.wire.bundles import Item
-from driftline.serve.errors import NoLongerRetained
-from driftline.serve.views import KeyValueView, Version, keyvalue
+from driftline.serve.errors import RetentionExceeded
+from driftline.serve.views import KeyValueView, KeyVersion, keyvalue
 from tests.serve.journal.runs import chances
 
 KEYS: list[object] = ["", "a", "ab", "b", "b\U0010ffff", "ж", 1, 2.5, -3, (1, "a"), None, b"a"]
 IN_ORDER: list[object] = [-3, 1, 2.5, "", "a", "ab", "b", "b\U0010ffff", "ж", (1, "a"), None, b"a"]
 
 
-def model(items: list[Item], at: int) -> dict[object, Version]:
+def model(items: list[Item], at: int) -> dict[object, KeyVersion]:
     """The view in obvious lines."""
-    values: dict[object, Version] = {}
+    values: dict[object, KeyVersion] = {}
     for item in items:
         if item.sink == 0 and item.label[0] < at:
             assert isinstance(item.value, tuple)
-            values[item.value[0]] = Version(item.label[0], item.value[1])
+            values[item.value[0]] = KeyVersion(item.label[0], item.value[1])
     return values
 
 
@@ -33,10 +33,10 @@ def check(view: KeyValueView, items: list[Item], keys: list[object]) -> None:
     """It answers for every key and T that is retained, and for no others."""
     for at in range(view.time + 1):
         if at < view.since:
-            with pytest.raises(NoLongerRetained) as refused:
+            with pytest.raises(RetentionExceeded) as refused:
                 view.get("a", at)
             assert refused.value.oldest == view.since
-            with pytest.raises(NoLongerRetained):
+            with pytest.raises(RetentionExceeded):
                 next(view.items(at=at))
             continue
         expected = model(items, at)
@@ -119,30 +119,30 @@ def test_equal_keys_of_different_types_differ_and_what_has_no_key_is_counted() -
     assert repr([(key, found.value) for key, found in view.items()]) == (
         "[(1, 'a'), (True, 'c'), (1.0, 'b'), ((1, 2), 'e'), ((1.0, 2), 'd')]"
     )
-    assert view.get(True) == Version(2, "c")
+    assert view.get(True) == KeyVersion(2, "c")
     assert [key for key, _ in view.items(behind=True)] == [1.0, (1, 2), (1.0, 2)]
     assert view.without_key == len(odd)
     other = KeyValueView(1)
     other.load(view.save())
     assert other.without_key == len(odd)
-    assert other.get(1.0) == Version(1, "b")
+    assert other.get(1.0) == KeyVersion(1, "b")
     view.apply(51, [Item((50, 0), 1, ("wide", 1, 2, 3))])
-    assert view.get("wide") == Version(50, (1, 2, 3))
+    assert view.get("wide") == KeyVersion(50, (1, 2, 3))
 
 
 def test_keys_are_given_as_of_one_time_though_the_view_goes_on() -> None:
     view = KeyValueView(0)
     view.apply(10, [Item((n, 0), 0, (key, n)) for n, key in enumerate("bdfa")])
     given = view.items()
-    assert next(given) == ("a", Version(3, 3))
+    assert next(given) == ("a", KeyVersion(3, 3))
     view.apply(20, [Item((10 + n, 0), 0, (key, -n)) for n, key in enumerate("bcdea")])
-    assert next(given) == ("b", Version(0, 0))
-    assert list(given) == [("d", Version(1, 1)), ("f", Version(2, 2))]
+    assert next(given) == ("b", KeyVersion(0, 0))
+    assert list(given) == [("d", KeyVersion(1, 1)), ("f", KeyVersion(2, 2))]
     given = view.items()
     next(given)
     view.apply(30, [])
     view.retain(25)
-    with pytest.raises(NoLongerRetained):
+    with pytest.raises(RetentionExceeded):
         next(given)
 
 

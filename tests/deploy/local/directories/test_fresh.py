@@ -10,7 +10,7 @@ from unittest.mock import patch
 import pytest
 
 from driftline import Flow, FlowError, run
-from driftline.connectors.logs.inputlog import Entry, InputLog, WriteGroup
+from driftline.connectors.logs.inputlog import InputLog, LoggedRecord, WriteGroup
 from driftline.coordinator.registry import ANEW, FileRegistry
 from driftline.deploy.local.directories.fresh import begin_anew, how_to_begin_anew
 from driftline.deploy.local.directories.leftovers import clear_drafts
@@ -173,7 +173,7 @@ def with_log(copy: Copy, entries: int, given: str) -> Path:
     about = type(run.about)(run.about.flow, run.about.digest, "exactly-once", 2, (given,))
     registry.write(run.next(about=about))
     log = InputLog(copy.state / "input-0", "in", Mark(run.lineage, "input-0", 1))
-    records = tuple(Entry(time, "p", time, b"\xa1x") for time in range(1, entries + 1))
+    records = tuple(LoggedRecord(time, "p", time, b"\xa1x") for time in range(1, entries + 1))
     log.write(WriteGroup(records, 100, 0))
     log.close()
     return copy.state / "input-0"

@@ -9,7 +9,7 @@ from random import Random
 
 import pytest
 
-from driftline.connectors.logs.inputlog import Entry, InputLog, WriteGroup
+from driftline.connectors.logs.inputlog import InputLog, LoggedRecord, WriteGroup
 from driftline.coordinator.registry import ClusterState, SnapshotRecord
 from driftline.deploy.local.directories.looking import look
 from driftline.deploy.local.directories.survey import DirectoryReport, Problem, problems
@@ -168,7 +168,7 @@ def store_with_parts(path: Path) -> None:
 def log_with_entries(path: Path) -> None:
     log = InputLog(path / "input-0", "me", Mark("mine", "input-0", 1))
     for first in range(1, 300, 10):
-        entries = tuple(Entry(n, "p", n, b"\xa1x" * n) for n in range(first, first + 10))
+        entries = tuple(LoggedRecord(n, "p", n, b"\xa1x" * n) for n in range(first, first + 10))
         log.write(WriteGroup(entries, first + 100, 0))
     log.close()
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from driftline.connectors.files import open_source
-from driftline.deploy.local.inputs.asides import Asides
+from driftline.deploy.local.inputs.asides import BadRecordFile
 from driftline.engine.errors import StateMismatch
 from driftline.engine.sources import BadRecord
 
@@ -30,7 +30,7 @@ def bad_records(path: Path) -> list[BadRecord]:
 
 def test_what_is_set_aside_is_the_record_itself_and_can_be_sent_in_again(tmp_path: Path) -> None:
     records = bad_records(tmp_path / "in.jsonl")
-    Asides(tmp_path / "aside" / "input-0.jsonl").add(records)
+    BadRecordFile(tmp_path / "aside" / "input-0.jsonl").add(records)
     lines = (tmp_path / "aside" / "input-0.jsonl").read_text(encoding="utf-8").splitlines()
     values = [json.loads(line)["value"] for line in lines]
     assert values[:2] == [json.loads(LINES[0]), json.loads(LINES[1])]
@@ -46,11 +46,11 @@ def test_what_is_set_aside_is_the_record_itself_and_can_be_sent_in_again(tmp_pat
 def test_a_record_is_set_aside_once_and_a_torn_line_is_written_again(tmp_path: Path) -> None:
     path = tmp_path / "aside" / "input-0.jsonl"
     records = bad_records(tmp_path / "in.jsonl")
-    Asides(path).add(records)
+    BadRecordFile(path).add(records)
     whole = path.read_bytes()
     for cut in range(len(whole) + 1):
         path.write_bytes(whole[:cut])
-        again = Asides(path)
+        again = BadRecordFile(path)
         again.add(records)
         assert again.count == len(records)
         assert path.read_bytes() == whole
@@ -60,20 +60,20 @@ def test_a_file_that_somebody_else_has_written_is_told_of(tmp_path: Path) -> Non
     path = tmp_path / "input-0.jsonl"
     path.write_text('{"record": 1}\nnot ours\n')
     with pytest.raises(StateMismatch, match=r"input-0\.jsonl, line 2"):
-        Asides(path)
+        BadRecordFile(path)
 
 
 def test_what_is_read_again_is_set_aside_again_only_if_it_is_still_bad(tmp_path: Path) -> None:
     path = tmp_path / "aside" / "input-0.jsonl"
     records = bad_records(tmp_path / "in.jsonl")
-    Asides(path).add(records)
+    BadRecordFile(path).add(records)
     whole = path.read_bytes()
     for first, record in enumerate(records):
         path.write_bytes(whole)
-        again = Asides(path)
+        again = BadRecordFile(path)
         again.forget(record.time)
         assert again.below(record.time) == first
-        assert Asides(path).count == again.count == first
+        assert BadRecordFile(path).count == again.count == first
         again.add(records[first + 1 :])
         found = path.read_bytes().splitlines(keepends=True)
         wanted = whole.splitlines(keepends=True)

@@ -10,7 +10,7 @@ import pytest
 from driftline.connectors.files import open_source
 from driftline.connectors.logs.inputlog import InputLog
 from driftline.connectors.logs.received import PipedSource, ReceivedSource
-from driftline.deploy.local.inputs.tallies import InputFigures, Tally
+from driftline.deploy.local.inputs.tallies import InputFigures, InputProgress
 from driftline.deploy.roles.front import Front
 from driftline.engine.flow.flow import Flow
 from driftline.engine.flow.plan import plan
@@ -18,7 +18,7 @@ from driftline.engine.labels import INFINITY
 from driftline.engine.policy import POLICIES
 from driftline.engine.policy import policy as policy_of
 from driftline.engine.sources import BadRecord, RetainedSource, Source
-from driftline.engine.wire.messages import Header, Progress, Start, encode
+from driftline.engine.wire.messages import MessageHeader, Progress, Start, encode
 
 FLOW = Flow("tally")
 FLOW.source("in").sink()
@@ -39,12 +39,14 @@ class Call:
             0, 1, plan(FLOW), policy_of(policy), source, lambda: next(ids),
             on_bad=self.aside.extend,
         )  # fmt: skip
-        self.tally = Tally(self.front, source, start)
+        self.tally = InputProgress(self.front, source, start)
         self.sent = 0
 
     def begin(self, offset: int, incarnation: int = 1) -> None:
         """Begin an incarnation, and read all that there is."""
-        self.front.receive(encode(Header("master", incarnation, 0), Start(incarnation, offset, ())))
+        self.front.receive(
+            encode(MessageHeader("master", incarnation, 0), Start(incarnation, offset, ()))
+        )
         self.sent = 0
         self.turn()
 
@@ -54,7 +56,7 @@ class Call:
 
     def deliver(self, until: int) -> None:
         self.sent += 1
-        header = Header("master", self.front.incarnation, self.sent)
+        header = MessageHeader("master", self.front.incarnation, self.sent)
         self.front.receive(encode(header, Progress(until, until)))
         self.turn()
 

@@ -15,7 +15,7 @@ from driftline.engine.flow.flow import Flow
 from driftline.engine.snapshots.fitting import Fitted, fit
 from driftline.engine.snapshots.savepoint import complete, open_savepoint
 from driftline.engine.sources import Source
-from driftline.engine.sources.used import StoreUsed, Used
+from driftline.engine.sources.used import InputFingerprint, StoreUsed
 from driftline.engine.storage.manifest import Mark
 
 MARK = Mark("lineage", "used-0", 1)
@@ -30,11 +30,11 @@ TIME = 6
 def test_an_older_note_replaces_no_later_one(tmp_path: Path) -> None:
     path = tmp_path / "input-0.used"
     file = UsedFile(path, MARK)
-    file.carry_out(StoreUsed(Used(8, 7, 77)))
-    UsedFile(path, MARK).carry_out(StoreUsed(Used(2, 1, 11)))
+    file.carry_out(StoreUsed(InputFingerprint(8, 7, 77)))
+    UsedFile(path, MARK).carry_out(StoreUsed(InputFingerprint(2, 1, 11)))
     noted = read_used(path)
     assert noted is not None
-    assert noted.used == Used(8, 7, 77)
+    assert noted.used == InputFingerprint(8, 7, 77)
 
 
 def records(path: Path, count: int) -> Source:

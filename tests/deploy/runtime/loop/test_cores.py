@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import zmq
 
-from driftline.deploy.runtime.loop.cores import BUSY, IO_THREAD, LOOK_S, Cores, cores_here
+from driftline.deploy.runtime.loop.cores import BUSY, IO_THREAD, LOOK_S, CpuAffinity, cores_here
 
 
 class Kept:
@@ -19,7 +19,7 @@ class Kept:
     def __init__(self, cores: tuple[int, ...], half: int, io_half: int = 0) -> None:
         self.calls: list[Collection[int]] = []
         self.io_calls: list[Collection[int]] = []
-        self.cores = Cores(
+        self.cores = CpuAffinity(
             cores, half, io_half, self._keep_to, lambda: self.calls[-1], lambda: self._wanted_s
         )
         self._now, self._wanted_s = 100.0, 7.0
@@ -69,7 +69,7 @@ def test_all_threads_are_moved() -> None:
         here.rcvtimeo = 10_000
         to.send(b"")
         here.recv()  # so ZeroMQ's thread runs, and has given itself its name
-        mine = Cores(cores, 1, 0)
+        mine = CpuAffinity(cores, 1, 0)
         try:
             assert os.sched_getaffinity(thread.native_id) == {*cores}
             mine.look(1e9)

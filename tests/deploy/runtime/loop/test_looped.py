@@ -14,7 +14,7 @@ from driftline.deploy.runtime.loop.looped import Looped
 from driftline.deploy.runtime.loop.runtime import Runtime
 from driftline.deploy.runtime.sockets.inbox import DRAIN
 from driftline.engine.wire.messages import AskPromise, encode
-from driftline.engine.wire.party import Job, Party
+from driftline.engine.wire.party import DurableJob, Role
 from tests.deploy.runtime.loop.test_runtime import Listener
 
 WITHIN_S = 20.0
@@ -77,7 +77,7 @@ def test_a_job_and_whoever_asks_for_a_turn_wake_it(runtime: Runtime) -> None:
         looped = Looped(runtime, lambda: listener.results or None)
         result = asyncio.create_task(looped.result())
         await asyncio.sleep(0.05)
-        listener.jobs.append(Job())
+        listener.jobs.append(DurableJob())
         looped.soon()
         assert await result == ["did Job()"]
 
@@ -131,7 +131,7 @@ def test_without_room_a_socket_costs_nothing_and_wakes_it_again_later(
 def test_an_error_ends_it_and_a_busy_party_leaves_the_loop_to_others(runtime: Runtime) -> None:
     others: list[int] = []
 
-    class Busy(Party):
+    class Busy(Role):
         def turn(self) -> bool:
             if len(others) > 10:
                 raise RuntimeError("it is broken")

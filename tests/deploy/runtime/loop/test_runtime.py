@@ -16,13 +16,13 @@ from driftline.deploy.runtime.loop import runtime as runtime_module
 from driftline.deploy.runtime.loop.runtime import Runtime
 from driftline.deploy.runtime.threads import ThreadDied
 from driftline.engine.wire.messages import AskPromise, Message, encode
-from driftline.engine.wire.party import Job, Party
+from driftline.engine.wire.party import DurableJob, Role
 
 LONG_S = 60.0
 """How long a runtime would wait if nothing woke it."""
 
 
-class Listener(Party):
+class Listener(Role):
     """Remembers what it was told and what its jobs came to."""
 
     def __init__(self, name: str) -> None:
@@ -36,7 +36,7 @@ class Listener(Party):
     def channel_lost(self, sender: str) -> None:
         raise AssertionError(f"{sender} lost something")
 
-    def done(self, job: Job, result: object) -> None:
+    def done(self, job: DurableJob, result: object) -> None:
         self.results.append(result)
 
     def tick(self, now: float) -> float:
@@ -70,7 +70,7 @@ def test_a_job_that_is_done_wakes_the_loop(runtime: Runtime, parties: int) -> No
     listeners = [Listener(f"node-{i}") for i in range(parties)]
     for listener in listeners:
         runtime.add(listener, f"inproc://{listener.name}")
-        listener.jobs.append(Job())
+        listener.jobs.append(DurableJob())
     runtime.step()
     until(runtime, *(listener.results for listener in listeners))
     assert [listener.results for listener in listeners] == [["did Job()"]] * parties
@@ -130,13 +130,13 @@ class Dying(Listener):
 
 @pytest.mark.parametrize("error", [struct.error("not a header"), MemoryError(), SystemExit(0)])
 def test_what_no_job_may_raise_ends_the_loop_with_its_text(error: BaseException) -> None:
-    def carry_out(job: Job) -> object:
+    def carry_out(job: DurableJob) -> object:
         raise error
 
     runtime = Runtime(carry_out)
     listener = Listener("node-0")
     runtime.add(listener, "inproc://node-0")
-    listener.jobs.append(Job())
+    listener.jobs.append(DurableJob())
     runtime.step()
     with pytest.raises(ThreadDied, match=f"Job of node-0 died: {type(error).__name__}"):
         until(runtime, listener.results)
@@ -162,7 +162,7 @@ def test_a_disk_that_hangs_is_told_and_named_until_it_is_back(
     runtime = Runtime(lambda job: frozen.wait(LONG_S))
     party = Listener("node-0")
     runtime.add(party, "inproc://node-0")
-    party.jobs.append(Job())
+    party.jobs.append(DurableJob())
     with caplog.at_level("INFO"):
         while not party.obstacle:
             runtime.step(wait_s=0.01)

@@ -11,7 +11,7 @@ from random import Random
 import pytest
 
 from driftline.deploy.producer import Producer
-from driftline.deploy.roles.intake import Kind
+from driftline.deploy.roles.intake import IntakeKind
 from driftline.deploy.runtime.sockets import intake_socket
 from driftline.deploy.runtime.sockets.listening import is_local
 from tests.connectors.logs.received_front import memory_disk
@@ -62,7 +62,7 @@ def test_a_backlog_is_worked_off_once_there_is_room_though_nothing_comes(directo
     host.reader.reading = False
     with Wire(host) as wire:
         for number in range(1, 8):
-            wire.say(Kind.RECORD, "p", 1, number, number)
+            wire.say(IntakeKind.RECORD, "p", 1, number, number)
         wire.until(lambda: len(host.intake._backlog) == 5)
         host.reader.reading = True
         wire.until(lambda: host.source.acknowledged("p") == 7)
@@ -72,12 +72,12 @@ def test_a_backlog_is_worked_off_once_there_is_room_though_nothing_comes(directo
 def test_open_connections_are_counted(directory: Path) -> None:
     host = Host(directory / "log", "tcp://127.0.0.1:*")
     with Wire(host) as wire:
-        wire.say(Kind.HELLO, "p", 1)
+        wire.say(IntakeKind.HELLO, "p", 1)
         wire.hear()
         wire.until(lambda: host.source.connected == 1)
         wire.socket.close()
         with Wire(host) as other:
-            other.say(Kind.HELLO, "q", 1)
+            other.say(IntakeKind.HELLO, "q", 1)
             other.hear()
             other.until(lambda: host.source.connected == 1)
         other.until(lambda: host.source.connected == 0)

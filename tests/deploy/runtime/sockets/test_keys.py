@@ -14,7 +14,7 @@ from driftline.deploy.commands.keys import keys as command
 from driftline.deploy.runtime.sockets.keys import (
     HOST_NAMES,
     Authorised,
-    Key,
+    KeyPair,
     Rights,
     add_keys,
     own_key,
@@ -145,7 +145,7 @@ def test_a_producer_finds_the_key_of_its_host(made: Path) -> None:
     assert shop.server_at(f"tcp://10.0.0.5:5555#{public}").public == public
     with pytest.raises(NotPermitted, match=r"which host is tcp://10\.0\.0\.5:5555"):
         shop.server_at("tcp://10.0.0.5:5555")
-    alone = Key.new("shop", shop.rights, {"b": public})
+    alone = KeyPair.new("shop", shop.rights, {"b": public})
     assert alone.server_at("tcp://10.0.0.5:5555").public == public
 
 

@@ -12,7 +12,7 @@ import pytest
 from driftline.deploy.runtime.loop import runtime as module
 from driftline.deploy.runtime.loop.runtime import Runtime
 from driftline.deploy.runtime.sockets.keys import Authorised, Rights, add_keys, make_keys, read_key
-from driftline.deploy.runtime.sockets.transport import Network, Transport
+from driftline.deploy.runtime.sockets.transport import Transport, TransportConfig
 from driftline.deploy.runtime.sockets.zap import KeyVoice
 from driftline.engine.errors import NotPermitted, PayloadError, Unavailable
 from driftline.engine.wire.addresses import Address, parse
@@ -215,13 +215,13 @@ def test_every_address_of_a_machine_is_none_for_others() -> None:
 def test_processes_are_told_of_keys_by_their_place(tmp_path: Path) -> None:
     [key] = add_keys(tmp_path / "keys", ["a"])
     known = (("master", str(Address("tcp://h:7", key.public))),)
-    network = Network("tcp", "10.0.0.5", keys=str(tmp_path / "keys"), known=known)
+    network = TransportConfig("tcp", "10.0.0.5", keys=str(tmp_path / "keys"), known=known)
     assert key.secret not in repr(network)
     assert network.transport().own == key
     assert network.address("master", "") == known[0][1]
     assert network.inbox("master", "") == "tcp://10.0.0.5:7"
     assert network.inbox("node-0", "") == "tcp://10.0.0.5:*"
-    local = Network(known=(("consumer", "ipc:///elsewhere"),))
+    local = TransportConfig(known=(("consumer", "ipc:///elsewhere"),))
     assert local.address("consumer", "/here") == "ipc:///elsewhere"
     assert local.inbox("consumer", "/here") == "ipc:///elsewhere"
     assert local.address("master", "/here") == "ipc:///here/master"

@@ -17,7 +17,7 @@ from driftline.deploy.runtime.supervision.restarts import (
     PAUSE_S_MAX,
     HangDetector,
     RestartPolicy,
-    Running,
+    RunningProcess,
     how,
 )
 
@@ -104,7 +104,7 @@ class Supervisor:
 
     def __init__(self) -> None:
         self.detector = HangDetector(MISSING_S)
-        self.running = {"master": Running("m1", 11), "node-0": Running("n1", 12)}
+        self.running = {"master": RunningProcess("m1", 11), "node-0": RunningProcess("n1", 12)}
         self.deaths = 0
         self.now = 1000.0
         self.killed: list[tuple[str, float]] = []
@@ -145,7 +145,7 @@ def test_a_child_that_was_never_heard_may_be_starting() -> None:
     supervisor.pass_time(100 * PATIENCE_S, "master")
     assert supervisor.killed == []
     supervisor.pass_time(1.0, "master", "node-0")
-    supervisor.running["node-0"] = Running("n2", 13)
+    supervisor.running["node-0"] = RunningProcess("n2", 13)
     supervisor.pass_time(100 * PATIENCE_S, "master")
     assert supervisor.killed == [], "what was heard of the process before does not count"
 

@@ -10,12 +10,12 @@ from math import inf
 
 import pytest
 
-from driftline.deploy.roles.watch import Watch
+from driftline.deploy.roles.watch import StatusPoller
 from driftline.deploy.runtime.config import ProcessConfig
 from driftline.deploy.runtime.loop.runtime import Runtime
 from driftline.deploy.runtime.supervision.child_process import Pipes
 from driftline.deploy.runtime.supervision.cluster import LocalCluster
-from driftline.deploy.runtime.supervision.restarts import DEATHS_MAX, STOPPED, Running
+from driftline.deploy.runtime.supervision.restarts import DEATHS_MAX, STOPPED, RunningProcess
 from driftline.engine.errors import Unavailable
 
 
@@ -110,7 +110,7 @@ def test_who_was_told_to_stop_is_not_started_again() -> None:
         assert cluster.master_ended
 
 
-def supervise_for_ever(cluster: LocalCluster, watch: Watch | None = None) -> None:
+def supervise_for_ever(cluster: LocalCluster, watch: StatusPoller | None = None) -> None:
     """A run that gets nowhere."""
     while True:
         if watch is None:
@@ -120,7 +120,7 @@ def supervise_for_ever(cluster: LocalCluster, watch: Watch | None = None) -> Non
 
 def test_a_death_wakes_the_loop_and_its_successor_starts_in_the_same_look() -> None:
     runtime = Runtime()
-    idle = Watch(every_s=inf)
+    idle = StatusPoller(every_s=inf)
     runtime.add(idle, f"inproc://{idle.name}")
     with Scripted("import time; time.sleep(60)") as cluster:
         cluster.wake(runtime)
@@ -184,13 +184,15 @@ def test_who_is_killed_for_silence_again_and_again_ends_the_run_and_gets_more_ti
 ) -> None:
     deaths = []
 
-    def look(now: float, running: Mapping[str, Running], count: Callable[[str], int]) -> list[str]:
+    def look(
+        now: float, running: Mapping[str, RunningProcess], count: Callable[[str], int]
+    ) -> list[str]:
         deaths.append(count("node-0"))
         return ["node-0"] if "node-0" in running else []
 
     with Scripted("import time; time.sleep(60)") as cluster:
         monkeypatch.setattr(cluster._hangs, "look", look)
         with pytest.raises(Unavailable, match=rf"died {DEATHS_MAX} times(.|\n)*as it was silent"):
-            supervise_for_ever(cluster, Watch())
+            supervise_for_ever(cluster, StatusPoller())
         assert set(deaths) == set(range(DEATHS_MAX))
         cluster._processes["master"].kill()
