@@ -1,1 +1,1 @@
-"""The acker: tracks how far everything has been worked off, by the XOR of frame ids."""
+"""The acker: tracks the progress of all elements with the XOR of frame ids."""

@@ -1,17 +1,17 @@
-"""The tracker of progress: says which elements have been worked off, and so are final.
+"""Progress tracker: computes which elements are fully processed, and therefore final.
 
 Every frame has a random id. Its sender and its receiver each XOR the id into the cell of
-(stage, tracking time). A node that has worked off a frame does so with one acknowledgement: the id
-of that frame and the ids of all frames that it has sent because of it. So a cell is zero iff no
-frame of that tracking time is under way to that stage, except with probability 2^-63 (Storm's
-acker; Delivery, consistency, and determinism, section V-A1).
+(stage, tracking time). A node acknowledges a processed frame once, with the id of that frame and
+the ids of all frames that it sent because of it. So a cell is zero iff no frame of that tracking
+time is under way to that stage, except with probability 2^-63 (Storm's acker; Delivery,
+consistency, and determinism, section V-A1).
 
 Fronts need no cells. Their frames *cover* intervals of times, and promises cover the times without
-a frame; each interval begins where the one before it ends. Stage 0 is done with a front up to the
-end of the intervals that have been worked off without a gap. So a root costs no message.
+a frame; each interval begins where the previous one ends. Stage 0 is done with a front up to the
+end of the processed intervals without a gap. So a root costs no message.
 
-An example: one front, one node, two stages. The record of time 1 makes a frame with id 77 for
-stage 1; both are worked off, then the front ends.
+Example: one front, one node, two stages. The record of time 1 produces a frame with id 77 for
+stage 1; both are processed, then the front ends.
 
     >>> from driftline.engine.labels import INFINITY
     >>> tracker = Tracker(stages=2, fronts=1, nodes=1)
@@ -29,11 +29,11 @@ stage 1; both are worked off, then the front ends.
     >>> tracker.delivered == INFINITY
     True
 
-Takes: covered intervals, acknowledgements, deliveries. Gives: `frontiers`, `processed`,
+Inputs: covered intervals, acknowledgements, deliveries. Outputs: `frontiers`, `processed`,
 `delivered`, and `to_ask`. Invariant: no frontier ever decreases.
 
 Precondition: each acknowledgement is applied exactly once, as XOR is not idempotent
-(`engine.wire.party` sees to it). Cost: O(log n) per cell, O(stages + fronts) per `frontiers`.
+(`engine.wire.party` ensures it). Cost: O(log n) per cell, O(stages + fronts) per `frontiers`.
 """
 
 from collections.abc import Sequence
@@ -45,12 +45,12 @@ from driftline.engine.labels import INFINITY
 
 
 def token(node: int, start: int) -> tuple[int, int, int]:
-    """The cell that holds all frontiers back until a node has said which frames it sends again."""
+    """Return the cell that blocks all frontiers until a node has reported the frames it resends."""
     return 0, start, 1 << node
 
 
 class Tracker:
-    """Progress of one incarnation, from the time that it replays from."""
+    """Progress of one incarnation, from the time at which its replay starts."""
 
     def __init__(self, stages: int, fronts: int, nodes: int, start: int = 0) -> None:
         self._cells: list[dict[int, int]] = [{} for _ in range(stages + 1)]
@@ -58,23 +58,23 @@ class Tracker:
         self._next = [start] * fronts
         """Per front: stage 0 is done with all smaller times."""
         self._covered = [0] * fronts
-        """Per front: all smaller times are in covered intervals, without a gap."""
+        """Per front: covered intervals contain all smaller times, without a gap."""
         self._beyond: list[dict[int, int]] = [{} for _ in range(fronts)]
-        """Per front, since -> until of covered intervals that lie behind a gap."""
+        """Per front, since -> until of covered intervals behind a gap."""
         self._sent = [0] * fronts
-        """Per front: it has sent everything below this time."""
+        """Per front: it has sent all records below this time."""
         self._durable = [start] * fronts
         self._delivered = [0] * nodes
         self._asked = [start] * fronts
         self.reached = start
-        """The largest time that a front has promised before its end: no element has it, or a later
-        one, once all fronts have ended."""
+        """The largest time that a front promised before its end. Once all fronts have ended, every
+        element has a smaller time."""
         self._last: tuple[int, ...] = (start,) * (stages + 1)
 
     def promise(self, front: int, since: int, until: int, durable: int) -> None:
-        """A front will send no record with a time in [since, until).
+        """Record that a front will send no record with a time in [since, until).
 
-        `durable`: its records below this time will survive a crash of the front. Raises
+        `durable`: its records below this time survive a crash of the front. Raises
         MalformedMessage if there is no such front.
         """
         if not 0 <= front < len(self._next):
@@ -86,7 +86,7 @@ class Tracker:
         self._cover(front, since, until)
 
     def _cover(self, front: int, since: int, until: int) -> None:
-        """Stage 0 is done with the times of a front in [since, until)."""
+        """Mark the times of a front in [since, until) as done in stage 0."""
         beyond = self._beyond[front]
         if until > since:
             beyond[since] = until
@@ -99,8 +99,8 @@ class Tracker:
     def acknowledge(
         self, cells: Sequence[tuple[int, int, int]], covered: Sequence[tuple[int, int, int]] = ()
     ) -> None:
-        """A node has worked off frames: cells (stage, time, XOR of ids), and covered intervals
-        (front, since, until).
+        """Apply a node's acknowledgement of processed frames: cells (stage, time, XOR of ids), and
+        covered intervals (front, since, until).
 
         Raises MalformedMessage, and applies nothing, if there is no such stage or front.
         """
@@ -117,11 +117,11 @@ class Tracker:
             self._cover(front, since, until)
 
     def deliver(self, node: int, time: int) -> None:
-        """The consumer has the outputs of a node below a time."""
+        """Record that the consumer has the outputs of a node below a time."""
         self._delivered[node] = max(self._delivered[node], time)
 
     def frontiers(self) -> tuple[int, ...]:
-        """Per stage: every element with a smaller time has been worked off there and before.
+        """Return, per stage, the time below which this and all earlier stages are done.
 
         The last number is the frontier of outputs, which also waits until inputs are durable.
         """
@@ -145,39 +145,39 @@ class Tracker:
 
     @property
     def durable(self) -> int:
-        """Inputs below this time survive a crash of their front."""
+        """The time below which inputs survive a crash of their front."""
         return min(self._durable)
 
     @property
     def waits_for_logs(self) -> bool:
-        """Whether elements are worked off whose inputs a crash of their front may lose."""
+        """Whether processed elements wait for their inputs to become durable."""
         self.frontiers()  # removes finished times from the heaps
         return self.durable < min([*self._next, *(times[0] for times in self._times if times)])
 
     @property
     def processed(self) -> int:
-        """All elements below this time have been worked off in all stages."""
+        """The time below which all stages have processed all elements."""
         return self.frontiers()[-1]
 
     @property
     def delivered(self) -> int:
-        """Consumers have all outputs below this time."""
+        """The time below which consumers have all outputs."""
         return min(self.processed, *self._delivered)
 
     def undelivered(self) -> list[int]:
-        """The nodes with outputs that are processed and that the consumer does not have."""
+        """Return the nodes with processed outputs that the consumer lacks."""
         processed = self.processed
         return [node for node, time in enumerate(self._delivered) if time < processed]
 
     def to_ask(self) -> list[tuple[int, int]]:
-        """(front, time): idle fronts to be asked for a promise up to a time.
+        """Return (front, time) of each idle front to ask for a promise up to a time.
 
-        Only their missing promises hold the frontier back behind the other fronts. A front is named
-        once for each time. A front that has promised nothing yet is not named: it may not be in
-        this incarnation yet, and would take the question for a lost message.
+        Only their missing promises hold the frontier back behind the other fronts. Each front is
+        returned once per time. A front without any promise is omitted: it may not have joined this
+        incarnation yet, and would take the question for a lost message.
         """
         needed = max(self._next)
-        if needed >= INFINITY:  # what a front has sent before its end still waits
+        if needed >= INFINITY:  # records that a front sent before its end may still be pending
             needed = self.reached
         asked = []
         for front, promised in enumerate(self._next):
@@ -188,7 +188,7 @@ class Tracker:
         return asked
 
     def oldest(self) -> tuple[int, int] | None:
-        """(time, stage) of the oldest frame under way that the tracker knows of, if any."""
+        """Return (time, stage) of the oldest frame known to be under way, or None."""
         self.frontiers()  # removes finished times from the heaps
         work = [(times[0], stage) for stage, times in enumerate(self._times) if times]
         for done, sent in zip(self._next, self._sent, strict=True):
@@ -210,20 +210,20 @@ class Tracker:
 
 
 class ReportedProgress:
-    """The progress of one incarnation, from time `start`, as its nodes report it: what the master
-    knows in label order.
+    """Progress of one incarnation, from time `start`, as its nodes report it to the master in label
+    order.
 
-    Every node has a `Tracker`, which hears everything; each frontier of each of them is true by
-    itself. So the largest is, too, and a master needs no tracker: a new one knows the progress as
-    soon as every node has said once how far it is (`Reached`). Invariant: `processed` and
+    Every node has a `Tracker`, which receives all acknowledgements; each frontier of each of them
+    is valid on its own. So the largest is valid, too, and a master needs no tracker: a new master
+    knows the progress once every node has reported (`Reached`). Invariant: `processed` and
     `delivered` never decrease.
     """
 
     def __init__(self, nodes: int, start: int = 0) -> None:
         self.processed = start
-        """All elements below this time have been worked off in all stages."""
+        """The time below which all stages have processed all elements."""
         self.reached = start
-        """The largest time that a front has promised before its end."""
+        """The largest time that a front promised before its end."""
         self._delivered = [0] * nodes
         self._left: list[int | None] = [None] * nodes
         self._oldest: list[tuple[int, int] | None] = [None] * nodes
@@ -239,7 +239,7 @@ class ReportedProgress:
         waits: bool,
         left: int = -1,
     ) -> None:
-        """A node tells how far it is; see `Reached`."""
+        """Record a node's report; see `Reached`."""
         self.processed = max(self.processed, processed)
         self.reached = max(self.reached, reached)
         self._delivered[node] = max(self._delivered[node], delivered)
@@ -250,28 +250,28 @@ class ReportedProgress:
 
     @property
     def delivered(self) -> int:
-        """Consumers have all outputs below this time."""
+        """The time below which consumers have all outputs."""
         return min(self.processed, *self._delivered)
 
     @property
     def left(self) -> int | None:
-        """No output with a later time has left a node; None until all of them have said that."""
+        """The time after which no output has left a node; None until all nodes have reported."""
         known = [left for left in self._left if left is not None]
         return max(known) if len(known) == len(self._left) else None
 
     @property
     def waits_for_logs(self) -> bool:
-        """Whether a node knows of work that is done and waits for the input log of a front."""
+        """Whether processed elements wait for a front's input log, as far as a node knows."""
         return any(self._waits)
 
     def undelivered(self) -> list[int]:
-        """The nodes with outputs that are processed and that the consumer does not have."""
+        """Return the nodes with processed outputs that the consumer lacks."""
         return [node for node, time in enumerate(self._delivered) if time < self.processed]
 
     def oldest(self) -> tuple[int, int] | None:
-        """(time, stage) of the oldest work under way that a node knows of, if any."""
+        """Return (time, stage) of the oldest reported work under way, or None."""
         return min((oldest for oldest in self._oldest if oldest is not None), default=None)
 
     def to_ask(self) -> list[tuple[int, int]]:
-        """No front: nodes ask idle fronts themselves, as they know sooner."""
+        """Return no front: nodes ask idle fronts themselves, as they know sooner."""
         return []

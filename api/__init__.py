@@ -1,1 +1,1 @@
-"""Driftline called from Python: `run`, `simulate` and `FlowTest`."""
+"""The Python API: `run`, `simulate` and `FlowTest`."""

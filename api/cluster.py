@@ -2,7 +2,7 @@
 
 Nodes, master, fronts and consumer server exchange messages in the wire format, as processes do, in
 a world of `simulation` without faults; `kill` is the only failure. Snapshots are in memory.
-Virtual time passes while there is work, and nobody waits for it.
+Virtual time advances with the work, without waiting.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ from driftline.simulation.world.world import SimulatedHost, World
 RUN = "in one process"
 
 PATIENCE_S = 600.0
-"""Virtual seconds without progress after which a run is given up; the time of some snapshots is
-added. Functions take no virtual time, so they are not the reason."""
+"""Virtual seconds without progress until a run fails; the time of some snapshots is added. User
+functions take no virtual time, so they are never the cause."""
 
 OnBad = Callable[[Sequence[BadRecord]], None]
 
 
 class Cluster:
-    """The parties of a run. They act only during `step`, `run_until` and `pass_time`."""
+    """The roles of a run. They act only during `step`, `run_until` and `pass_time`."""
 
     def __init__(
         self,
@@ -57,18 +57,21 @@ class Cluster:
         delay_s: float = 1e-5,
         seed: int = 0,
     ) -> None:
-        """`consumer`: opens the consumer of a barrier, by its name; `on_bad`: takes the bad records
-        of each source, None to end the run at one; `delay_s`: virtual time of a message or a job.
-        Raises FlowError for a flow that cannot run."""
+        """Set up the roles.
+
+        `consumer`: opens the consumer of a barrier, by its name; `on_bad`: takes the bad records of
+        each source, None to end the run at one; `delay_s`: virtual time of a message or a job.
+        Raises FlowError for a flow that cannot run.
+        """
         flow.check_nodes(nodes)
         self.policy = policy
         self.chance = Random(seed)
         self.failed: DriftlineError | None = None
-        """The error that ended the run, if there was one."""
+        """The error that ended the run, if any."""
         self.over = False
         """Whether all sources have ended and all outputs are delivered."""
         self._acting = False
-        """Whether an event happens now, and perhaps a function of the flow."""
+        """Whether an event is being processed, which may call a function of the flow."""
         faults = Faults(delay_s=delay_s, slow=0.0, job_s=delay_s)
         self._timeline = Timeline(self.chance, faults)
         network = Network(self._timeline, self.chance, faults, self._timeline.counted)
@@ -94,10 +97,10 @@ class Cluster:
             world.add(f"front-{i}", self._front_maker(i)) for i in range(len(self._sources))
         ]
 
-    # Acting.
+    # Actions.
 
     def step(self) -> None:
-        """Let the next event happen. Raises the error that ended the run, now or earlier."""
+        """Process the next event. Raises the error that ended the run, now or earlier."""
         if self._acting:
             raise FlowError("a function of the flow calls the run or the test that it is part of")
         if self.failed is None:
@@ -111,7 +114,7 @@ class Cluster:
             raise self.failed
 
     def run_until(self, done: Callable[[], bool]) -> None:
-        """Let events happen until `done()`.
+        """Process events until `done()`.
 
         Raises the error that ended the run, and Unavailable if the run makes no progress.
         """
@@ -121,13 +124,13 @@ class Cluster:
             patience.check()
 
     def pass_time(self, seconds: float) -> None:
-        """Let the events of so many virtual seconds happen. Raises the errors of `step`."""
+        """Process the events of so many virtual seconds. Raises the errors of `step`."""
         until = self._timeline.now + seconds
         while self._timeline.now < until and not self.over:
             self.step()
 
     def kill(self, name: str) -> None:
-        """Kill a process as kill -9 does; it is started again soon.
+        """Kill a process as kill -9 does; it restarts soon.
 
         Raises FlowError if no process has this name.
         """
@@ -138,13 +141,13 @@ class Cluster:
             self._world.crash(hosts[name], "killed")
 
     def wake_fronts(self) -> None:
-        """Let the fronts read again: sources may have new records."""
+        """Let the fronts read their sources again, which may have new records."""
         for front in self._fronts:
             if front.parties:
                 self._world.turn_soon(front)
 
     def close(self) -> None:
-        """Close the consumers, and let go of all parties and what they read."""
+        """Close the consumers, and release all roles and their sources."""
         for party in self._world.hosts["consumer"].parties.values():
             if isinstance(party, ConsumerServer):
                 party.close()
@@ -152,24 +155,24 @@ class Cluster:
         for host in self._world.hosts.values():
             host.parties.clear()
 
-    # Looking.
+    # State.
 
     @property
     def now(self) -> float:
-        """Virtual seconds since the beginning."""
+        """Virtual seconds since the start."""
         return self._timeline.now
 
     @property
     def nodes(self) -> list[Node]:
-        """The nodes that are alive, or have ended in order; a killed one is missing."""
+        """The nodes that run or have ended in good order; a killed one is missing."""
         parties = [host.party or host.ended for host in self._nodes]
         return [party for party in parties if isinstance(party, Node)]
 
     @property
     def delivered(self) -> int:
-        """The consumer has all outputs below this time.
+        """The delivered frontier: the consumer has all outputs below this time.
 
-        0 while a node is down; under a policy without an order, 0 until all sources have ended.
+        0 while a node is down; under an unordered policy, 0 until all sources have ended.
         """
         if self.over:
             return INFINITY
@@ -179,7 +182,7 @@ class Cluster:
         return min(node.barrier.delivered for node in nodes)
 
     def is_settled(self, time: int) -> bool:
-        """Whether all elements up to a time are worked off, and all their outputs delivered."""
+        """Return whether all elements up to a time are processed, and their outputs delivered."""
         if self.over:
             return True
         master, nodes = self._world.hosts["master"].party, self.nodes
@@ -200,17 +203,17 @@ class Cluster:
 
     @property
     def taken(self) -> int:
-        """Records that the fronts have read."""
+        """The number of records that the fronts have read."""
         fronts = [host.party or host.ended for host in self._fronts]
         return sum(front.taken for front in fronts if isinstance(front, Front))
 
     @property
     def waits_for(self) -> str:
-        """What the run waits for, for people."""
+        """A description of what the run waits for."""
         master = self._world.hosts["master"].party
         return master.waits_for if isinstance(master, Master) else "the master is down"
 
-    # The parties.
+    # The roles.
 
     def _new_id(self) -> int:
         return self.chance.getrandbits(63) or 1
@@ -268,7 +271,7 @@ class Cluster:
         if isinstance(party, Master) and party.broken:
             raise Crashed("broken")
         if isinstance(party, ConsumerServer) and party.trouble:
-            # In virtual time, the barrier would try again at once, and for ever.
+            # In virtual time, the barrier would retry forever without delay.
             self.failed = self.failed or Unavailable(next(iter(party.trouble.values())))
         if isinstance(party, Front) and party.outcome is not None:
             self._end(party.outcome)
@@ -281,7 +284,7 @@ class Cluster:
 
 
 class Patience:
-    """Notices that a run makes no progress, so that its caller does not wait for ever."""
+    """Detector of a run without progress, so that its caller does not wait forever."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
@@ -289,7 +292,7 @@ class Patience:
         self._before: object = None
 
     def check(self) -> None:
-        """Raises Unavailable if the run has made no progress for `patience_s`."""
+        """Raise Unavailable if the run has made no progress for `patience_s`."""
         cluster = self._cluster
         if cluster.now > self._until:
             if cluster.progress == self._before:

@@ -1,4 +1,4 @@
-"""`FlowTest`: drives a flow record by record, on real nodes in this process."""
+"""`FlowTest`: drive a flow record by record, on real nodes in this process."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ from driftline.engine.state.table import StateTable
 from driftline.engine.wire.bundles import Item
 
 MESSAGE_S = 0.0005
-"""Virtual time of a message or a write to a disk, on average."""
+"""Average virtual time of a message or a disk write."""
 
 MOMENT_S = 0.004
-"""Virtual time that passes at most in a `send` without `settle`."""
+"""Longest virtual time of a `send` without `settle`."""
 
 CHECKPOINT_S = 0.05
 """Virtual time between snapshots."""
 
 
 class FlowTest:
-    """A flow under test: send it records one by one, and look at its outputs and states.
+    """A flow under test: send it records one by one, and inspect its outputs and states.
 
         >>> import operator
         >>> from driftline import Flow, FlowTest, ReducingState
@@ -51,20 +51,20 @@ class FlowTest:
         [('Ann', 5), ('Bob', 7), ('Ann', 6)]
         {'spent': 6}
 
-    Nodes, master, fronts and consumer are those of a cluster, in this process and in virtual time:
-    a test never waits. The record of the n-th call of `send` has time n, whatever its source.
+    Nodes, master, fronts and consumer are those of a cluster, in this process and in virtual time,
+    so a test never waits. The record of the n-th call of `send` has time n, whatever its source.
     Values pass through the wire format, so a list that is sent arrives as a tuple. All records are
-    kept, and replayed when a process was killed.
+    kept, and replayed after a kill.
 
     Methods that return outputs or states first settle the test, as `settle` does.
 
     Args:
         flow: A Flow, or the name of one: ``"module:name"``, ``"file.py:name"``.
         nodes: Number of nodes.
-        policy: Guarantee of the run. Under a policy without an order, `seed` decides the order.
-        seed: Decides how long messages take, and so the work that a kill interrupts. The same calls
-            with the same seed have the same results.
-        dead_letters: Elements whose function raises go to `failures`, and end nothing.
+        policy: Guarantee of the run. Under an unordered policy, `seed` determines the order.
+        seed: Determines message delays, and so the work that a kill interrupts. The same calls with
+            the same seed have the same results.
+        dead_letters: Elements whose function raises go to `failures`, and do not end the run.
 
     Raises:
         FlowError: The flow cannot run, or `nodes` is less than 1.
@@ -84,14 +84,14 @@ class FlowTest:
             raise FlowError(f"nodes={nodes}: a flow needs at least one")
         self._flow = flow_of(flow).validate()
         self._time = 0
-        """The time of the record that was sent last."""
+        """The time of the last record sent."""
         self._sources = {
             source.name: ScriptedSource(source.name, lambda: self._time)
             for source in self._flow.sources
         }
         self._consumer = MemoryConsumer()
         self._taken: dict[int, int] = {}
-        """Sink -> how many of the consumer's items `take` has seen."""
+        """Sink -> number of the consumer's items that `take` has seen."""
         self._cluster = Cluster(
             self._flow,
             list(self._sources.values()),
@@ -104,7 +104,7 @@ class FlowTest:
             seed=seed,
         )
 
-    # Acting.
+    # Actions.
 
     @overload
     def send(self, record: object, /, *, settle: bool = True) -> None: ...
@@ -114,14 +114,14 @@ class FlowTest:
         """Send a record to a source.
 
         Args:
-            source_and_record: The name of the source, not needed if the flow has one source only;
-                and the record.
-            settle: Work the record off to its end. False: only a moment passes, whose length the
-                seed decides; then the record is somewhere on its way, and a `kill` may hit it.
+            source_and_record: The name of the source, optional if the flow has only one source; and
+                the record.
+            settle: Process the record completely. False: only a moment passes, whose length depends
+                on the seed; the record is then in progress, and a `kill` may hit it.
 
         Raises:
             FlowError: The flow has no such source, or the test has ended.
-            PayloadError: The record cannot travel.
+            PayloadError: The record has values outside the wire format.
             FunctionFailed: A function raised. The run has ended: every later call raises it again.
         """
         source = self._source(source_and_record[:-1], len(source_and_record))
@@ -140,7 +140,7 @@ class FlowTest:
             self._cluster.pass_time(self._cluster.chance.random() * MOMENT_S)
 
     def kill(self, process: str) -> None:
-        """Kill a process as ``kill -9`` does; it is started again, and the run recovers.
+        """Kill a process as ``kill -9`` does; it restarts, and the run recovers.
 
         Args:
             process: node-0, node-1, ..., front-0, ... (one for each source), master or consumer.
@@ -153,7 +153,7 @@ class FlowTest:
         self._cluster.kill(process)
 
     def settle(self) -> None:
-        """Work off all records that were sent, and deliver their outputs.
+        """Process all records that were sent, and deliver their outputs.
 
         Raises:
             FunctionFailed: A function raised.
@@ -161,7 +161,7 @@ class FlowTest:
         self._cluster.run_until(lambda: self._cluster.is_settled(self._time))
 
     def end(self) -> None:
-        """End the sources, and let the run finish. Outputs and states can still be looked at.
+        """End the sources, and let the run finish. Outputs and states can still be inspected.
 
         Raises:
             FunctionFailed: A function raised.
@@ -183,13 +183,13 @@ class FlowTest:
         if error is None and self._cluster.failed is None:
             self.end()
 
-    # Looking.
+    # Results.
 
     def outputs(self, sink: str | None = None) -> list[object]:
-        """The values of all outputs of a sink so far, in label order.
+        """Return the values of all outputs of a sink so far, in label order.
 
         Args:
-            sink: Name of the sink; not needed if the flow has one sink only.
+            sink: Name of the sink; optional if the flow has only one sink.
 
         Raises:
             FlowError: The flow has no such sink.
@@ -198,14 +198,14 @@ class FlowTest:
         return [item.value for item in self.items(sink)]
 
     def items(self, sink: str | None = None) -> list[Item]:
-        """All outputs of a sink so far, with their labels, in label order.
+        """Return all outputs of a sink so far, with their labels, in label order.
 
         Arguments and errors are those of `outputs`.
         """
         return self._items(self._sink(sink))
 
     def take(self, sink: str | None = None) -> list[object]:
-        """The values of the outputs of a sink since the last call of `take` for this sink.
+        """Return the values of the outputs of a sink since the last `take` for this sink.
 
         Arguments and errors are those of `outputs`.
         """
@@ -220,7 +220,7 @@ class FlowTest:
         return [Failure.of_payload(item.value) for item in self._items(FAILURES)]
 
     def state(self, operator: str, key: object) -> dict[str, object]:
-        """The states of a key.
+        """Return the states of a key.
 
         Args:
             operator: Name of a keyed operator.
@@ -231,7 +231,7 @@ class FlowTest:
             (None if there is none), of a ListState a list, of a MapState a dict.
 
         Raises:
-            FlowError: There is no such operator, or it has no states, or this can be no key.
+            FlowError: There is no such operator, or it has no states, or `key` is not a valid key.
             FunctionFailed: A function raised.
         """
         vertex = self._operator(operator)
@@ -254,7 +254,7 @@ class FlowTest:
         return sorted(items, key=lambda item: item.label)
 
     def _let_settle(self) -> None:
-        """Settle, unless the run has failed: the outputs before the failure can be looked at."""
+        """Settle, unless the run has failed; outputs before the failure stay readable."""
         if self._cluster.failed is None:
             self.settle()
 
@@ -293,7 +293,7 @@ class FlowTest:
 
 
 def _as_key(key: object) -> object:
-    """A key as the tables of nodes have it. Raises FlowError if the value can be no key."""
+    """Convert a key to the form in nodes' tables. Raises FlowError for an invalid key."""
     try:
         return exact_key(key)
     except DriftlineError as error:
@@ -301,7 +301,7 @@ def _as_key(key: object) -> object:
 
 
 def _plain(state: State) -> object:
-    """The contents of a state, as a copy of plain Python types."""
+    """Return a copy of a state's contents in plain Python types."""
     if isinstance(state, ValueState):
         return state.get()
     if isinstance(state, ListState):
@@ -311,7 +311,7 @@ def _plain(state: State) -> object:
 
 
 class ScriptedSource(QueueSource):
-    """The records that a test has sent to one source. None is forgotten: any may be replayed.
+    """The records that a test has sent to one source. All are kept for replay.
 
     `now`: returns the time of the last record that the test has sent to any source. An idle source
     promises, like a live one, that it has no record up to that time.
@@ -329,4 +329,4 @@ class ScriptedSource(QueueSource):
         return self._now() + 1
 
     def trim(self, time: int) -> None:
-        """Forget nothing: a test is short."""
+        """Do nothing: keep all records, since a test is short."""

@@ -1,4 +1,4 @@
-"""Runs in the process of the caller: they give items, append them to a list, or write files."""
+"""Runs in the caller's process, with outputs to an iterator, a list or a consumer."""
 
 from __future__ import annotations
 
@@ -30,11 +30,10 @@ from driftline.engine.sources import BadRecord, RetainedSource, Source
 from driftline.engine.wire.bundles import Item
 
 MESSAGE_TO_FILES_S = 0.01
-"""How long a message takes, in virtual time, if outputs go to files: so many are written at once.
-"""
+"""Virtual time of a message if outputs go to files; long, so that one write takes many outputs."""
 
 LETTERS = f"the items of sink {FAILURES}"
-"""Where the reasons of failures are if outputs go to a list."""
+"""The place of dead letters if outputs go to a list."""
 
 
 class InProcessRun:
@@ -68,7 +67,7 @@ class InProcessRun:
         )
 
     def items(self) -> Iterator[Item]:
-        """Run, and give each output as soon as it is final."""
+        """Run, and yield each output as soon as it is final."""
         consumer = MergingConsumer()
         return self._items(self._cluster(consumer), consumer)
 
@@ -100,7 +99,7 @@ class InProcessRun:
                 for i in range(len(self._sources))
             ]
             for aside in asides:
-                aside.forget(0)  # all input is read again
+                aside.forget(0)  # this run reads all input again
         told: list[DeadLetters | BadRecordFile] = [opened.letters, *asides]
         on_bad = [aside.add for aside in asides] if asides else self._count_bad()
         cluster = self._new_cluster(
@@ -130,7 +129,7 @@ class InProcessRun:
         return cluster
 
     def _connect(self, cluster: Cluster) -> None:
-        """Tell sources of iterators what is delivered; only policies with an order know it."""
+        """Give iterator sources the delivered frontier, which only ordered policies know."""
         if self._policy.ordered:
             for source in self._sources:
                 if isinstance(source, IteratorSource):
@@ -146,7 +145,7 @@ class InProcessRun:
     def _as_read_here(
         self, source: Source | RetainedSource | LiveSource
     ) -> Source | RetainedSource:
-        """A source as fronts in this process read it."""
+        """Wrap a live source for fronts in this process; return others unchanged."""
         if not isinstance(source, LiveSource):
             return source
         records = LiveRecords(source)
@@ -154,7 +153,7 @@ class InProcessRun:
         return IteratorSource(source.name, iter(records))
 
     def _progress(self, cluster: Cluster) -> Iterator[int]:
-        """Run to the end, as `_progress` does; then acknowledge what live sources gave."""
+        """Run to the end, as `_progress` does; then acknowledge the records of live sources."""
         yield from _progress(cluster)
         for records in self._live:
             records.acknowledge()
@@ -169,21 +168,21 @@ class InProcessRun:
                 source.delivered = lambda: INFINITY  # `_connect` made it refer to the cluster
 
     def _count_bad(self) -> list[Callable[[Sequence[BadRecord]], None]]:
-        """Per front, a function that counts its bad records."""
+        """Return one function per front that counts its bad records."""
         return [partial(self._set_aside, front) for front in range(len(self._sources))]
 
     def _set_aside(self, front: int, records: Sequence[BadRecord]) -> None:
         self._bad[front] += len(records)
 
     def _summary(self, cluster: Cluster, outputs: int, failed: int, aside: str) -> RunSummary:
-        """`aside`: the place of what was set aside."""
+        """Summarise the run. `aside`: the place of dead letters and bad records."""
         tell_if_all_set_aside(cluster.taken, outputs, failed, sum(self._bad), aside)
         seconds = monotonic() - self._began
         return RunSummary(cluster.taken, outputs, failed, sum(self._bad), seconds, processes=False)
 
 
 def _check_outputs(path: Path, identity: Identity) -> None:
-    """Raises StateMismatch if outputs are those of another run in one process, and says how."""
+    """Raise StateMismatch if the outputs are of another in-process run; names the differences."""
     with reported("output", path):
         before = Identity.from_json(identity_in(path))
     if before is not None and (differences := identity.differences(before)):
@@ -195,7 +194,7 @@ def _check_outputs(path: Path, identity: Identity) -> None:
 
 
 def _progress(cluster: Cluster) -> Iterator[int]:
-    """Run to the end, and give the delivered frontier each time that it grows.
+    """Run to the end, and yield the delivered frontier each time that it grows.
 
     Raises Unavailable if the run makes no progress, and the error that ends it.
     """

@@ -1,4 +1,4 @@
-"""Makes sources of the inputs that a caller gives: lists, iterators, paths, sources.
+"""Make sources from the inputs of a caller: lists, iterators, paths, sources.
 
 >>> flow = Flow("pairs")
 >>> flow.source("left").union(flow.source("right")).sink()
@@ -33,13 +33,13 @@ from driftline.engine.sources.record import DEFAULT_SHAPE, as_taken, taken
 from driftline.engine.wire.codec import pack
 
 AHEAD_MAX = 24
-"""At most so many records of an iterator are under way."""
+"""Limit of undelivered records of an iterator."""
 
 POLL_S = 0.1
-"""Seconds that a live source waits for a record before it is asked again."""
+"""Timeout of a poll of a live source."""
 
 AGAIN_S = 1.0
-"""Seconds before a live source that cannot be reached is polled again."""
+"""Retry interval of an unreachable live source."""
 
 QUICK_S = 0.002
 """An iterator that takes longer for a record counts as slow."""
@@ -62,7 +62,7 @@ def sources_of(flow: Flow, inputs: Inputs) -> list[Source | RetainedSource | Liv
 
 
 def _ordered(flow: Flow, inputs: Inputs) -> list[Input]:
-    """The inputs in the order of the flow's sources. Raises FlowError."""
+    """Return the inputs in the order of the flow's sources. Raises FlowError."""
     names = [source.name for source in flow.sources]
     of_flow = f"flow {flow.name!r} has the source{'s' * (len(names) > 1)} {', '.join(names)}"
     if isinstance(inputs, Mapping):
@@ -86,8 +86,8 @@ def _ordered(flow: Flow, inputs: Inputs) -> list[Input]:
 class LiveRecords:
     """The records of a live source, for a run in one process.
 
-    Nothing is stored before the end of such a run, and the same call reads everything again. So
-    records are acknowledged once the run is over.
+    Such a run stores nothing before its end, and the same call reads everything again. So records
+    are acknowledged once the run has ended.
     """
 
     def __init__(self, source: LiveSource) -> None:
@@ -113,7 +113,7 @@ class LiveRecords:
                     yield value
 
     def acknowledge(self) -> None:
-        """Tell the system that all records are stored: their outputs are."""
+        """Acknowledge all records. Precondition: their outputs are stored."""
         if self._offsets:
             self._source.acknowledge(self._offsets)
 
@@ -123,7 +123,7 @@ class LiveRecords:
 
 
 def _source(name: str, given: Input) -> Source | RetainedSource | LiveSource:
-    """The source `name` for one input. Raises FlowError, Unavailable, InputError."""
+    """Make the source `name` of one input. Raises FlowError, Unavailable, InputError."""
     if given == "":
         raise FlowError(f"source {name!r}: the input is an empty text: give the path of a file")
     if isinstance(given, str) and given.startswith(PRODUCERS):
@@ -169,11 +169,11 @@ def _file(name: str, path: str | Path) -> Source:
 
 
 LIMITED = FileSource, SeveralFiles, ZipfSource
-"""Sources that give no record beyond the limits."""
+"""Source classes that check the limits of records themselves."""
 
 
 class LimitedSource:
-    """A source of the user; records that cannot be taken are bad records."""
+    """Wrapper of a user's source that turns unacceptable records into bad records."""
 
     def __init__(self, source: Source) -> None:
         self._source = source
@@ -201,16 +201,16 @@ class ListedRecords:
         self._records = records
 
     def read(self, start: int) -> Iterator[tuple[int, object] | BadRecord]:
-        """The records from a time on; record n has time n."""
+        """Yield the records from a time on; record n has time n."""
         for at in range(max(0, start - 1), len(self._records)):
             yield taken(at + 1, self._records[at], shown_source(self.name))
 
     def progress(self) -> tuple[int, int] | None:
-        """Unknown: there are no bytes."""
+        """Return None, as a list has no bytes to count."""
         return None
 
     def identity(self) -> str:
-        """A hash of the records; every record is encoded for it."""
+        """Return the name and a hash of all encoded records."""
         content = hashlib.sha256()
         for record in self.read(1):
             content.update(pack(astuple(record) if isinstance(record, BadRecord) else record[1]))
@@ -220,9 +220,9 @@ class ListedRecords:
 class IteratorSource(QueueSource):
     """The records of an iterator; record n has time n.
 
-    Up to `AHEAD_MAX` records of a quick iterator are under way. A slow iterator is asked for a
-    record only when the outputs of all earlier records are delivered. The source keeps a record
-    until no replay can need it.
+    Of a quick iterator, up to `AHEAD_MAX` records may be undelivered. A slow iterator is read only
+    when the outputs of all earlier records are delivered. The source keeps a record until no replay
+    can need it.
     """
 
     def __init__(self, name: str, records: Iterator[object]) -> None:
@@ -231,7 +231,7 @@ class IteratorSource(QueueSource):
         """Returns the delivered frontier: all outputs with smaller times are delivered."""
         self._records_left = records
         self._ahead = 0
-        """Records that may be under way now."""
+        """Current limit of undelivered records."""
 
     def read(self, start: int) -> Iterator[tuple[int, object] | BadRecord | None]:
         for record in super().read(start):
@@ -264,7 +264,7 @@ class IteratorSource(QueueSource):
         except StopIteration:
             self.close()
             return
-        except Unavailable as error:  # nothing would ask the iterator again
+        except Unavailable as error:  # an iterator that raised cannot be retried
             raise InputError(shown_source(self.name), self._next, str(error)) from error
         if monotonic() - began > QUICK_S:
             self._ahead = 0  # `_may_pull` makes it 1 as soon as nothing is under way
@@ -275,16 +275,16 @@ class IteratorSource(QueueSource):
 def _record(
     found: tuple[int, object] | BadRecord | None,
 ) -> tuple[int, object] | BadRecord | None:
-    """A record of an iterator; one that cannot be taken is in the place of its payload."""
+    """Return a record of an iterator; unwrap a `BadRecord` in place of the payload."""
     if isinstance(found, tuple) and isinstance(found[1], BadRecord):
         return found[1]
     return found
 
 
 def check_record(source: str, number: int, record: object) -> object:
-    """A copy of a record, in the form in which it arrives; `number`: the record's, from 1.
+    """Return a copy of a record as the flow will see it; `number`: the record's, from 1.
 
-    Raises PayloadError if the record cannot be taken.
+    Raises PayloadError for an unacceptable record.
     """
     try:
         return as_taken(record)
@@ -293,7 +293,7 @@ def check_record(source: str, number: int, record: object) -> object:
 
 
 def shown_source(name: str) -> str:
-    """How errors call a source without a file."""
+    """Return the name of a source without a file for errors."""
     return f"source {name!r}"
 
 

@@ -1,4 +1,4 @@
-"""Consumers for runs that are called from Python, and the summary of such a run."""
+"""Consumers and summary of runs that are started from Python."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from driftline.engine.wire.bundles import Item
 
 @dataclass(frozen=True, slots=True)
 class RunSummary:
-    """Figures of a run that is over."""
+    """Figures of a run that has ended."""
 
     records: int
     """Records that this call has read."""
@@ -27,17 +27,17 @@ class RunSummary:
     """Outputs in the list or directory, of this call and of interrupted earlier ones; in another
     sink, if all ran in the caller's process, of this call."""
     dead_letters: int
-    """Elements that this call has set aside because a function failed."""
+    """Elements that this call set aside because a function failed."""
     bad_records: int
-    """Records that this call has set aside because they could not be read."""
+    """Records that this call set aside because they could not be read."""
     seconds: float
-    """How long the call took."""
+    """Duration of the call."""
     processes: bool
-    """Whether nodes and master were processes of their own; otherwise all ran in the caller's."""
+    """Whether nodes and master were separate processes; otherwise all ran in the caller's."""
 
 
 class MergingConsumer(MemoryConsumer):
-    """A consumer in memory that gives items of all barriers in label order, and forgets them."""
+    """A consumer in memory that merges the items of all barriers, and returns each once."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -51,7 +51,7 @@ class MergingConsumer(MemoryConsumer):
             heappush(self._heap, (item.label, self._number, item))
 
     def take(self, below: int) -> Iterator[Item]:
-        """Remove the items with times below `below`, and give them in label order."""
+        """Remove the items with times below `below`, and yield them in label order."""
         while self._heap and self._heap[0][0][0] < below:
             yield heappop(self._heap)[2]
 
@@ -62,7 +62,7 @@ class OpenConsumers:
     Args:
         output: A path or an address, or a consumer.
         flow: The flow.
-        identity: Whose outputs they are.
+        identity: The identity of the run.
         dead_letters: Whether failures are set aside.
     """
 
@@ -72,7 +72,7 @@ class OpenConsumers:
         self.directory: Path | None = None
         """The directory of the outputs; None if they go elsewhere."""
         self.where = type(output).__name__
-        """The place of dead letters, for people."""
+        """The place of dead letters, for messages."""
         self._sink, self._address = output, self.where
         if isinstance(output, str | Path):
             place = place_of(str(output), Path())
@@ -102,12 +102,12 @@ class OpenConsumers:
 
     @property
     def outputs(self) -> int:
-        """Outputs in the directory; elsewhere those that were delivered by this run."""
+        """Outputs in the directory; elsewhere those that this run delivered."""
         return sum(consumer.outputs for consumer in self._open)
 
     @property
     def failures(self) -> int:
-        """Dead letters that this run has delivered."""
+        """Dead letters that this run delivered."""
         return sum(consumer.failures for consumer in self._open) - self._failures_before
 
     def _failed(self, failures: Sequence[Item]) -> None:

@@ -1,4 +1,4 @@
-"""`run`: runs a flow over records, from Python."""
+"""`run`: run a flow over records, from Python."""
 
 from __future__ import annotations
 
@@ -88,47 +88,46 @@ def run(
         >>> [item.value for item in run(flow, {"words": ["a", "b"]})]
         ['A', 'B']
 
-    Nodes and master are processes of their own if `output` is a directory and other processes can
-    import the flow: `flow` is a text, or the flow is a variable of a module, or of a script that
-    calls `run` under ``if __name__ == "__main__":``. Their state is in the directory `state`, a
-    process that dies is started again, and the same call goes on where an earlier one was
-    interrupted.
+    Nodes and master are separate processes if `output` is a directory and other processes can
+    import the flow: `flow` is a string, or the flow is a variable of a module, or of a script that
+    calls `run` under ``if __name__ == "__main__":``. Their state is in the directory `state`, dead
+    processes are restarted, and the same call resumes where an earlier one was interrupted.
 
     Otherwise everything runs in this process, with the same code, and only outputs in a directory
-    or LMDB are durable: the same call reads all input again, and adds the outputs that are missing.
+    or LMDB are durable: the same call reads all input again, and adds the missing outputs.
 
     Args:
         flow: A Flow, or the name of one: ``"module:name"``, ``"file.py:name"``.
         inputs: One input for each source: ``{name: input}``, or a list in the order of the sources.
             An input is a list of records, an iterator of records, the path of a file (JSON lines,
-            CSV, text, Wikimedia XML; .gz, .bz2, .xz and .zst of these; a text is a path), a
-            `Source` or a `LiveSource`. Few records of an iterator are read ahead; of a slow
-            iterator none, as long as outputs of earlier records are missing.
+            CSV, text, Wikimedia XML; .gz, .bz2, .xz and .zst of these; a string is a path), a
+            `Source` or a `LiveSource`. Few records of an iterator are read ahead, and none of a
+            slow iterator while outputs of earlier records are missing.
         output: None: the result is an iterator of outputs in label order, each as soon as it is
             final. A list: outputs are appended to it in label order. A path: a directory for JSON
             lines, as of the command `driftline run`. ``"lmdb:DIR"``: a directory of LMDB. The
-            address of a sink, ``"python:shop.py:orders"``: node processes need `state` then, too.
-            A `Consumer`: it stores the outputs, and all runs in this process.
+            address of a sink, ``"python:shop.py:orders"``: node processes then need `state`, too.
+            A `Consumer`: it stores the outputs, and everything runs in this process.
         nodes: Number of nodes.
-        policy: Guarantee of the run, see `driftline run --help`. Under a policy without an order,
-            outputs come in the order of their delivery.
+        policy: Guarantee of the run, see `driftline run --help`. Under an unordered policy,
+            outputs are in the order of their delivery.
         ordering: How label order is kept: speculative or buffered.
-        checkpoint_ms: Milliseconds between snapshots; of virtual time, if all is in this process.
+        checkpoint_ms: Milliseconds between snapshots; of virtual time if all is in this process.
         state: The state directory of node processes; by default a folder in `output`.
         dead_letters: Set aside records that cannot be read, and elements whose function raises (as
             items of sink -1), instead of raising.
-        fresh: Begin anew: remove state and outputs of an earlier run of node processes first.
-        accept_changed_code: Go on with the state of node processes though the code of operators has
-            changed: outputs that are there stay, new ones are by the new code.
+        fresh: Remove state and outputs of an earlier run of node processes first.
+        accept_changed_code: Resume from the state of node processes although the code of operators
+            has changed: existing outputs stay, the new code makes new ones.
 
     Returns:
         An iterator of `Item` if `output` is None, else a `RunSummary`.
 
     Raises:
         FlowError: The flow cannot run, or inputs, outputs or numbers do not fit it.
-        FunctionFailed: A function raised: names operator, label, key and line. The last outputs
-            before it may be missing.
-        InputError: A record cannot be read, cannot travel, or is too large.
+        FunctionFailed: A function raised; the error names operator, label, key and line. The last
+            outputs before it may be missing.
+        InputError: A record cannot be read, has values outside the wire format, or is too large.
         StateMismatch: A directory belongs to another run, or the code of an operator has changed.
         Unavailable: A file or directory cannot be used.
         Exception: An iterator raised it.
@@ -174,7 +173,7 @@ def run(
 
 def _run_in_processes(flow: Flow, config: RunConfig) -> RunSummary:
     report = run_flow(flow, config, Console(stderr=True))
-    if report.ended_by is not None:  # all is in good order, but the caller was asked to end
+    if report.ended_by is not None:  # the run ended in good order, on a signal to the caller
         raise KeyboardInterrupt if report.ended_by is SIGINT else SystemExit(128 + report.ended_by)
     return RunSummary(
         report.records,
@@ -189,10 +188,10 @@ def _run_in_processes(flow: Flow, config: RunConfig) -> RunSummary:
 def as_others_import(flow: Flow) -> tuple[str, Flow]:
     """Return the name of a flow, and the flow as other processes import it.
 
-    The name is ``module:name`` or ``file.py:name``. It is empty if no other process can make this
-    flow: it was made in a function, in a notebook, or under ``if __name__ == "__main__"``; then the
-    flow is `flow` itself. To find out, a script is executed under another name. Raises LoadedAgain
-    if the script then runs the flow.
+    The name is ``module:name`` or ``file.py:name``. It is empty, and the flow is `flow` itself, if
+    no other process can make this flow: it was made in a function, in a notebook, or under
+    ``if __name__ == "__main__"``. The check executes a script under another name. Raises
+    LoadedAgain if the script then runs the flow.
     """
     for module in _modules(flow):
         for name, value in list(vars(module).items()):
@@ -209,19 +208,19 @@ def as_others_import(flow: Flow) -> tuple[str, Flow]:
 
 
 def search_paths() -> tuple[str, ...]:
-    """The folders in which this process looks for modules."""
+    """Return the folders in which this process looks for modules."""
     return tuple(dict.fromkeys(os.path.abspath(path) for path in sys.path))
 
 
 def _modules(flow: Flow) -> list[ModuleType]:
-    """All loaded modules; the modules of the flow's functions come first."""
+    """Return all loaded modules; those of the flow's functions come first."""
     homes = {getattr(vertex.function, "__module__", "") for vertex in flow.vertices}
     loaded = [module for module in sys.modules.values() if isinstance(module, ModuleType)]
     return sorted(loaded, key=lambda module: module.__name__ not in homes)
 
 
 def _file_or_name(module: ModuleType) -> str:
-    """The name or file by which other processes import a module; empty if they cannot."""
+    """Return the name or file by which other processes import a module; empty if they cannot."""
     if module.__name__ != "__main__" and not module.__name__.startswith(OF_A_FILE):
         return module.__name__
     spec = module.__spec__
@@ -232,6 +231,8 @@ def _file_or_name(module: ModuleType) -> str:
 
 
 def _looks(flow: Flow) -> object:
-    """What two flows have in common that do the same: a script may have made the same graph with
-    other values under ``if __name__ == "__main__":``."""
+    """Return a value that is equal for flows with the same graph and code.
+
+    A script may build the same graph with other values under ``if __name__ == "__main__":``.
+    """
     return plan(flow).identity(), code_of(flow)

@@ -1,4 +1,4 @@
-"""`simulate`: runs a flow under every fault, from Python."""
+"""`simulate`: test a flow under every fault, from Python."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from driftline.simulation.scenarios.scenario import Scenario, scenario
 from driftline.simulation.seeds import SeedReport, check_flow, run_one
 
 RECORDS_MAX = 10_000
-"""At most so many records of one source are simulated."""
+"""Limit of simulated records per source."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +27,7 @@ class SimulationReport:
     seeds: int
     """Seeds that were simulated."""
     faults: dict[str, int]
-    """Kind of fault -> how often it happened."""
+    """Kind of fault -> its count."""
 
 
 def simulate(
@@ -50,24 +50,24 @@ def simulate(
         >>> simulate(flow, {"orders": orders}, seeds=3).seeds
         3
 
-    A seed decides how long messages take, which processes crash, which disk writes fail, which bits
-    flip and which functions are slow; the outputs must be those of `run_reference`. A simulation
-    finds functions that are not deterministic, or that keep data outside of their states. A seed
-    takes some milliseconds for each record: some dozen records that share keys are enough.
+    A seed determines message delays, crashes, failed disk writes, flipped bits and slow functions;
+    the outputs must be those of `run_reference`. A simulation finds functions that are not
+    deterministic, or that keep data outside of their states. A seed takes some milliseconds for
+    each record: a few dozen records that share keys are enough.
 
     Args:
         flow: A Flow, or the name of one: ``"module:name"``, ``"file.py:name"``.
         inputs: As for `run`; all records are read first.
-        seeds: Number of seeds, from seed 1 on; or a range of seeds.
-        nodes: Number of nodes; by default the seed decides it.
-        policy: A policy whose outputs have an order.
+        seeds: Number of seeds, starting with seed 1; or a range of seeds.
+        nodes: Number of nodes; by default the seed determines it.
+        policy: A policy with ordered outputs.
 
     Returns:
-        The number of seeds, and the faults that happened.
+        The number of seeds, and the faults that occurred.
 
     Raises:
-        SimulationFailed: A seed stopped, or had other outputs: names the first difference, and
-            the call that repeats the seed.
+        SimulationFailed: A seed stopped, or had other outputs. The error names the first
+            difference, and the call that repeats the seed.
         FlowError: The flow, its inputs or the numbers cannot be simulated.
     """
     check_not_loading("simulate(...)")
@@ -94,7 +94,7 @@ def simulate(
 
 
 def _records(source: Source | RetainedSource | LiveSource) -> list[object]:
-    """All records of a source. Raises FlowError if they are too many, or may have no end."""
+    """Read all records of a source. Raises FlowError if there are too many, or it is live."""
     if isinstance(source, LiveSource):
         raise FlowError(f"simulate replays its records, but {source.name!r} is live: give a list")
     records: list[object] = []
@@ -109,7 +109,7 @@ def _records(source: Source | RetainedSource | LiveSource) -> list[object]:
 
 
 def _failure(drawn: Scenario, problem: str, nodes: int | None) -> str:
-    """The text of a `SimulationFailed`."""
+    """Return the message of a `SimulationFailed`."""
     seed = drawn.seed
     also = "" if nodes is None else f", nodes={nodes}"
     return (

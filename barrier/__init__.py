@@ -1,1 +1,1 @@
-"""The barrier: the end of a node. It decides when an output may leave for the consumer."""
+"""Output barriers: the last stage of a node, which decides when an output leaves."""

@@ -1,8 +1,8 @@
-"""The barriers of the policies that Driftline is compared with: outputs in the order of arrival.
+"""Barriers of the comparison policies: outputs leave in the order of arrival.
 
-Takes: outputs, the consumer's answers, the processed frontier, ends of epochs or productions, and
-commits. Gives: bundles, and outputs to make durable. A batch of outputs becomes a blob when it
-comes, and stays one.
+Inputs: outputs, the consumer's answers, the processed frontier, ends of epochs or productions, and
+commits. Outputs: bundles, and outputs to make durable. Each batch of outputs becomes a blob on
+arrival, and stays one.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from driftline.engine.wire.label_columns import Labels
 
 
 class UnackedFrontiers:
-    """Processed frontiers that wait for the consumer, of one barrier in one incarnation.
+    """Processed frontiers of one barrier in one incarnation that wait for the consumer.
 
-    Takes: the processed frontier, and the last unit (see `barrier.barrier`) with an output below
-    it; units that the consumer has. Gives: the time below which the consumer has all outputs.
-    Invariant: that time never falls, and the frontiers that wait, and their units, grow.
+    Inputs: the processed frontier, and the last unit (see `barrier.barrier`) with an output below
+    it; units that the consumer has. Output: the time below which the consumer has all outputs.
+    Invariant: that time never decreases, and the waiting frontiers and their units increase.
 
         >>> frontiers = UnackedFrontiers()
         >>> frontiers.add(10, unit=1)
@@ -32,8 +32,8 @@ class UnackedFrontiers:
         >>> frontiers.delivered(stored=1)
         10
 
-    So outputs that were made later hold nothing back: under load there are always some. Memory: one
-    frontier for each unit.
+    So later outputs delay nothing: under load there are always some. Memory: one frontier for each
+    unit.
     """
 
     def __init__(self) -> None:
@@ -42,7 +42,7 @@ class UnackedFrontiers:
         self._delivered = 0
 
     def add(self, processed: int, unit: int) -> None:
-        """All outputs below a time have been made, and are in this unit or in earlier ones."""
+        """Record that units up to this one contain all outputs below a time."""
         waiting = self._waiting
         if waiting and processed <= waiting[-1][1]:
             return
@@ -51,7 +51,7 @@ class UnackedFrontiers:
         waiting.append((unit, processed))
 
     def delivered(self, stored: int) -> int:
-        """The consumer has all outputs below this time; `stored`: it has all units up to this."""
+        """Return the time below which the consumer has all outputs; it has units up to `stored`."""
         waiting = self._waiting
         while waiting and waiting[0][0] <= stored:
             self._delivered = max(self._delivered, waiting.popleft()[1])
@@ -73,7 +73,7 @@ class ArrivalBarrier(Barrier):
         self._take(to_blob(labels, sink, values, packed), labels)
 
     def _take(self, blob: bytes, labels: Labels) -> None:
-        """Take the outputs with these labels, which became a blob."""
+        """Take the blob of the outputs with these labels."""
         raise NotImplementedError
 
     def progress(self, processed: int) -> None:
@@ -81,7 +81,7 @@ class ArrivalBarrier(Barrier):
 
     @property
     def _newest_unit(self) -> int:
-        """No output that this barrier has taken is in a later unit."""
+        """The last unit with an output that this barrier has taken."""
         return self.released_to
 
     @property
@@ -90,17 +90,17 @@ class ArrivalBarrier(Barrier):
 
 
 class ImmediateBarrier(ArrivalBarrier):
-    """The barrier of `none` and `at-least-once`: outputs leave at once.
+    """Barrier of `none` and `at-least-once`: outputs leave at once.
 
-    Invariant: the number of a bundle is its t_last, and is one more than that of the bundle before;
-    an output has the number of its bundle as soon as it is held. No output is dropped after a
-    recovery: outputs can come twice (at-least-once) or be missing (none).
+    Invariant: the number of a bundle is its t_last, and grows by one per bundle; an output has the
+    number of its bundle as soon as it is held. After a recovery no output is dropped: outputs can
+    come twice (at-least-once) or be missing (none).
     """
 
     def __init__(self, name: str, groups: tuple[int, int], dead_letters: bool = False) -> None:
         super().__init__(name, groups, dead_letters)
         self._last_bytes = 0
-        """Bytes of the bundle with the largest number, which no output has left yet."""
+        """Bytes of the bundle with the largest number, which is still queued as a whole."""
 
     def _take(self, blob: bytes, labels: Labels) -> None:
         if not self.ready or self._last_bytes >= self.bundle_bytes:
@@ -115,17 +115,17 @@ class ImmediateBarrier(ArrivalBarrier):
 
 
 class EpochBarrier(ArrivalBarrier):
-    """The barrier of two-phase: outputs wait until the epoch in which they were made is committed.
+    """Barrier of two-phase: outputs wait for the commit of the epoch that produced them.
 
-    As Flink's transactional sinks do (State management in Apache Flink, section 4.2; thesis,
-    4.1.3): `seal` ends the epoch of a chain when its inputs are aligned, `pre_commit` gives the
-    outputs of the epoch to the node's part of the snapshot, and `commit` releases them once the
-    coordinator has decided. t_last is the number of the last epoch that the consumer has, so a
-    repeated commit changes nothing. Invariant: an output leaves only after its epoch was committed,
-    and then once.
+    Follows Flink's transactional sinks (State management in Apache Flink, section 4.2; thesis,
+    4.1.3): `seal` ends the epoch of a chain when its inputs are aligned, `pre_commit` adds the
+    outputs of the epoch to the node's part of the snapshot, and `commit` releases them after the
+    coordinator's decision. t_last is the number of the last epoch that the consumer has, so a
+    repeated commit changes nothing. Invariant: an output leaves only after the commit of its epoch,
+    and only once.
 
-    To sort an epoch by label would hold up the loop for a tenth of a millisecond per document, and
-    the policy promises no order.
+    Outputs of an epoch are not sorted by label: that would block the loop for 0.1 ms per document,
+    and the policy promises no order.
     """
 
     unit = "epoch"
@@ -133,7 +133,7 @@ class EpochBarrier(ArrivalBarrier):
     def __init__(self, name: str, groups: tuple[int, int], dead_letters: bool = False) -> None:
         super().__init__(name, groups, dead_letters)
         self.chain = 0
-        """The port of the chain that makes the next outputs. Chains end an epoch one by one."""
+        """The port of the chain that produces the next outputs. Chains end an epoch one by one."""
         self.open: dict[int, list[bytes]] = {}
         """Chain -> the blobs of its open epoch."""
         self.sealing: dict[int, list[bytes]] = {}
@@ -152,20 +152,19 @@ class EpochBarrier(ArrivalBarrier):
     @property
     def _newest_unit(self) -> int:
         if self.open:
-            return self._ended + 1  # a chain may have begun it, while others are in the one before
+            return self._ended + 1  # a chain may have begun it while others are in the previous one
         return max(self.sealing or self.sealed, default=self.released_to)
 
     def seal(self, chain: int, epoch: int) -> None:
-        """A chain has ended its open epoch."""
+        """End the open epoch of a chain."""
         self._ended = max(self._ended, epoch)
         self.sealing.setdefault(epoch, []).extend(self.open.pop(chain, ()))
 
     def pre_commit(self, epoch: int) -> tuple[tuple[int, tuple[bytes, ...]], ...]:
-        """Returns (epoch, blobs) of all outputs to make durable before the epoch is prepared.
+        """Return (epoch, blobs) of all outputs to make durable before the epoch is prepared.
 
-        Earlier epochs are among them as long as this barrier does not know that they are committed.
-        Each keeps its number: t_last says which of them the consumer has. Precondition: all chains
-        have ended the epoch.
+        They include earlier epochs whose commit this barrier has not seen. Each keeps its number:
+        t_last tells which of them the consumer has. Precondition: all chains have ended the epoch.
         """
         if blobs := self.sealing.pop(epoch, []):
             self.unsealed_bytes -= sum(map(len, blobs))
@@ -192,7 +191,7 @@ class EpochBarrier(ArrivalBarrier):
         super().last(t_last, checksum, blobs)
 
     def commit(self, epoch: int) -> None:
-        """The coordinator has committed an epoch: its outputs may leave. May be repeated."""
+        """Release the outputs of an epoch that the coordinator committed. May be repeated."""
         self.released_to = max(self.released_to, epoch)
         for number in [number for number in sorted(self.sealed) if number <= epoch]:
             for blob in self.sealed.pop(number):
@@ -206,11 +205,11 @@ class EpochBarrier(ArrivalBarrier):
 
 
 class ProductionBarrier(ArrivalBarrier):
-    """The barrier of strong productions: outputs leave once their production is durable.
+    """Barrier of strong productions: outputs leave once their production is durable.
 
-    As MillWheel's productions do (MillWheel, section 6.1; Delivery, consistency, and determinism,
-    section IV-A): `seal` gives the outputs of a production, to be made durable with it, `commit`
-    says that they are durable, and they leave in the order of productions. t_last is the number of
+    Follows MillWheel's productions (MillWheel, section 6.1; Delivery, consistency, and determinism,
+    section IV-A): `seal` returns the outputs of a production, to be made durable with it, `commit`
+    reports them as durable, and they leave in the order of productions. t_last is the number of
     the last production that the consumer has. Invariant: an output leaves only after it is durable,
     and the node keeps it until the consumer has it; so after a failure every output that the
     consumer lacks is in the node's store.
@@ -221,13 +220,13 @@ class ProductionBarrier(ArrivalBarrier):
     def __init__(self, name: str, groups: tuple[int, int], dead_letters: bool = False) -> None:
         super().__init__(name, groups, dead_letters)
         self.unsealed: list[bytes] = []
-        """Blobs that are in no production yet."""
+        """Blobs that belong to no production yet."""
         self.first = INFINITY
         """The smallest time of an output in `unsealed`."""
         self.undelivered: dict[int, Outputs] = {}
-        """Production -> its outputs, as long as the consumer may not have them."""
+        """Production -> its outputs, as long as the consumer may lack them."""
         self.processed = 0
-        """All nodes have worked off all elements below this time."""
+        """The time below which all nodes have processed all elements."""
 
     def _take(self, blob: bytes, labels: Labels) -> None:
         self.first = min(self.first, min(labels)[0])
@@ -237,7 +236,7 @@ class ProductionBarrier(ArrivalBarrier):
         self.processed = max(self.processed, processed)
 
     def seal(self, production: int) -> Outputs | None:
-        """End a production. Returns its outputs, to be made durable; None if it has none."""
+        """End a production. Return its outputs, to be made durable; None if it has none."""
         if not self.unsealed:
             return None
         outputs = self.undelivered[production] = self.first, tuple(self.unsealed)
@@ -245,7 +244,7 @@ class ProductionBarrier(ArrivalBarrier):
         return outputs
 
     def commit(self, production: int) -> None:
-        """All productions up to this one are durable: their outputs may leave."""
+        """Release the outputs of all productions up to this one, which are durable."""
         for number, (_, blobs) in self.undelivered.items():
             if self.released_to < number <= production:
                 for blob in blobs:
@@ -268,7 +267,7 @@ class ProductionBarrier(ArrivalBarrier):
         super().last(t_last, checksum, blobs)
 
     def forget(self) -> list[int]:
-        """Drop the outputs that the consumer has. Returns the numbers of their productions."""
+        """Drop the outputs that the consumer has. Return the numbers of their productions."""
         delivered = [number for number in self.undelivered if number <= self.t_last]
         for number in delivered:
             del self.undelivered[number]
@@ -281,6 +280,6 @@ class ProductionBarrier(ArrivalBarrier):
 
     @property
     def delivered(self) -> int:
-        # All outputs below `processed` have been made, and are durable.
+        # All outputs below `processed` exist, and are durable.
         waiting = [first for number, (first, _) in self.undelivered.items() if number > self.t_last]
         return min([self.processed, *waiting])

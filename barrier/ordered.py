@@ -1,13 +1,13 @@
-"""The barrier of exactly-once: outputs leave in label order as soon as the frontier passes them.
+"""Exactly-once barrier: releases outputs in label order as soon as the frontier passes them.
 
-No output waits for a snapshot. A replay makes the same outputs again, and outputs with a time up to
-the consumer's t_last are dropped (Delivery, consistency, and determinism, section V-A2). Whether
-they are the same is checked: a checksum runs over all released blobs, and is compared when the
-replay passes t_last. If the user has changed the code of the flow since the snapshot, the outputs
-up to t_last are by other code, and cannot be compared: then the barrier goes on from the consumer's
-checksum. Snapshots that are taken before t_last is passed note that they have none (UNKNOWN).
+No output waits for a snapshot. A replay produces the same outputs again, and the barrier drops
+outputs with a time up to the consumer's t_last (Delivery, consistency, and determinism, section
+V-A2). It also checks that they are the same: when the replay passes t_last, the running checksum
+over all released blobs has to match the consumer's. If the user changed the code of the flow since
+the snapshot, the outputs up to t_last are not comparable: the barrier continues from the consumer's
+checksum, and snapshots taken before t_last is passed record UNKNOWN as their checksum.
 
-An example: `b` of time 2 comes before `a` of time 1, and `c` of time 3 is taken back for `C`:
+Example: `b` of time 2 comes before `a` of time 1, and `C` of time 3 replaces `c`:
 
     >>> from driftline.barrier.barrier import NOTHING
     >>> def show(bundle):
@@ -32,8 +32,8 @@ An example: `b` of time 2 comes before `a` of time 1, and `c` of time 3 is taken
     >>> show(barrier.take_bundle(1))
     ['C'] t_last 3
 
-Now the node crashes, and the second bundle is lost. The node replays from time 1, and the consumer
-says that it has the first bundle:
+Then the node crashes, and the second bundle is lost. The node replays from time 1, and the consumer
+reports the first bundle:
 
     >>> replay = OrderedBarrier("barrier-0", groups=(0, 63), start=1, checksum=0)
     >>> replay.last(first.t_last, first.checksum, first.blobs)
@@ -49,9 +49,9 @@ says that it has the first bundle:
         ...
     driftline.engine.errors.NotDeterministic: ... first seen at label [2, 0]...
 
-Takes: outputs, the frontier, the consumer's answers. Gives: bundles. Invariant: all outputs below
-the frontier, and no others, have been released, in label order, each once. At the end of a run
-t_last is the time of the last output, not the end of time: the inputs may grow, and the run go on.
+Inputs: outputs, the frontier, the consumer's answers. Outputs: bundles. Invariant: exactly the
+outputs below the frontier have been released, in label order, each once. At the end of a run t_last
+is the time of the last output, not infinity: the inputs may grow, and the run may continue.
 """
 
 from __future__ import annotations
@@ -71,19 +71,19 @@ from driftline.engine.wire.codec import exact, pack_rows, unpack_rows
 from driftline.engine.wire.label_columns import Labels, in_order
 
 UNKNOWN = -1
-"""In place of a checksum, none of which is negative: the consumer's outputs are by other code."""
+"""Replaces a checksum (never negative) if other code produced the consumer's outputs."""
 
 ENCODE_AHEAD_UP_TO = 4
-"""With outputs of more times pending there is load, and no output is encoded before it is final."""
+"""More pending times than this mean load: then no output is encoded before it is final."""
 
 Output = tuple[Label, int, object]
 """(label, sink, payload)"""
 
 
 class Pending:
-    """The outputs of one time that are not final yet, batch by batch.
+    """Outputs of one time that are not final yet, batch by batch.
 
-    Nearly always there is one packed batch in label order, and it becomes a blob as it is. Only
+    Nearly always there is one packed batch in label order, which becomes a blob unchanged. Only
     after late elements, or if there are several batches, outputs are sorted and matched with
     tombstones. Payloads wait as bytes: no function can change them, and they cost less than
     objects.
@@ -95,16 +95,16 @@ class Pending:
         self.blob: bytes | None = None
         """The outputs if they were encoded before they are final; None after each change."""
         self.has_failures = False
-        """Whether one of the outputs was a failure, even if it was taken back."""
+        """Whether one of the outputs was a failure, even a retracted one."""
         self.batches: list[tuple[Labels, int, Values | bytes]] = []
         """(labels, sink, payloads: in the wire format if they came packed), in order of arrival."""
         self.taken_back: list[Output] = []
-        """The outputs that tombstones have named."""
+        """The outputs that tombstones name."""
 
     def add(
         self, sink: int, labels: Labels, values: Values, signs: Signs, packed: bytes = b""
     ) -> None:
-        """Take outputs of this time; tombstones (sign -1) take earlier ones back."""
+        """Add outputs of this time; tombstones (sign -1) retract earlier ones."""
         self.blob = None
         self.has_failures |= sink == FAILURES
         if signs is None:
@@ -112,19 +112,19 @@ class Pending:
             return
         for label, value, sign in zip(labels, values, signs, strict=True):
             if sign > 0:
-                # A failure has a whole record, which costs less in the wire format.
+                # A failure contains a whole record, which costs less in the wire format.
                 waiting = pack_rows([value]) if sink == FAILURES else [value]
                 self.batches.append(([label], sink, waiting))
             else:
                 self.taken_back.append((label, sink, value))
 
     def _is_in_order(self) -> bool:
-        """Whether there is just one batch, in label order, and no tombstone."""
+        """Return whether there is just one batch, in label order, and no tombstone."""
         return len(self.batches) == 1 and not self.taken_back and in_order(self.batches[0][0])
 
     def packed_blob(self) -> bytes | None:
-        """The blob of the outputs if they are one packed batch in label order, without failures;
-        otherwise None."""
+        """Return the blob of the outputs if they are one packed batch in label order, without
+        failures; otherwise None."""
         if self._is_in_order() and not self.has_failures:
             labels, sink, values = self.batches[0]
             if isinstance(values, bytes):
@@ -132,8 +132,8 @@ class Pending:
         return None
 
     def outputs(self) -> tuple[Labels, int | list[int], Values]:
-        """Labels, sinks (one number if all are the same), and payloads, in label order, without the
-        outputs that were taken back."""
+        """Return labels, sinks (one number if all are the same), and payloads, in label order,
+        without retracted outputs."""
         if self._is_in_order():
             labels, sink, values = self.batches[0]
             return labels, sink, _unpacked(values)
@@ -155,7 +155,7 @@ def _unpacked(values: Values | bytes) -> Values:
 
 
 def _without(outputs: list[Output], taken_back: list[Output]) -> list[Output]:
-    """The outputs that were not taken back. Compares bytes: 1, 1.0 and True are equal objects."""
+    """Remove retracted outputs. Compares bytes: 1, 1.0 and True are equal objects."""
     tombstones: dict[tuple[Label, int], list[bytes]] = {}
     for label, sink, value in taken_back:
         tombstones.setdefault((label, sink), []).append(exact(value))
@@ -175,8 +175,8 @@ def _without(outputs: list[Output], taken_back: list[Output]) -> list[Output]:
 class OrderedBarrier(Barrier):
     """Holds outputs until they are final (see the module's docstring for an example).
 
-    `start`: the time that the incarnation replays from; `checksum`: over all blobs below it, or
-    UNKNOWN; `same_code`: whether the outputs that the consumer has are by the code that runs now.
+    `start`: the time from which the incarnation replays; `checksum`: over all blobs below it, or
+    UNKNOWN; `same_code`: whether the running code produced the consumer's outputs.
     """
 
     def __init__(
@@ -194,11 +194,11 @@ class OrderedBarrier(Barrier):
         """Whether all outputs of the run have been released."""
         self.checksum = checksum
         self.comparable = same_code and checksum != UNKNOWN
-        """Whether a replay gives the outputs that the consumer has."""
+        """Whether a replay has to reproduce the outputs that the consumer has."""
         self.pending: dict[int, Pending] = {}
         """Time -> its outputs that are not final."""
         self.times: list[int] = []
-        """A heap of the times in `pending`."""
+        """Heap of the times in `pending`."""
         self.history: deque[tuple[int, int]] = deque([(start - 1, checksum)])
         """(time, checksum over all blobs up to it), from the least time of the next snapshot on."""
         self._replay: _Replay | None = None
@@ -241,7 +241,7 @@ class OrderedBarrier(Barrier):
     def encode_ahead(self) -> bool:
         """Encode the outputs of one time before they are final; for an idle node.
 
-        Returns whether there were any. Under load it does nothing.
+        Return whether there were any. Under load, do nothing.
         """
         if len(self.times) <= ENCODE_AHEAD_UP_TO:
             for pending in self.pending.values():
@@ -251,7 +251,7 @@ class OrderedBarrier(Barrier):
         return False
 
     def _encoded(self, pending: Pending) -> bytes:
-        """The blob of the outputs, or b"" if all were taken back. Raises FunctionFailed."""
+        """Return the blob of the outputs; b"" if all were retracted. Raises FunctionFailed."""
         if pending.blob is not None:
             return pending.blob
         if (blob := pending.packed_blob()) is not None:
@@ -285,7 +285,7 @@ class OrderedBarrier(Barrier):
         super().last(t_last, checksum, blobs)
 
     def checksum_before(self, time: int) -> int:
-        """The checksum over all blobs below a time; UNKNOWN if the consumer's are by other code.
+        """Return the checksum over all blobs below a time; UNKNOWN if it is not comparable.
 
         Precondition: times do not decrease.
         """
@@ -325,9 +325,9 @@ def _each(sinks: int | list[int], count: int) -> list[int]:
 
 
 class _Replay:
-    """Compares the outputs of a replay, up to t_last, with those that the consumer has.
+    """Comparison of a replay's outputs, up to t_last, with those that the consumer has.
 
-    `start`: the time that the replay began with; `checksum`: the consumer's, at t_last; `stored`:
+    `start`: the time at which the replay began; `checksum`: the consumer's, at t_last; `stored`:
     the blobs of its last bundle.
     """
 
@@ -342,15 +342,15 @@ class _Replay:
         self.first = from_blob(stored[0])[0].label[0] if stored else INFINITY
         """The first time in `stored`."""
         self.blobs: list[bytes] = []
-        """The blobs of the replay with which `stored` is compared."""
+        """The blobs of the replay to compare with `stored`."""
 
     def add(self, time: int, blob: bytes) -> None:
-        """The replay has released a blob. Precondition: its time is at most t_last."""
+        """Record a blob that the replay released. Precondition: its time is at most t_last."""
         if time >= self.first:
             self.blobs.append(blob)
 
     def check(self, checksum: int) -> None:
-        """Raises NotDeterministic if the barrier's checksum at t_last is not the consumer's."""
+        """Raise NotDeterministic if the barrier's checksum at t_last is not the consumer's."""
         if checksum == self.checksum:
             return
         raise NotDeterministic(

@@ -1,4 +1,4 @@
-"""Connectors: where the records of a flow come from, and where its outputs go.
+"""Connectors: the sources of a flow's records and the sinks of its outputs.
 
 A connector is one module behind a URI scheme, with `open_source`, `open_sink` or both; the list is
 in `connectors.registry`. Another package adds its own in the entry-point group

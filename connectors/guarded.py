@@ -1,6 +1,6 @@
-"""Calls to sources and sinks of users: their errors get the name of the source or the sink.
+"""Guards calls to user-defined sources and sinks: their errors name the source or the sink.
 
-A connector raises Driftline's errors for what it foresees. Any other exception, and a result of a
+A connector raises Driftline's errors for expected failures. Any other exception, and a result of a
 wrong type, is a fault of the connector: FlowError, which ends the run.
 """
 
@@ -17,7 +17,7 @@ T = TypeVar("T")
 
 
 def guarded(what: str, call: Callable[[], T]) -> T:
-    """Return what a call of a connector returns. `what`: the source or the sink, for errors.
+    """Return the result of a connector call. `what`: the source or the sink, for errors.
 
     Raises FlowError for an exception that is not Driftline's.
     """
@@ -34,10 +34,10 @@ def guarded(what: str, call: Callable[[], T]) -> T:
 
 
 class GuardedSource:
-    """The calls of a live source, with checked results."""
+    """A live source with checked calls and results."""
 
     def __init__(self, source: LiveSource) -> None:
-        """Raises FlowError if the source has no name."""
+        """Wrap a source. Raise FlowError if it has no name."""
         self._source = source
         self.name = guarded(f"the source {type(source).__name__}", lambda: source.name)
         self._what = f"the source {self.name!r}"

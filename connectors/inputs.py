@@ -2,9 +2,9 @@
 
 An input is a file, a pattern of files (`logs/*.jsonl`), a directory, an address to receive records
 at (`tcp://...`), `-` for standard input, or the address of a connector (`python:shop.py:orders`,
-see `connectors.registry`). A prefix `name=` assigns the input to the source of
-that name. If the flow has no such source, the prefix is part of a path; if it has a source `lines`,
-a file `lines=1.txt` has to be given as `./lines=1.txt`.
+see `connectors.registry`). A prefix `name=` assigns the input to the source of that name. If the
+flow has no such source, the prefix is part of a path; if it has a source `lines`, a file
+`lines=1.txt` has to be given as `./lines=1.txt`.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ from driftline.engine.sources.source import Source
 STANDARD_INPUT = "-"
 
 PRODUCERS = "tcp://", "ipc://"
-"""How the addresses begin at which a run receives records of producers."""
+"""Prefixes of the addresses at which a run receives records of producers."""
 
 NAME_BYTES_MAX = 255
-"""Of the name of a file; with more, nothing can be asked of it."""
+"""Maximum bytes of a file name; system calls reject longer ones."""
 
 NAMES_SHOWN = 10
-"""The largest number of entries of a directory that a warning names."""
+"""Maximum number of directory entries that a warning names."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +57,7 @@ Input = Source | LiveSource | Piped | str
 
 
 def open_inputs(flow: Flow, given: Sequence[str], shape: Shape = DEFAULT_SHAPE) -> list[Input]:
-    """The input of each source of a flow, in the order of the sources.
+    """Return the input of each source of a flow, in the order of the sources.
 
     `given`: inputs as the user names them, all with the names of sources, or all without. Without
     names, a flow with one source reads all of them; other flows need one for each source. Raises
@@ -70,7 +70,7 @@ def open_inputs(flow: Flow, given: Sequence[str], shape: Shape = DEFAULT_SHAPE) 
 
 
 def open_one_input(flow: Flow, given: Sequence[str], number: int, shape: Shape) -> Input:
-    """The input of one source of a flow; the files of the others may be on other machines.
+    """Return the input of one source; the files of the others may be on other machines.
 
     Raises the errors of `open_inputs`.
     """
@@ -78,20 +78,23 @@ def open_one_input(flow: Flow, given: Sequence[str], number: int, shape: Shape) 
 
 
 def open_given_files(flow: Flow, given: Sequence[str], shape: Shape, reader: str) -> list[Source]:
-    """`open_inputs` for a reader that needs files. `reader`: the reader's name, for errors.
+    """Return `open_inputs` for a reader that needs files. `reader`: the reader's name, for errors.
 
-    Raises the errors of `open_inputs`, and Unavailable for an input that is no file.
+    Raises the errors of `open_inputs`, and Unavailable for an input that is not a file.
     """
     return [_as_files(each, reader) for each in open_inputs(flow, given, shape)]
 
 
 def open_files(given: Sequence[str], shape: Shape, reader: str) -> Source:
-    """Files, patterns and directories as one source. Raises the errors of `open_given_files`."""
+    """Open files, patterns and directories as one source.
+
+    Raises the errors of `open_given_files`.
+    """
     return _as_files(_open(given, shape), reader)
 
 
 def open_shaped(path: str | Path, shape: Shape) -> Source:
-    """The records of one file. Raises the errors of `open_source`."""
+    """Open one file. Raise the errors of `open_source`."""
     return open_source(
         path,
         id_field=shape.id_field,
@@ -103,12 +106,12 @@ def open_shaped(path: str | Path, shape: Shape) -> Source:
 
 
 def is_live(named: str) -> bool:
-    """Return whether an input, as `NAME=INPUT`, is an address: its records arrive in the run."""
+    """Return whether an input, as `NAME=INPUT`, is an address, so records arrive during the run."""
     return bool(scheme_of(named.partition("=")[2]))
 
 
 def is_logged(given: object) -> bool:
-    """Return whether an input needs an input log, as nobody can read its records again."""
+    """Return whether an input needs an input log, because its records cannot be read again."""
     return isinstance(given, LiveSource | Piped | str)
 
 
@@ -124,7 +127,7 @@ def _as_files(given: Input, reader: str) -> Source:
 
 
 def inputs_by_source(flow: Flow, given: Sequence[str]) -> list[list[str]]:
-    """The texts given for each source of the flow, without names. Raises FlowError."""
+    """Return the texts given for each source of the flow, without names. Raise FlowError."""
     names = [source.name for source in flow.sources]
     by_name: dict[str, list[str]] = {name: [] for name in names}
     unnamed = []
@@ -154,7 +157,7 @@ def inputs_by_source(flow: Flow, given: Sequence[str]) -> list[list[str]]:
 
 
 def _open(given: Sequence[str], shape: Shape) -> Input:
-    """The one input of a source, of all texts given for it."""
+    """Open the input of a source from all texts given for it."""
     if len(given) == 1 and _is_no_file(given[0]):
         address = given[0]
         if address.startswith(PRODUCERS):
@@ -190,7 +193,10 @@ def _piped(text: str, shape: Shape) -> Piped:
 
 
 def _paths(given: Sequence[str]) -> list[str]:
-    """The files that the texts name. Raises Unavailable if one is missing or named twice."""
+    """Return the files that the texts name.
+
+    Raises Unavailable if one is missing or named twice.
+    """
     paths = [path for text in given for path in _expanded(text)]
     seen: set[Path] = set()
     for path in paths:
@@ -229,7 +235,7 @@ def _expanded(text: str) -> list[str]:
 
 
 def _why_left_out(entry: Path) -> str:
-    """Why an entry of a directory is not part of the input, for people; empty if it is."""
+    """Return why an entry of a directory is not part of the input, in words; empty if it is."""
     if entry.is_file():
         return "" if is_known(entry) else "no known format"
     if entry.is_dir():

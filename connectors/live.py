@@ -1,10 +1,10 @@
 """The contract of live sources: records that arrive while a flow runs.
 
-The front polls the source. It gives each record its label, stores the record and its offset in the
-input log in one step, and acknowledges it upstream only then. After a crash the source starts again
-behind the stored offsets, and a record that arrives twice is recognised by its offset. So the
-system at the other end needs nothing but numbers that grow within a partition: the offsets of a
-Kafka partition, the byte position in a file, the sequence of a stream.
+The front polls the source. It assigns each record a label, stores the record and its offset in the
+input log in one step, and only then acknowledges it upstream. After a crash the source continues
+after the stored offsets, and a record that arrives twice is recognised by its offset. So the remote
+system only needs numbers that grow within a partition: the offsets of a Kafka partition, the byte
+position in a file, the sequence of a stream.
 
 A source that counts, and ends after three records:
 
@@ -34,7 +34,7 @@ class Record(NamedTuple):
     """A record of a live source."""
 
     partition: str
-    """Names the sequence that the offset belongs to; at most 255 bytes, at most 100,000 names."""
+    """The sequence that the offset belongs to; at most 255 bytes, at most 100,000 names."""
     offset: int
     """Grows within its partition, from 0 on; gaps are allowed."""
     value: object
@@ -42,14 +42,14 @@ class Record(NamedTuple):
 
 
 class LiveSource(ABC):
-    """A source that the front polls. One thread calls all its methods, one after the other."""
+    """A source that the front polls. One thread makes all calls, one after the other."""
 
     name = "live source"
     """The name of the source in errors and in progress reports."""
 
     @abstractmethod
     def start(self, offsets: Mapping[str, int]) -> None:
-        """Connect, and continue behind these offsets.
+        """Connect, and continue after these offsets.
 
         Args:
             offsets: Partition -> offset of its last stored record; empty at the first start.
@@ -76,7 +76,7 @@ class LiveSource(ABC):
     def acknowledge(  # noqa: B027 - optional: a log, say, needs no acknowledgement
         self, offsets: Mapping[str, int]
     ) -> None:
-        """Tell the system that the records up to these offsets are stored durably.
+        """Acknowledge upstream that the records up to these offsets are durable.
 
         Args:
             offsets: Partition -> offset, for the partitions that have advanced.

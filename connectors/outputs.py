@@ -1,11 +1,11 @@
-"""Where the outputs of a run go: a directory, or the address of a sink.
+"""The destination of a run's outputs: a directory, or the address of a sink.
 
     >>> place_of("out", None)
     OutputPlace(address='jsonl:out', directory=PosixPath('out'))
     >>> place_of("python:shop.py:orders", Path("state"))
     OutputPlace(address='python:shop.py:orders', directory=PosixPath('state/outputs'))
 
-JSON lines and LMDB are directories, and hold the run's own records about its outputs. Of other
+JSON lines and LMDB are directories and also hold the run's own records about its outputs. For other
 sinks these records are in a folder of the state directory (`sinks.recorded`).
 """
 
@@ -25,10 +25,10 @@ from driftline.connectors.sinks.recorded import RecordedSink
 from driftline.engine.errors import FlowError
 
 JSON_LINES, LMDB = "jsonl", "lmdb"
-"""The schemes of directories."""
+"""The schemes of output directories."""
 
 RECORDS = "outputs"
-"""The folder of a state directory with the records about outputs that are not in a directory."""
+"""The folder of a state directory for the records about outputs at an address."""
 
 
 RecordingConsumer = JsonLinesConsumer | LmdbConsumer | RecordedSink
@@ -42,24 +42,23 @@ class OutputPlace:
     address: str
     """The address of the sink."""
     directory: Path
-    """The directory with the run's records about its outputs, and with the bad records that it
-    sets aside."""
+    """The directory for the run's records about its outputs, and for bad records."""
 
     @property
     def is_directory(self) -> bool:
-        """Whether the outputs are in the directory, too."""
+        """True if the outputs themselves are in the directory, too."""
         return scheme_of(self.address) in (JSON_LINES, LMDB)
 
     @property
     def letters(self) -> str:
-        """The place of the elements that were set aside, for people."""
+        """The place of dead letters, in words."""
         if scheme_of(self.address) == JSON_LINES:
             return f"{self.directory}/{DEAD_LETTERS}"
         return f"{self.address}, as items of sink -1"
 
 
 def place_of(output: str, state: Path | None) -> OutputPlace:
-    """Return the place that a user names: a path of a directory for JSON lines, or an address.
+    """Return the place that a user names: a directory path for JSON lines, or an address.
 
     `state`: the state directory, if the user has named one. Raises FlowError if the outputs need
     it, and for an address without a connector.
@@ -79,7 +78,7 @@ def place_of(output: str, state: Path | None) -> OutputPlace:
 
 
 def checked_place_of(output: str, state: Path | None) -> OutputPlace:
-    """Return `place_of`. Raises FlowError also for what is neither a path nor an address."""
+    """Return `place_of`. Raise FlowError also for a text that is neither a path nor an address."""
     place = place_of(output, state)
     if not place.is_directory:
         check_sink(output)
@@ -102,9 +101,9 @@ def open_consumer(address: str, context: SinkContext) -> RecordingConsumer:
 
 
 def delivered_to(directory: Path) -> tuple[int, int]:
-    """Return (outputs, dead letters) that were delivered, as the records in a directory say.
+    """Return (outputs, dead letters) delivered so far, from the commit records in a directory.
 
-    Precondition: nobody writes there. Raises StateMismatch if a record is damaged, OSError.
+    Precondition: no process writes there. Raises StateMismatch if a record is damaged, OSError.
     """
     records = _records_in(directory)
     return sum(record.outputs for record in records), sum(record.failures for record in records)

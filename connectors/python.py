@@ -1,7 +1,7 @@
-"""`python:FILE.py:NAME` and `python:MODULE:NAME`: a source or a sink of the user's own Python code.
+"""`python:FILE.py:NAME` and `python:MODULE:NAME`: a source or a sink in the user's Python code.
 
-NAME is a source or a sink, or a class or function that makes one. A function for a sink may have
-an argument: the `SinkContext`. Each process that uses the source or the sink loads it for itself.
+NAME is a source or a sink, or a class or function that makes one. A function for a sink may have an
+argument: the `SinkContext`. Each process that uses the source or the sink loads it itself.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from driftline.engine.sources.source import Source
 
 
 def open_source(address: str) -> Source | LiveSource:
-    """Load or make the source. Raises FlowError if it is none, or if its code raises."""
+    """Load or make the source. Raise FlowError if it is not one or if its code raises."""
     made = load_object(_name_in(address))
     if not isinstance(made, Source | LiveSource):
         raise FlowError(
@@ -25,7 +25,7 @@ def open_source(address: str) -> Source | LiveSource:
 
 
 def open_sink(address: str, context: SinkContext) -> Consumer:
-    """Load or make the sink. Raises FlowError if it is none, or if its code raises."""
+    """Load or make the sink. Raise FlowError if it is not one or if its code raises."""
     made = load_object(_name_in(address), context)
     if not isinstance(made, Consumer):
         raise FlowError(

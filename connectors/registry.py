@@ -32,17 +32,17 @@ BUILT_IN = {
 
 
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):(//)?")
-"""Two letters at least: one may be a drive."""
+"""At least two letters: a single one may be a drive."""
 
 
 class Connector(Protocol):
     """The functions of a connector's module; it may have only one of them."""
 
     def open_source(self, address: str) -> Source | LiveSource:
-        """Open the source at an address. Raises FlowError or Unavailable."""
+        """Open the source at an address. Raise FlowError or Unavailable."""
 
     def open_sink(self, address: str, context: SinkContext) -> Consumer:
-        """Open the sink at an address for one barrier. Raises FlowError or Unavailable."""
+        """Open the sink at an address for one barrier. Raise FlowError or Unavailable."""
 
 
 def open_source(address: str) -> Source | LiveSource:
@@ -88,7 +88,7 @@ def scheme_of(address: str) -> str:
 
 
 def _connector_for(address: str) -> Connector:
-    """Load the connector of an address. Raises FlowError if there is none."""
+    """Load the connector of an address. Raise FlowError if there is none."""
     scheme = scheme_of(address)
     if scheme in BUILT_IN:
         return cast(Connector, importlib.import_module(BUILT_IN[scheme]))
@@ -101,7 +101,7 @@ def _connector_for(address: str) -> Connector:
 
 
 def check_path(text: str) -> None:
-    """Raise FlowError for a path that looks like an address, as it has a mistyped scheme."""
+    """Raise FlowError for a path that looks like an address with a mistyped scheme."""
     if (found := _SCHEME.match(text)) is not None and not Path(text).exists():
         raise FlowError(
             f"{text} looks like an address, but there is no connector for {found[1]!r}, only for "
@@ -114,7 +114,7 @@ def _known() -> str:
 
 
 def _with(address: str, function: str) -> Connector:
-    """Load the connector of an address. Raises FlowError if it lacks a function."""
+    """Load the connector of an address. Raise FlowError if it lacks a function."""
     connector = _connector_for(address)
     if not hasattr(connector, function):
         what = function.removeprefix("open_")
@@ -124,5 +124,5 @@ def _with(address: str, function: str) -> Connector:
 
 @cache
 def _installed() -> dict[str, EntryPoint]:
-    """Scheme -> connector of another package."""
+    """Map the scheme of each connector of another package to its entry point."""
     return {point.name: point for point in entry_points(group=GROUP)}

@@ -1,21 +1,21 @@
-"""The coordinator: decides on snapshots, on recovery, and on the end of a run.
+"""Coordinator: decides on snapshots, on recovery, and on the end of a run.
 
-Takes: messages of members, the time, the progress of the run, and the number of nodes that the run
-is to have. Gives: `Recover` and `Prepare` (nodes), `Start`, `BeginEpoch` and `Drain` (fronts),
-`Committed` and `Stop` (members), and writes of the registry. Invariants: a decision is sent only
-once the registry has it; a snapshot is committed only if every part of it is durable; incarnations
-only grow; a run has one outcome; all members of an incarnation begin from the same snapshot, with
-the same layout.
+Inputs: messages of members, the time, the progress of the run, and the requested number of nodes.
+Outputs: `Recover` and `Prepare` (nodes), `Start`, `BeginEpoch` and `Drain` (fronts), `Committed`
+and `Stop` (members), and writes of the registry. Invariants: a decision is sent only after the
+registry has it; a snapshot is committed only after every part of it is durable; incarnations only
+grow; a run has one outcome; all members of an incarnation begin from the same snapshot, with the
+same layout.
 
-Recovery (Delivery, consistency, and determinism, section V-B): a new incarnation is written to the
-registry; nodes load the last committed snapshot, and their barriers fetch the consumer's last
-bundle; when all nodes are ready, fronts replay from the snapshot's time. A run starts in the same
-way, with an empty snapshot. A recovery without progress is followed by a pause (`Backoff`).
+Recovery (Delivery, consistency, and determinism, section V-B): the coordinator writes a new
+incarnation to the registry; nodes load the last committed snapshot, and their barriers fetch the
+consumer's last bundle; when all nodes are ready, fronts replay from the snapshot's time. A run
+starts in the same way, with an empty snapshot. Recoveries without progress back off (`Backoff`).
 
-The outcome of a run is written to the registry and no failure changes it from then on. This master,
-and every later one of the same run, answers each hello with the outcome until all members have said
-goodbye or are silent (`draining.py`). The same command, given again, goes on from the state that it
-finds. `resizing.py` changes the number of nodes; `leadership.py` takes over from another master.
+Once the registry has the outcome of a run, no failure changes it. This master, and every later one
+of the same run, answers each hello with the outcome until all members have said goodbye or are
+silent (`draining.py`). Repeating the command continues from the stored state. `resizing.py` changes
+the number of nodes; `leadership.py` takes over from another master.
 """
 
 from __future__ import annotations
@@ -63,20 +63,20 @@ from driftline.engine.wire.messages import (
 from driftline.engine.wire.party import DurableJob
 
 MISSING_AFTER_S = 5.0
-"""Default of the silence, in seconds, after which a node or front counts as missing."""
+"""Default number of seconds without a heartbeat after which a node or front counts as missing."""
 
 RESTARTED = "the master has been restarted"
 
 
 class Phase(Enum):
-    """What the coordinator is doing; the values are for people.
+    """Phase of the coordinator, with human-readable values.
 
         GATHERING -> DECIDING -> LOADING -> RUNNING -> STOPPING -> STOPPED -> ENDED
                   -> TAKING_OVER -> ASKING -> RUNNING
 
     A failure leads from any phase before STOPPING to DECIDING again, through WAITING if recoveries
-    make no progress. BROKEN: the registry does not hold what this master has written; only a new
-    master can go on, or say why not.
+    make no progress. BROKEN: the registry does not hold what this master wrote; only a new master
+    can continue, or report the reason.
     """
 
     GATHERING = "waiting for nodes and fronts"
@@ -96,11 +96,11 @@ DECIDED = (Phase.STOPPING, Phase.STOPPED, Phase.ENDED, Phase.BROKEN)
 """Phases in which no message of a member changes the outcome of the run."""
 
 UNDER_WAY = (Phase.TAKING_OVER, Phase.ASKING, Phase.LOADING, Phase.RUNNING)
-"""Phases in which an incarnation is under way, which a failure ends."""
+"""Phases with an incarnation under way, which a failure ends."""
 
 
 class Coordinator:
-    """Decides. `out`: (receiver, message) to be sent; `jobs`: writes of the registry to be done."""
+    """Makes the decisions. `out`: (receiver, message) to send; `jobs`: registry writes to do."""
 
     def __init__(
         self,
@@ -116,22 +116,22 @@ class Coordinator:
         groups: int = GROUPS,
     ) -> None:
         """`nodes`: how many, if the registry has no layout yet; `interval`: seconds between
-        snapshots; `run` names this call of the command; `session`: its number, see
-        `ClusterState.opened`; `process`: of the master; `groups`: how many key groups there are."""
+        snapshots; `run`: id of this call of the command; `session`: its number, see
+        `ClusterState.opened`; `process`: of the master; `groups`: the number of key groups."""
         layout = state.layout or tuple(range(nodes))
         self.nodes = names_of(layout)
-        """Of the layout that the registry has."""
+        """The nodes of the layout in the registry."""
         self.fronts = [f"front-{i}" for i in range(fronts)]
         self.policy = policy
         self.out: list[tuple[str, Message]] = []
         self.jobs: list[DurableJob] = []
         self.now = 0.0
-        """The time of the driver (seconds, monotonic)."""
+        """Time of the driver (seconds, monotonic)."""
         self.phase = Phase.GATHERING
         self.outcome: RunOutcome | None = None
-        """How this run ends; None until that is decided."""
+        """The outcome of this run; None until it is decided."""
         self._follows = bool(session) and state.opened == session and state.outcome is None
-        """Whether there was a master before it in the same call, and nothing was decided since."""
+        """Whether the same call had an earlier master, and the run has no outcome yet."""
         if state.outcome is not None and state.outcome.run == run:
             self.phase, self.outcome = Phase.STOPPED, state.outcome
         self.state = replace(
@@ -139,9 +139,9 @@ class Coordinator:
         )
         self.recoveries = 0
         self.recovery_durations = Histogram()
-        """Of each recovery that is over: seconds from its reason until all nodes were ready."""
+        """For each finished recovery: seconds from its cause until all nodes were ready."""
         self.taken_over = False
-        """Whether this master went on with the incarnation that it found."""
+        """Whether this master continued the incarnation that it found."""
         self.members = Members(missing_after_s)
         self.snapshots = Snapshots(self.nodes, self.fronts, policy, interval)
         about_run = policy, self.fronts, self.snapshots, self.nodes, self.members, groups
@@ -154,32 +154,32 @@ class Coordinator:
         self._shutdown = ShutdownBarrier(self.nodes + self.fronts, missing_after_s)
         self._gathers_since = 0.0
         self._down_since: float | None = None
-        """When the start of the run, or the recovery under way, began; None: the run goes on."""
+        """When the start of the run, or the current recovery, began; None while the run is up."""
         self._recovers = False
         """Whether the run is down because of a failure."""
         self._backoff = Backoff()
         self._resume_at = 0.0
-        """The end of the pause: no recovery begins before it."""
+        """End of the pause before the next recovery."""
         self._ready: set[str] = set()
         self._takeover: Takeover | None = None
-        """How this master takes an incarnation over; None if it has begun one, or has to."""
+        """Takeover of the found incarnation; None if this master began, or must begin, another."""
         if self._follows and policy.ordered:
             self._takeover = Takeover(state.incarnation, self.nodes, self.nodes + self.fronts)
         self._damage = ""
-        """Why the newest snapshot could not be loaded; it may explain why an older one cannot."""
+        """Why the newest snapshot could not be loaded; may explain why an older one cannot be."""
 
-    # What others may ask.
+    # Queries.
 
     @property
     def error(self) -> str:
-        """Why the run failed; empty if it did not, or is not over."""
+        """The error that ended the run; empty without one, or before the end."""
         if self.outcome is None or not self.outcome.error:
             return ""
         return f"{self.outcome.error}: {self.outcome.text}"
 
     @property
     def start(self) -> SnapshotRecord:
-        """The snapshot that a recovery begins from; number 0 is the empty snapshot."""
+        """The snapshot from which a recovery begins; number 0 is the empty snapshot."""
         if self.state.snapshots:
             return self.state.snapshots[0]
         return SnapshotRecord(0, 0, (0,) * len(self.fronts))
@@ -191,17 +191,17 @@ class Coordinator:
 
     @property
     def is_draining(self) -> bool:
-        """Whether the run goes on only until it may end in good order."""
+        """Whether the run drains: it continues only until it can end."""
         return self.phase is Phase.RUNNING and bool(self._draining.why)
 
     def has(self, name: str) -> bool:
-        """Whether this is the name of a member."""
+        """Return whether this is the name of a member."""
         return name in self.nodes or name in self.fronts
 
     @property
     def missed(self) -> dict[str, float]:
-        """Member that the run needs and that this master does not reach -> for how many seconds:
-        nothing is heard of it, or it does not answer."""
+        """Unreachable member -> for how many seconds it has been silent, or has sent heartbeats
+        without an answer."""
         if self.phase in (Phase.STOPPING, Phase.ENDED, Phase.BROKEN):
             return {}
         missed = self.members.deaf
@@ -211,7 +211,7 @@ class Coordinator:
 
     @property
     def waits_for(self) -> str:
-        """The phase of the run, and which members have not answered; for people."""
+        """Human-readable phase of the run, with the members that have not answered."""
         if absent := self._absent:
             return f"{self.phase.value}; nothing was heard of {', '.join(absent)}"
         if self.phase is Phase.LOADING:
@@ -229,7 +229,7 @@ class Coordinator:
     # Members and failures.
 
     def hello(self, name: str, message: Hello) -> None:
-        """A member is present, perhaps as a new process, and says what it has done so far."""
+        """Process a member's hello: it is present, perhaps as a new process, with its progress."""
         if not self.has(name):
             self._hello_of_another(name, message)
             return
@@ -255,7 +255,7 @@ class Coordinator:
                 self._run()
 
     def _hello_of_another(self, name: str, message: Hello) -> None:
-        """A node of the next layout is present, or one of an earlier layout, which may end."""
+        """Process the hello of a node of the next layout, or of an earlier one, which may end."""
         if self.phase is Phase.STOPPED:
             self._tell_outcome([name])
         elif name in self.resizing.names:
@@ -266,24 +266,24 @@ class Coordinator:
             self._tell([name], Stop(self._run_id, "", "other nodes have taken over"))
 
     def alive(self, name: str, message: Alive) -> None:
-        """A process lives, though it may be too busy to say `Hello`."""
+        """Note a heartbeat of a process, which may be too busy for `Hello`."""
         if self.has(name) or name in self.resizing.names:
             self.members.alive(name, message.process, self.now)
 
     def superseded(self, reason: object = "another master has taken over") -> None:
-        """A registry or a member knows of a later master: this one decides nothing any more."""
+        """Stop making decisions: the registry or a member knows a later master."""
         if self.phase is not Phase.BROKEN:
             text = "the registry is not as it was left: %s; a new master begins"
             log.error(text, reason, extra=about("registry-failed", reason=str(reason)))
             self.phase = Phase.BROKEN
 
     def ask_who_hears(self) -> None:
-        """Ask all members whether they hear this master, if they obey it."""
+        """Ask all members whether they receive this master's messages, if they obey it."""
         if self.phase is Phase.STOPPED or (self.leads and self.phase not in DECIDED):
             self._ask_to_follow(self.nodes + self.fronts)
 
     def step_down(self) -> None:
-        """The master behind this one is to lead: this one decides nothing any more."""
+        """Stop making decisions, so that the next master in the queue leads."""
         absent = ", ".join(name for name in self.missed if name not in self.members)
         deaf = ", ".join(name for name in self.missed if name in self.members)
         missed = [f"hears nothing of {absent}"] * bool(absent)
@@ -303,12 +303,12 @@ class Coordinator:
         self._backoff.moved(processed, delivered, self.snapshots.committed)
 
     def lost(self, message: MessageLost) -> None:
-        """A member misses a message, or work makes no progress: recover."""
+        """Recover: a member lacks a message, or work makes no progress."""
         if message.incarnation == self.state.incarnation and self.phase in UNDER_WAY:
             self._recover(message.reason)
 
     def failed(self, message: Failed) -> None:
-        """The flow cannot go on: end the run with this error."""
+        """End the run with this error of the flow."""
         if message.incarnation == self.state.incarnation and self.phase not in DECIDED:
             because = message.error == SnapshotDamaged.__name__ and self._damage
             self.stop(message.error, message.text + (f" ({because})" if because else ""))
@@ -316,14 +316,14 @@ class Coordinator:
     # Time.
 
     def at(self, now: float) -> None:
-        """Learn the time (seconds, monotonic). After a long step this process stood still."""
+        """Set the time (seconds, monotonic). A long step means that this process was suspended."""
         away_s, self.now = now - self.now, now
         if away_s > self._missing_after / 2:
             self.members.all_alive(now, away_s)
             self._gathers_since += away_s
 
     def tick(self, now: float) -> None:
-        """Learn the time; notice silent members, and the end of a pause."""
+        """Set the time; detect silent members, and the end of a pause."""
         self.at(now)
         self.jobs += self._writer.due(now)
         if self.phase is Phase.STOPPED:
@@ -338,7 +338,7 @@ class Coordinator:
 
     @property
     def deadline(self) -> float:
-        """When `tick` and `consider_snapshot` want to be called again (seconds, monotonic)."""
+        """When to call `tick` and `consider_snapshot` again (seconds, monotonic)."""
         latest = min(self.now + self._missing_after / 4, self._writer.again_at)
         latest = min(latest, self.resizing.deadline)
         if self.phase is Phase.WAITING:
@@ -351,7 +351,7 @@ class Coordinator:
     # Taking over.
 
     def _gathered(self) -> None:
-        """Go on from here, once all members are present."""
+        """Recover or take over, once all members are present."""
         if self._absent:
             return
         if not self._follows:
@@ -363,7 +363,7 @@ class Coordinator:
             self._recover(RESTARTED, paced=False)
 
     def _go_on_taking_over(self, takeover: Takeover, name: str) -> None:
-        """A member has said hello meanwhile."""
+        """Continue the takeover after a member's hello."""
         if not takeover.possible:
             self._recover(RESTARTED, paced=False)
         elif self.phase is Phase.ASKING and name in takeover.missing:
@@ -374,7 +374,7 @@ class Coordinator:
         self.members.asked(names)
 
     def following(self, name: str, message: FollowsMaster) -> None:
-        """A member knows that this master leads; once all do, the incarnation goes on."""
+        """Note that a member follows this master; once all do, continue the incarnation."""
         self.members.answered(name)
         incarnation, epoch = self.state.incarnation, self.state.epoch
         if self._takeover is None or (message.incarnation, message.epoch) != (incarnation, epoch):
@@ -384,7 +384,7 @@ class Coordinator:
             self._lead(self._takeover)
 
     def _lead(self, takeover: Takeover) -> None:
-        """Go on with the incarnation: everybody obeys this master."""
+        """Lead the incarnation, which all members now follow."""
         self._takeover, self._follows, self.taken_over = None, False, True
         self.phase = Phase.RUNNING
         log.info(
@@ -423,7 +423,7 @@ class Coordinator:
     def _count_recovery(self, reason: str, pause: float) -> None:
         self.recoveries += 1
         self._recovers = True
-        if self._down_since is None:  # else the recovery has failed, and goes on
+        if self._down_since is None:  # otherwise the previous recovery failed
             self._down_since = self.now
         self._resume_at = max(self._resume_at, self.now + pause)
         nowhere = self._backoff.nowhere
@@ -432,10 +432,10 @@ class Coordinator:
         log.warning("recovering: %s%s", reason, wait, extra=fields)
 
     def done(self, job: DurableJob, result: object) -> None:
-        """A write of the registry was carried out; `result` is an exception if it failed."""
+        """Process a finished write of the registry; `result` is an exception if it failed."""
         if not self._writer.over(job, result, self.now) or self.phase is Phase.BROKEN:
             return
-        if isinstance(result, Exception):  # the registry holds something else than this master
+        if isinstance(result, Exception):  # the registry does not hold this master's state
             self.superseded(result)
             return
         assert isinstance(job, WriteState)
@@ -483,7 +483,7 @@ class Coordinator:
             self._begin_incarnation_at(front)
 
     def _begin_incarnation_at(self, name: str) -> None:
-        """Tell a node or front to begin the incarnation; repeated if the message was lost."""
+        """Send `Recover` to a node, or `Start` to a front; repeated if it was lost."""
         state, start = self.state, self.start
         addresses = self.members.addresses(self.nodes + self.fronts)
         if name in self.nodes and self.phase in (Phase.LOADING, Phase.RUNNING):
@@ -498,7 +498,7 @@ class Coordinator:
             self._tell([name], Start(state.incarnation, offset, addresses, state.layout))
 
     def unloadable(self, sender: str, message: Unloadable) -> None:
-        """A node cannot load a snapshot: go back to the one before, or end the run."""
+        """Fall back to the previous snapshot, or end the run: a node cannot load a snapshot."""
         if message.incarnation != self.state.incarnation or self.phase is not Phase.LOADING:
             return
         reason = f"{sender} cannot load snapshot {message.number}: {message.reason}"
@@ -513,16 +513,16 @@ class Coordinator:
         self.phase = Phase.DECIDING
         self._write(self.state.next(incarnation=self.state.incarnation + 1, snapshots=older))
 
-    # Other nodes.
+    # Resizing.
 
     def resize(self, nodes: int, first: int = 0) -> None:
-        """The run is to have so many nodes; `first`: see `Resize`. May be repeated."""
+        """Request a number of nodes for the run; `first`: see `Resize`. May be repeated."""
         if self.phase not in DECIDED and not self.is_draining:
             self.resizing.ask(nodes, self.state.layout, first)
             self._pass_on_resizing()
 
     def consider_resizing(self, delivered: int, left: int | None) -> None:
-        """Go on with the way to the next layout; `left`: see `ReportedProgress.left`."""
+        """Advance the resizing; `left`: see `ReportedProgress.left`."""
         if self.phase is not Phase.RUNNING:
             return
         if self.is_draining:
@@ -535,7 +535,7 @@ class Coordinator:
             self._write(self.state.next(**begins, snapshots=(cut,), base=cut.number))
 
     def _resized(self) -> None:
-        """The registry has another layout."""
+        """Adopt the new layout in the registry."""
         self.members.forget(self.nodes)
         self.nodes[:] = names_of(self.state.layout)
         self.members.renew(self.nodes, self.now)
@@ -553,17 +553,17 @@ class Coordinator:
     # Snapshots.
 
     def consider_snapshot(self, delivered: int) -> None:
-        """Begin a snapshot, as of the delivered frontier, or the end, if it is due and new."""
+        """Begin a snapshot if it is due and new: as of the delivered frontier, or by epoch."""
         if self.phase is Phase.RUNNING and not self.resizing.holds:
             self.out += self.snapshots.consider(delivered, self.now)
 
     def prepared(self, sender: str, message: Prepared) -> None:
-        """A part of the snapshot is durable."""
+        """Note that a part of the snapshot is durable."""
         self.snapshots.prepared(sender, message)
         self._commit()
 
     def prepare_failed(self, sender: str, message: PrepareFailed) -> None:
-        """A node could not write its part."""
+        """Note that a node could not write its part."""
         self.snapshots.prepare_failed(sender, message)
         self._commit()
 
@@ -577,7 +577,7 @@ class Coordinator:
     # The end of the run.
 
     def drained(self, name: str, message: Drained) -> None:
-        """A front wants the run to end in good order, and has said up to where it sends."""
+        """Note a front's request to drain the run, and the time up to which it sends records."""
         self._draining.drained(name, message.time, bool(message.live), bool(message.ended))
         until = self._draining.until
         if until is not None and until < INFINITY:
@@ -593,16 +593,16 @@ class Coordinator:
             self.stop(text="" if self._draining.has_ended else IN_GOOD_ORDER)
 
     def stop(self, error: str = "", text: str = "") -> None:
-        """Decide to end the run. Members are told once the registry has the outcome."""
+        """Decide to end the run. Members receive the outcome after the registry has it."""
         self.phase = Phase.STOPPING
         self.resizing.interrupted()
         self.snapshots.pending = None
         self.outcome = RunOutcome(self._run_id, error, text)
-        if not self._writer.under_way:  # else `_stopping` does it once that write is done
+        if not self._writer.under_way:  # otherwise `_stopping` writes it after that write
             self._write(self.state.next(outcome=self.outcome))
 
     def _stopping(self) -> None:
-        """A write was done after the end was decided; it may be an earlier one."""
+        """Continue the end after a write, which may be one that began before the decision."""
         if self.state.outcome is None:
             self._write(self.state.next(outcome=self.outcome))
             return
@@ -610,7 +610,7 @@ class Coordinator:
         self._tell_outcome(self.nodes + self.fronts)
 
     def goodbye(self, name: str, message: Goodbye) -> None:
-        """A member knows that the run is over."""
+        """Note that a member knows the outcome."""
         if self.phase is Phase.STOPPED:
             self._shutdown.goodbye(name, message.process)
             self._end_if_over()

@@ -1,16 +1,16 @@
-"""The end of a run: in good order, with its input or before, and known to all members.
+"""End of a run: without an error, at the end of its input or before, and known to all members.
 
-`Draining` takes `Drained` (fronts), the end of all inputs, the progress of the run, and the
-snapshots committed. It gives `Drain` (fronts), the moment at which the last snapshot is due, and
-whether the run may end. Invariant: when the run ends, the consumer has all outputs below a time,
-which `Drain` names or at which all inputs have ended, and a committed snapshot has everything below
-it; so the next start replays nothing, and a savepoint lacks nothing.
+`Draining` takes `Drained` (fronts), the end of all inputs, the progress of the run, and committed
+snapshots. It returns `Drain` (fronts), when the last snapshot is due, and whether the run may end.
+Invariant: when the run ends, the consumer has all outputs below a time, which `Drain` names or at
+which all inputs ended, and a committed snapshot contains everything below it; so the next start
+replays nothing, and a savepoint lacks nothing.
 
-The time is the largest one up to which a front has sent; but beside a file that has not been read
-to its end, that of the files: live records, whose times are of a clock, are far ahead, and the
-later ones stay in the input log.
+This time is the largest one up to which a front has sent. Beside an unfinished file, it is that of
+the files: live records have clock times, which are far ahead, and the later ones stay in the input
+log.
 
-`ShutdownBarrier` says which members the master still waits for once the run is over.
+`ShutdownBarrier` tracks which members the master still waits for once the run is over.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from driftline.engine.labels import INFINITY
 from driftline.engine.policy import Policy
 
 IN_GOOD_ORDER = "it was asked to end"
-"""The text of the outcome of a run that ended before its input, without an error."""
+"""Text of the outcome of a run that ended before its input, without an error."""
 
 
 class Draining:
-    """The end of a run in good order, within one incarnation."""
+    """State of draining a run, within one incarnation."""
 
     def __init__(self, fronts: Sequence[str], policy: Policy) -> None:
         self._waiting = set(fronts)
@@ -37,10 +37,10 @@ class Draining:
         """Whether there is a file, or a live source, that has not ended."""
         self._end: int | None = None
         self._since = -1
-        """The newest snapshot when all was worked off; -1 before that."""
+        """The newest snapshot when all elements were processed; -1 before that."""
 
     def drained(self, front: str, time: int, live: bool, ended: bool) -> None:
-        """A front sends no record from a time on; see `Drained`. May be repeated."""
+        """Record the time below which a front's records end; see `Drained`. May be repeated."""
         if front in self._waiting:
             self._waiting.remove(front)
             if live:
@@ -51,17 +51,17 @@ class Draining:
                 (self._live if live else self._files).append(time)
 
     def ended(self, time: int) -> None:
-        """All inputs have ended, and all their records are below a time. May be repeated."""
+        """Record that all inputs have ended, with records below a time. May be repeated."""
         self._end = time
 
     @property
     def has_ended(self) -> bool:
-        """Whether all inputs have ended, and all is worked off."""
+        """Whether all inputs have ended, and all elements are processed."""
         return self._end is not None
 
     @property
     def why(self) -> str:
-        """Why the run is about to end, in words to follow others; empty if it is not."""
+        """Why the run is about to end, as a suffix for messages; empty if it is not."""
         if self.has_ended:
             return ", at the end of its input"
         if len(self._waiting) == self._fronts:
@@ -70,9 +70,9 @@ class Draining:
 
     @property
     def until(self) -> int | None:
-        """All records below this time belong to the run; None until all fronts have said theirs.
+        """The time below which all records belong to the run; None until all fronts reported.
 
-        INFINITY if all sources have ended, and not all is worked off.
+        INFINITY if all sources have ended, and elements are still under way.
         """
         if self._end is not None:
             return self._end
@@ -83,7 +83,7 @@ class Draining:
         return max(self._files + self._live, default=INFINITY) if self._open_live else INFINITY
 
     def is_due(self, processed: int, delivered: int, newest: int) -> bool:
-        """Whether the last snapshot becomes due now; `newest`: the number of the newest one."""
+        """Return whether the last snapshot is due now; `newest`: number of the newest one."""
         until = self.until
         if until is None or self._since >= 0:
             return False
@@ -93,7 +93,7 @@ class Draining:
         return True
 
     def is_over(self, delivered: int, committed: int, time: int) -> bool:
-        """Whether the run may end. `committed`, `time`: of the newest committed snapshot."""
+        """Return whether the run may end. `committed`, `time`: of the last committed snapshot."""
         until = self.until
         if until is None or self._since < 0 or delivered < until:
             return False
@@ -103,10 +103,10 @@ class Draining:
 
 
 class ShutdownBarrier:
-    """The members of a run that is over; `silence_s`: how long to wait for silent members.
+    """Members of a run that is over; `silence_s`: how long to wait for silent members.
 
     The master ends only when every member has said goodbye, or when no member has said hello for
-    `silence_s`. A silent member is dead and will not be started again, or has already said goodbye
+    `silence_s`. A silent member is dead and will not be restarted, or has already said goodbye
     to an earlier master. A member says hello until it knows that the run is over. So a hello after
     a goodbye comes from a new process of the member, and the master waits for that process, too.
     """
@@ -129,8 +129,8 @@ class ShutdownBarrier:
             del self._waiting[name]
 
     def over(self, now: float) -> bool:
-        """Whether the master may end."""
-        # A master that was suspended has not listened meanwhile: a long step counts as a usual one.
+        """Return whether the master may end."""
+        # A suspended master received nothing: a long step counts as a usual one.
         self._silent_s += min(now - self._now, self._silence_s / 4)
         self._now = now
         return not self._waiting or self._silent_s >= self._silence_s

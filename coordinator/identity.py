@@ -1,6 +1,6 @@
-"""The identity of a run: what has to be the same for a later command to go on with its state.
+"""Identity of a run: what has to be the same for a later command to continue with its state.
 
-The registry keeps it whole, so a command that is refused says what differs. Stores and outputs keep
+The registry stores all of it, so that an error can name the differences. Stores and outputs keep
 its text: two identities with the same text are the same.
 """
 
@@ -19,11 +19,10 @@ class Identity:
 
     flow: Outline
     digest: str
-    """Of the flow: `Plan.identity`."""
+    """Digest of the flow: `Plan.identity`."""
     policy: str
     nodes: int
-    """With how many it began; a policy may let it have others since, as the registry's layout says.
-    """
+    """The initial number; with some policies it can change, as the registry's layout shows."""
     inputs: tuple[str, ...]
     start: str = ""
     """The savepoint that the run began from; empty without one."""
@@ -35,11 +34,11 @@ class Identity:
         return f"{self.digest}|{self.policy}|{self.nodes}|{'|'.join(self.inputs)}{start}"
 
     def beginning_as(self, before: Identity | None) -> Identity:
-        """The identity with the number of nodes with which the run `before` has begun."""
+        """Return the identity with the initial number of nodes of the run `before`."""
         return self if before is None else replace(self, nodes=before.nodes)
 
     def differences(self, before: Identity) -> list[str]:
-        """What differs from the identity `before`: a sentence for each difference."""
+        """Return the differences from the identity `before`, as one sentence each."""
         found = self.flow.differences(before.flow)
         if not found and self.digest != before.digest:
             found.append("the flow is another one")
@@ -57,12 +56,12 @@ class Identity:
         return found
 
     def to_json(self) -> str:
-        """The identity as a line."""
+        """Encode the identity as a line."""
         return json.dumps(self.as_tuple())
 
     @staticmethod
     def from_json(line: str) -> Identity | None:
-        """Decode `to_json`; None for something else."""
+        """Decode `to_json`; None for anything else."""
         try:
             match _in_tuples(json.loads(line)):
                 case tuple(stored):
@@ -72,7 +71,7 @@ class Identity:
         return None
 
     def as_tuple(self) -> tuple[object, ...]:
-        """The identity as nested tuples, to be stored."""
+        """Return the identity as nested tuples, to be stored."""
         return astuple(self)
 
     @staticmethod

@@ -1,22 +1,22 @@
-"""Leadership: which master decides, when it steps down, and how its successor takes over.
+"""Leadership: which master leads, when it steps down, and how its successor takes over.
 
-Masters queue up, each with its own session of the registry; the first one leads, and each of the
-others watches the one before it. When a session ends, its place is gone, and the next one moves up
-(the recipe of ZooKeeper's documentation: no herd, no polling). Takes: results of `Enlist` and
-`LookAtQueue`, the time, and that something watched has changed. Gives: these jobs, and whether this
-master is the first. Safety does not depend on it: the queue may be seen late, so each master begins
-with an epoch of its own (`RegistryWriter`), and nobody obeys an earlier one.
+Masters queue up, each with its own session of the registry. The first one leads, and each of the
+others watches its predecessor. When a session ends, its place disappears, and the next master moves
+up (ZooKeeper's documented recipe: no herd, no polling). Inputs: results of `Enlist` and
+`LookAtQueue`, the time, and watch notifications. Outputs: these jobs, and whether this master is
+the first. Safety does not depend on the queue, which a master may see late: each master begins with
+an epoch of its own (`RegistryWriter`), and members reject earlier ones.
 
-`StepDown`: a hole in the network, perhaps in one direction only, may lie between the leader's host
-and that of one member. A leader that has waited in vain for a while, and has another one behind it,
-ends; its process is started again, and queues up as the last. With nobody behind, it stays. Each
-time that a master steps down, and the run gets no further, its next process has twice the patience,
-as no master can reach a dead member.
+`StepDown`: a network partition, perhaps in one direction only, may separate the leader's host from
+one member. A leader with another master behind it steps down after a timeout: its process ends, is
+restarted, and queues up as the last. Without a successor it stays. If the run makes no progress
+after a step-down, the next process of this master doubles its timeout, as no master can reach a
+dead member.
 
-`Takeover`: a new master goes on with an incarnation only if every member is in it, and every node
-has its state; otherwise a recovery begins. Nodes track the progress of all in label order, and the
-registry has all decisions; what the old master had collected of a snapshot is given up. The steps:
-all members have said hello; the registry has the epoch of this master; all have answered `Lead`.
+`Takeover`: a new master continues an incarnation only if every member is in it, and every node has
+its state; otherwise a recovery begins. In label order nodes track the overall progress, and the
+registry has all decisions; an unfinished snapshot of the old master is abandoned. The steps: all
+members have said hello; the registry has the epoch of this master; all have answered `Lead`.
 """
 
 from __future__ import annotations
@@ -32,20 +32,20 @@ from driftline.engine.wire.messages import FollowsMaster, Hello
 from driftline.engine.wire.party import DurableJob
 
 PATIENCE_S = 20.0
-"""How long a leader waits at least. A process that hangs is silent for 5 s, killed 10 s later, and
-back after a few more: such a restart is no reason to step down."""
+"""Least timeout of a leader before it steps down. A process that hangs is silent for 5 s, killed
+10 s later, and back after a few more: such a restart is no reason to step down."""
 
 OF_SILENCES = 4
-"""It also waits for so many times the silence after which a member counts as missing."""
+"""The leader also waits for this multiple of the timeout of members."""
 
 LONGEST_S = 320.0
-"""The patience of a master that has stepped down in vain doubles up to this."""
+"""Upper bound of the timeout, which doubles with each step-down without progress."""
 
 ASK_EVERY_S = 5.0
-"""How often members are asked whether they hear the leader."""
+"""How often the leader asks members whether they receive its messages."""
 
 LOOK_EVERY_S = 5.0
-"""How often to look for somebody behind, while members are missed."""
+"""How often the leader looks for a successor, while it cannot reach members."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +62,7 @@ class Enlist(DurableJob):
 
 @dataclass(frozen=True, slots=True)
 class LookAtQueue(DurableJob):
-    """Job: look who is before `process`, and watch that place. Result: its process; "" for none.
+    """Job: find and watch the predecessor of `process`. Result: its process; "" for none.
 
     Raises StateMismatch if `process` itself is not in the queue: its session has ended.
     """
@@ -74,7 +74,7 @@ class LookAtQueue(DurableJob):
 
 @dataclass(frozen=True, slots=True)
 class LookBehind(DurableJob):
-    """Job: look who is behind `process` in the queue. Result: the next process; "" for none.
+    """Job: find the successor of `process` in the queue. Result: its process; "" for none.
 
     Raises StateMismatch if `process` itself is not in the queue: its session has ended.
     """
@@ -85,14 +85,14 @@ class LookBehind(DurableJob):
 
 
 class Leadership:
-    """The place of one master in the queue."""
+    """Place of one master in the queue."""
 
     def __init__(self, process: str) -> None:
         self._process = process
         self.before: str | None = None
-        """The process before this one; "" if this one is the first; None if that is not known."""
+        """The predecessor's process; "" if this one is the first; None if unknown."""
         self.lost = False
-        """Whether the session has ended: this process cannot lead any more."""
+        """Whether the session has ended, so that this process cannot lead any more."""
         self._job: DurableJob | None = None
         self._again_at = -inf
 
@@ -102,7 +102,7 @@ class Leadership:
         return self.before == "" and not self.lost
 
     def due(self, now: float) -> list[DurableJob]:
-        """The job to do now, if there is one."""
+        """Return the job to do now, if there is one."""
         if self.first or self.lost or now < self._again_at:
             return []
         self._again_at = inf
@@ -111,20 +111,20 @@ class Leadership:
 
     @property
     def again_at(self) -> float:
-        """When `due` wants to be called (seconds, monotonic); never once nothing is left to do."""
+        """When to call `due` (seconds, monotonic); infinity if no job is left."""
         return inf if self.first or self.lost else self._again_at
 
     def noticed(self) -> None:
-        """Something that this process watches has changed, or the connection is back: look."""
+        """Look at the queue again: a watch has fired, or the connection is back."""
         if isinstance(self._job, LookAtQueue):
             self._again_at = -inf
 
     def expired(self) -> None:
-        """The session has ended."""
+        """Note that the session has ended."""
         self.lost = True
 
     def done(self, job: DurableJob, result: object, now: float) -> None:
-        """A job was carried out; `result` is an exception if it failed."""
+        """Process the result of a job; `result` is an exception if it failed."""
         if job is not self._job:
             return
         if isinstance(result, Unavailable):
@@ -139,16 +139,16 @@ class Leadership:
 
 
 def patience_s(missing_after_s: float, in_vain: int = 0) -> float:
-    """The patience of a leader whose process has stepped down so often without any progress."""
+    """Return a leader's timeout after this many step-downs of its process without progress."""
     least = max(PATIENCE_S, OF_SILENCES * missing_after_s)
     return max(least, min(float(least * 2**in_vain), LONGEST_S))
 
 
 class StepDown:
-    """The patience of one leader, whose place in the queue is that of `process`.
+    """Step-down timeout of one leader, whose place in the queue is named `process`.
 
-    Takes: the time, for how long the leader has missed members, results of `LookBehind`. Gives:
-    when to ask members whether they hear it, the job, and whether to step down.
+    Inputs: the time, for how long the leader has missed members, results of `LookBehind`. Outputs:
+    when to ask members whether they receive its messages, the job, and whether to step down.
     """
 
     def __init__(self, process: str, patience_s: float = PATIENCE_S) -> None:
@@ -159,14 +159,14 @@ class StepDown:
         self._job: LookBehind | None = None
 
     def asks(self, now: float) -> bool:
-        """Whether members are to be asked now."""
+        """Return whether to ask members now."""
         if now < self._ask_at:
             return False
         self._ask_at = now + ASK_EVERY_S
         return True
 
     def due(self, now: float, missed: Mapping[str, float]) -> list[DurableJob]:
-        """The job to do now, if there is one; `missed`: see `Coordinator.missed`."""
+        """Return the job to do now, if there is one; `missed`: see `Coordinator.missed`."""
         if self._job is not None or now < self._look_at or not self._is_over(missed):
             return []
         self._look_at = now + LOOK_EVERY_S
@@ -174,7 +174,7 @@ class StepDown:
         return [self._job]
 
     def done(self, job: DurableJob, result: object, missed: Mapping[str, float]) -> bool:
-        """A job was carried out. Returns whether to step down."""
+        """Process the result of a job. Return whether to step down."""
         if job is not self._job:
             return False
         self._job = None
@@ -185,10 +185,10 @@ class StepDown:
 
 
 class Takeover:
-    """The takeover of an incarnation by one master.
+    """Takeover of an incarnation by one master.
 
-    Takes: `Hello` and `FollowsMaster` of all members. Gives: whether the incarnation can go on, and
-    what each node was asked for by the master before.
+    Inputs: `Hello` and `FollowsMaster` of all members. Outputs: whether the incarnation can
+    continue, and what the previous master asked of each node.
     """
 
     def __init__(self, incarnation: int, nodes: Collection[str], members: Collection[str]) -> None:
@@ -199,17 +199,17 @@ class Takeover:
         self._answers: dict[str, FollowsMaster] = {}
 
     def hello(self, name: str, message: Hello) -> None:
-        """A member is present."""
+        """Note that a member is present."""
         ready = bool(message.ready) or name not in self._nodes
         self._fits[name] = message.incarnation == self._incarnation and ready
 
     def answer(self, name: str, message: FollowsMaster) -> None:
-        """A member knows that this master leads."""
+        """Note that a member follows this master."""
         self._answers[name] = message
 
     @property
     def possible(self) -> bool:
-        """Whether all members that were heard are in the incarnation."""
+        """Whether all present members are in the incarnation."""
         return all(self._fits.values())
 
     @property
@@ -224,6 +224,6 @@ class Takeover:
 
     @property
     def at_work(self) -> set[str]:
-        """The nodes that have not answered the snapshot that they were asked for."""
+        """The nodes that have not answered the newest snapshot they were asked for."""
         answers = self._answers
         return {name for name in self._nodes if answers[name].answered < answers[name].asked}

@@ -1,16 +1,15 @@
-"""The members of a run: a lease for each, and the pause between recoveries.
+"""Members of a run: a lease for each, and the back-off between recoveries.
 
-Takes: `Hello`, `Alive` and answers of members, that they were asked, the progress of the run, and
-the time. Gives: which members were silent for too long, which are heard but do not answer, and how
-long to wait before the next recovery. Invariant: a member is either present or gone; `hello` makes
-it present, `take_silent` gone.
+Inputs: `Hello`, `Alive` and answers of members, sent questions, the progress of the run, and the
+time. Outputs: which members timed out, which send heartbeats but do not answer, and how long to
+wait before the next recovery. Invariant: a member is either present or gone; `hello` makes it
+present, `take_silent` gone.
 
-A process that returns after a silence was busy with work that a replay will bring it to again. So
-it may be silent for twice as long from then on; each minute in which it is never silent for longer
-than usual halves that again.
+A process that returns after a timeout was busy with work that a replay will repeat. Therefore its
+timeout becomes twice that silence; each minute without an unusual silence halves it again.
 
-A member that does not hear the master says `Hello` and never answers. Only time between two close
-`Hello` counts against it: a busy member is not deaf.
+A member that does not receive the master's messages sends `Hello` and never answers. Only the time
+between two close `Hello` counts against it: a busy member is not deaf.
 """
 
 from __future__ import annotations
@@ -21,41 +20,41 @@ from dataclasses import dataclass
 from driftline.engine.events import about, log
 
 LONGEST_S = 600.0
-"""No member may be silent for longer than this."""
+"""Upper bound of a member's timeout."""
 
 CALM_S = 60.0
-"""A member that has not been silent for so long has less time for its next silence."""
+"""A member's timeout shrinks after this long without an unusual silence."""
 
 HELLO_GAP_S = 1.0
-"""A member that says no `Hello` for longer has read nothing meanwhile, either: it may be busy."""
+"""A longer gap between two `Hello` means that the member read nothing, either: it may be busy."""
 
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.1, 10.0
-"""The first pause before a recovery, which doubles from then on, and the longest one."""
+"""The first pause before a recovery, which doubles each time, and the longest one."""
 
 
 @dataclass(slots=True)
 class Lease:
-    """What the master knows of the process of a member."""
+    """Lease of a member's process, as the master knows it."""
 
     process: str
     address: str
     seen: float
-    """When it was last heard."""
+    """Time of the last message."""
     said_hello: float
-    """When it said its last `Hello`."""
+    """Time of the last `Hello`."""
     allowed_s: float
-    """How long it may be silent."""
+    """Timeout: how long it may be silent."""
     present: bool = True
     calm_since: float = 0.0
-    """Since when it was never silent for longer than usual."""
+    """Since when it has had no unusual silence."""
     is_asked: bool = False
     """Whether it owes an answer."""
     unanswered_s: float = 0.0
-    """For how long it has said `Hello` meanwhile."""
+    """For how long it has sent `Hello` without the answer."""
 
 
 class Members:
-    """The leases of all members, by name; `usual_s`: how long a member may be silent."""
+    """The leases of all members, by name; `usual_s`: the usual timeout of a member."""
 
     def __init__(self, usual_s: float) -> None:
         self._usual_s = usual_s
@@ -66,11 +65,11 @@ class Members:
         return lease is not None and lease.present
 
     def addresses(self, names: Iterable[str]) -> tuple[tuple[str, str], ...]:
-        """(name, address) of those `names` that are present."""
+        """Return (name, address) of those `names` that are present."""
         return tuple((name, self._leases[name].address) for name in sorted(names) if name in self)
 
     def hello(self, name: str, process: str, address: str, now: float) -> bool:
-        """Note a member as present. Returns whether its process replaces one that was present."""
+        """Mark a member as present. Return whether its process replaces one that was present."""
         lease = self._leases.get(name)
         if lease is None or lease.process != process:
             self._leases[name] = Lease(process, address, now, now, self._usual_s)
@@ -83,13 +82,13 @@ class Members:
         return False
 
     def alive(self, name: str, process: str, now: float) -> None:
-        """Note that a process lives. One that is gone stays so until its `hello`."""
+        """Note a heartbeat. A process that is gone stays so until its `hello`."""
         lease = self._leases.get(name)
         if lease is not None and lease.process == process:
             self._heard(name, lease, now)
 
     def _heard(self, name: str, lease: Lease, now: float) -> None:
-        """A process is heard again, after a while: give it more time for a silence, or less."""
+        """Note a message of a process, and adapt its timeout to the silence before."""
         silent_s, lease.seen = now - lease.seen, now
         if not lease.present and silent_s > lease.allowed_s:
             lease.allowed_s = min(2 * silent_s, LONGEST_S)
@@ -104,41 +103,41 @@ class Members:
             lease.calm_since = now
             lease.allowed_s = max(lease.allowed_s / 2, self._usual_s)
 
-    # Silences.
+    # Timeouts.
 
     def all_alive(self, now: float, away_s: float) -> None:
-        """Count all present members as heard now; `away_s` do not count for those that are gone.
+        """Count all present members as heard now; exclude `away_s` from the silence of gone ones.
 
-        For a caller that was suspended for so long: messages of the meantime wait to be read.
+        For a caller that was suspended for that time: the messages sent meanwhile are unread.
         """
         for lease in self._leases.values():
             lease.seen = now if lease.present else lease.seen + away_s
 
     def all_heard(self, names: Iterable[str], since: float) -> bool:
-        """Whether all those `names` that are present were heard at `since` or later."""
+        """Return whether all present `names` were heard at `since` or later."""
         return all(self._leases[name].seen >= since for name in names if name in self)
 
     def heard_at(self, name: str) -> float:
-        """When a member was heard last. Precondition: it was heard."""
+        """Return when a member was heard last. Precondition: it was heard."""
         return self._leases[name].seen
 
     def renew(self, names: Iterable[str], now: float) -> None:
-        """Count these members as present now. Precondition: all of them were heard."""
+        """Mark these members as present now. Precondition: all of them were heard."""
         for name in names:
             self._leases[name].seen, self._leases[name].present = now, True
 
     def forget(self, names: Iterable[str]) -> None:
-        """These are no members any more."""
+        """Remove these members."""
         for name in names:
             self._leases.pop(name, None)
 
     def allowed_s(self, name: str) -> float:
-        """How long a member may be silent, in seconds."""
+        """Return the timeout of a member, in seconds."""
         lease = self._leases.get(name)
         return self._usual_s if lease is None else lease.allowed_s
 
     def take_silent(self, names: Iterable[str], now: float) -> list[str]:
-        """Count those `names` that were silent for too long as gone. Returns them."""
+        """Mark those `names` that timed out as gone. Return them."""
         silent = []
         for name in names:
             lease = self._leases.get(name)
@@ -150,42 +149,42 @@ class Members:
     # Answers.
 
     def asked(self, names: Iterable[str]) -> None:
-        """These members were asked for an answer."""
+        """Note that these members owe an answer."""
         for name in names:
             if name in self._leases:
                 self._leases[name].is_asked = True
 
     def answered(self, name: str) -> None:
-        """A member has heard the question."""
+        """Note that a member has answered."""
         if (lease := self._leases.get(name)) is not None:
             lease.is_asked, lease.unanswered_s = False, 0.0
 
     @property
     def deaf(self) -> dict[str, float]:
-        """Member that says `Hello` and owes an answer -> for how many seconds it has."""
+        """Member that sends `Hello` but owes an answer -> for how many seconds."""
         return {n: lease.unanswered_s for n, lease in self._leases.items() if lease.unanswered_s}
 
 
 class Backoff:
-    """The pause before a recovery, which grows while recoveries bring no progress.
+    """Back-off before a recovery: the pause grows while recoveries bring no progress.
 
-    There is no pause if the run has made progress since the recovery before. Progress is a time
-    that the run had never reached, or a committed snapshot; a replay is not progress.
+    There is no pause if the run made progress since the previous recovery. Progress is a time that
+    the run had never reached, or a committed snapshot; a replay is not progress.
     """
 
     def __init__(self) -> None:
         self.nowhere = 0
-        """Recoveries in a row before which the run had made no progress."""
+        """Number of consecutive recoveries without progress before them."""
         self._furthest: tuple[int, ...] = ()
         self._at_last_recovery: tuple[int, ...] | None = None
         """`_furthest` at the time of the last recovery."""
 
     def moved(self, *progress: int) -> None:
-        """Note the progress of the run: numbers that never shrink but in a replay."""
+        """Note the progress of the run: numbers that decrease only in a replay."""
         self._furthest = tuple(map(max, self._furthest or progress, progress))
 
     def pause_s(self) -> float:
-        """Count a recovery that is needed now. Returns the pause before it, in seconds."""
+        """Count a recovery that is needed now. Return the pause before it, in seconds."""
         progressed = self._furthest != self._at_last_recovery
         self._at_last_recovery = self._furthest
         self.nowhere = 0 if progressed else self.nowhere + 1

@@ -1,10 +1,10 @@
-"""The registry: one durable record of the coordinator's decisions.
+"""Registry: the durable record of the coordinator's decisions.
 
 The record holds everything that a new master must know. Writing it commits a snapshot, begins an
-incarnation, or ends a run. Each write names the version that it replaces, so of two masters
-only one can go on. `FileRegistry` serves a single machine, `ZooKeeperRegistry` several
-(`zookeeper.py`). `RegistryWriter` does the writes of one coordinator one at a time, and tries each
-until it is done.
+incarnation, or ends a run. Each write names the version that it replaces, so only one of two
+masters can continue. `FileRegistry` serves a single machine, `ZooKeeperRegistry` several
+(`zookeeper.py`). `RegistryWriter` does the writes of one coordinator one at a time, and retries
+each until it succeeds.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from driftline.engine.wire.party import DurableJob
 
 @dataclass(frozen=True, slots=True)
 class SnapshotRecord:
-    """A committed snapshot: the state as of `time`; front f goes on from `offsets[f]`.
+    """A committed snapshot: the state as of `time`; front f resumes at `offsets[f]`.
 
     `taken`: the incarnation in which it was taken. `parts`: only under strong productions, for each
     node the number of its newest durable production at that time.
@@ -41,9 +41,9 @@ class SnapshotRecord:
 
 @dataclass(frozen=True, slots=True)
 class RunOutcome:
-    """How a run ended; `error` is empty when it did what was asked.
+    """Outcome of a run; `error` is empty unless the run failed.
 
-    A run is one call of a command; the next call goes on from the state that this one has left.
+    A run is one call of a command; the next call continues from the state that this one left.
     """
 
     run: str
@@ -58,9 +58,9 @@ class ClusterState:
     `lineage`: the run's token (see `engine.storage.manifest`). `opened`: its newest session that
     reached an incarnation, and so had every directory open and durable. `base`: the number of the
     snapshot that the run began from (a savepoint); recovery cannot go back behind it. `about`: the
-    identity, for a command that has another one. `code`: of the newest session; all incarnations
-    from `code_from` on have it. `output`: where the outputs of the newest session are, as a hint
-    for people, since directories may be moved; empty if it is not known.
+    identity, to report differences to another command. `code`: of the newest session; all
+    incarnations from `code_from` on have it. `output`: where the outputs of the newest session are,
+    only a hint for messages, since directories may be moved; empty if unknown.
     """
 
     identity: str
@@ -68,7 +68,7 @@ class ClusterState:
     incarnation: int = 0
     snapshots: tuple[SnapshotRecord, ...] = ()
     outcome: RunOutcome | None = None
-    """How the run that wrote this record ended; None while it goes on."""
+    """The outcome of the run that wrote this record; None before its end."""
     lineage: str = ""
     opened: int = 0
     base: int = 0
@@ -77,24 +77,24 @@ class ClusterState:
     code_from: int = 0
     output: str = ""
     epoch: int = 0
-    """Of the newest master that has written: each begins with a new one, so an earlier one can
-    write nothing any more, and nobody obeys it."""
+    """Of the last master that wrote: each begins with a new epoch, which fences earlier masters:
+    the registry and the members reject them."""
     leader: str = ""
-    """The process of that master: no two masters write the same state, also if they decide the
-    same."""
+    """The process of that master: no two masters write the same state, even with the same
+    decisions."""
     layout: Layout = ()
-    """The nodes that run the flow; (): not decided yet. All snapshots are of this layout."""
+    """The nodes that run the flow; (): not decided yet. All snapshots have this layout."""
 
     def same_code(self, snapshot: SnapshotRecord) -> bool:
-        """Whether a snapshot was taken by the code of the newest session.
+        """Return whether the newest session's code took this snapshot.
 
-        Then a replay from it gives the outputs that the consumer has. Otherwise some of them are by
-        other code.
+        Then a replay from it reproduces the outputs that the consumer has. Otherwise other code
+        produced some of them.
         """
         return snapshot.taken >= self.code_from
 
     def next(self, **changes: object) -> ClusterState:
-        """The next version of the record, with these fields changed."""
+        """Return the next version of the record, with these fields changed."""
         return replace(self, version=self.version + 1, **changes)  # type: ignore[arg-type]
 
 
@@ -102,7 +102,7 @@ class ClusterState:
 class WriteState(DurableJob):
     """Job: write `state` to the registry, in place of version `state.version - 1`. Result: None.
 
-    `again`: a try before has failed, and may have been done all the same.
+    `again`: an earlier attempt failed, but the registry may contain its state.
     """
 
     what: ClassVar[str] = "write the registry"
@@ -112,36 +112,36 @@ class WriteState(DurableJob):
 
 
 AGAIN_S = 1.0
-"""Seconds from a write that failed to the next try."""
+"""Seconds from a failed write to the next attempt."""
 
 
 class RegistryWriter:
     """The writes of one coordinator; `leader`: the process of its master, new with each start.
 
-    Takes: the states to be written, the time, results of `WriteState`. Gives: `WriteState` jobs.
-    Invariants: a state is written only once the state before it is, so a full disk is like a slow
-    one: the run waits. The first write of a coordinator also begins an epoch
-    (`engine.wire.party`): from then on no master before it can write, or is obeyed.
+    Inputs: the states to write, the time, results of `WriteState`. Outputs: `WriteState` jobs.
+    Invariants: a state is written only after the previous one, so a full disk acts like a slow one:
+    the run waits. The first write of a coordinator also begins an epoch (`engine.wire.party`),
+    which fences all earlier masters.
 
-    A write that failed may have been done all the same. The next try says that it is one
-    (`WriteState.again`): the registry reads first, and the state counts as written if it is there.
+    The registry may contain the state of a failed write. So a retry is marked (`again`): the
+    registry reads first, and the state counts as written if it is there.
     """
 
     def __init__(self, leader: str) -> None:
         self._leader = leader
         self.again_at = inf
-        """When the write that failed last is tried again (seconds, monotonic)."""
+        """When to retry the failed write (seconds, monotonic)."""
         self._job: WriteState | None = None
         self.begun = False
         """Whether the registry has the epoch of this coordinator's master."""
 
     @property
     def under_way(self) -> bool:
-        """Whether a write is not done yet."""
+        """Whether a write is pending."""
         return self._job is not None
 
     def begin(self, state: ClusterState) -> WriteState:
-        """The job to do now. Precondition: no write is under way."""
+        """Return the job that writes a state. Precondition: no write is under way."""
         assert self._job is None, "a write names the version before it: that has to be there first"
         if not self.begun:
             state = replace(state, epoch=state.epoch + 1, leader=self._leader)
@@ -149,7 +149,7 @@ class RegistryWriter:
         return self._job
 
     def due(self, now: float) -> list[WriteState]:
-        """The job to do again now, if there is one."""
+        """Return the job to retry now, if there is one."""
         if self._job is None or now < self.again_at:
             return []
         self.again_at = inf
@@ -157,7 +157,7 @@ class RegistryWriter:
         return [self._job]
 
     def over(self, job: DurableJob, result: object, now: float) -> bool:
-        """A job was carried out. Returns whether the write is over: done, or failed for good."""
+        """Process a job result. Return whether the write is over: done or failed for good."""
         if job is not self._job:
             return False
         if isinstance(result, Unavailable):
@@ -169,19 +169,19 @@ class RegistryWriter:
 
 
 WRITE_S = 10.0
-"""How long the write of another process may take."""
+"""How long to wait for the write of another process."""
 
 
 class Registry(Protocol):
-    """Keeps the cluster's state."""
+    """Stores the cluster's state."""
 
     def read(self) -> ClusterState | None:
-        """The state, or None if none was written. Raises Unavailable, StateMismatch."""
+        """Return the state, or None if none was written. Raises Unavailable, StateMismatch."""
 
     def write(self, state: ClusterState, *, again: bool = False) -> None:
         """Replace version `state.version - 1`, durably; `again`: or `state` itself.
 
-        Raises StateMismatch if the registry holds something else: another master has written it.
+        Raises StateMismatch if the registry holds something else, which another master wrote.
         Raises Unavailable.
         """
 
@@ -190,7 +190,7 @@ OTHER = "give another --output (and --state, if you do)"
 """How to begin another run."""
 
 ANEW = "begin anew with --fresh, which removes the state and the outputs"
-"""How to begin anew, where nothing is lost by it that could not be made again."""
+"""How to begin anew, if that loses only what can be produced again."""
 
 
 def check_identity(
@@ -201,9 +201,9 @@ def check_identity(
     anew: str = ANEW,
     other: str = OTHER,
 ) -> ClusterState:
-    """The state to go on from: `state`, or a new one of this identity if it is None.
+    """Return the state to continue from: `state`, or a new one of this identity if it is None.
 
-    `where`: the directory, for the error; `about`: the identity, to say what differs; `anew`:
+    `where`: the directory, for the error; `about`: the identity, to report differences; `anew`:
     how to begin anew, `other`: how to begin another run. Raises StateMismatch if the state has
     another identity.
     """
@@ -220,11 +220,11 @@ def check_identity(
 
 
 def follows(state: ClusterState, current: ClusterState | None, *, again: bool) -> bool:
-    """Whether `state` may be written over `current`; `again`: `current` may be the same state.
+    """Return whether `state` may replace `current`; `again`: `current` may be the same state.
 
-    Each master signs what it writes first (`leader`), and each write names the version before it,
-    so no two masters write the same. What is there and equal to what this master has tried to
-    write, it has written.
+    Each master signs its first write (`leader`), and each write names the previous version, so no
+    two masters write the same state. A stored state that equals this master's attempt is its own
+    write.
     """
     if again and current is not None and encode_state(current) == encode_state(state):
         return True
@@ -232,10 +232,10 @@ def follows(state: ClusterState, current: ClusterState | None, *, again: bool) -
 
 
 class FileRegistry:
-    """The embedded registry: one file, replaced atomically.
+    """Embedded registry: one file, replaced atomically.
 
-    In a cluster on one machine a command may write while the master does, so a file beside it is
-    locked from the look at the version to the end of the write.
+    In a cluster on one machine a command may write at the same time as the master, so a lock file
+    beside it is held from the check of the version to the end of the write.
     """
 
     def __init__(self, path: Path) -> None:
@@ -271,7 +271,7 @@ _FORMAT = 7
 
 
 def encode_state(state: ClusterState) -> bytes:
-    """The bytes of a state, with a checksum."""
+    """Encode a state, with a checksum."""
     data = pack((_FORMAT, astuple(state)))
     return crc32(data).to_bytes(4, "big") + data
 
@@ -293,7 +293,7 @@ def decode_state(data: bytes, where: str) -> ClusterState:
 
 
 def _decoded(parts: object) -> ClusterState:
-    """Decode the parts of a state. Raises ValueError, TypeError or IndexError for other ones."""
+    """Decode the parts of a state. Raises ValueError, TypeError or IndexError for other data."""
     if not isinstance(parts, tuple) or parts[0] != _FORMAT:
         raise ValueError("another format")
     state = ClusterState(*parts[1])

@@ -1,27 +1,27 @@
-"""Resizing: how a run comes from its layout to one with more or fewer nodes, while it goes on.
+"""Resizing: changes the number of nodes (the layout) of a run, while it continues.
 
-Takes: what is asked for (`Resize`), `Hello` and `Joined` of the nodes of the next layout, `Paused`
-of fronts, the snapshots that are committed, the progress of the run, and the time. Gives: `Join`
-(nodes of the next layout), `Pause` and `Resume` (fronts), the moments at which snapshots are due,
-and the record of the registry that makes the next layout the layout. Invariant: when that record is
-written, all nodes of the next layout have, durably, the state as of its snapshot, consumers have
-all outputs below the time of the snapshot, and none from there on.
+Inputs: requests (`Resize`), `Hello` and `Joined` of the nodes of the next layout, `Paused` of
+fronts, committed snapshots, the progress of the run, and the time. Outputs: `Join` (nodes of the
+next layout), `Pause` and `Resume` (fronts), when snapshots are due, and the registry record that
+switches to the next layout. Invariant: when that record is written, all nodes of the next layout
+have, durably, the state as of its snapshot, consumers have all outputs below the time of the
+snapshot, and none from there on.
 
     COPYING    the next nodes read the newest snapshot from the nodes, and what each later one adds
-    HOLDING    they have nearly all; fronts say up to where they have sent, and send no more
+    HOLDING    they have nearly all; fronts report up to where they have sent, and pause
     DRAINING   fronts send up to the largest of these times, the cut; all below it is delivered
     CUTTING    a snapshot as of the cut is taken
     MOVING     the next nodes read what it adds
-    SWITCHING  the registry is written; then follows what follows each recovery: nodes say that they
-               are ready, fronts go on from the cut
+    SWITCHING  the registry is written; the rest is as after each recovery: nodes report that they
+               are ready, fronts resume at the cut
 
-No record passes between HOLDING and the end: that is the pause. Until the registry is written
-everything can be given up, and the nodes of now go on: if it takes too long, if a member fails, or
-if the run is to end. What was copied stays, and the next try begins at once, or later. A master
-that takes over gives up what it does not know of; who wants the new number asks for it until it is
-there.
+The run is paused from HOLDING to the end. Until the registry is written the resizing can be
+abandoned, and the current nodes continue: if it takes too long, if a member fails, or if the run is
+about to end. Copied state is kept, and the next attempt begins at once, or later. A master that
+takes over abandons a resizing that it does not know; the requester repeats its request until it is
+met.
 
-The cut is later than every output that has ever left, also one that is made again at the moment: so
+The cut is later than every output that has ever left, including one that is being replayed: so
 each barrier of the next layout begins with nothing at its consumer.
 """
 
@@ -40,25 +40,25 @@ from driftline.engine.policy import Policy
 from driftline.engine.wire.messages import Join, Joined, Message, Pause, Paused, Resume
 
 FRESH_S = 1.0
-"""A snapshot is taken before the fronts are held, unless the newest one is not older."""
+"""Before the fronts pause, a snapshot is taken unless the newest one is at most this old."""
 
 SMALL_BYTES = 1 << 20
-"""A node that needed no more to follow the last snapshot has nearly all."""
+"""A node that needed at most this much for the last snapshot has nearly all."""
 
 ROUNDS_MAX = 8
-"""Snapshots that are taken for the next nodes to follow, before the fronts are held anyway."""
+"""Snapshots for the next nodes to catch up with, before the fronts pause anyway."""
 
 PATIENCE_S = 1.0
-"""How long the fronts may be held at first; twice as long with each try."""
+"""Timeout of the fronts' first pause; it doubles with each attempt."""
 
 HEARD_WITHIN_S = 1.0
-"""A node of the next layout that has been silent for longer may be dead: fronts are not held."""
+"""A next node that has been silent for longer may be dead: the fronts do not pause."""
 
 NODES_MAX = 64
 
 
 class ResizePhase(Enum):
-    """How far a resizing is; the values are for people."""
+    """Phase of a resizing, with human-readable values."""
 
     NONE = ""
     COPYING = "they copy the state"
@@ -70,24 +70,23 @@ class ResizePhase(Enum):
 
 
 HELD = (ResizePhase.HOLDING, ResizePhase.DRAINING, ResizePhase.CUTTING, ResizePhase.MOVING)
-"""Steps in which fronts are held, and which can be given up."""
+"""Phases in which fronts are paused, and which can be abandoned."""
 
 
 @dataclass(slots=True)
 class Joiner:
-    """A process of a node of the next layout, which was heard."""
+    """A process of a node of the next layout that has said hello."""
 
     process: str
     has: tuple[int, int] | None = None
-    """The snapshot that it has; None if none is known."""
+    """The snapshot that it has; None if unknown."""
     bytes: int = 0
-    """How much it needed for that beyond the one before."""
+    """How much it needed for that beyond the previous one."""
 
 
 class Resizing:
-    """The way to the next layout, of one coordinator. `nodes`: those of the layout of now;
-    `members`: the leases of all nodes, also of the next ones; `groups`: how many key groups there
-    are."""
+    """State of one coordinator's resizing. `nodes`: those of the current layout; `members`: the
+    leases of all nodes, including the next ones; `groups`: the number of key groups."""
 
     def __init__(
         self,
@@ -101,7 +100,7 @@ class Resizing:
         self.out: list[tuple[str, Message]] = []
         self.step = ResizePhase.NONE
         self.layout: Layout = ()
-        """The next one; () if there is none."""
+        """The next layout; () if there is none."""
         self.refused = ""
         """Why the last request cannot be met."""
         self._asked_first = 0
@@ -117,22 +116,22 @@ class Resizing:
         self._newest_at = 0.0
         self._rounds = 0
         self._hurried = -1
-        """The newest snapshot when the next one was asked for last."""
+        """The newest snapshot when the next one was last requested."""
         self._cut = 0
         self._number = 0
-        """How often fronts have been held: their answers to earlier questions say nothing."""
+        """How often fronts were paused: answers with other numbers are ignored."""
         self._held: dict[str, Paused] = {}
         self._held_at = 0.0
         self._patience_s = PATIENCE_S
         self._again_at = 0.0
         self._now = 0.0
 
-    # What is wanted.
+    # Requests.
 
     def ask(self, nodes: int, layout: Layout, first: int = 0) -> None:
-        """The run is to have so many nodes; `layout`: those of now; `first`: see `Resize`.
+        """Request a number of nodes; `layout`: the current nodes; `first`: see `Resize`.
 
-        May be repeated; of requests that name a first node, an earlier one changes nothing.
+        May be repeated; a request that names an earlier first node than the last one is ignored.
         """
         if self.step is ResizePhase.SWITCHING or 0 < first < self._asked_first:
             return
@@ -168,13 +167,13 @@ class Resizing:
 
     @property
     def holds(self) -> bool:
-        """Whether fronts are held, or about to go on in the next layout: no other snapshot may
+        """Whether fronts are paused, or about to resume in the next layout: no other snapshot may
         begin."""
         return self.step in HELD or self.step is ResizePhase.SWITCHING
 
     @property
     def doing(self) -> str:
-        """What becomes of the number of nodes, for people; empty if nothing."""
+        """Human-readable state of the resizing; empty without one."""
         if self.step is ResizePhase.NONE:
             return ""
         missing = [name for name in self.names if name not in self._joiners]
@@ -185,7 +184,7 @@ class Resizing:
     # Members.
 
     def hello(self, name: str, process: str, state: ClusterState) -> None:
-        """A process of a node of the next layout is present."""
+        """Note that a process of a node of the next layout is present."""
         joiner = self._joiners.get(name)
         if joiner is None or joiner.process != process:
             joiner = self._joiners[name] = Joiner(process)
@@ -193,18 +192,18 @@ class Resizing:
             self._ask_to_join(name, state)
 
     def joined(self, name: str, message: Joined, state: ClusterState) -> None:
-        """A node of the next layout has the state as of a snapshot."""
+        """Note that a node of the next layout has the state as of a snapshot."""
         joiner = self._joiners.get(name)
         if joiner is None or (message.layout, message.process) != (self.layout, joiner.process):
             return
         if message.epoch != state.epoch:
-            return  # what it had for the master before goes away once this one asks for it
+            return  # this master's own request makes the node drop that state
         has = message.number, message.taken
         if joiner.has != has:
             joiner.has, joiner.bytes = has, message.bytes
 
     def held(self, front: str, message: Paused) -> None:
-        """A front sends nothing from a time on."""
+        """Note that a front sends nothing from a time on."""
         if message.number == self._number:
             self._held.setdefault(front, message)
 
@@ -217,14 +216,14 @@ class Resizing:
         if len(sources) == len(self._nodes):
             self.out.append((name, Join(self.layout, *self._wanted(state), sources)))
 
-    # Steps.
+    # Phases.
 
     def look(
         self, state: ClusterState, delivered: int, left: int | None, now: float
     ) -> SnapshotRecord | None:
         """Do what is due. `delivered`: the delivered frontier, `left`: see `ReportedProgress.left`.
 
-        Returns the snapshot with which the registry has to be written now, if it has to.
+        Return the snapshot to write to the registry with the next layout, if it is time.
         """
         self._now = now
         if self.step is ResizePhase.NONE or self.step is ResizePhase.SWITCHING:
@@ -263,7 +262,7 @@ class Resizing:
                 self._ask_to_join(name, state)
 
     def _is_near(self, state: ClusterState, delivered: int, now: float) -> bool:
-        """Whether the next nodes lack little; if not, takes care that they will."""
+        """Return whether the next nodes lack little; if not, request another snapshot."""
         for name in self.names:
             joiner = self._joiners.get(name)
             if joiner is None or joiner.has is None:
@@ -306,7 +305,7 @@ class Resizing:
             self.out += self._snapshots.begin(self._cut, now)
 
     def _let_go(self, why: str, now: float) -> None:
-        """The nodes of now go on; another try later."""
+        """Resume the current nodes; retry later."""
         text = "resizing: %s; the run goes on, and it is tried again"
         log.warning(text, why, extra=about("resizing-put-off", reason=why))
         self._go_on()
@@ -319,7 +318,7 @@ class Resizing:
         self.step = ResizePhase.COPYING if self.layout else ResizePhase.NONE
 
     def give_up(self, why: str) -> None:
-        """There is no next layout any more."""
+        """Abandon the resizing."""
         if self.step in (ResizePhase.NONE, ResizePhase.SWITCHING):
             return
         log.warning("resizing is given up: %s", why, extra=about("resizing-given-up", reason=why))
@@ -327,23 +326,23 @@ class Resizing:
         self.forget()
 
     def interrupted(self) -> None:
-        """The incarnation is over, and fronts are not held any more."""
+        """Note the end of the incarnation, with which fronts are no longer paused."""
         if self.step in HELD:
             self.step = ResizePhase.COPYING
 
     def take_over(self) -> None:
-        """The master before may have held the fronts."""
+        """Resume fronts that the previous master may have paused."""
         self._tell_fronts(Resume())
 
     def forget(self) -> None:
-        """There is no next layout: it was given up, or has become the layout."""
+        """Clear the next layout, which was abandoned, or has become the layout."""
         self._members.forget(name for name in self.names if name not in self._nodes)
         self.step, self.layout = ResizePhase.NONE, ()
         self._joiners.clear()
 
     @property
     def deadline(self) -> float:
-        """When `look` wants to be called, if nothing else happens (seconds, monotonic)."""
+        """When to call `look`, if nothing else happens (seconds, monotonic)."""
         if self.step in HELD:
             return self._held_at + self._patience_s + 0.001
         return (

@@ -1,16 +1,16 @@
-"""The snapshots of a run: when one is due, who has not answered, and what the commit says.
+"""Snapshots of a run: when one is due, which members have to answer, and what the commit records.
 
-Takes: the time, the delivered frontier, `Prepared` and `PrepareFailed`. Gives: `Prepare` (nodes) or
-`BeginEpoch` (fronts), the record whose writing is the commit, and then `Committed` (all).
-Invariant: there is never a second snapshot under way, and none is committed before every part of it
-is durable.
+Inputs: the time, the delivered frontier, `Prepared` and `PrepareFailed`. Outputs: `Prepare` (nodes)
+or `BeginEpoch` (fronts), the record whose write is the commit, and then `Committed` (all).
+Invariant: at most one snapshot is under way, and it is committed only after every part of it is
+durable.
 
-Delivery, consistency, and determinism, section V-A1; barriers take no part. The time of a snapshot
-is the *delivered* frontier: elements above it are replayed, so a snapshot can never make the run
-skip an output that the consumer lacks.
+See Delivery, consistency, and determinism, section V-A1; barriers take no part. The time of a
+snapshot is the *delivered* frontier: elements above it are replayed, so a snapshot can never make
+the run skip an output that the consumer lacks.
 
-A master that takes over (`Takeover`) does not know what the one before it had collected. So it
-gives up the snapshot that was under way, as soon as all nodes have answered it.
+A master that takes over (`Takeover`) lacks the answers that the previous one collected. So it
+abandons the snapshot under way, as soon as all nodes have answered it.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from driftline.engine.wire.messages import (
 )
 
 HURRIED_EVERY_S = 0.5
-"""Seconds from one snapshot to the next that members ask for: it may be the disk that is slow."""
+"""Least seconds between snapshots that members request: the disk itself may be slow."""
 
 Told = list[tuple[str, Message]]
 
@@ -42,7 +42,7 @@ ADVICE = (
     "Restore the state directory from a copy of the same moment, or begin anew: remove the state "
     "directory and the outputs"
 )
-"""What to do if none can be loaded."""
+"""What to do if no snapshot can be loaded."""
 
 
 @dataclass(slots=True)
@@ -53,14 +53,14 @@ class PendingSnapshot:
     time: int
     waiting: set[str]
     failed: bool = False
-    """Whether a member could not write its part, or an earlier master has begun it."""
+    """Whether a member could not write its part, or an earlier master began it."""
     answers: dict[str, int] = field(default_factory=dict)
-    """Member -> of a front, the time that it would go on from; of a node, its newest production."""
+    """Front -> the time at which it would resume; node -> its newest production."""
 
     def record(self, fronts: Sequence[str], nodes: Sequence[str], taken: int) -> SnapshotRecord:
-        """The record that commits it. `taken`: the incarnation; `nodes`: those with productions.
+        """Return the record that commits it. `taken`: the incarnation; `nodes`: with productions.
 
-        A front that has not been asked goes on from the snapshot's time.
+        A front that was not asked resumes at the snapshot's time.
         """
         offsets = tuple(self.answers.get(front, self.time) for front in fronts)
         parts = tuple(self.answers[node] for node in nodes)
@@ -68,7 +68,7 @@ class PendingSnapshot:
 
 
 class Snapshots:
-    """The snapshots of one coordinator. Messages are returned as (receiver, message)."""
+    """Snapshots of one coordinator. Methods return messages as (receiver, message)."""
 
     def __init__(
         self,
@@ -82,61 +82,61 @@ class Snapshots:
         self._policy = policy
         self._interval = interval
         self.committed = 0
-        """How many this master has committed."""
+        """Number of snapshots that this master committed."""
         self.durations = Histogram()
-        """Of each of them: seconds since it was begun."""
+        """Seconds from begin to commit of each of them."""
         self.failures = 0
-        """Parts that could not be written."""
+        """Number of parts that could not be written."""
         self.number = 0
-        """Of the newest one that was begun."""
+        """Number of the newest snapshot that was begun."""
         self.committed_at: float | None = None
-        """When this master has committed the newest one; None: it has committed none."""
+        """When this master last committed a snapshot; None: never."""
         self.pending: PendingSnapshot | None = None
         self._time = 0
-        """Of the newest one that is committed."""
+        """Time of the newest committed snapshot."""
         self._next_at = 0.0
         self._begun_at = 0.0
 
     def begin_from(self, start: SnapshotRecord, now: float) -> None:
-        """An incarnation begins from a snapshot; `now`: seconds, monotonic."""
+        """Begin an incarnation from a snapshot; `now`: seconds, monotonic."""
         self.pending = None
         self.number, self._time = start.number, start.time
         self._next_at = now + self._interval
 
     def give_up(self, number: int, waiting: set[str]) -> None:
-        """An earlier master has begun snapshots up to `number`; `waiting`: nodes at work on one."""
+        """Abandon an earlier master's snapshots, up to `number`; `waiting`: nodes that write it."""
         self.number = max(self.number, number)
         if waiting:
             self.pending = PendingSnapshot(number, 0, waiting, failed=True)
 
     def hurry(self) -> None:
-        """A node or front asks for a snapshot before it is due, as much waits for it."""
+        """Take a snapshot before it is due: a node or front asks for it, as much waits for it."""
         self._next_at = min(self._next_at, self._begun_at + HURRIED_EVERY_S)
 
     def make_due(self, now: float) -> None:
-        """The next snapshot is due now."""
+        """Make the next snapshot due now."""
         self._next_at = now
 
     @property
     def due_at(self) -> float | None:
-        """When `consider` wants to be called; None while no snapshot can begin."""
+        """When to call `consider`; None while no snapshot can begin."""
         can_begin = self._policy.has_snapshots and self.pending is None
         return self._next_at if can_begin else None
 
     def pending_s(self, now: float) -> float:
-        """For how long the snapshot under way has been so; 0: there is none."""
+        """Return the age of the snapshot under way, in seconds; 0 without one."""
         return max(0.0, now - self._begun_at) if self.pending is not None else 0.0
 
     @property
     def waits_for(self) -> str:
-        """The snapshot under way, and who has not answered, to follow other words; "" if none."""
+        """The snapshot under way and its missing answers, as a suffix for messages; "" if none."""
         if self.pending is None or not self.pending.waiting:
             return ""
         members = ", ".join(sorted(self.pending.waiting))
         return f"; snapshot {self.pending.number} waits for {members}"
 
     def consider(self, delivered: int, now: float) -> Told:
-        """Begin a snapshot, as of the delivered frontier, or the end, if it is due and new."""
+        """Begin a snapshot if it is due and new: as of the delivered frontier, or by epoch."""
         if self.due_at is None or now < self.due_at:
             return []
         self._next_at = now + self._interval
@@ -160,14 +160,14 @@ class Snapshots:
         return [(node, Prepare(self.number, time)) for node in self._nodes]
 
     def prepared(self, sender: str, message: Prepared) -> None:
-        """A part of a snapshot is durable."""
+        """Note that a part of a snapshot is durable."""
         snapshot = self.pending
         if snapshot is not None and message.number == snapshot.number:
             snapshot.answers[sender] = message.offset
             snapshot.waiting.discard(sender)
 
     def prepare_failed(self, sender: str, message: PrepareFailed) -> None:
-        """A node could not write its part: give this snapshot up; a later one is tried."""
+        """Note that a node could not write its part: abandon this snapshot; a later one follows."""
         snapshot = self.pending
         if snapshot is not None and message.number == snapshot.number:
             snapshot.failed = True
@@ -178,7 +178,7 @@ class Snapshots:
             snapshot.waiting.discard(sender)
 
     def to_commit(self, incarnation: int, now: float) -> SnapshotRecord | None:
-        """The record to be written once all have answered, not before; None if there is none."""
+        """Return the record to write once all members have answered; None before, or if failed."""
         snapshot = self.pending
         if snapshot is None or snapshot.waiting:
             return None
@@ -190,7 +190,7 @@ class Snapshots:
         return snapshot.record(self._fronts, nodes, incarnation)
 
     def commit(self, state: ClusterState, now: float) -> Told:
-        """The registry has the snapshot under way; `state`: what it holds."""
+        """Note that the registry has the snapshot under way, as in `state`."""
         self.pending = None
         self.committed += 1
         self.committed_at = now
@@ -201,7 +201,7 @@ class Snapshots:
         return self.tell(state)
 
     def tell(self, state: ClusterState) -> Told:
-        """Tell all members of the newest snapshot that is committed; may be repeated."""
+        """Announce the newest committed snapshot to all members; may be repeated."""
         newest, oldest = state.snapshots[0], state.snapshots[-1]
         self._time = newest.time
         before = oldest.number if oldest.number < newest.number else 0
@@ -213,5 +213,5 @@ class Snapshots:
 
 
 def named(number: int, time: int) -> str:
-    """A snapshot, for people; without a time if it is a cut by epochs."""
+    """Name a snapshot, for messages; without a time if it is a cut by epochs."""
     return f"snapshot {number}" + (f" (the state before {time_in_words(time)})" if time else "")

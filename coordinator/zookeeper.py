@@ -1,16 +1,16 @@
 """ZooKeeper: the registry in one z-node, and the queue of masters, with a z-node for each.
 
-A write of the registry replaces exactly the version of the z-node that was read before it, so of
-two masters only one can go on, however late a request arrives. A server of ZooKeeper may lag behind
-the others; therefore each read comes after a `sync`. A request that is lost with its connection, or
-that nobody answers in time, may have been done: it is `Unavailable`; the next try says that it is
-one (`again`), and what is there and equal to what it would write counts as written.
+A write of the registry replaces exactly the version of the z-node that was read before it, so only
+one of two masters can continue, however late a request arrives. A ZooKeeper server may lag behind
+the others; therefore each read follows a `sync`. A request that is lost with its connection, or
+that times out, may have succeeded: it raises `Unavailable`; the retry is marked (`again`), and a
+stored value that equals the attempt counts as written.
 
-The z-nodes of masters (`leadership.py`) are gone with their sessions. ZooKeeper numbers them in the
-order of their arrival; each has the name of its master's process and, as its data, the address of
-that master. Watches fire once, so `changed` is called at most once for each look, by a thread of
-the client; also when the connection is back, as a watch may have been lost with it. `expired` is
-called once the session is over.
+The z-nodes of masters (`leadership.py`) disappear with their sessions. ZooKeeper numbers them in
+order of arrival; each has the name of its master's process and, as its data, the address of that
+master. Watches fire once, so a thread of the client calls `changed` at most once for each look; it
+also calls it after a reconnect, which may have lost a watch. It calls `expired` when the session
+is over.
 """
 
 from __future__ import annotations
@@ -35,16 +35,16 @@ from driftline.engine.events import Trouble, about, log
 from driftline.engine.wire.party import DurableJob
 
 ANSWER_S = 10.0
-"""How long a request may take, in seconds."""
+"""Timeout of a request, in seconds."""
 
 CONNECT_S = 10.0
 """How long servers may take to answer a new client, in seconds."""
 
 RECONNECT_S_MAX = 1.0
-"""The longest pause between two attempts of a client to connect again, in seconds."""
+"""The longest pause before a client reconnects, in seconds."""
 
 DATA_BYTES_MAX = (1 << 20) - 4096
-"""ZooKeeper takes requests of less than 1 MiB (its `jute.maxbuffer`); the rest is for the path."""
+"""ZooKeeper requires requests of less than 1 MiB (`jute.maxbuffer`); the rest is for the path."""
 
 REASONS = (
     (errors.ConnectionClosedError, "the connection is closed"),
@@ -57,22 +57,22 @@ REASONS = (
     (errors.NoAuthError, "not permitted by the access list of the z-node"),
     (errors.NoNodeError, "the z-node was removed meanwhile"),
 )
-"""Why a request failed, for people; the first one that fits."""
+"""Human-readable reasons of a failed request; the first match counts."""
 
 LOSSES = (errors.ConnectionLoss, errors.ConnectionClosedError, errors.SessionExpiredError)
-"""The connection is lost, of which the client tells."""
+"""Errors of a lost connection, which the client reports itself."""
 
 CONFLICTS = (errors.BadVersionError, errors.NodeExistsError, errors.NoNodeError)
-"""Somebody has written the z-node since it was read."""
+"""Errors after a write of the z-node by another client since it was read."""
 
 _DIGITS = 10
-"""Of the number that ZooKeeper adds to a name."""
+"""Digits of the number that ZooKeeper appends to a name."""
 
 _NAME = re.compile(rf".+-[0-9]{{{_DIGITS}}}")
 
 
 class ZooKeeperRegistry:
-    """The registry in a z-node. The client is connected; whoever opened it closes it."""
+    """Registry in a z-node. The caller connects and closes the client."""
 
     def __init__(self, client: KazooClient, path: str, *, answer_s: float = ANSWER_S) -> None:
         self._client = client
@@ -95,16 +95,16 @@ class ZooKeeperRegistry:
         if not follows(state, self._decoded(there), again=again):
             raise self._taken()
         if there == data:
-            return  # by the try before
+            return  # written by the earlier attempt
         try:
             self._replace(version, data)
         except CONFLICTS:
-            # By the try before, which has only now arrived? Else by another master.
+            # Either the earlier attempt has only now arrived, or another master has written.
             if not again or self._find()[0] != data:
                 raise self._taken() from None
 
     def _find(self) -> tuple[bytes | None, int]:
-        """The newest data of the z-node and its version; None if there is none."""
+        """Return the newest data of the z-node and its version; None if there is none."""
         with self._answering():
             self._client.sync_async(self._path).get(timeout=self._answer_s)
             try:
@@ -114,7 +114,7 @@ class ZooKeeperRegistry:
             return data, stat.version
 
     def _replace(self, version: int, data: bytes) -> None:
-        """Write the z-node in place of this version; -1: make it. Raises CONFLICTS, Unavailable."""
+        """Replace this version of the z-node; -1: create it. Raises CONFLICTS, Unavailable."""
         with self._answering(CONFLICTS):
             if version < 0:
                 asked = self._client.create_async(self._path, data, makepath=True)
@@ -139,9 +139,9 @@ def answering(
     answer_s: float,
     answers: tuple[type[Exception], ...] = (),
 ) -> Iterator[None]:
-    """Raise Unavailable for all errors of ZooKeeper but `answers`; `what` is asked, for people.
+    """Raise Unavailable for all errors of ZooKeeper but `answers`; `what`: the target, for errors.
 
-    Nothing is asked without a connection: the client would keep it, and ask it later.
+    Raises at once without a connection: the client would queue the request, and send it later.
     """
     if not client.connected:
         raise Disconnected(f"{what}: no server is connected now")
@@ -160,11 +160,11 @@ def answering(
 
 
 def connect(hosts: str, timeout_s: float, *, wait_s: float = CONNECT_S) -> KazooClient:
-    """A client that has a session with the servers `hosts`, as ``host:port,host:port/path``.
+    """Return a client that has a session with the servers `hosts`: ``host:port,host:port/path``.
 
     `timeout_s`: how long the session outlives a lost connection, within the bounds that the servers
     set. `wait_s`: how long to wait for the servers. All paths are beneath the path in `hosts`,
-    which is made.
+    which is created.
 
     Raises Unavailable if no server answers.
     """
@@ -195,20 +195,20 @@ def connect(hosts: str, timeout_s: float, *, wait_s: float = CONNECT_S) -> Kazoo
 
 
 def close(client: KazooClient) -> None:
-    """End a client with its session."""
+    """Close a client and its session."""
     client.stop()
     client.close()
 
 
 def servers_of(client: KazooClient) -> str:
-    """The servers of a client, for people."""
+    """Return the servers of a client, for messages."""
     return ",".join(
         f"[{host}]:{port}" if ":" in host else f"{host}:{port}" for host, port in client.hosts
     )
 
 
 def _enter(client: KazooClient, path: str, wait_s: float) -> None:
-    """Make a path, and let all paths of the client be beneath it. kazoo makes no such path."""
+    """Create a path, and make it the root of the client's paths. kazoo does not create it."""
     try:
         client.ensure_path_async(path).get(timeout=wait_s)
     except (KazooTimeoutError, errors.KazooException) as error:
@@ -219,12 +219,12 @@ def _enter(client: KazooClient, path: str, wait_s: float) -> None:
 
 
 def _reason(error: Exception) -> str:
-    """Why ZooKeeper did not do something, for people."""
+    """Return the human-readable reason of an error."""
     return next((text for kind, text in REASONS if isinstance(error, kind)), type(error).__name__)
 
 
 class _Told:
-    """Tells people when a client loses its servers or its session, and when it is over."""
+    """Logs when a client loses its servers or its session, and when it reconnects."""
 
     def __init__(self, client: KazooClient) -> None:
         self._client = client
@@ -232,26 +232,26 @@ class _Told:
         self._trouble = Trouble("zookeeper-lost")
 
     def __call__(self, state: str) -> None:
-        """The client's connection has changed; kazoo calls this in its own thread."""
+        """Log a change of the connection; kazoo calls this in its own thread."""
         if state == KazooState.SUSPENDED:
             text = f"the connection to ZooKeeper at {self._servers} is lost; trying again"
             self._trouble.failed(monotonic(), text, servers=self._servers)
         elif state == KazooState.CONNECTED:
             text = f"ZooKeeper at {self._servers} is connected again"
             self._trouble.over(monotonic(), text, servers=self._servers)
-        elif self._client.client_state != KeeperState.CLOSED:  # otherwise by `close`
+        elif self._client.client_state != KeeperState.CLOSED:  # otherwise `close` ended it
             told = about("zookeeper-expired", servers=self._servers)
             log.warning("the session with ZooKeeper at %s is over", self._servers, extra=told)
 
 
 class _Lines(logging.LoggerAdapter[logging.Logger]):
-    """kazoo's lines, for debugging, as ours: what matters to people, `_Told` says.
+    """Debug log of kazoo's lines; `_Told` logs the important events.
 
     kazoo warns at each attempt to connect. Requests, with their data, are left out.
     """
 
     reason = ""
-    """The last warning that has a reason."""
+    """The last warning that contains a reason."""
 
     def log(self, level: int, msg: object, *args: object, **kwargs: object) -> None:
         if level < logging.INFO:
@@ -268,7 +268,7 @@ class _Lines(logging.LoggerAdapter[logging.Logger]):
 
 
 class LeaderQueue:
-    """The queue at `path`. The client is connected; whoever opened it closes it."""
+    """Queue of masters at `path`. The caller connects and closes the client."""
 
     def __init__(
         self,
@@ -290,7 +290,7 @@ class LeaderQueue:
         client.add_listener(self._connection)
 
     def close(self) -> None:
-        """Listen no more."""
+        """Remove the listener."""
         self._client.remove_listener(self._connection)
 
     def carry_out(self, job: DurableJob) -> object:
@@ -304,7 +304,7 @@ class LeaderQueue:
         return self._before(job.process)
 
     def leader(self) -> tuple[str, str]:
-        """(process, address) of the first; empty texts if there is none. Raises Unavailable."""
+        """Return (process, address) of the first; ("", "") if there is none. Raises Unavailable."""
         with answering(self._client, self._path, self._answer_s):
             while True:
                 try:
@@ -319,14 +319,14 @@ class LeaderQueue:
                     asked = self._client.get_async(f"{self._path}/{queue[0]}")
                     data, _ = asked.get(timeout=self._answer_s)
                 except errors.NoNodeError:
-                    continue  # it has gone meanwhile
+                    continue  # removed meanwhile
                 return _process(queue[0]), data.decode(errors="replace")
 
     def forget(self, process: str) -> None:
-        """Take a process that has ended out of the queue, without waiting for that.
+        """Remove a process that has ended from the queue, without waiting for the result.
 
-        Its place would be gone with its session, too, but only after the silence that this allows.
-        Who is in the queue decides nothing, so no harm is done if this comes late.
+        Its place would disappear with its session, too, but only after the session's timeout. The
+        queue is not needed for safety, so a late removal does no harm.
         """
         if self._client.connected:
             self._client.get_children_async(self._path).rawlink(partial(self._remove, process))
@@ -341,7 +341,7 @@ class LeaderQueue:
         with answering(self._client, self._path, self._answer_s):
             self._client.ensure_path_async(self._path).get(timeout=self._answer_s)
             if any(_process(name) == process for name in self._queue()):
-                return  # by a try before, whose answer was lost
+                return  # enlisted by an earlier attempt, whose answer was lost
             self._client.create_async(
                 f"{self._path}/{process}-",
                 self._address.encode(),
@@ -368,7 +368,7 @@ class LeaderQueue:
         return _process(behind[0]) if behind else ""
 
     def _queue(self) -> list[str]:
-        """The names of the z-nodes, in order."""
+        """Return the names of the z-nodes, in order."""
         self._client.sync_async(self._path).get(timeout=self._answer_s)
         children = self._client.get_children_async(self._path).get(timeout=self._answer_s)
         return _in_order(children)
@@ -393,7 +393,7 @@ def _place(process: str, queue: Sequence[str]) -> int:
 
 
 def _in_order(names: Iterable[str]) -> list[str]:
-    """The z-nodes of masters in their order, without those that somebody else has made."""
+    """Return the z-nodes of masters in their order, without those that other clients created."""
     return sorted((name for name in names if _NAME.fullmatch(name)), key=lambda n: n[-_DIGITS:])
 
 

@@ -25,7 +25,7 @@ def graph(flow: str, dot: bool) -> None:
 
 
 def as_text(flow: Flow) -> str:
-    """The flow as text, stage by stage: a line for each operator with inputs, states and fields."""
+    """Return the flow as text by stage: a line per operator with inputs, states and fields."""
     cut = plan(flow)
     ports = {port.vertex.number: port for port in cut.ports}
     lines = [f"flow {flow.name}: {len(flow.vertices)} operators, {cut.stages} stages"]
@@ -38,7 +38,7 @@ def as_text(flow: Flow) -> str:
 
 
 def as_dot(flow: Flow) -> str:
-    """The flow as DOT, for Graphviz; a shuffle is a dashed edge."""
+    """Return the flow as DOT, for Graphviz; a shuffle is a dashed edge."""
     flow.validate()
     lines = [f'digraph "{flow.name}" {{', "  rankdir=LR;", "  node [shape=box];"]
     for vertex in flow.vertices:

@@ -1,4 +1,4 @@
-"""The producer: sends records to a front, and knows which of them are stored for good.
+"""The producer: sends records to a front and tracks which of them are durably stored.
 
 A record is taken exactly once, whatever happens to the network, the front or the producer, if the
 program begins with the record after the last acknowledged one:
@@ -8,22 +8,21 @@ program begins with the record after the last acknowledged one:
             producer.send(order)
 
 On leaving the block all records are acknowledged, or Unavailable is raised. The front numbers
-records by the producer's id: keep the id from start to start, and never let two processes send with
-one id at a time.
+records by the producer's id: keep the id across restarts, and never let two processes send with one
+id at a time.
 
-Lost records are sent again within `send` and `flush` only. Call `flush` before a longer pause.
+Lost records are resent only within `send` and `flush`. Call `flush` before a longer pause.
 
-Memory: at most `window` records and `window_bytes` bytes wait for their acknowledgement, and the
-record that is being sent. ZeroMQ's queue has no copies of them: it refers to the same bytes, but
-for small records.
+Memory: at most `window` records and `window_bytes` bytes wait for their acknowledgement, plus the
+record that is being sent. ZeroMQ's queue refers to the same bytes and copies only small records.
 
-A front that acknowledges, or says that it holds back, lives: the time limits count from its last
-sign. A SYNC is no such sign, unless it acknowledges something: else records that are lost again and
-again would be sent for ever.
+The timeouts count from the front's last sign of life: an acknowledgement, or a notice of
+back-pressure. A SYNC counts only if it acknowledges something; otherwise records that are lost
+again and again would be resent for ever.
 
-A question (HELLO, END) is answered after all records that were sent before it. Until its SYNC no
-record is sent: a SYNC says that no later one has been taken, and so records that were on their way
-would be sent twice.
+The front answers a request (HELLO, END) after all records that were sent before it. No record is
+sent until its SYNC arrives: a SYNC says that no later record was taken, so records under way would
+be sent twice.
 """
 
 from __future__ import annotations
@@ -53,43 +52,44 @@ from driftline.engine.wire.addresses import Address
 from driftline.engine.wire.codec import pack, why_refused
 
 WINDOW = 1000
-"""How many records may be unacknowledged, by default."""
+"""Default limit of unacknowledged records."""
 
 WINDOW_BYTES = 1 << 26
-"""How many bytes of records may be unacknowledged, by default."""
+"""Default limit of unacknowledged bytes."""
 
 COPIED_BYTES = 1 << 12
-"""ZeroMQ copies records below this size, which costs less than to refer to them."""
+"""ZeroMQ copies records below this size, which costs less than a reference."""
 
 TIMEOUT_S = 30.0
-"""How long the front may give no sign, by default."""
+"""Default time that the front may give no sign of life."""
 
 ASK_AFTER_S = 0.3
-"""How long a front may be silent before it is asked for its last number."""
+"""How long a front may be silent before the producer requests its last number."""
 
 ASK_AFTER_S_MAX = 5.0
-"""The pause between two questions doubles up to this: the front may be busy."""
+"""The pause between two requests doubles up to this, as the front may be busy."""
 
 RECONNECT_MS, RECONNECT_MS_MAX = 10, 200
-"""Pauses between two attempts to connect again: a front that has died is back soon."""
+"""Pauses between attempts to reconnect; short, as a front restarts soon."""
 
 HEARTBEAT_MS, DEAD_AFTER_MS = 1000, 10_000
-"""How often a connection is probed, and for how long it may be silent: a machine that vanishes
-closes no connection."""
+"""Interval of heartbeats, and timeout for a peer that vanished without closing the connection."""
 
 
 class Producer:
-    """A connection to a front, for one sequence of records. A context manager.
+    """A connection to a front for one sequence of records. A context manager.
 
     `address`: where `driftline run --input tcp://...` listens; `producer_id`: names this sequence
-    of records, in this start and all later ones, at most 255 bytes; `window`, `window_bytes`: how
-    many records, and bytes of records, may be unacknowledged; one larger record may, too, if it is
-    alone; `timeout_s`: how long the front may give no sign, seconds: a flow that is slow, or holds
-    producers back, gives one every second, and is waited for as long as it takes. Raises
-    Unavailable if the front gives no sign for so long, or refuses the producer (the text says why),
-    ValueError for an id that is empty or too long. `keys`: the key of this producer, a file or its
-    directory; the front has to have `--keys`, too. Raises NotPermitted if the key cannot be used,
-    or is refused. `times`: whether to be told of `below`, which a service can be asked with.
+    of records, in this start and all later ones, at most 255 bytes; `window`, `window_bytes`:
+    limits of unacknowledged records and bytes; a single record may exceed the latter; `timeout_s`:
+    how long the front may give no sign of life, in seconds. A flow that is slow or holds producers
+    back gives one every second, and the producer waits as long as it does. `keys`: the key of this
+    producer, a file or its directory; the front needs `--keys`, too. `times`: whether to receive
+    `below`, with which a service can be queried.
+
+    Raises Unavailable if the front gives no sign of life for `timeout_s` or refuses the producer
+    (the text says why), ValueError for an id that is empty or too long, NotPermitted if the key
+    cannot be used or is refused.
     """
 
     def __init__(
@@ -111,31 +111,31 @@ class Producer:
         self.window_bytes = window_bytes
         self.timeout_s = timeout_s
         self.acknowledged = 0
-        """The front has stored the records 1 to `acknowledged` for good."""
+        """The front has durably stored the records 1 to `acknowledged`."""
         self.sequence = 0
-        """The number of the last record that was sent."""
+        """The number of the last record passed to `send`."""
         self._session = time_ns()
         self._unacknowledged: dict[int, bytes] = {}
         self._bytes = 0
         """Bytes of the unacknowledged records."""
         self._sent = 0
-        """Records up to this number have been sent, and not been asked for again."""
+        """Records up to this number were sent, and the front did not request them again."""
         self.below = 0
-        """All records up to `acknowledged` have label times below this; 0: it is not asked for."""
+        """All records up to `acknowledged` have label times below this; 0 if not requested."""
         self._told = -1
-        """Of the records up to this number `below` is told."""
+        """`below` covers the records up to this number."""
         self._hello = IntakeKind.HELLO_TIMES if times else IntakeKind.HELLO
         self.ended = False
-        """Whether the front takes no more records: this producer has ended, or the stream has."""
+        """The front takes no more records: this producer or the stream has ended."""
         self._synced = False
         self._ending = False
         self._to_ask = False
         self._asked = False
-        """Whether a question was sent, and its SYNC has not come."""
+        """A request was sent and its SYNC has not arrived."""
         self._ask_at = 0.0
         self._ask_after_s = ASK_AFTER_S
         self._sign_at = 0.0
-        """When the front gave its last sign of life; not before the wait that is under way."""
+        """When the front gave its last sign of life, or when the current wait began, if later."""
         key = None if keys is None else own_key(Path(keys), producer=True)
         where = Address(address) if key is None else key.server_at(address)
         self._context = zmq.Context()
@@ -181,13 +181,13 @@ class Producer:
             self.close()
 
     def send(self, payload: object) -> int:
-        """Send a record; waits while the window is full, for as long as the front gives signs.
-        Returns its number.
+        """Send a record and return its number; wait while the window is full.
 
-        Raises PayloadError if the record has values that the wire format has not, is larger than
-        16 MiB, nested more than 100 deep, or has a dict with keys that are sequences; such a record
-        takes no number. Raises Unavailable if the front gives no sign for `timeout_s`, or if this
-        producer or the stream has ended.
+        It waits as long as the front gives signs of life. Raises PayloadError if the record has
+        values that the wire format lacks, is larger than 16 MiB, is nested more than 100 deep, or
+        has a dict with keys that are sequences; such a record takes no number. Raises Unavailable
+        if the front gives no sign of life for `timeout_s`, or if this producer or the stream has
+        ended.
         """
         number = self.sequence + 1
         data = pack(payload)
@@ -208,7 +208,7 @@ class Producer:
         return number
 
     def flush(self, timeout_s: float | None = None) -> None:
-        """Wait until all records are acknowledged, for as long as the front gives signs.
+        """Wait until all records are acknowledged, as long as the front gives signs of life.
 
         Raises Unavailable if it gives none for `timeout_s`, by default that of the producer.
         """
@@ -220,9 +220,9 @@ class Producer:
     def end(self, timeout_s: float | None = None) -> None:
         """End this producer for good: the front takes no more records with its id.
 
-        The stream ends, for all, once every producer has ended that has ever sent a record: so of
-        several producers, each has to send its first record before the others end. May be called
-        again. Raises Unavailable like `flush`, and if this producer has never sent a record.
+        The stream ends once every producer that ever sent a record has ended. So each of several
+        producers has to send its first record before the others end. May be called again. Raises
+        Unavailable like `flush`, and if this producer has never sent a record.
         """
         self.flush(timeout_s)
         self._ending = True
@@ -230,13 +230,13 @@ class Producer:
         self._wait(lambda: self.ended, self.timeout_s if timeout_s is None else timeout_s)
 
     def close(self) -> None:
-        """Close the connection at once: records that are not acknowledged may be lost."""
+        """Close the connection at once; unacknowledged records may be lost."""
         self._refusals.close()
         self._context.destroy(linger=0)
 
     @property
     def _is_told(self) -> bool:
-        """Whether all records are acknowledged, and their times told, if they are asked for."""
+        """True if all records are acknowledged, with their times if requested."""
         timed = self._hello is IntakeKind.HELLO or self._told >= self.acknowledged
         return not self._unacknowledged and timed
 
@@ -245,12 +245,12 @@ class Producer:
         return Unavailable(f"{self.address} takes no more records: {ended}")
 
     def _has_room(self, size: int) -> bool:
-        """Whether a message of this size may be sent."""
+        """Return whether a message of this size may be sent."""
         count = len(self._unacknowledged)
         return not count or (count < self.window and self._bytes + size <= self.window_bytes)
 
     def _wait(self, until: Callable[[], bool], timeout_s: float) -> None:
-        """Send, take answers and ask, until the condition holds, or signs of life fail to come."""
+        """Send records and requests and take answers until the condition holds or a timeout."""
         self._sign_at = monotonic()
         self._take()
         while not until():
@@ -277,7 +277,7 @@ class Producer:
         return self._to_ask or (self._sent < self.sequence and not self._asked)
 
     def _push(self) -> None:
-        """Send records, and the question if one is due, as far as the connection takes them."""
+        """Send records, and a due request, as far as the connection takes them."""
         send = self._socket.send
         try:
             while self._sent < self.sequence and not self._asked:
@@ -289,10 +289,10 @@ class Producer:
                 self._to_ask = False
                 self._asked = True
         except zmq.Again:
-            pass  # not connected, or the front takes nothing at the moment
+            pass  # not connected, or the front holds back
 
     def _take(self) -> None:
-        """Take the answers that have come."""
+        """Take the answers that have arrived."""
         self._refusals.check()
         try:
             while True:

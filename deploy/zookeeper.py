@@ -1,17 +1,17 @@
-"""An ensemble: ZooKeeper servers on this machine that are one service, or a single server.
+"""An ensemble of ZooKeeper servers on this machine, or a single server.
 
     with Ensemble(Path("zk"), 3) as ensemble:
         ensemble.wait_until_ready()
         client = connect(ensemble.addresses, timeout_s=5)
         ensemble.leader().kill()
 
-It serves as long as more than half of its servers run. Servers may be killed and started again, one
-by one; they keep their data and their ports.
+It serves as long as more than half of its servers run. Servers may be killed and restarted one by
+one; they keep their data and their ports.
 
-Each server is a process of Java with a directory of its own, which has its data, its configuration,
-which is written at each start, its log, and what Java itself says. The server runs in that
-directory, with relative paths, so that its name may have any characters. When its parent ends, the
-kernel ends the server. The servers are those of the jars of PySpark.
+Each server is a Java process with its own directory for its data, its configuration (rewritten at
+each start), its log, and Java's own output. The server runs in that directory, with relative paths,
+so that the directory's name may have any characters. When the parent exits, the kernel kills the
+server. The servers come from the jars of PySpark.
 """
 
 from __future__ import annotations
@@ -42,16 +42,16 @@ MAIN = "org.apache.zookeeper.server.quorum.QuorumPeerMain"
 HEAP = "-Xmx256m"
 
 STOP_S = 10.0
-"""How long a server may take to end by itself, in seconds."""
+"""How long a server may take to exit by itself, in seconds."""
 
 ASK_S = 1.0
-"""How long a server may take to say how it is, in seconds."""
+"""Timeout of a status request to a server, in seconds."""
 
 SHOWN_LINES = 5
-"""Lines of the log that an error shows."""
+"""Number of log lines that an error shows."""
 
 _QUIET = re.compile(r"\s|\S+ (INFO|DEBUG) ")
-"""Lines of the log that say nothing of an error, and those of a stack trace."""
+"""Log lines unrelated to an error, and lines of a stack trace."""
 
 LOG, SAID = "zookeeper.log", "java.out"
 
@@ -91,8 +91,10 @@ rootLogger.appenderRef.file.ref = file
 
 @dataclass(frozen=True, slots=True)
 class ZooKeeperServer:
-    """A server of an ensemble: its number, from 1, and its ports: for clients, for followers, and
-    for elections."""
+    """A server of an ensemble: its number, from 1, and its ports.
+
+    `port` is for clients, `quorum` for followers, and `election` for elections.
+    """
 
     number: int
     port: int
@@ -101,7 +103,7 @@ class ZooKeeperServer:
 
 
 class Server:
-    """The server `member` of the ensemble `members`, which may be it alone.
+    """The server `member` of the ensemble `members`, of which it may be the only one.
 
     `command`: the command line that runs it. `host`: the address at which it listens to clients.
     Its directory is `server-N` in `directory`.
@@ -123,32 +125,32 @@ class Server:
         self._process: subprocess.Popen[bytes] | None = None
         self._lifeline: Lifeline | None = None
         self._log_begins = 0
-        """Where in its log the lines of this process begin."""
+        """Offset in its log at which the lines of this process begin."""
 
     @property
     def address(self) -> str:
-        """Where clients on this machine find it."""
+        """The address for clients on this machine."""
         host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(self._host, self._host)
         return f"[{host}]:{self.port}" if ":" in host else f"{host}:{self.port}"
 
     @property
     def pid(self) -> int:
-        """The number of its process. Precondition: it has been started."""
+        """Its process id. Precondition: it has been started."""
         assert self._process is not None
         return self._process.pid
 
     @property
     def runs(self) -> bool:
-        """Whether its process runs."""
+        """True while its process runs."""
         return self._process is not None and self._process.poll() is None
 
     @property
     def wanted(self) -> bool:
-        """Whether it was started, and neither killed nor stopped since."""
+        """True if it was started, and neither killed nor stopped since."""
         return self._lifeline is not None
 
     def start(self) -> None:
-        """Start it, on the data that it has. Raises Unavailable. Precondition: it does not run."""
+        """Start it on its existing data. Raise Unavailable. Precondition: it does not run."""
         assert not self.runs
         self._ended()
         try:
@@ -173,7 +175,7 @@ class Server:
         self._lifeline = lifeline
 
     def mode(self) -> str:
-        """What it is now: `standalone`, `leader` or `follower`; empty if it serves nobody."""
+        """Return its mode: `standalone`, `leader` or `follower`; empty if it does not serve."""
         host, _, port = self.address.rpartition(":")
         try:
             with socket.create_connection((host.strip("[]"), int(port)), ASK_S) as connection:
@@ -185,13 +187,13 @@ class Server:
         return next((line[6:] for line in lines if line.startswith("Mode: ")), "")
 
     def kill(self) -> None:
-        """End it at once, as a crash does."""
+        """Kill it, as a crash does."""
         if self._process is not None:
             self._process.kill()
             self._ended()
 
     def stop(self) -> None:
-        """End it in good order; at once, if it does not end."""
+        """Shut it down; kill it if it does not exit in time."""
         if self._process is not None:
             self._process.terminate()
             with suppress(subprocess.TimeoutExpired):
@@ -199,7 +201,7 @@ class Server:
             self.kill()
 
     def why(self) -> str:
-        """How it has ended, and the warnings and errors that it has logged since its start."""
+        """Return its exit status, and the warnings and errors logged since its start."""
         assert self._process is not None
         status = self._process.poll()
         lines = [how(status)] if status is not None else []
@@ -230,7 +232,7 @@ class Server:
 
 
 def command_line() -> list[str]:
-    """The command line that runs a server in its directory.
+    """Return the command line that runs a server in its directory.
 
     Raises Unavailable without PySpark or Java.
     """
@@ -252,19 +254,21 @@ READY_S = 60.0
 """How long servers may take until they serve, in seconds."""
 
 LOOK_EVERY_S = 0.02
-"""Seconds between two looks at servers that are about to serve."""
+"""Seconds between two polls of servers that are starting."""
 
 LOOPBACK = "127.0.0.1"
 
 FREE_PORTS = range(15_000, 32_000)
-"""Where free ports are looked for: below those that the kernel gives to connections. It might give
-the port of a server away while that server is down."""
+"""Range to choose free ports from: below the kernel's ephemeral ports.
+
+The kernel might give an ephemeral port to a connection while its server is down.
+"""
 
 
 class Ensemble:
     """`size` servers with their data in `directory`, listening at `host` from `port` on.
 
-    `port` 0: free ports. A context manager: starts them, and ends them.
+    `port` 0: free ports. A context manager that starts and stops them.
     """
 
     def __init__(
@@ -278,7 +282,10 @@ class Ensemble:
         self.servers: list[Server] = []
 
     def __enter__(self) -> Self:
-        """Raises Unavailable if the servers cannot run, InUse if the directory is in use."""
+        """Start the servers.
+
+        Raises Unavailable if the servers cannot run, InUse if the directory is in use.
+        """
         command = command_line()
         self._lock = self._locked()
         try:
@@ -303,11 +310,11 @@ class Ensemble:
 
     @property
     def addresses(self) -> str:
-        """What clients connect to: all servers, with commas."""
+        """The connection string for clients: all servers, separated by commas."""
         return ",".join(server.address for server in self.servers)
 
     def wait_until_ready(self) -> None:
-        """Wait until all servers that were started serve. Raises Unavailable if one ends."""
+        """Wait until all started servers serve. Raise Unavailable if one exits."""
         deadline = monotonic() + READY_S
         waiting = [server for server in self.servers if server.wanted]
         while waiting := [server for server in waiting if not server.mode()]:
@@ -322,7 +329,7 @@ class Ensemble:
             sleep(LOOK_EVERY_S)
 
     def leader(self) -> Server:
-        """The server that leads now; a single one does. Waits until there is one."""
+        """Wait for a leader and return it; a single server is one. Raise Unavailable."""
         deadline = monotonic() + READY_S
         while monotonic() < deadline:
             for server in self.servers:
@@ -332,14 +339,16 @@ class Ensemble:
         raise Unavailable(f"no ZooKeeper server of {self.addresses} leads")
 
     def wait(self) -> None:
-        """Wait until a server ends, and raise Unavailable. Precondition: this process has no other
-        children."""
+        """Wait until a server exits, and raise Unavailable.
+
+        Precondition: this process has no other children.
+        """
         while all(server.runs for server in self.servers):
             os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOWAIT)
         raise ended(next(server for server in self.servers if not server.runs))
 
     def stop(self) -> None:
-        """End all servers."""
+        """Stop all servers."""
         for server in self.servers:
             server.stop()
         if self._lock is not None:
@@ -358,7 +367,7 @@ class Ensemble:
             raise Unavailable(f"{self._directory}: {error.strerror}") from None
 
     def _members(self) -> list[ZooKeeperServer]:
-        """All servers, with ports that are free now. Raises Unavailable."""
+        """Return all servers, with ports that are free now. Raise Unavailable."""
         members = []
         with ExitStack() as taken:  # until all ports are chosen, so that they differ
 
@@ -373,12 +382,12 @@ class Ensemble:
 
 
 def ended(server: Server) -> Unavailable:
-    """The error for a server that has ended by itself."""
+    """Return the error for a server that exited by itself."""
     return Unavailable(f"ZooKeeper server {server.number} has ended:\n  {server.why()}")
 
 
 def _listener(host: str, port: int) -> socket.socket:
-    """A socket that listens there; port 0: at a free one. Raises Unavailable."""
+    """Return a socket that listens there; port 0: at a free one. Raise Unavailable."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     ports = [port] if port else random.sample(FREE_PORTS, 100)
     for one in ports:

@@ -2,8 +2,8 @@
 
     from driftline import Flow, MapState
 
-A public name or a command is loaded from its module when it is first used, so `driftline --help`
-and ``from driftline import Flow`` are quick.
+Public names and commands are imported at first use, so `driftline --help` and
+``from driftline import Flow`` are quick.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ MODULES = {
     "driftline.index.client.blocking": ["IndexClient"],
     "driftline.index.client.producing": ["IndexProducer"],
 }
-"""Module -> the public names that it holds."""
+"""Module -> its public names."""
 
 COMMANDS = {
     "agent": ("deploy.commands.agent:agent", "Run masters, nodes and fronts of a cluster on this host."),
@@ -108,13 +108,13 @@ COMMANDS = {
     "simulate": ("simulation.command:simulate", "Test a flow in simulated clusters, under every fault."),
     "zookeeper": ("deploy.commands.zookeeper:zookeeper", "Run ZooKeeper on this machine, for development."),
 }
-"""Command -> (its module and function, its line in `driftline --help`)."""
+"""Command -> (module and function, line in `driftline --help`)."""
 
 EXTRAS = {"bench": "bench", "index": "index", "pipeline": "spark"}
-"""Package of Driftline -> the extra that installs what it needs."""
+"""Package of Driftline -> the extra that installs its dependencies."""
 
 
-if not TYPE_CHECKING:  # type checkers know the names above, and no others
+if not TYPE_CHECKING:  # type checkers see only the names above
 
     def __getattr__(name: str) -> object:
         for module, names in MODULES.items():
@@ -130,19 +130,19 @@ if not TYPE_CHECKING:  # type checkers know the names above, and no others
 
 
 def main() -> None:
-    """Run the command line. An error of Driftline is one sentence, and exit status 1 or 2."""
+    """Run the command line. A Driftline error prints one sentence and exits with status 1 or 2."""
     try:
         _fix_hash_seed()
         _hide_working_directory()
         status = _status()
-    except KeyboardInterrupt:  # while modules are imported; later click takes it
+    except KeyboardInterrupt:  # during imports; later click handles it
         print("driftline: interrupted", file=sys.stderr)
         status = 130
     sys.exit(status if isinstance(status, int) else 0)
 
 
 def _status() -> object:
-    """Run the command line. Returns the exit status, if it is a number."""
+    """Run the command line. Return the exit status, if it is a number."""
     from driftline.engine.errors import DriftlineError
     from driftline.engine.ui.results import sentence_of
     from driftline.engine.texts import complain
@@ -174,9 +174,9 @@ def _status() -> object:
 
 
 def _fix_hash_seed() -> None:
-    """Start this process again with PYTHONHASHSEED=0, unless the user has set a seed.
+    """Restart this process with PYTHONHASHSEED=0, unless the user has set a seed.
 
-    The order of a set of texts depends on the seed. A function that iterates over a set must see
+    The order of a set of strings depends on the seed. A function that iterates over a set must see
     the same order in the reference interpreter, on every node, and in every replay.
     """
     if "PYTHONHASHSEED" not in os.environ:
@@ -185,8 +185,7 @@ def _fix_hash_seed() -> None:
 
 
 def _hide_working_directory() -> None:
-    """Remove the working directory from `sys.path`: its files must hide no module of Python or of
-    Driftline."""
+    """Remove the working directory from `sys.path`, so that its files hide no other modules."""
     from driftline.deploy.runtime.supervision.child import hide_checkout
 
     sys.path[:] = [path for path in sys.path if path not in ("", os.getcwd())]
@@ -199,7 +198,7 @@ def _group() -> click.Group:
     from driftline.deploy.commands.settings import config_option, set_up
 
     class Lazy(click.Group):
-        """Loads a command when it is called, not when it is listed."""
+        """A group that imports a command when it is called, not when it is listed."""
 
         def list_commands(self, ctx: click.Context) -> list[str]:
             return sorted(COMMANDS)
@@ -254,7 +253,7 @@ def _group() -> click.Group:
 
 
 def _version() -> str:
-    """The version of this checkout, as of its pyproject.toml, or else of the installed package."""
+    """Return the version in this checkout's pyproject.toml, or else of the installed package."""
     import tomllib
     from importlib.metadata import version
     from pathlib import Path

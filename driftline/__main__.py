@@ -1,4 +1,4 @@
-"""``python -m driftline`` is the `driftline` command."""
+"""The `driftline` command as ``python -m driftline``."""
 
 from driftline import main
 

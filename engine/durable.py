@@ -1,6 +1,6 @@
-"""Files and directories that survive a power cut, and files that are locked.
+"""Files and directories that survive a power cut, and file locks.
 
-All functions raise OSError, which `reported` turns into an error for people.
+All functions raise OSError, which `reported` turns into an error for the user.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ from driftline.engine.errors import InUse, Unavailable
 def reported(what: str, path: Path, remedy: str = "") -> Iterator[None]:
     """Raise Unavailable for an error of the operating system.
 
-    `what`: what is at the path, as in "state directory"; `remedy`: what helps, after the reason.
+    `what`: the name of the path's object, such as "state directory"; `remedy`: follows the reason.
     """
     try:
         yield
     except OSError as error:
-        where = error.filename or path  # a full disk names none
+        where = error.filename or path  # the error of a full disk has no file name
         raise Unavailable(f"{what} {where}: {error.strerror or error}{remedy}") from None
 
 
 def make_directory(path: Path) -> None:
-    """Make a directory and its missing parents, durably."""
+    """Create a directory and its missing parents, durably."""
     if not path.is_dir():
         make_directory(path.parent)
         path.mkdir(exist_ok=True)
@@ -37,7 +37,7 @@ def make_directory(path: Path) -> None:
 
 
 def replace_file(path: Path, data: bytes) -> None:
-    """Replace a file's content in one atomic, durable step, even while other processes do, too."""
+    """Replace a file's content in one atomic, durable step, even if other processes do, too."""
     draft = path.with_name(f".{path.name}.{os.getpid()}")
     file = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
     try:
@@ -68,24 +68,24 @@ def sync_directory(path: Path) -> None:
 
 
 ASK_AGAIN_S = 0.05
-"""Seconds between attempts to take a lock that is held."""
+"""Seconds between attempts to acquire a held lock."""
 
 _held: set[Lock] = set()
 """All locks that this process holds: one without a variable must not be collected and released."""
 
 
 class Lock:
-    """A file that is locked from now on, until `release` or the end of the process.
+    """File lock, held until `release` or the end of the process.
 
     The kernel releases the locks of a process that ends, in whatever way. A process started by
-    `exec` does not inherit them, and a copy that a user function forks gives them up (`filelock`).
-    The file itself stays, and is empty: only the lock counts.
+    `exec` does not inherit them, and a fork by a user function gives them up (`filelock`). The file
+    itself stays, and is empty: only the lock counts.
     """
 
     def __init__(self, path: Path, taken: str, *, wait_s: float = 0.0) -> None:
         """Lock the file at `path`; wait for another holder `wait_s` seconds at most.
 
-        Raises InUse with the text `taken` if the other one keeps it for so long, OSError.
+        Raises InUse with the text `taken` if the other holder keeps it for longer; OSError.
         """
         self._lock = FileLock(
             path,

@@ -1,4 +1,4 @@
-"""The exceptions of Driftline. Each text names the error, its place and its remedy.
+"""Exceptions of Driftline. Each text names the error, its place and its remedy.
 
 DriftlineError
 |-- FlowError             a flow cannot run; raised when it is built or loaded
@@ -6,18 +6,18 @@ DriftlineError
 |-- PayloadError          a value cannot travel (not a msgpack type, integer too large)
 |-- MalformedMessage      bytes are not in the format of Driftline
 |-- FunctionFailed        a user function raised: names operator, label, key, record
-|-- NotDeterministic      a replay gave other outputs than before
+|-- NotDeterministic      a replay produced other outputs than before
 |-- SnapshotDamaged       a snapshot has a wrong checksum or lacks a part
 |-- StateMismatch         a directory belongs to another run, flow, version or layout
-|-- NotPermitted          a key is missing, wrong, or has no right; or others can read it
-|-- SimulationFailed      a simulated run gave other outputs than the reference interpreter
+|-- NotPermitted          a key is missing, wrong, or lacks a permission; or others can read it
+|-- SimulationFailed      a simulated run produced other outputs than the reference interpreter
 `-- Unavailable           a server, port or file cannot be reached
 """
 
 import re
 
 IF_CODE = "; if that was the code of an operator, with --accept-changed-code"
-"""To follow "the cause is mended": changed code is refused without it."""
+"""Suffix for "once the cause is mended": changed code is refused without this option."""
 
 ONCE_MENDED = f"The same command goes on, once the cause is mended{IF_CODE}"
 
@@ -35,7 +35,7 @@ OF_FILES = "Repair or replace the file and run the same command again"
 
 
 def advice_for(text: str, of_records: str = OF_RECORDS) -> str:
-    """A line on what to do about a bad record; empty if the text of its InputError says it."""
+    """Return a line on what to do about a bad record; empty if its InputError's text has it."""
     return "" if BREAKS_OFF in text else f"\n  {of_records}"
 
 
@@ -64,7 +64,7 @@ class InputError(DriftlineError):
 
     @staticmethod
     def from_text(text: str) -> "InputError":
-        """The error with this text, as `str` gives it."""
+        """Parse the text of an InputError, as `str` returns it."""
         match = re.fullmatch(r"(.*?), record ([0-9]+): (.*)", text, re.DOTALL)
         return InputError(match[1], int(match[2]), match[3]) if match else InputError("", 0, text)
 
@@ -74,7 +74,7 @@ class PayloadError(DriftlineError):
 
 
 class MalformedMessage(DriftlineError):
-    """Bytes cannot be decoded. Parties count malformed messages, and drop them."""
+    """Bytes cannot be decoded. Roles count malformed messages, and drop them."""
 
 
 class FunctionFailed(DriftlineError):
@@ -82,7 +82,7 @@ class FunctionFailed(DriftlineError):
 
 
 class NotDeterministic(DriftlineError):
-    """A replay gave other outputs than before: a function is not deterministic."""
+    """A replay produced other outputs than before: a function is not deterministic."""
 
 
 class SnapshotDamaged(DriftlineError):
@@ -94,26 +94,26 @@ class StateMismatch(DriftlineError):
 
 
 class NotPermitted(DriftlineError):
-    """A key is missing, is not what it should be, or has no right to do this."""
+    """A key is missing, is invalid, or lacks a permission."""
 
 
 class Unavailable(DriftlineError):
-    """A port, file or server cannot be reached now; trying again may help."""
+    """A port, file or server cannot be reached now; a retry may help."""
 
 
 class InUse(Unavailable):
-    """A run is at work in a directory."""
+    """Another process uses a directory or a name."""
 
 
 class Disconnected(Unavailable):
-    """A server cannot be reached, which has been told to people; so will be that it can again."""
+    """A server cannot be reached. The client itself logs that, and the reconnection."""
 
 
 class SimulationFailed(DriftlineError):
-    """A simulated run stopped, or gave other outputs than the reference interpreter.
+    """A simulated run stopped, or produced other outputs than the reference interpreter.
 
     Args:
-        text: What differs, and how to repeat it.
+        text: The difference, and how to repeat it.
         seed: The seed of the run.
     """
 
@@ -123,7 +123,7 @@ class SimulationFailed(DriftlineError):
 
 
 def error_of(kind: str, text: str) -> DriftlineError:
-    """The error that another process has sent. `kind`: the name of its class; `text`: its text."""
+    """Rebuild an error that another process sent. `kind`: its class; `text`: its text."""
     if kind == InputError.__name__:
         return InputError.from_text(text)
     plain = {cls.__name__: cls for cls in DriftlineError.__subclasses__()}

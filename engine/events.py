@@ -1,13 +1,13 @@
-"""Events: log lines for people that carry fields for programs.
+"""Events: human-readable log lines with machine-readable fields.
 
 Every line goes to the logger ``driftline``. Its fields are the attribute `FIELDS` of the record, a
-dict whose ``event`` names what has happened:
+dict whose ``event`` names the event:
 
     >>> about("recovery", incarnation=3, reason="node-1 has been restarted")
     {'fields': {'event': 'recovery', 'incarnation': 3, 'reason': 'node-1 has been restarted'}}
 
-`Trouble` is for what fails again and again, `RateLimitedLog` for what others may cause at will.
-Both take the time from their caller, so that protocol roles can use them.
+`Trouble` is for repeated failures, `RateLimitedLog` for events that others can cause at will. Both
+take the time from their caller, so that protocol roles can use them.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from math import inf
 log = logging.getLogger("driftline")
 
 FIELDS = "fields"
-"""The attribute of a log record that holds the fields."""
+"""The attribute of a log record that contains the fields."""
 
 PAUSE_S = 10.0
-"""Seconds between two lines of a `RateLimitedLog`, at least, by default."""
+"""Default minimum of seconds between two lines of a `RateLimitedLog`."""
 
 TOLD_EVERY_S = 30.0
-"""How often trouble that lasts is told again, in seconds."""
+"""How often a lasting failure is logged again, in seconds."""
 
 Field = str | int | float | bool | None
 
@@ -33,23 +33,23 @@ Fields = list[dict[str, Field | dict[str, Field]]]
 
 
 def about(event: str, **fields: Field | Fields) -> dict[str, dict[str, Field | Fields]]:
-    """The argument `extra` of a log call."""
+    """Return the argument `extra` of a log call."""
     exact = {k: round(v, 6) if isinstance(v, float) else v for k, v in fields.items()}
     return {FIELDS: {"event": event, **exact}}
 
 
 class Trouble:
-    """Tells of something that fails again and again: at once, every 30 s, and when it is over."""
+    """Log of a repeated failure: the first one at once, then every 30 s, and the recovery."""
 
     def __init__(self, event: str) -> None:
         self.count = 0
-        """Failures since it last worked."""
+        """Failures since the last success."""
         self._event = event
         self._since = 0.0
         self._tell_at = 0.0
 
     def failed(self, now: float, text: str, **fields: Field) -> None:
-        """It has failed; `now`: seconds, monotonic; `text`: a sentence with the reason."""
+        """Record a failure; `now`: seconds, monotonic; `text`: a sentence with the reason."""
         self.count += 1
         if self.count == 1:
             self._since = now
@@ -62,7 +62,7 @@ class Trouble:
         log.warning("%s%s", text, again, extra=told)
 
     def over(self, now: float, text: str, **fields: Field) -> None:
-        """It has worked. Tells so if it had failed before."""
+        """Record a success. Log it if it follows failures."""
         if not self.count:
             return
         lasted, count = now - self._since, self.count
@@ -75,16 +75,15 @@ class Trouble:
 class RateLimitedLog:
     """Log lines about one kind of event: the first at once, then a count every `pause_s` at most.
 
-    Its owner calls `tell` again and again, whether something happens or not, and `close` at the
-    end. Invariant: every event is in a line; however often it happens, there is one line in
-    `pause_s` at most, and one at the end.
+    Its owner calls `tell` periodically, with or without events, and `close` at the end. Invariant:
+    a line counts every event; there is at most one line per `pause_s`, and one at the end.
     """
 
     def __init__(
         self, event: str, what: str, level: int = logging.WARNING, pause_s: float = PAUSE_S
     ) -> None:
-        """`event`: its name in the fields of a line; `what`: who has done what; `pause_s`: seconds
-        between two lines, at least."""
+        """`event`: its name in the fields of a line; `what`: subject and verb; `pause_s`: minimum
+        of seconds between two lines."""
         self._event = event
         self._what = what
         self._level = level
@@ -96,23 +95,23 @@ class RateLimitedLog:
 
     @property
     def waits(self) -> bool:
-        """Whether something has happened of which no line tells yet."""
+        """Whether there are events that no line counts yet."""
         return self._count > 0
 
     def add(self, now: float, reason: str, count: int = 1) -> None:
-        """It has happened, so many times. `now`: the time in seconds."""
+        """Record events. `now`: the time in seconds."""
         self._count += count
         self._last = reason
         self.tell(now)
 
     def tell(self, now: float) -> None:
-        """Log what has happened since the last line, if it is time to."""
+        """Log the events since the last line, if a line is due."""
         if self._count and now >= self._next_at:
             self._next_at = now + self._pause_s
             self.close()
 
     def close(self) -> None:
-        """Log what has happened since the last line, whatever the time: nobody will ask again."""
+        """Log the events since the last line at once, without waiting for `pause_s`."""
         count, self._count = self._count, 0
         if count:
             self._log(count, self._last)

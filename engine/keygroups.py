@@ -1,8 +1,8 @@
-"""Keys: which of them are the same, the fixed hash buckets of all keys, and the owner of each.
+"""Keys: which are the same, their fixed hash buckets (key groups), and the owner of each group.
 
 Keys are the same if and only if their wire form is the same: 5, 5.0 and True are three keys, 0.0
-and -0.0 are two. Python takes some of these for equal. So the engine keeps a key that may equal
-another one as an `ExactKey`. A text, an int, bytes, None and a tuple of these stay as they are:
+and -0.0 are two. Python considers some of these equal. So the engine stores a key that may equal
+another one as an `ExactKey`. A text, an int, bytes, None and a tuple of these stay unchanged:
 
     >>> exact_keys(["a", 5, (1, None)])
     ['a', 5, (1, None)]
@@ -19,9 +19,9 @@ A key's group depends only on the key and on the number of groups; node i of n o
 range of groups. State is stored per group, so a later run may have another number of nodes. The
 hash is stable across processes, machines and versions; Python's `hash` is not.
 
-Cost: a tenth of a microsecond for the group of a text, if many are computed at once (`Owners`). A
-dictionary of all keys would be faster only while it is in the processor's caches. `GroupCache`
-remembers groups, for code that sees the same keys repeatedly, one by one.
+Cost: 0.1 us for the group of a text, if many are computed at once (`Owners`). A dictionary of all
+keys would be faster only while it fits into the processor's caches. `GroupCache` caches groups, for
+code that sees the same keys repeatedly, one by one.
 """
 
 from collections.abc import Iterable, Sequence
@@ -61,7 +61,7 @@ KEY_HELP = "a key is None, bool, int, float, str, bytes or a tuple of these; use
 
 
 class ExactKey:
-    """A key that equals only keys with the same wire form.
+    """Key that equals only keys with the same wire form.
 
     `value`: the key as it arrives; `packed`: its wire form.
     """
@@ -83,7 +83,7 @@ class ExactKey:
 
 
 def exact_key(key: object) -> object:
-    """The form of a key that equals only the same key. Raises PayloadError for what is no key."""
+    """Return the form of a key that equals only the same key. Raises PayloadError for a non-key."""
     if _is_exact(key):
         return key
     packed = pack_key(key)
@@ -92,12 +92,12 @@ def exact_key(key: object) -> object:
 
 
 def exact_keys(keys: list[object]) -> list[object]:
-    """`exact_key` of each key; the same list if that changes none."""
+    """Apply `exact_key` to each key; return the same list if that changes none."""
     return keys if all_of(_EXACT_AT_ALL_LEVELS, keys) else list(map(exact_key, keys))
 
 
 def plain_key(key: object) -> object:
-    """The key as it arrives, from its exact form."""
+    """Return the key as it arrives, from its exact form."""
     return key.value if type(key) is ExactKey else key
 
 
@@ -110,14 +110,14 @@ def _is_exact(key: object) -> bool:
 
 
 def _has_only_atoms(key: object) -> bool:
-    """Whether a key is an atom of the wire format, or a tuple of atoms."""
+    """Return whether a key is an atom of the wire format, or a tuple of atoms."""
     return type(key) in ATOMS or (type(key) is tuple and ATOMS.issuperset(map(type, key)))
 
 
 def pack_key(key: object) -> bytes:
-    """The wire form of a key. Raises PayloadError for a value that is no key.
+    """Return the wire form of a key. Raises PayloadError for a value that is no key.
 
-    May be called from within `pack`: an output may hold a MapState.
+    May be called from within `pack`: an output may contain a MapState.
     """
     if type(key) is ExactKey:
         return key.packed
@@ -139,7 +139,7 @@ def pack_key(key: object) -> bytes:
 
 
 def _equals_itself(key: object) -> bool:
-    """Whether an atom, or each atom of a tuple, equals itself, as all but NaN do."""
+    """Return whether an atom, or each atom of a tuple, equals itself, as all but NaN do."""
     return all(map(eq, key, key)) if isinstance(key, tuple) else key == key
 
 
@@ -148,16 +148,16 @@ _NAN = "NaN is no key: it equals nothing, not even itself"
 _KINDS = (*ATOMS, tuple)
 
 LEVELS_MAX = 1100
-"""Levels of a value that are looked at; msgpack encodes fewer."""
+"""Number of a value's levels that are checked; msgpack encodes fewer."""
 
 
 def group_of(key: object, groups: int = GROUPS) -> int:
-    """The key group of a key, in [0, groups). Raises PayloadError for a value that is no key."""
+    """Return the group of a key, in [0, groups). Raises PayloadError for a value that is no key."""
     return crc32(_hashed(key)) * groups >> 32
 
 
 def _hashed(key: object) -> bytes:
-    """The bytes that decide the group of a key: of a text without the head of its wire form."""
+    """Return the bytes to hash for the group of a key: of a text without the wire form's head."""
     if not is_a(key, str):
         return pack_key(key)
     try:
@@ -167,34 +167,34 @@ def _hashed(key: object) -> bytes:
 
 
 def root_group(time: int, front: int, groups: int = GROUPS) -> int:
-    """The key group of a root, which has no key yet. Spreads consecutive times over all groups."""
+    """Return the group of a root, which has no key yet. Spreads consecutive times evenly."""
     return (((time + front) * _SPREAD & 0xFFFFFFFFFFFFFFFF) * groups) >> 64
 
 
 Layout = tuple[int, ...]
-"""The nodes that run at a time, by their numbers. The place of a node in it says which groups it
-owns. A number belongs to one layout only: so all that a node ever stores is of the same groups."""
+"""The numbers of the nodes that run at one time. A node's place in it determines the groups that it
+owns. A number belongs to one layout only, so all that a node ever stores is of the same groups."""
 
 
 def names_of(layout: Iterable[int]) -> list[str]:
-    """The names of the nodes of a layout, in its order."""
+    """Return the names of the nodes of a layout, in its order."""
     return [f"node-{number}" for number in layout]
 
 
 def owner(group: int, nodes: int, groups: int = GROUPS) -> int:
-    """The place of the node that owns a group; inverse of `owned_by`."""
+    """Return the place of the node that owns a group; inverse of `owned_by`."""
     return group * nodes // groups
 
 
 def owned_by(node: int, nodes: int, groups: int = GROUPS) -> range:
-    """The contiguous range of groups that the node at this place owns."""
+    """Return the contiguous range of groups that the node at this place owns."""
     first = -(-node * groups // nodes)
     last = -(-(node + 1) * groups // nodes)
     return range(first, last)
 
 
 class GroupCache(dict[object, int]):
-    """Exact key -> group, computed at the first `cache[key]`; after that, a look-up in a dict."""
+    """Exact key -> group, computed on first access and then looked up in a dict."""
 
     def __init__(self, groups: int = GROUPS) -> None:
         super().__init__()
@@ -214,7 +214,7 @@ class Owners:
         self._of_group = [owner(group, nodes, groups) for group in range(groups)]
 
     def of(self, keys: Sequence[object]) -> list[int]:
-        """The place of the node that owns each key.
+        """Return the place of the node that owns each key.
 
         Raises PayloadError for a value that is no key.
         """

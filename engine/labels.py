@@ -1,8 +1,8 @@
 """Labels t(x): one total order over all elements of a run.
 
 A label is a flat tuple of integers ``(time, front, *path)``. `time` and `front` name the input
-element (the *root*) from which an element was made. `path` holds the numbers of children on the
-way: an operator that may make several outputs appends the output's number, a vertex with several
+element (the *root*) from which an element was made. `path` contains the child numbers on the
+way: an operator that may emit several outputs appends the output's number, a vertex with several
 downstream edges appends the edge's number. Tuples compare lexicographically, so plain ``<`` on
 labels is the total order of the drifting state model (Delivery, consistency, and determinism,
 section V: "order is maintained by t(x)").
@@ -13,17 +13,17 @@ section V: "order is maintained by t(x)").
 
 Two different elements never share a label on the same edge. Times lie in [0, INFINITY).
 
-A time is the number of a record in its file, or, for records that come while a flow runs, the time
-of a clock in microseconds; `engine.texts` says it to people.
+A time is the number of a record in its file, or, for records that arrive while a flow runs, a clock
+time in microseconds; `engine.texts` formats it for messages.
 """
 
 Label = tuple[int, ...]
 
 INFINITY = 2**62
-"""Larger than every time: what a front promises when it has ended, and the frontier of a complete
+"""Larger than every time: the promise of a front that has ended, and the frontier of a complete
 run. Fits a signed 64-bit integer."""
 
 
 def child(label: Label, number: int) -> Label:
-    """The label of child `number` (from 0) of the element with this label."""
+    """Return the label of child `number` (from 0) of the element with this label."""
     return (*label, number)

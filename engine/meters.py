@@ -9,11 +9,11 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterable
 
 BOUNDS_S = 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0
-"""Upper bounds of the buckets by default, in seconds."""
+"""Default upper bounds of the buckets, in seconds."""
 
 
 class Histogram:
-    """Durations, counted in buckets: how many were at most so long, as plain integers.
+    """Durations, counted in buckets by upper bound, as plain integers.
 
         >>> durations = Histogram((0.1, 1.0))
         >>> durations.add(0.05, 2)
@@ -21,20 +21,20 @@ class Histogram:
         >>> durations.counts, durations.sum
         ([2, 0, 1], 3.1)
 
-    Cost: one bisection for each call, whatever the count; so equal durations are added together.
+    Cost: one bisection per call, whatever the count; so add equal durations together.
     """
 
     __slots__ = ("bounds", "counts", "sum")
 
     def __init__(self, bounds: tuple[float, ...] = BOUNDS_S) -> None:
         self.bounds = bounds
-        """The upper bounds of all buckets but the last one; they grow."""
+        """The upper bounds of all buckets but the last one, in ascending order."""
         self.counts = [0] * (len(bounds) + 1)
         """Durations in each bucket, without those of smaller buckets."""
         self.sum = 0.0
 
     def add(self, duration: float, count: int = 1) -> None:
-        """So many durations of this length."""
+        """Add `count` durations of this length."""
         self.counts[bisect_left(self.bounds, duration)] += count
         self.sum += duration * count
 
@@ -56,10 +56,11 @@ class Stopwatch:
 
     def __init__(self) -> None:
         self._state: tuple[float, float | None] = (0.0, None)
-        """(seconds of the times that are over, since when it is so; None: it is not)"""
+        """(total seconds of past periods, start of the current one; None: the condition is false)
+        """
 
     def look(self, on: bool, now: float) -> None:
-        """Whether it is so now; `now`: seconds, monotonic."""
+        """Update the condition; `now`: seconds, monotonic."""
         seconds, since = self._state
         if since is None:
             if on:
@@ -68,7 +69,7 @@ class Stopwatch:
             self._state = seconds + now - since, None
 
     def total(self, now: float) -> float:
-        """For how many seconds it was so."""
+        """Return for how many seconds the condition held."""
         seconds, since = self._state
         return seconds if since is None else seconds + max(0.0, now - since)
 
@@ -76,6 +77,6 @@ class Stopwatch:
 Value = float | Histogram
 
 Sample = tuple[str, tuple[str, ...], Value]
-"""(name of a metric, values of its labels but `flow`, value)"""
+"""(name of a metric, values of its labels except `flow`, value)"""
 
 Samples = Callable[[], Iterable[Sample]]

@@ -1,4 +1,4 @@
-"""Policies: what a run guarantees, as one small object each.
+"""Policies: the guarantees of a run, as one small object each.
 
 Nodes, transport, operators and flow are the same under all policies. A policy decides in which
 order keyed operators see elements, when outputs leave, how snapshots are cut, and whether fronts
@@ -38,7 +38,7 @@ ORDERINGS = ("speculative", "buffered")
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """What a run guarantees; `replay`: whether fronts replay records after a failure."""
+    """Guarantees of a run; `replay`: whether fronts replay records after a failure."""
 
     name: str
     ordering: str  # speculative, buffered, arrival
@@ -68,18 +68,18 @@ class Policy:
 
     @property
     def settles_by_delivery(self) -> bool:
-        """Whether a front has to be able to replay a record until its outputs are delivered."""
+        """Whether a front must be able to replay a record until its outputs are delivered."""
         return self.output in (Output.FRONTIER, Output.DURABLE)
 
     @property
     def reads_durable_records(self) -> bool:
-        """Whether a front sends a live record only once it is durable: its effects are durable at
-        once."""
+        """Whether a front sends a live record only once it is durable, because its effects are
+        durable at once."""
         return self.output is Output.DURABLE
 
     @property
     def outputs_wait_for_snapshots(self) -> bool:
-        """Whether outputs leave because a snapshot has them: an older one does not fit them."""
+        """Whether outputs leave only with a snapshot, so that an older one does not match them."""
         return self.output in (Output.COMMIT, Output.DURABLE)
 
     @property
@@ -108,7 +108,7 @@ POLICIES = {
 
 
 def policy(name: str, ordering: str = "speculative") -> Policy:
-    """The policy with this name; `ordering` only affects exactly-once. Raises FlowError."""
+    """Return the policy with this name; `ordering` only affects exactly-once. Raises FlowError."""
     if name not in POLICIES:
         raise FlowError(f"unknown policy {name!r}; there are {', '.join(POLICIES)}")
     if ordering not in ORDERINGS:

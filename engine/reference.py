@@ -1,4 +1,4 @@
-"""The reference interpreter: defines what a flow's outputs are, in simple code.
+"""Reference interpreter: defines a flow's outputs, in simple code.
 
 One process, one element at a time in label order; no network, no speculation, no frames. Payloads
 pass the wire format where they do so on nodes. The tests compare the engine with it, so it shares
@@ -10,8 +10,8 @@ only that format and the texts of failures with the engine. Users test their flo
     >>> [item.value for item in run_reference(flow, [["a", "b"]])]
     ['A', 'B']
 
-To visit the graph depth first is to visit elements in label order: the ways of two elements of one
-root part at one operator or fan-out, where the one that is visited first gets the smaller number.
+A depth-first traversal of the graph visits elements in label order: the paths of two elements of
+one root part at one operator or fan-out, where the first visited one gets the smaller number.
 """
 
 from __future__ import annotations
@@ -51,20 +51,20 @@ def run_reference(
     """Run a flow over records in memory, one element after the other.
 
     Args:
-        flow: What is run.
+        flow: The flow to run.
         inputs: An iterable of records for each source: in the order of the sources, or by name. In
             each, times count from 1.
-        dead_letters: A function that raises makes an item whose sink is -1, with operator, key,
-            record, error, line, and a text in place of a record that cannot travel; the run goes
-            on. A record of the input that cannot travel, or is too large, is left out.
+        dead_letters: Whether a function that raises produces an item with sink -1: operator, key,
+            record, error, line, and a text in place of a record that cannot travel; the run
+            continues. An input record that cannot travel, or is too large, is skipped.
 
     Returns:
-        The outputs in label order, made as they are asked for.
+        The outputs in label order, computed lazily.
 
     Raises:
         FlowError: If the flow cannot run, or there is not one iterable for each source.
-        FunctionFailed: Where a function raises, unless there are dead letters.
-        InputError: At a record that cannot travel, or is too large, unless there are dead letters.
+        FunctionFailed: Where a function raises, without `dead_letters`.
+        InputError: At a record that cannot travel, or is too large, without `dead_letters`.
     """
     lists = flow.in_order(inputs) if isinstance(inputs, Mapping) else list(inputs)
     for payloads in lists:
@@ -84,7 +84,7 @@ def run_reference(
 def _taken(
     source: str, payloads: Iterable[object], dead_letters: bool
 ) -> Iterator[tuple[int, object]]:
-    """The records that can be taken. Raises InputError at another one, unless `dead_letters`."""
+    """Yield the valid records. Raises InputError at an invalid one, unless `dead_letters`."""
     for time, payload in enumerate(payloads, 1):
         record = taken(time, payload, f"source {source!r}")
         if not isinstance(record, BadRecord):
@@ -99,9 +99,9 @@ def interpret(
     *,
     dead_letters: bool = False,
 ) -> Iterator[Item]:
-    """Run a flow over (time, payload) pairs for each source. Returns the outputs in label order.
+    """Run a flow over (time, payload) pairs for each source. Return the outputs in label order.
 
-    `dead_letters`: give a failure as an output of the sink FAILURES, instead of raising
+    `dead_letters`: yield a failure as an output of the sink FAILURES, instead of raising
     FunctionFailed. Raises FlowError, PayloadError.
     """
     interpreter = _Interpreter(flow.validate())
@@ -126,7 +126,7 @@ def _roots(
 
 @dataclass(frozen=True, slots=True)
 class _Made:
-    """An output, and the operator, the key and the declared fields of the function that made it."""
+    """An output, with the operator, key and declared fields of the function that made it."""
 
     value: object
     maker: str
@@ -134,18 +134,18 @@ class _Made:
     fields: Fields = None
 
     def failure(self, problem: str) -> Failure:
-        """The failure that takes the place of this output."""
+        """Return the failure that replaces this output."""
         return Failure.of_output(self.maker, self.key, self.value, problem)
 
     def travelled(self) -> _Made:
-        """The output as it arrives on another node. Raises PayloadError if it cannot travel."""
+        """Return the output after a shuffle. Raises PayloadError if it cannot travel."""
         try:
             return replace(self, value=travelled(self.value))
         except MalformedMessage as error:
             raise PayloadError(str(error)) from None
 
     def left(self) -> _Made:
-        """The output behind its operator chain. Raises PayloadError if it cannot leave it."""
+        """Return the output after its operator chain. Raises PayloadError if it cannot leave it."""
         after = self.travelled()
         value, fields = after.value, self.fields
         if fields is None or (isinstance(value, tuple) and len(value) == len(fields)):
@@ -165,9 +165,9 @@ class _Interpreter:
         self.seen_by_functions = {v.number: functions_follow(flow, v) for v in flow.vertices}
 
     def follow(self, vertex: Vertex, label: Label, made: _Made) -> Iterator[Item]:
-        """All items that come of an output of a vertex."""
+        """Yield all items that result from an output of a vertex."""
         if self.seen_by_functions[vertex.number] and not is_plain(made.value):
-            # The next function gets a copy of its own; after a keyed operator, one in the types
+            # The next function gets its own copy; after a keyed operator, a copy with the types
             # that the value would have after a shuffle.
             if not vertex.keyed:
                 made = replace(made, value=copies([made.value])[0])
@@ -178,13 +178,13 @@ class _Interpreter:
                     yield Item(label, FAILURES, made.failure(str(error)).payload())
                     return
         edges = self.flow.outputs_of(vertex.number)
-        # A branch may change its argument: each branch gets a copy of its own.
+        # A branch may change its argument, so each branch gets its own copy.
         others = [replace(made, value=copies([made.value])[0]) for _ in edges[1:]]
         for number, (after, own) in enumerate(zip(edges, [*others, made], strict=True)):
             yield from self.visit(after, label if len(edges) == 1 else child(label, number), own)
 
     def visit(self, vertex: Vertex, label: Label, made: _Made) -> Iterator[Item]:
-        """All items that come of an element that arrives at a vertex."""
+        """Yield all items that result from an element that arrives at a vertex."""
         if vertex.keyed or vertex.operator.is_sink:
             try:
                 made = made.left()
@@ -216,7 +216,7 @@ class _Interpreter:
             yield from self.follow(vertex, after, made)
 
     def key_of(self, vertex: Vertex, value: object) -> object:
-        """The key of an element after a shuffle. Raises _Failed."""
+        """Return the key of an element after a shuffle. Raises _Failed."""
         assert vertex.key is not None
         try:
             return unpack(pack_key(vertex.key(value)))
@@ -225,7 +225,7 @@ class _Interpreter:
             raise _Failed(Failure.of(name, None, value, error, vertex.key_line)) from None
 
     def apply(self, vertex: Vertex, label: Label, key: object, value: object) -> list[object]:
-        """The outputs of an operator for one element. Raises any exception of its function."""
+        """Return the outputs of an operator for one element. Raises its function's exceptions."""
         states = self.states.setdefault((vertex.number, pack_key(key)), [])
         if not states:
             states += [plain_state(declared, self.undo) for declared in vertex.states]

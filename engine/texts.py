@@ -1,4 +1,4 @@
-"""Texts that are shown to people: of numbers, times, exceptions, and of values of strangers.
+"""Human-readable texts: numbers, times, exceptions, and untrusted values.
 
 >>> counted(1, "bad record"), counted(2, "bad record")
 ('1 bad record', '2 bad records')
@@ -11,19 +11,19 @@
 >>> did_you_mean("wordcount", ["word-count", "sums"])
 " (did you mean 'word-count'?)"
 
-Texts of errors hold values of records, that is of strangers. Shown as they are, they could write
-lines of a log that nobody has logged, hide others, or give orders to a terminal:
+Error texts contain values of records, which are untrusted. Printed unchanged, they could forge log
+lines, hide others, or send control sequences to a terminal:
 
 >>> visible("tea\\n12:00:00.000 info    run     all is well\\x1b[8m")
 'tea\\\\n12:00:00.000 info    run     all is well\\\\x1b[8m'
 
-A text of ours may have several lines. All but the first are indented, so none looks like the first:
+The engine's own text may have several lines. All but the first are indented, so none looks like it:
 
 >>> visible_lines("node-0 has failed\\n  at: f.py\\nTraceback\\x07")
 'node-0 has failed\\n  at: f.py\\n  Traceback\\\\x07'
 
-The text of an exception of user code is the same in every process and replay, so it has no
-addresses in memory. An exception is user code, too: its `__str__` may raise anything.
+The text of an exception of user code is the same in every process and replay, so it contains no
+memory addresses. An exception is user code, too: its `__str__` may raise anything.
 """
 
 from __future__ import annotations
@@ -38,26 +38,26 @@ from difflib import get_close_matches
 
 
 def counted(number: float, what: str) -> str:
-    """A number and a noun; `what`: the noun in the singular, which has a plural with an s."""
+    """Format a number and a noun; `what`: the singular of a noun whose plural ends in s."""
     return f"{number} {what}{'s' * (number != 1)}"
 
 
 def size_in_words(size: int) -> str:
-    """A number of bytes."""
+    """Format a number of bytes."""
     return f"{size / 1e6:.1f} MB" if size >= 1e6 else f"{size / 1e3:.0f} kB"
 
 
 def beginning(text: str, most: int) -> str:
-    """A text, or the beginning of one that has more characters than `most`, which then says so."""
+    """Return a text, cut to `most` characters with a remark if it is longer."""
     return text if len(text) <= most else f"{text[:most]}… ({len(text):,} characters)"
 
 
 _CLOCK_FROM, _CLOCK_UNTIL = 10**14, 253_000_000_000_000_000
-"""Times of a clock, from 1973 to 9987: no file has so many records."""
+"""Clock times, from 1973 to 9987: no file has so many records."""
 
 
 def time_in_words(time: int) -> str:
-    """The record, or the moment of this machine's clock, that a time stands for."""
+    """Describe a time as a record number, or as a local date and time."""
     if time <= 0:
         return "the beginning"
     if time < _CLOCK_FROM:
@@ -70,7 +70,7 @@ def time_in_words(time: int) -> str:
 
 
 def label_in_words(label: tuple[int, ...]) -> str:
-    """A label; of a record of a producer, with the moment at which it was taken.
+    """Format a label; with the date and time if a producer's record has it.
 
     >>> label_in_words((50, 0, 2))
     'label [50, 0, 2]'
@@ -80,7 +80,7 @@ def label_in_words(label: tuple[int, ...]) -> str:
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
-    """A question to be added to the error about an unknown name; "" if none is near."""
+    """Return a question to append to an error about an unknown name; "" if none is similar."""
     near = get_close_matches(word.replace("_", "-"), list(known), 1)
     return f" (did you mean {near[0]!r}?)" if near else ""
 
@@ -88,7 +88,7 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
 # Control characters ------------------------------------------------------------------------------
 
 _STEERING = r"\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069"
-"""Control characters but tab and line feed, ends of lines and paragraphs, orders of writing."""
+"""Control characters but tab and line feed, ends of lines and paragraphs, writing directions."""
 
 _OTHERS = re.compile(f"[{_STEERING}]")
 _ALL = re.compile(f"[{_STEERING}\n]")
@@ -96,17 +96,17 @@ _CONTINUED = re.compile(r"\n(?!  )")
 
 
 def visible(text: str) -> str:
-    """A text that is not ours, in one line; control characters but tabs are escapes."""
+    """Format an untrusted text in one line; escape control characters except tabs."""
     return _ALL.sub(_escape, text)
 
 
 def visible_lines(text: str) -> str:
-    """A text whose line feeds are ours: the lines after the first are indented by two at least."""
+    """Format a text with trusted line feeds: indent the lines after the first by at least two."""
     return _CONTINUED.sub("\n  ", _OTHERS.sub(_escape, text))
 
 
 def visible_json(text: str) -> str:
-    """A JSON text that means the same, in which these characters are escapes."""
+    """Escape these characters in a JSON text, without a change of meaning."""
     return _OTHERS.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
 
 
@@ -122,30 +122,30 @@ def _escape(found: re.Match[str]) -> str:
 # Exceptions and values of user code --------------------------------------------------------------
 
 ERROR_SHOWN = 2000
-"""Characters of an exception's text that an error shows."""
+"""Maximum number of characters of an exception's text in an error."""
 
 _ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
 
 
 def file_name(name: str) -> str:
-    """Return a user's name for use in a file name: escapes what a path cannot hold."""
+    """Return a user's name for use in a file name: escapes what a path cannot contain."""
     unfit = r'^\.|[%/\\:*?"<>|\x00-\x1f\x7f\ud800-\udfff]'
     return re.sub(unfit, lambda found: f"%{ord(found[0]):02X}", name)
 
 
 def let_through(error: BaseException) -> None:
-    """Raise a KeyboardInterrupt again. Any other exception of user code is a failure of it."""
+    """Raise a KeyboardInterrupt again. Any other exception of user code counts as its failure."""
     if isinstance(error, KeyboardInterrupt):
         raise error
 
 
 def raised(error: BaseException) -> str:
-    """Type and text of an exception."""
+    """Return type and text of an exception."""
     return f"{type(error).__name__}: {text_of(error)}"
 
 
 def text_of(error: BaseException) -> str:
-    """The text of an exception."""
+    """Return the text of an exception."""
     if isinstance(error, RecursionError):  # Python's own text depends on where the stack ended
         return "maximum recursion depth exceeded"
     try:
@@ -156,14 +156,14 @@ def text_of(error: BaseException) -> str:
 
 
 def reason_of(error: OSError) -> str:
-    """Why the system refuses: its words, with the file; or the text, if a function has raised."""
+    """Return the system's reason, with the file; or the text, if a function raised the error."""
     if error.strerror is None:
         return text_of(error) or type(error).__name__
     return f"{error.filename or 'the system'}: {error.strerror}"
 
 
 def shown_by(show: Callable[[object], str], value: object) -> str:
-    """A value as text, by a kind of `repr`: the value's own may raise anything."""
+    """Format a value with a kind of `repr`: the value's own may raise anything."""
     try:
         return show(value)
     except BaseException as error:
@@ -172,5 +172,5 @@ def shown_by(show: Callable[[object], str], value: object) -> str:
 
 
 def stable(text: str) -> str:
-    """The text without addresses in memory, and with escapes for characters that UTF-8 lacks."""
+    """Remove memory addresses from a text, and escape characters that UTF-8 lacks."""
     return _ADDRESS.sub("", text).encode(errors="backslashreplace").decode()

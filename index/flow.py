@@ -1,8 +1,8 @@
-"""The flow: document -> (word, positions) -> posting list per word -> change records.
+"""Flow of an inverted index: document -> (word, positions) -> posting lists -> change records.
 
-Each word of each document gives one change record ``(word, document, positions, length)``: the
-posting that was added or replaced, and the new number of documents in the word's posting list. A
-document that comes again replaces the postings of the words that it still has.
+Each word of each document causes one change record ``(word, document, positions, length)``: the
+posting that was added or replaced, and the new number of documents in the word's posting list. If a
+document is sent again, it replaces the postings of the words that it still contains.
 """
 
 from collections.abc import Mapping
@@ -16,7 +16,7 @@ Change = tuple[str, str | int, tuple[int, ...], int]
 
 
 def postings(record: Mapping[str, object]) -> list[Posting]:
-    """The words of a document, lower-cased, in order of first appearance, with their positions."""
+    """Return the words of a document, lower-cased, by first appearance, with their positions."""
     document = record["id"]
     assert isinstance(document, (str, int))
     by_word = positions_of_words(document_text(record))
@@ -24,14 +24,14 @@ def postings(record: Mapping[str, object]) -> list[Posting]:
 
 
 def update(posting: Posting, index: MapState[str | int, tuple[int, ...]]) -> Change:
-    """Put a posting into its word's posting list, and return the change record."""
+    """Add a posting to its word's posting list, and return the change record."""
     word, document, positions = posting
     index[document] = positions
     return word, document, positions, len(index)
 
 
 def inverted_index() -> Flow:
-    """A new instance of the flow."""
+    """Create a new instance of the flow."""
     flow = Flow("inverted-index")
     (
         flow.source("documents", of=dict[str, object])

@@ -1,4 +1,4 @@
-"""The data pipeline on Spark: the same flows, the same outputs, at any size.
+"""The batch pipeline on Spark: the same flows with the same outputs, at any scale.
 
     from driftline import pipeline
     from driftline.pipeline.session import session
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 __all__ = ["run"]
 
 PARTITIONS = 16
-"""The default number of partitions of keyed operators; there are at most as many as key groups."""
+"""Default number of partitions of keyed operators; the number of key groups is the limit."""
 
 
 def __getattr__(name: str) -> object:

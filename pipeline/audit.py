@@ -1,17 +1,17 @@
 """The audit: recompute the outputs of a flow, and compare them with those that a consumer has.
 
-A flow is deterministic, so its outputs follow from the input alone: the audit proves exactly-once,
-or names every difference, at any scale. Tasks compare expected and found outputs time by time; the
+A flow is deterministic, so its input determines its outputs: the audit proves exactly-once, or
+names every difference, at any scale. Tasks compare expected and found outputs time by time; the
 driver gets only counts and the first examples.
 
 missing        the consumer lacks an output
-extra          the consumer has an output that the flow does not give, or has it once more
-different      an output with the right label and another value
-out_of_order   an output behind one with a larger label in the same file
+extra          the consumer has an output that the flow does not produce, or has a duplicate
+different      an output with the right label and a wrong value
+out_of_order   an output after one with a larger label in the same file
 state          a key whose state in the savepoint at the end differs from the recomputed state
 
-A long stream can be audited interval by interval, from savepoint to savepoint. Each audit compares
-the state at its end, too; so all of them together prove as much as one audit of the whole stream.
+A long stream can be audited in intervals, from savepoint to savepoint. Each audit also compares the
+state at its end, so together they prove as much as one audit of the whole stream.
 """
 
 from __future__ import annotations
@@ -52,12 +52,12 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 FOUND, EDGES, FINDING, COMPARED = -10, -11, -12, -13
-"""More kinds of rows: lines of one time; first and last label of a share; a finding; counts."""
+"""Kinds of rows: lines of one time; first and last label of a share; a finding; counts."""
 
 KINDS = ("missing", "extra", "out_of_order", "different", "state")
 
 EXAMPLES = 10
-"""The number of findings of each kind that the report shows, and that each task sends."""
+"""Limit of findings of each kind in the report, and from each task."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +72,7 @@ class Finding:
     where: str
 
     def as_json(self) -> dict[str, object]:
-        """The finding as a JSON object."""
+        """Return the finding as a JSON object."""
         return {
             "kind": self.kind,
             "sink": self.sink,
@@ -88,7 +88,7 @@ class AuditReport:
     """The result of an audit."""
 
     items: int = 0
-    """Number of outputs that the flow gives."""
+    """Number of outputs of the flow."""
     counts: dict[str, int] = field(default_factory=lambda: dict.fromkeys(KINDS, 0))
     examples: list[Finding] = field(default_factory=list)
 
@@ -98,7 +98,7 @@ class AuditReport:
         return not any(self.counts.values())
 
     def text(self) -> str:
-        """The report as lines of text."""
+        """Return the report as lines of text."""
         counts = [f"{count:,} {kind.replace('_', ' ')}" for kind, count in self.counts.items()]
         verdict = "clean" if self.clean else ", ".join(counts)
         lines = [f"{self.items:,} outputs compared: {verdict}"]
@@ -113,7 +113,7 @@ class AuditReport:
         return "\n".join(lines)
 
     def as_json(self) -> dict[str, object]:
-        """The report as a JSON object."""
+        """Return the report as a JSON object."""
         examples = [finding.as_json() for finding in self.examples]
         return {"items": self.items, **self.counts, "examples": examples}
 
@@ -133,8 +133,8 @@ def audit(
 ) -> AuditReport:
     """Compare the outputs in directories with those of the flow, for times in [since, until).
 
-    `outputs`: the directories. `start`: the state before `since`. `end`: a savepoint whose state,
-    before `until`, is compared, too. Raises the errors of `run` and of `shares_of`.
+    `outputs`: the directories. `start`: the state before `since`. `end`: a savepoint, whose state
+    before `until` is also compared. Raises the errors of `run` and of `shares_of`.
     """
     from pyspark.sql import functions as f
 
@@ -153,7 +153,7 @@ def audit(
 
 @dataclass(frozen=True, slots=True)
 class ReadFound:
-    """Reads shares of a consumer's outputs. Takes rows whose first column is a share's number."""
+    """Task that reads shares of a consumer's outputs. Input: rows (number of a share)."""
 
     flow: Flow
     shares: Sequence[OutputShare]
@@ -194,10 +194,11 @@ class ReadFound:
 
 @dataclass(frozen=True, slots=True)
 class CompareTask:
-    """Compares the expected and the found outputs of each time. Takes rows ordered by (time, to).
+    """Task that compares expected and found outputs of each time.
 
-    Gives FINDING rows, at most EXAMPLES of each kind; COMPARED rows (kind, number of findings as
-    `time`, number of outputs as `front`); and the EDGES rows that it takes.
+    Input: rows ordered by (time, to). Output: FINDING rows, at most EXAMPLES of each kind; COMPARED
+    rows (kind, number of findings as `time`, number of outputs as `front`); and the EDGES rows of
+    the input.
     """
 
     flow: Flow
@@ -241,7 +242,7 @@ class CompareTask:
 def _compare(
     expected: dict[tuple[int, Label], str], found: dict[tuple[int, Label], list[tuple[int, str]]]
 ) -> Iterator[Row]:
-    """The findings of one time.
+    """Yield the findings of one time.
 
     Both arguments by (sink, label). `expected`: lines; `found`: (number of the share, line) each.
     """
@@ -267,7 +268,7 @@ def _finding(
 
 
 def _lines(payload: bytes) -> Iterator[tuple[int, Label, str]]:
-    """(number of the share, label, line) for each line of a FOUND row."""
+    """Yield (number of the share, label, line) for each line of a FOUND row."""
     match unpack(payload):
         case (int(number), tuple(texts)):
             for label, text in texts:
@@ -275,7 +276,7 @@ def _lines(payload: bytes) -> Iterator[tuple[int, Label, str]]:
 
 
 def _report(flow: Flow, shares: Sequence[OutputShare], rows: Iterable[Row]) -> AuditReport:
-    """The report that the rows of `CompareTask` make, and the disorder between shares of a file."""
+    """Make the report from the rows of `CompareTask`; check the order between shares of a file."""
     report = AuditReport()
     names = JsonLines(flow).names
     edges: dict[tuple[int, int], tuple[Label, Label]] = {}

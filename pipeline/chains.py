@@ -1,8 +1,8 @@
-"""The operator chains of a flow inside Spark's tasks: the same operators as on the nodes.
+"""The operator chains of a flow in Spark tasks, with the same operators as on nodes.
 
-A task takes its rows in the order of their roots, and joins the rows of one root. So elements come
-in label order and are applied at once: nothing is ever undone. A task holds the state of its key
-groups in memory, like a node, but not its elements.
+A task reads its rows in the order of their roots, and joins the rows of one root. So elements
+arrive in label order, and nothing is ever undone. A task holds the state of its key groups in
+memory, like a node, but not its elements.
 """
 
 from __future__ import annotations
@@ -60,15 +60,15 @@ from driftline.pipeline.tasks import (
 )
 
 AT_ONCE = 2000
-"""The smallest number of elements that are pushed through a chain together, in whole roots."""
+"""Least number of elements of a batch that is pushed through a chain; roots are not split."""
 
 RECORDS_AT_ONCE = 16
 
 NEW_OBJECTS = 20_000
-"""The number of new objects at which Python looks for cycles."""
+"""Number of new objects that starts Python's garbage collector."""
 
 SLOTS_SHOWN, TEXT_SHOWN = 3, 300
-"""The largest numbers of slots and characters of a wrong state that a finding shows."""
+"""Limits of slots and characters of a wrong state in a finding."""
 
 BEGIN = -1
 """The time of the first row of each partition, which restores and saves its state."""
@@ -93,7 +93,7 @@ class TaskSettings:
 
     @property
     def keeps_state(self) -> bool:
-        """Whether the job reads, writes or compares state, also of partitions without elements."""
+        """Whether the job needs the state of all partitions, also of those without elements."""
         return any(place is not None for place in (self.start, self.save, self.end))
 
     def restore(
@@ -117,7 +117,7 @@ class _TaskChains:
         self.chains = Chains(self.plan, Owners(1, job.flow.groups), self, self._make)
         self._outputs: dict[int, list[tuple[Label, int, object]]] = {}
         """Time -> (label, sink, payload) of its outputs since the last push."""
-        gc.set_threshold(NEW_OBJECTS)  # this code makes no cycles, but functions may
+        gc.set_threshold(NEW_OBJECTS)  # only user functions make reference cycles
 
     def _make(self, vertex: Vertex, after: Step, failures: Failures, maker: OutputEncoder) -> Step:
         step = self.keyed[vertex.name] = Arrival(vertex, after, failures, False, maker)
@@ -126,7 +126,7 @@ class _TaskChains:
     def hold(
         self, sink: int, labels: Labels, values: Values, signs: Signs, packed: bytes = b""
     ) -> None:
-        """Take outputs, in place of a barrier. Raises FunctionFailed without `dead_letters`."""
+        """Collect outputs, in place of a barrier. Raises FunctionFailed without `dead_letters`."""
         if sink == FAILURES and not self.job.dead_letters:
             assert isinstance(values[0], tuple)
             raise FunctionFailed(describe(labels[0], values[0]))
@@ -134,7 +134,7 @@ class _TaskChains:
             self._outputs.setdefault(output[0][0], []).append(output)
 
     def push(self, port: int, labels: Labels, values: Values, partition: int) -> Iterator[Row]:
-        """Push elements through the chain of a port. Gives rows for later ports, and outputs."""
+        """Push elements through the chain of a port. Yield rows for later ports, and outputs."""
         self.chains.entries[port].push(labels, values, None)
         for after in self.plan.ports:
             if port in after.feeders:
@@ -150,8 +150,8 @@ class _TaskChains:
         vertex = self.plan.ports[port].vertex
         assert vertex.key is not None
         labels, values, _ = elements
-        # Copies, as the key function may change its argument. It does not raise: the chain has
-        # called it for each element before.
+        # Copies, since the key function may change its argument. It does not raise, as the chain
+        # has already called it for each element.
         keys = list(map(vertex.key, unpack_rows(pack_rows(values))))
         owners = self.partitions.of(keys)
         rows = by_root_and_partition(labels, values, owners)
@@ -161,9 +161,9 @@ class _TaskChains:
 
 @dataclass(frozen=True, slots=True)
 class ReadTask:
-    """Reads splits of an input, and pushes the records through the chain of their source.
+    """Task that reads splits of an input, and pushes the records through their source's chain.
 
-    Takes rows whose first column is the number of a split.
+    Input: rows (number of a split).
     """
 
     job: TaskSettings
@@ -182,7 +182,7 @@ class ReadTask:
                 yield from self._read(chains, number)
 
     def _time_after(self, number: int) -> int:
-        """The time of the first record after a split."""
+        """Return the time of the first record after a split."""
         return self.firsts[number + 1][1] if number + 1 < len(self.firsts) else INFINITY
 
     def _read(self, chains: _TaskChains, number: int) -> Iterator[Row]:
@@ -219,10 +219,10 @@ class ReadTask:
 
 @dataclass(frozen=True, slots=True)
 class KeyedTask:
-    """Applies the keyed operators of one stage of the flow to the key groups of a partition.
+    """Task that applies the keyed operators of one stage to the key groups of a partition.
 
-    Takes rows in the order of (to, time, front). Gives the rows of its chains, and the rows for
-    later stages as they are.
+    Input: rows in the order of (to, time, front). Output: the rows of its chains, and unchanged the
+    rows for later stages.
     """
 
     job: TaskSettings
@@ -269,7 +269,7 @@ class KeyedTask:
 def _differences(
     vertex: Vertex, computed: StateTable, saved: StateTable, groups: GroupCache
 ) -> Iterator[Row]:
-    """A STATE row for each key whose saved state differs from the computed one."""
+    """Yield a STATE row for each key whose saved state differs from the computed one."""
     for key in {**computed, **saved}:
         expected, found = _slots(computed, key), _slots(saved, key)
         if expected.keys() != found.keys():
@@ -280,7 +280,7 @@ def _differences(
 
 
 def _slots(table: StateTable, key: object) -> dict[bytes, tuple[object, ...]]:
-    """The slots of a key: encoding -> (state, slot, value)."""
+    """Return the slots of a key: encoding -> (state, slot, value)."""
     rows = [(state.name, *slot) for state in table.states(key) for slot in state.slots()]
     return {pack_row(row): row for row in rows}
 

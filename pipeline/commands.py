@@ -1,4 +1,4 @@
-"""The commands `driftline spark ...`. Only a command that runs starts Spark, not its `--help`."""
+"""The commands `driftline spark ...`; `--help` does not start Spark."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ R = TypeVar("R")
 
 
 class Sessions:
-    """Starts the session that a command's options describe."""
+    """Factory of the Spark session that a command's options describe."""
 
     def __init__(self, master: str | None, conf: dict[str, str]) -> None:
         self.master = master
@@ -51,7 +51,7 @@ class Sessions:
 
     @contextmanager
     def start(self, name: str, *, mostly_python: bool = False) -> Iterator[SparkSession]:
-        """A session that shows its progress. `mostly_python`: the JVM only moves rows.
+        """Start a session that shows its progress. `mostly_python`: the JVM only moves rows.
 
         Raises Unavailable if Spark does not start.
         """
@@ -73,7 +73,7 @@ def _conf(ctx: click.Context, param: click.Parameter, given: tuple[str, ...]) ->
 
 
 def on_spark(command: Callable[..., R]) -> Callable[..., R]:
-    """Give a command the options of a session, as an argument `sessions` of type Sessions."""
+    """Decorate a command with session options, passed to it as `sessions: Sessions`."""
 
     @click.option("--master", metavar="URL", help="Spark's master.  [default: local[*]]")
     @click.option(

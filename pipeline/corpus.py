@@ -2,9 +2,9 @@
 
     count the splits of the source -> read each with its numbers, and write it
 
-Each task writes one file for each split that it reads: in the order of their names, the files hold
-the documents in the order of the source, each once. The driver gets only counts. Records that
-cannot be read are set aside, as in a run with dead letters.
+Each task writes one file per split. Read in the order of their names, the files hold the documents
+in the order of the source, each once. The driver gets only counts. Records that cannot be read are
+set aside, as in a run with dead letters.
 
     documents-spark-00000.parquet           columns time, id, title, text
     documents-spark-00000.jsonl             or {"id": "12#1", "title": "Cat: Food", "text": ...}
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 ROW_GROUP_CHARS = 2**25
-"""About how many characters of text are in a row group of Parquet."""
+"""Approximate size of a Parquet row group, in characters of text."""
 
 _ARROW = pa.schema(
     [("time", pa.int64()), ("id", pa.string()), ("title", pa.string()), ("text", pa.string())]
@@ -61,7 +61,7 @@ class CorpusDocument(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class CorpusCounts:
-    """The number of documents in a corpus, and of records that could not be read."""
+    """Numbers of documents in a corpus, and of records that could not be read."""
 
     documents: int
     bad_records: int
@@ -70,7 +70,7 @@ class CorpusCounts:
 def make_corpus(spark: SparkSession, source: Source, output: Path, form: str) -> CorpusCounts:
     """Write the documents of a source to a directory; `form`: a key of FORMS.
 
-    Raises StateMismatch if the directory holds outputs already, Unavailable if it cannot be made.
+    Raises StateMismatch if the directory already holds outputs, Unavailable if it cannot be made.
     """
     from pyspark.sql import functions as f
 
@@ -85,7 +85,7 @@ def make_corpus(spark: SparkSession, source: Source, output: Path, form: str) ->
 
 @dataclass(frozen=True, slots=True)
 class WriteSplit:
-    """Reads splits and writes their documents. Takes rows whose column is a split's number."""
+    """Task that reads splits and writes their documents. Input: rows (number of a split)."""
 
     name: str
     splits: Sequence[Split]
@@ -153,4 +153,4 @@ FORMS: dict[str, Callable[[Path, Iterator[CorpusDocument]], int]] = {
     "parquet": _write_parquet,
     "jsonl": _write_json,
 }
-"""Ending of a file -> the function that writes the documents of a split to it."""
+"""File extension -> the function that writes the documents of a split."""

@@ -1,7 +1,7 @@
-"""The outputs that a consumer has, as lines with their labels: from JSON lines or LMDB.
+"""Read the outputs that a consumer has, from JSON lines or LMDB, as lines with labels.
 
-Tasks read shares of the outputs in parallel, each share in its own order, so that an audit sees
-outputs out of order. All consumers give the lines of `connectors.sinks.lines`.
+Tasks read shares of the outputs in parallel, each in its stored order, so an audit detects outputs
+out of order. All lines have the form of `connectors.sinks.lines`.
 """
 
 from __future__ import annotations
@@ -22,21 +22,21 @@ from driftline.engine.operators.steps import FAILURES
 from driftline.engine.texts import file_name
 
 Line = tuple[int, Label | None, str]
-"""(sink, label, line); the label is None if the line has no readable label."""
+"""(sink, label, line); label None: the line has no readable label."""
 
 _NUMBERED = re.compile(r"(?P<sink>.*?)(?:-(?:spark-)?\d+)?\.jsonl")
 _LABELLED = re.compile(r'\{"t": \[([0-9, ]+)\], "value": ')
 
 
 class OutputShare(Protocol):
-    """The share of a consumer's outputs that one task reads; shares of a `file` are successive."""
+    """The share of a consumer's outputs that one task reads; shares of a `file` are consecutive."""
 
     @property
     def file(self) -> str:
-        """Its path, for people."""
+        """The path, for messages."""
 
     def lines(self, flow: Flow) -> Iterator[Line]:
-        """Its lines, in their order."""
+        """Yield the lines in stored order."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,14 +62,14 @@ class LmdbShare:
     def lines(self, flow: Flow) -> Iterator[Line]:
         from driftline.connectors.sinks.lmdb import read_environment
 
-        # What JSON cannot hold is compared as the dead letter that JSON lines have in its place.
+        # A value that JSON cannot represent is compared as the dead letter in its place.
         lines = JsonLines(flow, dead_letters=True)
         for item, line in map(lines.written, read_environment(Path(self.file))):
             yield item.sink, item.label, line
 
 
 def shares_of(directories: Sequence[Path], flow: Flow, count: int) -> list[OutputShare]:
-    """The shares of the outputs in directories, at most `count` of each file.
+    """Return the shares of the outputs in directories, at most `count` of each file.
 
     Raises Unavailable for a directory that is missing or holds no outputs, StateMismatch for files
     that are not outputs of the flow.
@@ -80,7 +80,7 @@ def shares_of(directories: Sequence[Path], flow: Flow, count: int) -> list[Outpu
             raise Unavailable(f"{directory} is no directory of outputs")
         of_directory: list[OutputShare] = [*_json_lines(directory, flow, count)]
         of_directory += [LmdbShare(str(path)) for path in sorted(directory.glob("barrier-*"))]
-        of_a_run = (directory / ".driftline").is_dir()  # then there may be no outputs yet
+        of_a_run = (directory / ".driftline").is_dir()  # perhaps without outputs yet
         if not of_directory and not of_a_run:
             raise Unavailable(f"{directory} holds no outputs: JSON lines or LMDB")
         shares += of_directory
@@ -102,7 +102,7 @@ def _json_lines(directory: Path, flow: Flow, count: int) -> Iterator[OutputShare
         for split in line_splits(path, count):
             yield JsonLinesShare(str(path), sink, split)
     for path in sorted((directory / DEAD_LETTERS).glob("*.jsonl")):
-        if not path.name.startswith("input-"):  # records that could not be read are no outputs
+        if not path.name.startswith("input-"):  # bad records are not outputs
             for split in line_splits(path, count):
                 yield JsonLinesShare(str(path), FAILURES, split)
 
@@ -120,7 +120,7 @@ def _label(text: str) -> Label | None:
 
 
 def same_line(expected: str, found: str) -> bool:
-    """Whether two lines are the same JSON value, perhaps with other spaces or order of fields."""
+    """Return whether two lines are the same JSON value, up to spaces and the order of fields."""
     if expected == found:
         return True
     try:

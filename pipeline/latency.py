@@ -1,16 +1,16 @@
 """Latency of long runs, from the raw records that `driftline bench latency --raw` writes.
 
-For each policy, checkpoint interval and kind of ends it gives percentiles, a histogram with
-logarithmic buckets, and a time line with the percentiles of each bucket of time. Spark computes
-them, so there may be more records than fit into memory; the driver gets only the results.
+The analysis has percentiles, a histogram with logarithmic buckets, and percentiles over time, for
+each policy, checkpoint interval and kind of ends (durable or in memory). Spark computes them, so
+the records may exceed memory; the driver gets only the results.
 
 Percentiles are exact to a microsecond, and defined as in the bench: the p-th percentile is the
 smallest latency that p per cent of the documents do not exceed (nearest rank). Rounded to
 microseconds, latencies have so few different values that Spark can count each value.
 
 Documents of the warm-up count only as lost or duplicated. Runs of the same policy, interval and
-ends are pooled, where the table of the bench has medians of runs. The time of a document is the
-time at which it was due, counted from the start of its run.
+ends are pooled; the table of the bench has medians of runs. The time of a document is its due
+time, relative to the start of its run.
 """
 
 from __future__ import annotations
@@ -92,10 +92,10 @@ class Summary:
     lost: int
     duplicated: int
     late_p99_ms: float | None = None
-    """Of the producer; None if the records do not tell."""
+    """Lateness of the producer; None if the records lack it."""
 
     def as_json(self) -> dict[str, object]:
-        """The figures as a JSON object."""
+        """Return the figures as a JSON object."""
         return {
             **{name: self.percentiles.get(name) for name in PERCENTILES},
             "lost": self.lost,
@@ -115,12 +115,12 @@ class Series:
     """Whether inputs and outputs were durable."""
     whole: Summary
     timeline: list[tuple[float, Summary]] = field(default_factory=list)
-    """(start of a bucket of time in seconds, figures of its documents)"""
+    """(start of a time bucket in seconds, figures of its documents)"""
     histogram: list[tuple[float, float, int]] = field(default_factory=list)
     """(lower end in ms, upper end in ms, number of documents)"""
 
     def as_json(self) -> dict[str, object]:
-        """A row of `driftline bench latency --json`, with `timeline` and `histogram`."""
+        """Return a row of `driftline bench latency --json`, with `timeline` and `histogram`."""
         return {
             "policy": self.policy,
             "checkpoint_ms": self.checkpoint_ms,
@@ -147,7 +147,7 @@ class Analysis:
     series: list[Series]
 
     def as_json(self) -> dict[str, object]:
-        """The result as a JSON object."""
+        """Return the result as a JSON object."""
         return {
             "records": self.records,
             "bucket_s": self.bucket_s,
@@ -155,7 +155,7 @@ class Analysis:
         }
 
     def table(self) -> Table:
-        """The percentiles as a table for a terminal."""
+        """Return the percentiles as a table for a terminal."""
         shown = ["p50", "p75", "p95", "p99", "p99.9", "max"]
         table = new_table(
             f"Latency in ms, {self.records:,} records",
@@ -177,7 +177,7 @@ class Analysis:
 
 
 def read_records(spark: SparkSession, paths: Sequence[Path]) -> DataFrame:
-    """The records of files (.jsonl, .parquet) and of directories of such files.
+    """Read the records of files (.jsonl, .parquet) and of directories of such files.
 
     Raises Unavailable for a path without such files.
     """
@@ -209,10 +209,10 @@ def _files(path: Path) -> list[Path]:
 
 
 def analyse(records: DataFrame, bucket_s: float | None = None) -> Analysis:
-    """Percentiles, time lines and histograms of records.
+    """Compute percentiles, time lines and histograms of records.
 
     `bucket_s`: length of the buckets of the time lines, in seconds; None: a power of ten, for at
-    most TIME_BUCKETS buckets. Raises Unavailable if there are no records, or for lines that are not
+    most TIME_BUCKETS buckets. Raises Unavailable without records, or for lines that are not
     records.
     """
     from pyspark.sql import functions as f
@@ -239,7 +239,7 @@ def analyse(records: DataFrame, bucket_s: float | None = None) -> Analysis:
 
 
 def _checked(records: DataFrame) -> tuple[int, float]:
-    """The number of records, and the length of the longest run in seconds. Raises Unavailable."""
+    """Return the number of records and the longest run in seconds. Raises Unavailable."""
     from pyspark.sql import functions as f
 
     is_bad = f.expr(f"{DAMAGED} IS NOT NULL OR policy IS NULL OR at_s IS NULL")
@@ -258,7 +258,7 @@ def _checked(records: DataFrame) -> tuple[int, float]:
 
 
 def _summed_up(measured: DataFrame, bucket: Column) -> Iterator[tuple[Key, int, Summary]]:
-    """The figures of each kind of ends, interval, policy and bucket, in this order."""
+    """Yield the figures of each kind of ends, interval, policy and bucket, in this order."""
     from pyspark.sql import functions as f
 
     shares = ", ".join(map(str, PERCENTILES.values()))
@@ -306,7 +306,7 @@ def _edge(bucket: int) -> float:
 def draw_latency(analysis: Analysis, path: Path) -> None:
     """Draw the distribution of latencies, and percentiles over time, for each kind of ends.
 
-    The colour is that of the policy; there is a line style for each checkpoint interval.
+    The colour shows the policy, and the line style the checkpoint interval.
     """
     kinds = sorted({series.durable for series in analysis.series})
     figure = new_figure(2.2 + 6.2 * len(kinds), 8.4)
@@ -324,7 +324,7 @@ def draw_latency(analysis: Analysis, path: Path) -> None:
         _dress_shares(shares)
         _dress_time(time, analysis.bucket_s)
     first = grid[0][0]
-    first.set_ylim(*reversed(first.get_ylim()))  # the largest latencies are at the top
+    first.set_ylim(*reversed(first.get_ylim()))  # largest latencies at the top
     first.set_ylabel("documents that took no longer")
     grid[1][0].set_ylabel("latency in ms: p50, and p99 (thin)")
     entries = {line.get_label(): line for panel in grid[0] for line in panel.get_lines()}

@@ -1,28 +1,28 @@
-"""A flow on Spark Structured Streaming: exactly-once by micro-batches, to compare with.
+"""A flow on Spark Structured Streaming: exactly-once by micro-batches, for comparison.
 
 Spark reads a log of records, runs the functions of a flow over the records since the last batch,
-and delivers the outputs batch by batch. It takes flows with the operators of the inverted index:
-one source, a flat_map, a scan with one MapState, a sink. The functions are those that nodes run.
+and delivers the outputs batch by batch. It accepts flows with the operators of the inverted index:
+one source, a flat_map, a scan with one MapState, a sink. The functions are those of the nodes.
 
-Why it is exactly-once: the offsets of a batch are durable before it begins, and a batch that was
-not committed runs again on the state before it. A batch is one partition and keeps the order of the
-log within each key, so it gives the same outputs again, with the same number. The receiver
-remembers the last number, and drops batches whose number is not larger.
+Why it is exactly-once: the offsets of a batch are durable before it starts, and an uncommitted
+batch runs again on the state before it. A batch is one partition and keeps the order of the log
+within each key, so it produces the same outputs again, with the same number. The receiver stores
+the last number, and drops batches whose number is not larger.
 
 Choices, and the measurements behind them:
 
 - **Source**: a Python data source over an append-only file of msgpack values. The offset is a
   position in the file, found in a millisecond, and any range can be read again. A reader in the
-  driver (`SimpleDataSourceStreamReader`) and the file source, a file for each document, cost the
+  driver (`SimpleDataSourceStreamReader`) and the file source, with a file per document, cost the
   same; but that directory grows, and is listed for each batch. A socket cannot be read again.
-- **State**: `transformWithState`, rows. The form for pandas makes a frame for every key: ten
-  documents took 1.3 s instead of 0.7. Spark groups not by key but by one of a few groups of keys:
-  each of its groups is a batch of Arrow and a round trip, so 50 documents take 1.26 s of CPU
-  instead of 1.73. Its MapState has no length, so the length is a second state.
-- **Sink**: foreachBatch, which Spark's documentation names for outputs that are deduplicated.
-- **Checkpoints**: the default file manager starts processes (for `readlink`, `chmod`), some 50 a
-  batch. Progress is not tracked asynchronously: Spark refuses it for this sink, and a batch that
-  is run again might then have other offsets.
+- **State**: `transformWithState` with rows. The pandas variant makes a frame per key: ten documents
+  took 1.3 s instead of 0.7. Spark groups by one of a few groups of keys instead of by key: each of
+  its groups is an Arrow batch and a round trip, so 50 documents take 1.26 s of CPU instead of 1.73.
+  Its MapState has no length, so the length is a second state.
+- **Sink**: foreachBatch, which Spark's documentation recommends for deduplicated outputs.
+- **Checkpoints**: the default file manager starts some 50 processes a batch (`readlink`, `chmod`).
+  Progress is not tracked asynchronously: Spark rejects it for this sink, and a repeated batch might
+  then have other offsets.
 - **JVM**: in the first minute a batch took 345 ms of CPU with the fast compiler, 500 with the
   optimising one.
 """
@@ -64,21 +64,21 @@ if TYPE_CHECKING:
 
 
 def binary(*names: str) -> StructType:
-    """Columns of packed values."""
+    """Return a schema with columns of packed values."""
     return StructType([StructField(name, BinaryType()) for name in names])
 
 
 def long(name: str) -> StructType:
-    """A column of whole numbers."""
+    """Return a schema with one column of integers."""
     return StructType([StructField(name, LongType())])
 
 
 BATCH_RECORDS = 100
-"""The largest number of records in a batch: so a batch ends every few seconds under load, too."""
+"""Limit of records in a batch, so that a batch ends every few seconds even under load."""
 
 
 class RecordLog(DataSource):
-    """A file of packed values that is only ever appended to."""
+    """Append-only file of packed values."""
 
     @classmethod
     def name(cls) -> str:
@@ -93,14 +93,14 @@ class RecordLog(DataSource):
 
 @dataclass(frozen=True)
 class ByteRange(InputPartition):
-    """A range of bytes of the log: whole records."""
+    """A range of bytes of the log, with whole records."""
 
     start: int
     end: int
 
 
 class RecordReader(DataSourceStreamReader):
-    """Reads the log; an offset is a position in the file."""
+    """Reader of the log; an offset is a position in the file."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -131,7 +131,7 @@ class RecordReader(DataSourceStreamReader):
 
 
 def whole_records(data: bytes, most: int | None = None) -> list[bytes]:
-    """The whole records at the beginning of `data`, at most `most`, without an unfinished last one.
+    """Split `data` into at most `most` whole records; an unfinished last one is left out.
 
     >>> whole_records(b"\\x01\\xa2hi\\xa2h")
     [b'\\x01', b'\\xa2hi']
@@ -149,14 +149,14 @@ def whole_records(data: bytes, most: int | None = None) -> list[bytes]:
 
 
 GROUPS = 16
-"""Number of groups of keys. Spark groups by them instead of by keys."""
+"""Number of groups of keys, by which Spark groups instead of by keys."""
 
 SPREAD = StructType([*long("group"), *binary("key", "element")])
-"""The columns of the outputs of a Spread."""
+"""The output columns of `FlatMapRows`."""
 
 
 def operators_of(flow: Flow) -> tuple[FlatMapRows, KeyedScan]:
-    """The two operators of a flow. Raises FlowError for a flow with other operators."""
+    """Return the two operators of a flow. Raises FlowError for a flow with other operators."""
     if [type(vertex.operator) for vertex in flow.vertices] != [SourceOperator, FlatMap, Scan, Sink]:
         raise FlowError(
             f"flow {flow.name!r} is {', '.join(vertex.kind for vertex in flow.vertices)}: "
@@ -173,7 +173,7 @@ def operators_of(flow: Flow) -> tuple[FlatMapRows, KeyedScan]:
 
 @dataclass(frozen=True)
 class FlatMapRows:
-    """A flat_map; it gives its outputs with their keys and groups of keys."""
+    """A flat_map whose outputs have their keys and groups of keys."""
 
     function: Function
     key: Function
@@ -218,7 +218,7 @@ class KeyedScan(StatefulProcessor):
             state.keep_length()
 
     def close(self) -> None:
-        """Do nothing: there is nothing to release."""
+        """Do nothing, as it holds no resources."""
 
 
 class MapInSpark(MutableMapping[object, object]):
@@ -233,7 +233,7 @@ class MapInSpark(MutableMapping[object, object]):
         self._length = self._before
 
     def keep_length(self) -> None:
-        """Store the number of entries, if it has changed."""
+        """Store the number of entries if it has changed."""
         if self._length != self._before:
             self._lengths.updateValue((self._key,), (self._length,))
 
@@ -241,7 +241,7 @@ class MapInSpark(MutableMapping[object, object]):
         return self._length
 
     def __iter__(self) -> Iterator[object]:
-        """Slow: it reads the slots of all keys of the group."""
+        """Iterate over the keys. Slow: reads the slots of the whole group of keys."""
         slots = self._entries.keys()
         for (slot,) in slots:
             if slot.startswith(self._key):
@@ -270,7 +270,7 @@ class MapInSpark(MutableMapping[object, object]):
         self._length -= 1
 
     def _slot(self, key: object) -> tuple[bytes]:
-        """The slot of an entry. No packed key is a prefix of another, so slots of keys differ."""
+        """Return the slot of an entry, unique since no packed key is a prefix of another."""
         return (self._key + pack(key),)
 
     def _has(self, slot: tuple[bytes]) -> bool:
@@ -291,7 +291,7 @@ CONF = {
     f"{_STREAMING}.pollingDelay": "1ms",
     f"{_STORE}.providerClass": f"{_EXECUTION}.state.RocksDBStateStoreProvider",
     f"{_STORE}.rocksdb.changelogCheckpointing.enabled": "true",
-    f"{_STORE}.rocksdb.trackTotalNumberOfRows": "false",  # one look-up less for each change
+    f"{_STORE}.rocksdb.trackTotalNumberOfRows": "false",  # saves a look-up per change
 }
 """Settings of the session for `start`."""
 
@@ -306,7 +306,7 @@ def start(
     checkpoint: Path,
     deliver: Deliver,
 ) -> StreamingQuery:
-    """Start a query that runs a flow over the records of a log: packed values, one after the other.
+    """Start a query that runs a flow over the records of a log of concatenated packed values.
 
     `checkpoint`: the directory of Spark's checkpoints; a query resumes from them. `deliver`: takes
     the outputs. Raises FlowError for a flow with other operators than the inverted index.

@@ -1,8 +1,8 @@
-"""The outputs of a batch run. The tasks write them: no output goes through the driver.
+"""The outputs of a batch run, which tasks write without the driver.
 
 The lines are those of a run on nodes, in files ``<sink>-spark-<task>.jsonl``, each in label order;
-all files of a sink merged by ``t`` are its whole output. A file appears whole or not at all, and a
-task that Spark tries again writes the same files.
+all files of a sink merged by ``t`` are its whole output. Files appear atomically, and a retried
+task writes the same files.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ WRITTEN = 0
 def claimed(directory: Path) -> Iterator[None]:
     """Make a directory for outputs; if the body raises, remove the outputs written so far.
 
-    Raises StateMismatch if it holds outputs already, Unavailable if it cannot be made.
+    Raises StateMismatch if it already holds outputs, Unavailable if it cannot be made.
     """
     with reported("output", directory):
         make_directory(directory / ".driftline")
@@ -72,10 +72,10 @@ def claimed(directory: Path) -> Iterator[None]:
 def note_history(
     directory: Path, end: int, outputs: int, failures: int, savepoint: Path | None
 ) -> None:
-    """Write the commit record of a batch run: a later run in the directory begins at time `end`.
+    """Write the commit record of a batch run; a later run in the directory begins at time `end`.
 
-    `savepoint`: the state at that time. It is the last step, so outputs without it are of a run
-    that was interrupted. Raises Unavailable.
+    `savepoint`: the state at that time. This is the last step of a run, so outputs without a record
+    are of an interrupted one. Raises Unavailable.
     """
     with reported("output", directory):
         files = []
@@ -95,9 +95,9 @@ def note_history(
 
 @dataclass(frozen=True, slots=True)
 class WriteLines:
-    """Writes the outputs of a partition. Takes rows in the order of their times.
+    """Task that writes the outputs of a partition. Input: rows in the order of their times.
 
-    Gives rows (WRITTEN, task, outputs, sink), (READ, ...), (LAST, ...) and
+    Output: rows (WRITTEN, task, outputs, sink), (READ, ...), (LAST, ...) and
     (SET_ASIDE, task, records, front).
     """
 
@@ -141,12 +141,12 @@ class WriteLines:
 
 
 def set_aside(front: int, task: int) -> str:
-    """The name of a task's file of records that could not be read."""
+    """Return the name of a task's file of records that could not be read."""
     return f"{DEAD_LETTERS}/input-{front}-spark-{task:05}.jsonl"
 
 
 def in_order(rows: Iterator[Row]) -> list[Item]:
-    """The outputs of one time, in label order; each row holds those of one task's chains."""
+    """Return the outputs of one time in label order; each row holds those of one task's chains."""
     blobs = [from_blob(row[4]) for row in rows]
     if len(blobs) == 1:
         return blobs[0]
@@ -154,9 +154,9 @@ def in_order(rows: Iterator[Row]) -> list[Item]:
 
 
 class Drafts:
-    """The files of a task. They get their final names together, once all are complete.
+    """The files of a task, renamed to their final names once all are complete.
 
-    A context manager: if the body raises, the files are removed.
+    A context manager; if the body raises, it removes the files.
     """
 
     def __init__(self, directory: Path) -> None:
@@ -165,7 +165,7 @@ class Drafts:
         self._open: dict[str, TextIO] = {}
 
     def path(self, name: str) -> Path:
-        """The path at which to write the file whose final name is `name`."""
+        """Return the temporary path of the file whose final name is `name`."""
         path = self._directory / name
         path.parent.mkdir(parents=True, exist_ok=True)
         draft = path.with_name(f".{path.name}.new")
@@ -173,7 +173,7 @@ class Drafts:
         return draft
 
     def add_line(self, name: str, line: str) -> None:
-        """Add a line to the file `name`; the first line creates it."""
+        """Append a line to the file `name`; the first line creates it."""
         file = self._open.get(name)
         if file is None:
             file = self._open[name] = self.path(name).open("w", encoding="utf-8")

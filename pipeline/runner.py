@@ -2,10 +2,10 @@
 
     read and label -> chain of the source -> [shuffle -> keyed chains of a stage]* -> write
 
-It is one line of tasks, without branches: rows for a later task pass through the tasks between. So
-nothing is computed twice, and the driver gets only numbers. Partitions are ranges of key groups;
+The tasks form one pipeline without branches: rows for a later task pass through the tasks between.
+So nothing is computed twice, and the driver gets only numbers. Partitions are ranges of key groups;
 Spark sorts each by root, spilling to disk if necessary. The state of a partition's key groups has
-to fit into a task's memory: with more partitions it is smaller.
+to fit into a task's memory; more partitions make it smaller.
 
 Why the outputs are the same: keyed operators depend only on their elements and on the total order,
 and both are the same (Delivery, consistency, and determinism, section V).
@@ -57,9 +57,9 @@ class Ran:
     """The counts of a batch run.
 
     Attributes:
-        records: How many records were read.
-        bad_records: How many records could not be read.
-        outputs: The number of outputs per sink; failures are counted as "dead-letters".
+        records: Number of records read.
+        bad_records: Number of records that could not be read.
+        outputs: Number of outputs per sink; failures count as "dead-letters".
     """
 
     records: int
@@ -67,7 +67,7 @@ class Ran:
     outputs: dict[str, int] = field(default_factory=dict)
 
     def as_json(self) -> dict[str, object]:
-        """The counts as a JSON object."""
+        """Return the counts as a JSON object."""
         return {
             "records": self.records,
             "bad_records": self.bad_records,
@@ -104,7 +104,7 @@ def run(
         save: Directory for a savepoint of the state of all records before `until`.
 
     Returns:
-        How many records were read, and how many outputs written.
+        The numbers of records read and of outputs written.
 
     Raises:
         InputError: For a record that cannot be read.
@@ -143,7 +143,7 @@ def run(
 
 
 def prepared(job: TaskSettings) -> TaskSettings:
-    """A job that can be sent to tasks.
+    """Return a validated job that can be sent to tasks.
 
     Raises FlowError for a flow that cannot run, StateMismatch for savepoints of another flow.
     """
@@ -156,7 +156,7 @@ def prepared(job: TaskSettings) -> TaskSettings:
 
 
 def outputs_of(job: TaskSettings, spark: SparkSession, inputs: Sequence[Source]) -> DataFrame:
-    """The results of a flow: rows of all kinds, none of them to a port, in no order."""
+    """Return the results of a flow: unordered rows of all kinds, none of them to a port."""
     job.flow.check_inputs(inputs)
     rows = _read(job, spark, 0, inputs[0])
     for front, source in enumerate(inputs[1:], 1):
@@ -173,7 +173,7 @@ def outputs_of(job: TaskSettings, spark: SparkSession, inputs: Sequence[Source])
 
 
 def _first_rows(job: TaskSettings, spark: SparkSession, port: int) -> DataFrame:
-    """The BEGIN rows of a port, one for each partition."""
+    """Return the BEGIN rows of a port, one for each partition."""
     from pyspark.sql import functions as f
 
     return spark.range(0, job.partitions, 1, 1).select(
@@ -215,7 +215,7 @@ def counted(spark: SparkSession, splits: Sequence[Split]) -> list[SplitCount]:
 
 
 def ship(flow: Flow) -> None:
-    """Pickle functions by value if their module is a file: workers cannot import such a module."""
+    """Pickle functions by value if their module is a file, which workers cannot import."""
     from pyspark import cloudpickle
 
     for vertex in flow.vertices:

@@ -1,12 +1,12 @@
-"""Spark sessions that start quietly, with defaults for one machine, and the Java that they need.
+"""Spark sessions with defaults for one machine and a quiet start, and the search for Java.
 
 The JVM writes its messages to a file; the error of a failed start shows the end of that file.
-Without PySpark or a suitable Java, the error says what to install. On a terminal the progress of
-Spark's jobs is shown as bars, one for each active stage.
+Without PySpark or a suitable Java, the error says what to install. A terminal shows a progress bar
+for each active stage.
 
-Spark starts this module as the daemon that forks its Python workers, ``python -m MODULE``. Python's
-own daemon would look for modules in the working directory first, so a file `json.py` there would
-end each task.
+Spark starts this module as the daemon that forks its Python workers, ``python -m MODULE``.
+PySpark's own daemon searches the working directory for modules first, so a file `json.py` there
+would break each task.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ JAVA = (17, 21)
 """The versions of Java that Spark 4 supports, the oldest first."""
 
 FRUGAL = "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"
-"""For JVMs that do little themselves: no threads that compile and collect compete with Python for
+"""For JVMs with little work of their own: no compiler and collector threads compete with Python for
 the cores. Halves the CPU time of Spark's JVM in a job of half a minute."""
 
 LOOK_EVERY_S = 0.3
@@ -48,7 +48,7 @@ DEFAULTS = {
     "spark.driver.host": "127.0.0.1",
     "spark.driver.memory": "4g",
     "spark.log.level": "ERROR",
-    "spark.sql.adaptive.enabled": "false",  # partitions are ranges of key groups: ours to choose
+    "spark.sql.adaptive.enabled": "false",  # we choose the partitions (ranges of key groups)
     "spark.sql.execution.arrow.maxRecordsPerBatch": "2000",
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.shuffle.partitions": "16",
@@ -57,17 +57,17 @@ DEFAULTS = {
 }
 
 FRUGAL_JVM = {"spark.driver.extraJavaOptions": " ".join(FRUGAL)}
-"""For sessions whose work is done in Python, where the JVM only moves rows."""
+"""For sessions that work in Python, where the JVM only moves rows."""
 
 PATHS = "DRIFTLINE_SPARK_PATHS"
-"""The environment variable with the folders in which workers look for modules after all others."""
+"""The environment variable with folders at the end of the workers' module search path."""
 
 LOG_SHOWN = 2000
 """Characters of the JVM's log that an error shows."""
 
 
 def find_java(who: str) -> str:
-    """The path of Java. `who` needs it, for the error. Raises Unavailable."""
+    """Return the path of Java. `who`: names its user in the error. Raises Unavailable."""
     home = os.environ.get("JAVA_HOME")
     java = str(Path(home) / "bin" / "java") if home else shutil.which("java")
     wanted = (
@@ -90,13 +90,13 @@ def find_java(who: str) -> str:
 def session(
     name: str, master: str | None = None, conf: Mapping[str, str] | None = None
 ) -> Iterator[SparkSession]:
-    """A context manager that starts a Spark session, and stops it at the end.
+    """Start a Spark session, and stop it at the end of the context.
 
     `name`: of the application. `master`: Spark's master; None: all cores of this machine. `conf`:
     further settings.
 
     Raises Unavailable without PySpark or a suitable Java, if Spark does not start, or if this
-    process has a session already: that one would get these settings, and would be stopped, too.
+    process already has a session, which would get these settings and be stopped.
     """
     check_spark()
     from pyspark.sql import SparkSession
@@ -132,16 +132,16 @@ def session(
 
 
 def literal(path: Path) -> str:
-    """A path for Spark's readers, with brackets and stars escaped: they take them for patterns."""
+    """Escape a path for Spark's readers, which treat brackets and stars as patterns."""
     return re.sub(r"([\\*?\[\]{}])", r"\\\1", str(path))
 
 
 def check_spark() -> None:
-    """Raises Unavailable if PySpark, a package that it needs, or a suitable Java is missing."""
+    """Raise Unavailable if PySpark, a package that it needs, or a suitable Java is missing."""
     for package in ("pyspark", "pyarrow", "google.protobuf"):
         try:
             missing = find_spec(package) is None
-        except ModuleNotFoundError:  # google
+        except ModuleNotFoundError:  # the parent package google is missing
             missing = True
         if missing:
             raise Unavailable(f"Spark needs {package}: pip install 'driftline[spark]'")
@@ -206,7 +206,7 @@ def _watch(spark: SparkSession, shown_bars: Progress, name: str, over: Event) ->
 
 
 def _run_daemon() -> None:
-    """Run Spark's daemon with the search path of the driver behind its own."""
+    """Run Spark's daemon with the driver's search path appended to its own."""
     from pyspark.daemon import manager
 
     sys.path += [path for path in os.environ[PATHS].split(os.pathsep) if path not in sys.path]

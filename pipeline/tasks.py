@@ -1,16 +1,15 @@
-"""Spark tasks as functions from Arrow batches to Arrow batches, helpers for them, and their errors.
+"""Spark tasks as functions from Arrow batches to Arrow batches, with helpers and error handling.
 
-Errors of tasks are raised again in the driver as the errors that the tasks raised.
+The driver raises the errors of tasks again, with their types.
 
 Rows are the messages between the tasks of a batch run. A row is a frame: the elements of one root
 that go from one task to one port of one partition, in columns. So Spark moves and sorts a few rows
-for each record of the input, not one for each element; and it sorts rows by their root, (time,
-front).
+per input record instead of one per element; it sorts rows by their root, (time, front).
 
 The column `to` is a port, or a kind of result: OUTPUT, a blob of outputs as in bundles; SET_ASIDE,
 a record that could not be read; READ, the number of records read, as `time`; LAST, the time of the
-last record; STATE, a key with a wrong state. Results pass all later tasks, up to the task that
-writes or compares them.
+last record; STATE, a key with a wrong state. Results pass through all later tasks, up to the task
+that writes or compares them.
 """
 
 from __future__ import annotations
@@ -58,7 +57,7 @@ _ARROW = pa.schema(
 
 BATCH_BYTES = 2**22
 ROW_BYTES = 2**12
-"""The cost of a row besides its payload: a batch has a thousand rows at most."""
+"""The cost of a row besides its payload; limits a batch to some thousand rows."""
 
 _RAISED = re.compile(
     r"^(?:[\w.]+\.)?(\w+): (.*?)(?=\n\n|\n\tat |\n *During handling|\Z)", re.M | re.S
@@ -66,34 +65,34 @@ _RAISED = re.compile(
 
 
 def apply(rows: DataFrame, task: Task, schema: str) -> DataFrame:
-    """Run a task on every partition. `schema`: of the task's rows, as in Spark's SQL."""
+    """Run a task on every partition. `schema`: of the task's rows, as in Spark SQL."""
 
-    def work(batches: Batches) -> Batches:  # Spark wants to see a plain function
+    def work(batches: Batches) -> Batches:  # Spark requires a plain function
         return task(batches)
 
     return rows.mapInArrow(work, schema)
 
 
 def numbers(spark: SparkSession, count: int) -> DataFrame:
-    """The numbers below `count`, each in a partition of its own: a task for each number."""
+    """Return the numbers below `count`, each in its own partition and so its own task."""
     return spark.range(0, count, 1, max(1, count))
 
 
 def read_numbers(batches: Batches) -> Iterator[int]:
-    """The numbers in a task's batches."""
+    """Yield the numbers in a task's batches."""
     for batch in batches:
         yield from batch.column(0).to_pylist()
 
 
 def as_batch(rows: Iterable[Sequence[object]], schema: pa.Schema) -> pa.RecordBatch:
-    """Rows as one batch. Precondition: there is at least one row."""
+    """Return rows as one batch. Precondition: there is at least one row."""
     columns = zip(*rows, strict=True)
     arrays = [pa.array(column, field.type) for column, field in zip(columns, schema, strict=True)]
     return pa.record_batch(arrays, schema=schema)
 
 
 def portions(items: Iterable[T], size: Callable[[T], int], enough: int) -> Iterator[list[T]]:
-    """Items in lists; a list ends with the item that brings its total size to `enough`."""
+    """Group items into lists; a list ends with the item that brings its total size to `enough`."""
     portion: list[T] = []
     room = enough
     for item in items:
@@ -107,24 +106,24 @@ def portions(items: Iterable[T], size: Callable[[T], int], enough: int) -> Itera
 
 
 def read_rows(batches: Batches) -> Iterator[Row]:
-    """The rows of Arrow batches."""
+    """Yield the rows of Arrow batches."""
     for batch in batches:
         yield from zip(*(column.to_pylist() for column in batch.columns), strict=True)
 
 
 def write_rows(rows: Iterable[Row]) -> Batches:
-    """Rows as Arrow batches of moderate size."""
+    """Yield rows as Arrow batches of some `BATCH_BYTES`."""
     for portion in portions(rows, lambda row: ROW_BYTES + len(row[4]), BATCH_BYTES):
         yield as_batch(portion, _ARROW)
 
 
 def to_payload(labels: list[Label], values: Values) -> bytes:
-    """The payload of a row to a port. Raises PayloadError."""
+    """Encode the payload of a row to a port. Raises PayloadError."""
     return pack((encode_labels(labels), encode_rows(values)))
 
 
 def from_payload(payload: bytes) -> tuple[list[Label], Values]:
-    """The labels and values of a payload, as after a shuffle."""
+    """Decode the labels and values of a payload, as after a shuffle."""
     columns = unpack(payload)
     assert isinstance(columns, tuple)
     labels, values = map(decode_rows, columns)
@@ -132,7 +131,7 @@ def from_payload(payload: bytes) -> tuple[list[Label], Values]:
 
 
 def roots(rows: Iterable[Row]) -> Iterator[tuple[list[Label], Values]]:
-    """The elements of each root, in label order. Precondition: rows in the order of their roots."""
+    """Yield the elements of each root, in label order. Precondition: rows are sorted by root."""
     for _, rows_of_root in groupby(rows, key=lambda row: (row[2], row[3])):
         payloads = [from_payload(row[4]) for row in rows_of_root]
         labels, values = payloads[0]

@@ -1,4 +1,4 @@
-"""The exceptions of what follows a flow."""
+"""Exceptions of the journal, the views and the gateway."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from driftline.engine.texts import time_in_words
 
 
 class RetentionExceeded(DriftlineError):
-    """What was asked for is as of a time before the oldest that is retained.
+    """A read as of a time before the oldest retained one.
 
     Args:
-        text: What is no longer retained, and what is.
-        oldest: The least time that can be asked for.
+        text: The error message.
+        oldest: The smallest time that can be read.
     """
 
     def __init__(self, text: str, oldest: int = 0) -> None:
@@ -22,23 +22,23 @@ class RetentionExceeded(DriftlineError):
 
     @staticmethod
     def by(what: str, oldest: int) -> RetentionExceeded:
-        """What a journal or a view says."""
+        """Return the error of a journal or a view; `what` names it."""
         text = f"{what} has nothing as of a time before {time_in_words(oldest)} any more"
         return RetentionExceeded(f"{text}: ask for that, or for a later one", oldest)
 
 
 class BadToken(DriftlineError):
-    """A text is not a token that Driftline has given."""
+    """A text that is not a token issued by Driftline."""
 
 
 class ApiError(DriftlineError):
-    """A question or a write that is not answered as it was meant.
+    """A rejected read or write.
 
     Args:
-        code: Which kind of reason: "query", "costly", "retained", "absent", "invalid", "busy",
+        code: The kind of reason: "query", "costly", "retained", "absent", "invalid", "busy",
             "unavailable", ...
-        text: Why, and what to do.
-        details: More for programs: values that travel.
+        text: The reason, and what to do.
+        details: More fields for programs; values of the wire format.
     """
 
     def __init__(self, code: str, text: str, details: Mapping[str, object] | None = None) -> None:

@@ -1,9 +1,9 @@
-"""What the command or an agent does in a simulated run: it replaces processes that hang, asks for
-other numbers of nodes, and starts the processes of their nodes.
+"""Supervision and rescaling in a simulated run: replaces processes that hang, requests other
+numbers of nodes, and starts the processes of new nodes.
 
-Signs of life over pipes are judged by `HangDetector`, as in reality; pipes lose nothing. A process
-that is to be killed crashes, and is started again by the world. The command does not crash, as no
-run outlasts its command, and has no faults itself: those of the processes are enough.
+As in a real run, `HangDetector` judges the signs of life over pipes; pipes lose nothing. A process
+to be killed crashes, and the world restarts it. The command itself does not crash, as no run
+outlives its command, and has no faults: those of the processes suffice.
 """
 
 from __future__ import annotations
@@ -25,24 +25,24 @@ from driftline.simulation.world.world import SimulatedHost, World
 LOOK_EVERY_S = 0.25
 
 AGAIN_S = 0.02
-"""When to try again to let a process hang that is only starting, or is not there yet."""
+"""Retry interval, in seconds, for a hang of a process that is starting or absent."""
 
 
 class Supervision:
-    """Lets processes hang, and replaces them: nodes, also of a next layout, and the master."""
+    """Makes processes hang, and replaces them: nodes, also of a next layout, and the master."""
 
     def __init__(self, world: World) -> None:
         self._world = world
         self._hangs = HangDetector(MISSING_AFTER_S)
 
     def begin(self, hangs: Sequence[Hang]) -> None:
-        """Let these processes hang, and look after all from now on."""
+        """Schedule these hangs, and start supervising all processes."""
         for hang in hangs:
             self._world.timeline.at_time(hang.at_s, partial(self._hang, hang))
         self._look()
 
     def _hang(self, hang: Hang) -> None:
-        """Only a process that was heard: its start may take long, and has no limit."""
+        """Hang a process that was heard: starting may take long and has no timeout."""
         host = self._world.hosts.get(hang.host)
         if host is not None and host.ended is not None:
             return
@@ -68,7 +68,7 @@ RESIZE_EVERY_S = 0.02
 
 
 class Resizes:
-    """Asks for each of the numbers of nodes, at its time. `add`: adds the host of a node."""
+    """Requests each of the numbers of nodes at its time. `add`: adds the host of a node."""
 
     def __init__(
         self,
@@ -82,10 +82,10 @@ class Resizes:
         self._registry = registry
         self._add = add
         self._wanted = 0
-        """How many nodes there are to be; 0: as many as there are."""
+        """Desired number of nodes; 0: keep the current number."""
 
     def begin(self, resized: Sequence[Resized]) -> None:
-        """Ask for these, from now on."""
+        """Schedule these requests."""
         for each in resized:
             self._world.timeline.at_time(each.at_s, partial(self._want, each.nodes))
         if resized:
@@ -96,7 +96,7 @@ class Resizes:
 
     @property
     def layout(self) -> tuple[int, ...]:
-        """The layout that was written last; () before the first write."""
+        """The newest layout written; () before the first write."""
         written = self._registry.written
         return () if written is None else written.layout
 

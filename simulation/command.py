@@ -29,10 +29,10 @@ from driftline.simulation.scenarios.scenario import scenario
 from driftline.simulation.seeds import SeedReport, as_json, check_flow, run_one, run_seeds, show
 
 SEEDS_AT_ONCE = 20
-"""Seeds that a process takes at a time."""
+"""Number of seeds per task of the process pool."""
 
 LEAVE_OUT = "Mend it, or leave such records out: --on-error dead-letter."
-"""What to do about a bad record."""
+"""Advice for an error about a bad record."""
 
 
 @click.command()

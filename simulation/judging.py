@@ -1,19 +1,18 @@
 """The verdict on a simulated run: its outputs, its progress, and the damage that excuses its end.
 
-Outputs: for exactly-once the items of each barrier must be the sequence that the reference
-interpreter gives, restricted to the labels of that barrier: no item is lost, duplicated, out of
-order, or absent from the reference (Delivery, consistency, and determinism, Definition 6, with
-equality). Under policies without an order, only the properties that every order has in common are
-compared.
+Outputs: for exactly-once, the items of each barrier must equal the sequence of the reference
+interpreter, restricted to the labels of that barrier: no item is lost, duplicated, out of order, or
+absent from the reference (Delivery, consistency, and determinism, Definition 6, with equality). For
+policies without an order, only the properties common to every order are compared.
 
 Progress, after the last fault: another bundle is delivered, another record is acknowledged to a
-producer, or a process ends. A run may pause as long as the roles themselves wait (for a silent
-member, for work that does not end), plus the time of one recovery; where there are holes in the
-network, also as long as each master waits that does not reach a member.
+producer, or a process ends. A run may pause as long as the roles' own timeouts (for a silent
+member, for stalled work), plus the time of one recovery; with holes in the network, also for the
+timeout after which a master that cannot reach a member steps down, once per master.
 
-Damage: bits that flip on a disk between two processes. The right outputs are always a right
-outcome. Where the only copy of something was damaged, a run may also stop, with an error that names
-it. It must never go on with wrong data, or hang.
+Damage: bits that flip on a disk between two processes. Correct outputs are always a correct
+outcome. If the only copy of some data was damaged, the run may also stop with an error that names
+it. It must never continue with wrong data, or hang.
 """
 
 from __future__ import annotations
@@ -47,10 +46,10 @@ def judge(
 ) -> str:
     """Compare the delivered items, per barrier, with the expected ones.
 
-    `view`: maps a payload to its part that no order of arrival changes; None: labels only.
-    `value`: maps an item to its payload.
+    `view`: maps a payload to the part that is the same in every order of arrival; None: labels
+    only. `value`: maps an item to its payload.
 
-    Returns the first problem as a sentence; "" if there is none.
+    Return the first problem as a sentence; "" if there is none.
     """
     if policy.ordered:
         return _judge_sequence(expected, delivered)
@@ -58,7 +57,7 @@ def judge(
     wanted, got = (Counter(item.label for item in items) for items in (expected, everything))
     lost, extra = (wanted - got).total(), (got - wanted).total()
     if policy.output is Output.AT_ONCE and policy.cut is not SnapshotCut.NONE:
-        return f"lost {lost} items" if lost else ""  # at least once
+        return f"lost {lost} items" if lost else ""  # at-least-once
     if lost or extra:
         return f"lost {lost} items, {extra} too many"
     if view is not None:
@@ -89,14 +88,14 @@ SENTENCES = ("SnapshotDamaged", "StateMismatch")
 
 
 class Perishable(Protocol):
-    """A store whose bits may flip: a disk, or a consumer's files."""
+    """Store whose bits may flip: a disk, or a consumer's files."""
 
     def rot(self, chance: Random) -> str:
-        """Flip one stored bit. Returns the name of the damaged object; "" if none was damaged."""
+        """Flip one stored bit. Return the name of the damaged object; "" if none was damaged."""
 
 
 class Damages:
-    """The damage done in one run."""
+    """Damage done in one run."""
 
     def __init__(self, timeline: Timeline, registry: MasterDisk) -> None:
         self.names: set[str] = set()
@@ -105,10 +104,10 @@ class Damages:
         self._only_snapshots = True
         """Whether only the snapshots of nodes were damaged."""
         self._only_newest = True
-        """Whether the snapshot before the last was intact after every damage."""
+        """Whether every damage left the snapshot before the newest intact."""
 
     def may_damage(self, store: Perishable) -> None:
-        """Perhaps flip a bit of a store; called before a process that uses the store starts."""
+        """Maybe flip a bit of a store; called before a process that uses the store starts."""
         timeline = self._timeline
         snapshots = isinstance(store, NodeDisk)
         # Half as often for stores whose damage can only end the run: such runs test less.
@@ -125,7 +124,7 @@ class Damages:
             self._only_newest &= self._is_newest(store)
 
     def explain(self, error: str, policy: Policy, *, given_input: bool) -> bool:
-        """Whether the damage excuses a run that stopped with this error.
+        """Return whether the damage excuses a run that stopped with this error.
 
         `given_input`: whether the input can be read again from its beginning.
         """
@@ -139,7 +138,8 @@ class Damages:
         return bool(self.names) and named and error.startswith(SENTENCES)
 
     def _is_newest(self, disk: NodeDisk) -> bool:
-        """Whether the damaged part is the newest one, and the snapshot before it is intact."""
+        """Return whether the newest part is the damaged one, and the snapshot before it is
+        intact."""
         if disk.rotten_part != max(disk.parts):
             return False
         state = self._registry.read()
@@ -150,18 +150,18 @@ class Damages:
 LOOK_EVERY_S = 0.25
 
 RECOVERY_S = 5.0
-"""How long a recovery may take, from its reason to the first output after it."""
+"""Longest time of a recovery, from its cause to the first output after it, in virtual seconds."""
 
 PATIENCE_S = STALLED_AFTER_S + RECOVERY_S
 """Virtual seconds without progress after which a run counts as stalled."""
 
 HANDOVER_S = MISSING_AFTER_S + MAKES_WAY_AFTER_S + 2.0
-"""The time of one leader that makes way: from the last sign of a member to the next leader."""
+"""Time of one step-down, from the last message of a member to the next leader, in seconds."""
 
 
 @dataclass(slots=True)
 class ProgressChecker:
-    """Checks at intervals whether a run makes progress, and stops a run that stalls."""
+    """Checks the progress of a run at intervals, and stops a run that stalls."""
 
     world: World
     progress: Callable[[], object]
@@ -174,7 +174,7 @@ class ProgressChecker:
     _since: float = 0.0
 
     def begin(self, since: float) -> None:
-        """Check from the time `since` on: all faults are over then, and all input has come."""
+        """Check from the time `since` on, when all faults are over and all input has arrived."""
         self._since = since
         self.world.timeline.at_time(since, self._look)
 
@@ -182,7 +182,7 @@ class ProgressChecker:
         timeline = self.world.timeline
         now, progress = timeline.now, self.progress()
         away = max(host.away_until for host in self.world.hosts.values())
-        away = now + LOOK_EVERY_S if away == inf else away  # until it is replaced, or for ever
+        away = now + LOOK_EVERY_S if away == inf else away  # until it is replaced, or forever
         if progress != self._before or away > now:
             self._before, self._since = progress, max(now, away)
         self.longest_s = max(self.longest_s, now - self._since)

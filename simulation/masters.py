@@ -1,8 +1,9 @@
 """The masters of a simulated run: one with a registry on its disk, or several with ZooKeeper.
 
-Several queue up (`Candidate`), each on a host of its own. Members find the one that leads as they
-do in a cluster: somebody who can see the queue tells them its address, again and again, sometimes
-late. In such a run processes of masters are cut off from ZooKeeper, too."""
+Several masters queue (`Candidate`), each on a host of its own. As in a cluster, an agent that sees
+the queue repeatedly sends the leader's address to the members, sometimes late. In such a run,
+master processes are also cut off from ZooKeeper.
+"""
 
 from __future__ import annotations
 
@@ -25,10 +26,10 @@ from driftline.simulation.world.world import SimulatedHost, World
 from driftline.simulation.world.zookeeper import ZooKeeper, ZooKeeperStore
 
 TELL_EVERY_S = 0.2
-"""How often members are told where the master is."""
+"""Interval at which members receive the leader's address, in seconds."""
 
 Make = Callable[[str, ClusterState | None], Master]
-"""(process, state of the registry) -> a master that begins with it."""
+"""(process, state of the registry) -> a master that starts with it."""
 
 
 class Masters:
@@ -85,7 +86,7 @@ class Masters:
     # Members.
 
     def _tell_all(self) -> None:
-        """Tell the members where the first of the queue is."""
+        """Send the address of the first master in the queue to all members."""
         timeline = self._world.timeline
         timeline.after(TELL_EVERY_S, self._tell_all)
         if self._zookeeper.queue:
@@ -99,22 +100,22 @@ class Masters:
                 if isinstance(party, Member):
                     party.receive(encode((AGENT, 0, 0), MasterAt(address)))
 
-    # What becomes of them.
+    # Exits and restarts.
 
     @property
     def ended(self) -> bool:
-        """Whether a master has ended in good order."""
+        """Whether a master has ended normally."""
         return any(host.ended is not None for host in self.hosts)
 
     @property
     def waits_for(self) -> str:
-        """What the run waits for, for people."""
+        """Description for people of what the run waits for."""
         found = [master_of(host.party or host.ended) for host in self.hosts]
         leads = [master for master in found if master is not None and master.coordinator.leads]
         return leads[-1].waits_for if leads else "the master is down"
 
     def is_broken(self, host: SimulatedHost, party: Role) -> bool:
-        """Whether the process of a master ends for a new one; counts takeovers."""
+        """Return whether a master's process must exit for a new one; count takeovers."""
         master = master_of(party)
         if master is not None and master.coordinator.taken_over:
             self._count(host.process)
@@ -131,12 +132,12 @@ class Masters:
             self._world.timeline.counted["takeover"] += 1
 
     def begin_anew(self) -> None:
-        """Begin the masters of the next run."""
+        """Restart the masters for the next run."""
         for host in self.hosts:
             self._world.begin_anew(host)
 
     def start_again(self) -> bool:
-        """Start those that have ended. Returns whether there were any."""
+        """Restart those that have ended. Return whether there were any."""
         ended = [host for host in self.hosts if host.ended is not None]
         for host in ended:
             self._world.start(host)
@@ -144,7 +145,7 @@ class Masters:
 
 
 def master_of(party: Role | None) -> Master | None:
-    """The master that a party is, or leads as."""
+    """Return the master that a role is, or that it leads as."""
     if isinstance(party, Candidate):
         return party.master
     return party if isinstance(party, Master) else None

@@ -1,6 +1,4 @@
-"""Runs the scenario of one seed, or of several; the report on them: a table for people, JSON for
-programs.
-"""
+"""Runs the scenarios of seeds, and reports on them: a table for people, JSON for programs."""
 
 from __future__ import annotations
 
@@ -41,15 +39,15 @@ FAULTS = (
     "slow turn",
     "unruly",
 )
-"""The beginnings of the names of faults; other counted events are no faults."""
+"""Prefixes of the names of faults; other counted events are not faults."""
 
 SHOWN_MAX = 10
-"""Failures that are printed; the JSON file has all."""
+"""Number of failures printed; the JSON file has all."""
 
 
 @dataclass(slots=True)
 class SeedReport:
-    """The outcomes of some seeds. `failures`: (command that repeats the seed, problem)."""
+    """Outcomes of some seeds. `failures`: (command that repeats the seed, problem)."""
 
     seeds: int = 0
     failures: list[tuple[str, str]] = field(default_factory=list)
@@ -58,7 +56,7 @@ class SeedReport:
 
     @property
     def faults(self) -> dict[str, int]:
-        """How often each fault has happened."""
+        """Number of occurrences of each fault."""
         return {name: n for name, n in sorted(self.counted.items()) if name.startswith(FAULTS)}
 
     def note(self, outcome: Outcome) -> None:
@@ -101,7 +99,7 @@ def show(report: SeedReport, took_s: float) -> None:
 
 
 def as_json(report: SeedReport, took_s: float) -> dict[str, object]:
-    """The report as a JSON object; `took_s`: real seconds."""
+    """Return the report as a JSON object; `took_s`: real seconds."""
     return {
         "seeds": report.seeds,
         "failures": [{"command": c, "problem": p} for c, p in report.failures],
@@ -149,7 +147,7 @@ def run_one(scenario: Scenario, tell: Callable[[str], None] | None = None) -> Ou
 
 
 def check_flow(scenario: Scenario, advice: str) -> str:
-    """Try a flow by the reference interpreter. Returns a note on elements whose function raises.
+    """Try a flow with the reference interpreter. Return a note on elements whose function raises.
 
     `advice`: the end of the error, which says how to give the flow other records. Raises FlowError
     for a flow that cannot be loaded, or whose functions fail on every record.

@@ -1,4 +1,4 @@
-"""Runs a scenario: the parties of a run in a simulated world, from their start to the verdict.
+"""Runs a scenario: the roles of a run in a simulated world, from their start to the verdict.
 
 >>> from driftline.simulation.scenarios.scenario import scenario
 >>> Simulation(scenario(7)).run().problem
@@ -52,19 +52,19 @@ from driftline.simulation.world.world import SimulatedHost, World
 RUN, NEXT = "simulated", "simulated, the next run"
 SESSIONS = {RUN: 1, NEXT: 2}
 EARLIER = "an earlier call of the command"
-"""The run before this one: its outcome is in the registry, messages of its master are under way."""
+"""An earlier run: its outcome is in the registry, and its master's messages are under way."""
 
 LAST_WORDS_S = 5.0
-"""Seconds after the master's end until fronts that still run start it again (`run.driving`)."""
+"""Seconds after the master's exit until fronts that still run restart it, as `drive` does."""
 
 HEAL_AFTER_S = 10000.0
-"""Virtual seconds after the last fault within which the run must end, even with slow functions that
-are called again and again, as elements come late."""
+"""Virtual seconds after the last fault within which the run must end, even if late elements make
+slow functions run repeatedly."""
 
 
 @dataclass(slots=True)
 class Outcome:
-    """The outcome of a scenario; `problem`: a sentence, "" if the outcome is right."""
+    """Outcome of a scenario; `problem`: a sentence, "" if the outcome is correct."""
 
     scenario: Scenario
     problem: str = ""
@@ -76,7 +76,7 @@ class Outcome:
 
 
 class Simulation:
-    """The parties of a scenario, on the hosts of a simulated world.
+    """The roles of a scenario, on the hosts of a simulated world.
 
     `trace`: called with each line of the trace. Raises FlowError for a flow that cannot run.
     """
@@ -97,7 +97,7 @@ class Simulation:
         except FlowError as error:
             raise FlowError(f"cannot simulate: {error}") from None
         self.nodes: dict[int, NodeDisk] = {}
-        """Of each node that there has been, by its number."""
+        """Number of a node -> its disk, for all nodes so far."""
         self.registry = MasterDisk(self.counted)
         earlier = ClusterState(self.plan.identity(), version=1, outcome=RunOutcome(EARLIER, "", ""))
         self.registry.data = encode_state(earlier)
@@ -136,7 +136,7 @@ class Simulation:
         return outcome
 
     def expected(self) -> list[Item]:
-        """The outputs of the reference interpreter, for live inputs from the records logged."""
+        """Return the outputs of the reference interpreter; live inputs have the logged records."""
         inputs = [
             self.live[i].records() if i in self.live else list(enumerate(payloads, 1))
             for i, payloads in enumerate(self.inputs)
@@ -144,7 +144,7 @@ class Simulation:
         return list(interpret(self.flow, inputs, dead_letters=True))
 
     def _fits_json(self) -> bool:
-        """Whether JSON lines can hold all outputs: a user's flow may have bytes or NaN in them."""
+        """Return whether JSON lines can hold all outputs: a user's flow may output bytes or NaN."""
         lines = JsonLines(self.flow)
         try:
             for item in self.expected():
@@ -159,13 +159,13 @@ class Simulation:
             return scenario.files.draw(self.flow, self.chance, scenario.records, front)
         return records(self.chance, scenario.records, front)
 
-    # The hosts and their parties.
+    # Hosts and their roles.
 
     def _begin(self) -> None:
         scenario, world = self.scenario, self.world
         for i, payloads in enumerate(self.inputs):
             pace = scenario.live[i % len(scenario.live)]
-            if pace is not None and payloads:  # nobody ends a stream without a record
+            if pace is not None and payloads:  # no producer would end an empty stream
                 self.live[i] = LiveInput(i, pace, payloads, self.chance)
         self.masters.begin(lambda: self.damages.may_damage(self.registry))
         if not scenario.embedded:
@@ -199,13 +199,13 @@ class Simulation:
 
     @property
     def _nodes(self) -> list[SimulatedHost]:
-        """The hosts of the nodes of the layout."""
+        """The hosts of the layout's nodes."""
         layout = self.resizes.layout or range(self.scenario.nodes)
         return [self.world.hosts[f"node-{index}"] for index in layout]
 
     @property
     def _master_at(self) -> str:
-        """The address of the master, as a member knows it at its start."""
+        """The master's address as a member knows it at its start."""
         return "" if self.scenario.standby else "master"
 
     def _new_id(self) -> int:
@@ -249,7 +249,7 @@ class Simulation:
         return [self._consumers([f"barrier-{i}" for i in self.nodes])]
 
     def _consumers(self, barriers: list[str]) -> ConsumerServer:
-        """The consumers of some barriers in a new process."""
+        """Return the consumer server of some barriers in a new process."""
         self.target.restarted(barriers, self.timeline.happens(self.scenario.faults.power))
         self.damages.may_damage(self.target)
         return ConsumerServer(
@@ -259,7 +259,7 @@ class Simulation:
         )
 
     def _fall_behind(self) -> None:
-        """A consumer has stored a bundle."""
+        """Pause the consumers after a stored bundle, if the scenario makes them slow."""
         behind, now = self.scenario.behind, self.timeline.now
         if behind is not None and now < behind.until_s:
             self.world.hosts["consumer"].away_until = now + behind.seconds
@@ -308,14 +308,14 @@ class Simulation:
     # Progress and verdict.
 
     def _progress(self) -> object:
-        """A value that changes with each bundle, each acknowledged record, each ended process or
+        """Return a value that changes with each bundle, acknowledged record, process end and
         run."""
         acknowledged = [tuple(feed.acknowledged.values()) for feed in self.live.values()]
         ended = [host.ended is not None for host in self.world.hosts.values()]
         return self.counted["delivered bundle"], acknowledged, ended, self._run
 
     def _check(self, host: SimulatedHost, party: Role) -> None:
-        """Called after each turn of a party: checks the invariants of nodes."""
+        """Check the invariants of a node after its turn; crash a broken master."""
         if isinstance(party, Node):
             party.validate()
             self.waiting_bytes = max(self.waiting_bytes, party.barrier.waiting_bytes)
@@ -324,7 +324,7 @@ class Simulation:
             raise Crashed("broken")
 
     def _process_ended(self, host: SimulatedHost) -> None:
-        """A process has ended in good order. Once all fronts have, the command ends the others."""
+        """Handle the normal end of a process. After all fronts, the command ends the others."""
         if not _all_ended(self._fronts):
             if host in self.masters.hosts:
                 self.timeline.after(LAST_WORDS_S, self._ask_again)
@@ -341,7 +341,7 @@ class Simulation:
         return self._run == RUN and at is not None and self.timeline.now >= at
 
     def _drain(self) -> None:
-        """Ask all fronts to end the run in good order; those that start later are asked then."""
+        """Ask all fronts to drain the run; fronts that start later are asked then."""
         self.counted["asked to end in good order"] += 1
         for host in self._fronts:
             if isinstance(host.party, Front) and self._run == RUN:
@@ -349,7 +349,7 @@ class Simulation:
                 self.world.turn_soon(host)
 
     def _run_again(self, state: ClusterState) -> None:
-        """Begin the next run. The first one has ended in good order, so nothing is replayed."""
+        """Start the next run. The first one was drained, so nothing is replayed."""
         self.counted["ended in good order"] += 1
         fronts = [host.ended for host in self._fronts if isinstance(host.ended, Front)]
         only_live = all(front.live or front.next >= INFINITY for front in fronts)
@@ -411,5 +411,5 @@ def _all_ended(hosts: list[SimulatedHost]) -> bool:
 
 
 def _as_text(error: DriftlineError) -> str:
-    """An error in the form of `RunOutcome`: its name and its text."""
+    """Return an error in the form of `RunOutcome`: its name and its text."""
     return f"{type(error).__name__}: {error}"

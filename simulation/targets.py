@@ -35,25 +35,25 @@ IN_MEMORY = Path("/dev/shm")
 
 
 class Target(Protocol):
-    """A place for the outputs of all barriers."""
+    """Storage for the outputs of all barriers."""
 
     def consumer(self, barrier: str) -> Consumer:
-        """The consumer of a barrier, for the current process."""
+        """Return the consumer of a barrier, for the current process."""
 
     def restarted(self, barriers: list[str], power: bool) -> None:
-        """The process of these barriers' consumers has died; `power`: by a power failure."""
+        """Handle the death of the process of these consumers; `power`: by a power failure."""
 
     def rot(self, chance: Random) -> str:
-        """Flip a bit of a record. Returns the name of the damaged file; "" if none was damaged."""
+        """Flip a bit of a record. Return the name of the damaged file; "" if none was damaged."""
 
     def delivered(self) -> dict[str, list[Item]]:
-        """All stored items, by barrier or file; each list has to be in label order."""
+        """Return all stored items, by barrier or file; each list must be in label order."""
 
     def stored(self, item: Item) -> Item:
-        """The item as `delivered` gives it once it is stored."""
+        """Return the item as `delivered` returns it once it is stored."""
 
     def value(self, item: Item) -> object:
-        """The payload of an item that `delivered` has given."""
+        """Return the payload of an item from `delivered`."""
 
     def close(self) -> None:
         """Remove all files."""
@@ -88,7 +88,7 @@ class MemoryTarget:
 
 
 class _InDirectory:
-    """Base of targets in a temporary directory, with a consumer for each barrier."""
+    """Base of targets in a temporary directory, with a consumer per barrier."""
 
     def __init__(self) -> None:
         place = IN_MEMORY if IN_MEMORY.is_dir() else None
@@ -117,14 +117,14 @@ class _InDirectory:
 
 
 class LmdbTarget(_InDirectory):
-    """An LMDB environment for each barrier: a bundle is one transaction."""
+    """LMDB environment per barrier; a bundle is one transaction."""
 
     def __init__(self, flow: Flow) -> None:
         super().__init__()
         self._flow = flow
 
     def rot(self, chance: Random) -> str:
-        return ""  # LMDB has no checksums: a flipped bit may go unnoticed
+        return ""  # LMDB has no checksums: a flipped bit may remain undetected
 
     def delivered(self) -> dict[str, list[Item]]:
         self.restarted(list(self._open), power=False)
@@ -141,7 +141,7 @@ class LmdbTarget(_InDirectory):
 
 
 class FilesTarget(_InDirectory):
-    """JSON lines, in a file system that fails and loses power. An item's payload is its line."""
+    """JSON lines in a file system that fails and loses power. An item's payload is its line."""
 
     def __init__(self, flow: Flow, timeline: Timeline) -> None:
         super().__init__()
@@ -152,7 +152,7 @@ class FilesTarget(_InDirectory):
 
     def restarted(self, barriers: list[str], power: bool) -> None:
         super().restarted(barriers, power)
-        if power and not self._open:  # an open consumer is in another process, which has power
+        if power and not self._open:  # an open consumer is in a process that keeps its power
             self._timeline.counted["power failure"] += 1
             self.files.lose_power()
 
@@ -204,7 +204,7 @@ class FilesTarget(_InDirectory):
 
 
 class _Watched:
-    """A consumer whose calls to the operating system go through the simulated file system."""
+    """Consumer whose calls to the operating system go through the simulated file system."""
 
     def __init__(self, consumer: Consumer, files: FileSystem) -> None:
         self._consumer = consumer
@@ -223,7 +223,7 @@ class _Watched:
 
 
 class FailingConsumer:
-    """A consumer whose process may die before or after it stores a bundle.
+    """Consumer whose process may die before or after it stores a bundle.
 
     `stored`: called after each bundle.
     """

@@ -1,11 +1,11 @@
 """The bytes of a file, plain, gzip, bzip2, xz or zstd, in buffers of at most 64 KiB.
 
-The standard library's file objects for compressed files take a damaged second stream for the end
-of the file, and so would silently lose records of a multistream dump. Therefore this module calls
-the decompressors itself: a file either ends where its last stream ends, or it is `Broken`.
+The standard library's file objects for compressed files take a damaged second stream for the end of
+the file, and so would silently lose records of a multistream dump. Therefore this module calls the
+decompressors itself: a file either ends where its last stream ends, or it is `Broken`.
 
-Cost: two buffers of memory, whatever the size of the file; and what a decompressor needs, which for
-xz and zstd is up to the size of the window that the file asks for, 256 MiB at most.
+Memory: two buffers, whatever the size of the file, and the decompressor's own, which for xz and
+zstd is up to the window that the file asks for, 256 MiB at most.
 """
 
 import bz2
@@ -21,30 +21,30 @@ import zstandard
 BUFFER_BYTES = 2**16
 
 LEAST_BYTES, PARTS = 2**10, 2**6
-"""A small file is read in so many parts, if they have so many bytes: progress shows them."""
+"""A small file is read in `PARTS` parts of at least `LEAST_BYTES`, so that progress is visible."""
 
 
 TAIL_BYTES = 2**17
-"""The largest size of a last line without a newline that is kept."""
+"""The largest last line without a newline that is kept."""
 
 
 class Broken(Exception):
-    """The file cannot be read after this point. Never leaves `engine.sources`."""
+    """The file cannot be read after this point. Never leaves `connectors.files`."""
 
 
 class Buffers:
-    """Iterates over the decompressed buffers of a file. Raises Broken."""
+    """The decompressed buffers of a file, as an iterable. Raises Broken."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self.read = 0
         """Bytes read from the disk, compressed or not."""
         self.consumed = 0
-        """Those of them that are worked off: of the buffers before the latest one."""
+        """Those bytes that are processed: of the buffers before the latest one."""
         self.length = 0
-        """Bytes given so far."""
+        """Bytes yielded so far."""
         self._tail = b""
-        """The end of them: at least the last line, if it is not too long."""
+        """Their end: at least the last line, if it is not too long."""
 
     def __iter__(self) -> Iterator[bytes]:
         self.length, self._tail = 0, b""
@@ -62,7 +62,7 @@ class Buffers:
             raise Broken(f"the file cannot be read on: {error}") from None
 
     def unended(self) -> bytes:
-        """The last line, if no newline ends it; empty if it is blank or too long."""
+        """Return the last line if no newline ends it; empty if it is blank or too long."""
         _, newline, line = self._tail.rpartition(b"\n")
         return line if line.strip() and (newline or len(line) == self.length) else b""
 
@@ -109,7 +109,7 @@ class _Gzip:
 
 
 XZ_BYTES_MAX = 2**28
-"""The largest memory of an xz decompressor; files of `xz -9` need 65 MiB."""
+"""Memory limit of an xz decompressor; files of `xz -9` need 65 MiB."""
 
 
 def _xz() -> lzma.LZMADecompressor:
@@ -117,7 +117,7 @@ def _xz() -> lzma.LZMADecompressor:
 
 
 ZSTD_BYTES = 2**8
-"""The input of a zstd decompressor at a time, which has at most 8 MiB of output: 64 blocks."""
+"""Input of a zstd decompressor per call, whose output is at most 8 MiB: 64 blocks."""
 
 
 class _Zstd:
@@ -160,13 +160,14 @@ COMPRESSIONS: dict[str, tuple[re.Pattern[bytes], Callable[[], _Decompressor]]] =
     ".xz": (re.compile(rb"\xfd7zXZ\0"), _xz),
     ".zst": (re.compile(rb"\x28\xb5\x2f\xfd"), _Zstd),
 }
-"""Ending of a file -> its first bytes, and its decompressor."""
+"""Extension of a file -> its first bytes, and its decompressor."""
 
 
 def decompressor(path: Path) -> Callable[[], _Decompressor] | None:
-    """The decompressor for a file, by its name, else by its first bytes; None for a plain file.
+    """Return the decompressor for a file, by its name or its first bytes; None for a plain file.
 
-    By the name first, so that a compressed file with a damaged beginning is not taken for text.
+    The name decides first, so that a compressed file with a damaged beginning is not taken for
+    text.
     """
     with path.open("rb") as file:
         beginning = file.read(8)

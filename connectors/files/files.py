@@ -8,8 +8,8 @@ A record's time is its number in the file, from 1; with `sections`, the number o
 Malformed records keep their number. If the file breaks off, the last record is a BadRecord that
 `ends`, with the next number.
 
-Cost: `read(start)` reads the file from its beginning and parses the records that it skips, as the
-formats and the compressed files have no index. Memory: one record.
+Cost: `read(start)` reads the file from its beginning and parses the records that it skips, as
+formats and compressed files have no index. Memory: one record.
 """
 
 from bisect import bisect_right
@@ -38,14 +38,14 @@ from driftline.engine.sources.record import COMMA, UTF_8, Malformed, Row, Shape
 from driftline.engine.sources.source import BadRecord, Source
 
 GENERATED = "zipf:"
-"""Prefix of a name that is not a file's: `zipf:1000` stands for a thousand generated documents."""
+"""Prefix of generated inputs: `zipf:1000` stands for a thousand generated documents."""
 
 NAMES_SHOWN = 5
-"""The largest number of names of files that are not read in the text of an error."""
+"""Maximum number of unread files that an error names."""
 
 
 class Format(Protocol):
-    """Makes rows of the buffers of a file."""
+    """Function that parses the buffers of a file into rows."""
 
     __name__: str
 
@@ -72,20 +72,20 @@ def open_source(
     encoding: str = UTF_8,
     delimiter: str = COMMA,
 ) -> Source:
-    """The records of a file, each a dict with an "id".
+    """Open the records of a file, each a dict with an "id".
 
     Args:
-        path: The file, whose name says its format; or a directory with an input log, which gives
-            what it holds, as it is; or `zipf:N` for N made-up documents.
-        id_field: The field with the id; without it that is "id", else "url", else the number.
-        text_field: A field that is also given as "text".
+        path: The file, whose name determines its format; or a directory with an input log, whose
+            records are read as they are; or `zipf:N` for N generated documents.
+        id_field: The field with the id; by default "id", else "url", else the number.
+        text_field: A field that is also available as "text".
         sections: Clean the wikitext in "text", and make each of its sections a document.
         encoding: The encoding of the file, by one of Python's names. A byte order mark of UTF-16 or
             UTF-32 replaces the default. XML names its encoding itself.
         delimiter: The character between two values of a `.csv` file.
 
     Returns:
-        A source; nothing but the beginning of the file has been read.
+        A source; only the beginning of the file has been read.
 
     Raises:
         Unavailable: If there is no such file, or it cannot be opened.
@@ -129,17 +129,17 @@ def _generated(name: str) -> Source:
 
 
 def is_known(path: Path) -> bool:
-    """Whether a file's name says which format it has."""
+    """Return whether a file's name determines its format."""
     return _plain(path).suffix.lower() in _FORMATS
 
 
 def _plain(path: Path) -> Path:
-    """The name without what says that it is compressed."""
+    """Return the name without its compression extension."""
     return path.with_suffix("") if path.suffix.lower() in COMPRESSIONS else path
 
 
 def _name_of(path: Path) -> str:
-    """The name of a file, with escapes for bytes that are not UTF-8: it is part of the state."""
+    """Return a file's name with escapes for bytes that are not UTF-8: it is part of the state."""
     return path.name.encode(errors="backslashreplace").decode()
 
 
@@ -160,20 +160,20 @@ class FileSource:
         self.rows = rows
         self.shape = shape
         self.after = "nothing after that is read"
-        """What a run lacks if this file breaks off, for people."""
+        """What a run lacks if this file breaks off, in words."""
         self._buffers = Buffers(path)  # of the latest `read`, for `progress`
         self._unended = b""
 
     def read(self, start: int) -> Iterator[tuple[int, object] | BadRecord]:
-        """All records with time >= `start`."""
+        """Return all records with time >= `start`."""
         return self.numbered(1, 1, start)
 
     def numbered(
         self, row: int, time: int, start: int
     ) -> Generator[tuple[int, object] | BadRecord, None, tuple[int, int] | None]:
-        """All records with time >= `start`, where the first row and record have these numbers.
+        """Yield all records with time >= `start`; the first row and record have these numbers.
 
-        Returns what the numbers behind the file are; None if it cannot be read to its end.
+        Returns the numbers after the end of the file; None if it cannot be read to its end.
         """
         self._buffers = Buffers(self.path)
         self._unended = b""
@@ -198,7 +198,7 @@ class FileSource:
         return row, at
 
     def broken_off(self, broken: Broken, at: int, first: int = 1) -> BadRecord:
-        """The end of the input: this file cannot be read from the record at time `at` on."""
+        """Return the end of the input: the file cannot be read from the record at time `at` on."""
         found = self._bad(Malformed(str(broken), ""), at, first)
         reason = f"{found.reason}. {BREAKS_OFF}: {self.after}. {OF_FILES}"
         return replace(found, reason=reason, ends=True)
@@ -211,11 +211,11 @@ class FileSource:
         return replace(found, reason=reason)
 
     def place(self, time: int) -> str:
-        """Where the record with this time is, for people."""
+        """Return the place of the record with this time, in words."""
         return f"record {time} of {self.path}"
 
     def unended(self) -> tuple[int, bytes] | None:
-        """(offset, text) of the last line, if it is a record without a newline at its end.
+        """Return (offset, text) of the last line, if it is a record without a newline at its end.
 
         Precondition: the latest `read` has ended.
         """
@@ -223,7 +223,7 @@ class FileSource:
         return (self._buffers.length - len(text), text) if text else None
 
     def line_at(self, time: int, offset: int, size: int) -> bytes:
-        """The line at an offset, without its end, and not much more than `size` bytes of it."""
+        """Return the line at an offset, without its end, cut soon after `size` bytes."""
         line, buffers = b"", Buffers(self.path)
         with suppress(Broken):
             for buffer in buffers:
@@ -233,13 +233,13 @@ class FileSource:
         return line.partition(b"\n")[0]
 
     def progress(self) -> tuple[int, int] | None:
-        """(bytes on disk that the latest `read` has worked off, size of the file)"""
+        """Return (bytes on disk that the latest `read` has processed, size of the file)."""
         return self._buffers.consumed, self.path.stat().st_size
 
     def identity(self) -> str:
-        """A text of name, format and shape; not of the directory, the compression or the content.
+        """Return a text of name, format and shape; not of directory, compression or content.
 
-        A file may grow; what a run has used of it is checked by `engine.sources.used`.
+        A file may grow; `engine.sources.used` checks what a run has used of it.
         """
         kind = self.rows.__name__.removesuffix("_rows")
         return f"{_name_of(_plain(self.path))} ({kind}{self.shape.as_text()})"
@@ -262,11 +262,11 @@ class SeveralFiles:
             file.after = f"the files after it are not read ({_listed(names, number)})"
         self.sizes = [file.path.stat().st_size for file in files]
         self._begins = [(1, 1)]
-        """(row, record): the numbers of the first ones of each file, as far as they are known."""
+        """(row, record): the first numbers of each file, as far as they are known."""
         self._at = 0
 
     def read(self, start: int) -> Iterator[tuple[int, object] | BadRecord]:
-        """All records with time >= `start`."""
+        """Yield all records with time >= `start`."""
         first = bisect_right(self._begins, max(1, start), key=itemgetter(1)) - 1
         for number, file in enumerate(self.files[first:], first):
             self._at = number
@@ -278,28 +278,28 @@ class SeveralFiles:
                 self._begins.append(after)
 
     def place(self, time: int) -> str:
-        """Where the record with this time is, for people. Precondition: it has been read."""
+        """Return the place of the record with this time, in words. Precondition: it was read."""
         number = self._number_of(time)
         return self.files[number].place(time - self._begins[number][1] + 1)
 
     def unended(self) -> tuple[int, bytes] | None:
-        """That of the last file. Precondition: the latest `read` has ended."""
+        """Return `unended` of the last file. Precondition: the latest `read` has ended."""
         return self.files[self._at].unended()
 
     def line_at(self, time: int, offset: int, size: int) -> bytes:
-        """That of the file with the record with this time. Precondition: it has been read."""
+        """Return `line_at` of the file with the record of this time. Precondition: it was read."""
         return self.files[self._number_of(time)].line_at(time, offset, size)
 
     def _number_of(self, time: int) -> int:
         return bisect_right(self._begins, time, key=itemgetter(1)) - 1
 
     def progress(self) -> tuple[int, int] | None:
-        """(bytes on disk that the latest read has consumed, bytes of all files)."""
+        """Return (bytes on disk that the latest read has processed, bytes of all files)."""
         done = self.files[self._at].progress()
         return sum(self.sizes[: self._at]) + (done[0] if done is not None else 0), sum(self.sizes)
 
     def identity(self) -> str:
-        """That of the first file: more files may follow later, also after a single one.
+        """Return the identity of the first file: more may be added later, even to a single one.
 
         The order of the others shows in the checksum over the records that a run has used.
         """
@@ -307,6 +307,6 @@ class SeveralFiles:
 
 
 def _listed(names: Sequence[str], since: int) -> str:
-    """The names from an index on, for people: the first ones, and how many more there are."""
+    """Return the names from an index on, in words: the first ones, and how many more there are."""
     more = len(names) - since - NAMES_SHOWN
     return ", ".join(names[since : since + NAMES_SHOWN]) + (f" and {more} more" if more > 0 else "")

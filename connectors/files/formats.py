@@ -37,9 +37,11 @@ from driftline.engine.sources.record import DEFAULT_SHAPE, TEXT_CHARS, UTF_8, Ma
 from driftline.engine.wire.codec import RECORD_BYTES_MAX
 
 MAX_LINE_BYTES = 4 * RECORD_BYTES_MAX
-"""Size of a line at most: a file without newlines must not fill the memory. JSON in ASCII writes a
-character with three times as many bytes as the wire format, at most, unless it is a control
-character."""
+"""Maximum size of a line, so that a file without newlines does not fill the memory.
+
+JSON in ASCII writes a character with at most three times as many bytes as the wire format, unless
+it is a control character.
+"""
 
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
@@ -52,13 +54,13 @@ _MARKS = {
 
 
 def detect_encoding(beginning: bytes) -> str:
-    """The encoding whose byte order mark a file begins with, or UTF-8."""
+    """Return the encoding of a file's byte order mark, or UTF-8."""
     found = (name for mark, name in _MARKS.items() if beginning.startswith(mark))
     return next(found, UTF_8)
 
 
 def why_doubtful(beginning: bytes, shape: Shape, *, is_csv: bool) -> str:
-    """Why the shape is probably wrong for a file that begins like this; empty if it fits."""
+    """Return why the shape is probably wrong for a file that begins like this; empty if it fits."""
     even, odd = beginning[::2].count(0), beginning[1::2].count(0)
     is_one_sided = 8 * min(even, odd) < max(even, odd) > len(beginning) // 32
     if shape.encoding == UTF_8 and is_one_sided:
@@ -78,7 +80,7 @@ def why_doubtful(beginning: bytes, shape: Shape, *, is_csv: bool) -> str:
 
 
 def json_rows(buffers: Iterable[bytes], shape: Shape = DEFAULT_SHAPE) -> Iterator[Row]:
-    """The JSON object of each line that is not blank."""
+    """Yield the JSON object of each line that is not blank."""
     encoding = shape.encoding
     for line in lines(buffers, encoding):
         if line.strip():
@@ -86,7 +88,7 @@ def json_rows(buffers: Iterable[bytes], shape: Shape = DEFAULT_SHAPE) -> Iterato
 
 
 def text_rows(buffers: Iterable[bytes], shape: Shape = DEFAULT_SHAPE) -> Iterator[Row]:
-    """{"text": line} for each line that is not blank."""
+    """Yield {"text": line} for each line that is not blank."""
     encoding = shape.encoding
     for line in lines(buffers, encoding):
         if line.strip():
@@ -97,7 +99,7 @@ def text_rows(buffers: Iterable[bytes], shape: Shape = DEFAULT_SHAPE) -> Iterato
 
 
 def lines(buffers: Iterable[bytes], encoding: str = UTF_8) -> Iterator[bytes]:
-    """The lines in UTF-8, without their newlines.
+    """Yield the lines in UTF-8, without their newlines.
 
     Lines that are too long are cut to MAX_LINE_BYTES + 1. A line that cannot be decoded from its
     encoding is malformed UTF-8.
@@ -124,12 +126,12 @@ def _lines(buffers: Iterable[bytes]) -> Iterator[bytes]:
 
 
 def _transcoded(buffers: Iterable[bytes], encoding: str) -> Iterator[bytes]:
-    """The buffers in UTF-8; bytes that cannot be decoded become a byte that UTF-8 does not use."""
+    """Yield the buffers in UTF-8; an undecodable byte becomes a byte that UTF-8 does not use."""
     decoder = codecs.getincrementaldecoder(encoding)(_MARK_DAMAGE)
     for buffer in _and_end(buffers):
         try:
             text = decoder.decode(buffer, final=not buffer)
-        except UnicodeError as error:  # of the codec itself, for example without byte order mark
+        except UnicodeError as error:  # from the codec itself, e.g. without a byte order mark
             order = f"; name {encoding}-le or {encoding}-be" if encoding in _MARKS.values() else ""
             raise Broken(f"the file cannot be decoded as {encoding}: {error}{order}") from None
         yield text.encode("utf-8", _MARK_DAMAGE)
@@ -189,17 +191,17 @@ def _decoded(line: bytes, encoding: str) -> str:
         raise Malformed(reason, beginning, line.decode("utf-8", "replace")) from None
 
 
-# The default limit of 128 kB is too small for a long article. There is one limit for all readers.
+# The default limit of 128 kB is too small for a long article. The limit is global to the process.
 csv.field_size_limit(MAX_LINE_BYTES)
 
 
 def csv_rows(buffers: Iterable[bytes], shape: Shape = DEFAULT_SHAPE) -> Iterator[Row]:
-    """Values that commas separate, or the delimiter of the shape."""
+    """Parse values separated by commas or by the delimiter of the shape."""
     return _rows(_Table(buffers, shape.encoding, shape.delimiter, has_quotes=True))
 
 
 def tsv_rows(buffers: Iterable[bytes], shape: Shape = DEFAULT_SHAPE) -> Iterator[Row]:
-    """Tab-separated values."""
+    """Parse tab-separated values."""
     return _rows(_Table(buffers, shape.encoding, "\t", has_quotes=False))
 
 
@@ -220,7 +222,7 @@ def _rows(table: "_Table") -> Iterator[Row]:
 
 
 class _Table:
-    """Iterates over the rows of a table, and keeps the lines of the latest row for errors."""
+    """The rows of a table, as an iterable; keeps the lines of the latest row for errors."""
 
     def __init__(
         self, buffers: Iterable[bytes], encoding: str, delimiter: str, *, has_quotes: bool
@@ -230,7 +232,7 @@ class _Table:
         self._has_quotes = has_quotes
         self._lines: list[str] = []
         self._is_damaged = False
-        """Whether one of these lines cannot be decoded."""
+        """One of these lines cannot be decoded."""
         quoting: Literal[0, 3] = csv.QUOTE_MINIMAL if has_quotes else csv.QUOTE_NONE
         texts = self._texts(lines(buffers, encoding))
         self._reader = csv.reader(texts, delimiter=delimiter, quoting=quoting, strict=True)
@@ -252,7 +254,7 @@ class _Table:
                 yield row
 
     def malformed(self, reason: str) -> Malformed:
-        """The latest row as a bad one; the reason is completed with its lines in the file."""
+        """Return the latest row as a bad one; completes the reason with its lines in the file."""
         last = self._reader.line_num
         first = last - len(self._lines) + 1
         where = f"lines {first} to {last}" if first < last else f"line {last}"
@@ -273,7 +275,7 @@ class _Table:
         return f"malformed row: {error}; the quote opened in line {opened} swallows {count} lines"
 
     def _texts(self, encoded: Iterable[bytes]) -> Iterator[str]:
-        """The lines for the csv reader.
+        """Yield the lines for the csv reader.
 
         Invalid bytes pass as surrogates: an exception would end the reader.
         """
@@ -290,7 +292,7 @@ class _Table:
 
 
 def _last_quoted(row: str, delimiter: str) -> int:
-    """The position of the last quoted value of a malformed row, or its length if it has none.
+    """Return the position of a malformed row's last quoted value, or its length if it has none.
 
     The values before it are well-formed, as the csv reader has passed them.
     """
@@ -310,13 +312,13 @@ def _last_quoted(row: str, delimiter: str) -> int:
 
 
 MAX_PAGE_BYTES = 2**26
-"""Size of a page, or of one revision of it, at most; MediaWiki itself allows 2 MiB."""
+"""Maximum size of a page, or of one revision of it; MediaWiki itself allows 2 MiB."""
 
 _CANONICAL_INT = re.compile(r"0|-?[1-9][0-9]{0,17}")
 
 
 def page_rows(buffers: Iterable[bytes], shape: Shape = DEFAULT_SHAPE) -> Iterator[Row]:
-    """The pages of a file of either format, which names its encoding itself."""
+    """Yield the pages of a file of either format, which names its encoding itself."""
     for root, child in _children(buffers):
         if _name(child) == "page":
             yield from _wiki_page(child) if root == "mediawiki" else _simple_page(child)
@@ -350,7 +352,7 @@ def _simple_page(page: Element) -> Iterator[Row]:
 
 
 def _children(buffers: Iterable[bytes]) -> Iterator[tuple[str, Element]]:
-    """(name of the root, child element) for each child of the root; a child is freed afterwards."""
+    """Yield (name of the root, child) for each child of the root; a child is freed afterwards."""
     parser: XMLPullParser[Element] = XMLPullParser(["start", "end"])
     path: list[Element] = []  # the elements that are open
     pending_bytes = 0
@@ -380,7 +382,7 @@ def _and_end(buffers: Iterable[bytes]) -> Iterator[bytes]:
 
 
 def _events(parser: "XMLPullParser[Element]", buffer: bytes) -> Iterator[tuple[str, Element]]:
-    """(event, element) that the parser gives for the next buffer; an empty buffer ends the file."""
+    """Yield (event, element) of the parser for the next buffer; an empty buffer ends the file."""
     try:
         if buffer:
             parser.feed(buffer)

@@ -1,4 +1,4 @@
-"""Text for tests and benchmarks: generated documents, a sample of Wikipedia, and what a word is.
+"""Text for tests and benchmarks: generated documents, a Wikipedia sample, and the words of a text.
 
     >>> [(time, document)] = ZipfSource(1, words_per_document=5, vocabulary=9).read(1)
     >>> time, document
@@ -7,7 +7,7 @@
 The sample, 106 articles of the English Wikipedia, is the beginning of a dump, 1.5 MB of bzip2, that
 the package `gensim` contains for its own tests; gensim itself is never imported.
 
-One definition of a word serves the index, the benchmark's floor, and the statistics of a corpus:
+The index, the benchmark's floor and the statistics of a corpus share one definition of a word:
 
     >>> words({"id": 7, "title": "Cats", "text": "A cat eats; cats eat."})
     ['cats', 'a', 'cat', 'eats', 'cats', 'eat']
@@ -29,10 +29,10 @@ from driftline.engine.sources.source import BadRecord
 
 
 class ZipfSource:
-    """Made-up documents `{"id": n, "text": "w12 w7 ..."}` with n from 1 to `documents`.
+    """Generated documents `{"id": n, "text": "w12 w7 ..."}` with n from 1 to `documents`.
 
     Words are as unevenly frequent as in real text (Zipf's law): the word of rank r comes with a
-    probability proportional to r ** -`exponent`. Document n depends on `seed` and n alone, so
+    probability proportional to r ** -`exponent`. Document n depends only on `seed` and n, so
     reading can start at any document at no cost, and every process generates the same text.
     """
 
@@ -53,7 +53,7 @@ class ZipfSource:
         self._seed = seed
 
     def read(self, start: int) -> Iterator[tuple[int, object] | BadRecord]:
-        """Documents `start`, `start` + 1, ..."""
+        """Yield documents `start`, `start` + 1, ..."""
         for n in range(max(1, start), self.documents + 1):
             yield n, {"id": n, "text": self._text(n)}
 
@@ -66,11 +66,11 @@ class ZipfSource:
         return " ".join([words[bisect(cumulative, draw() * total)] for _ in range(count)])
 
     def progress(self) -> tuple[int, int] | None:
-        """None: there are no bytes."""
+        """Return None: there are no bytes."""
         return None
 
     def identity(self) -> str:
-        """A text with all parameters."""
+        """Return a text with all parameters."""
         return (
             f"{self.name}, {self._words_per_document} words each of {len(self._words)}, "
             f"exponent {self._exponent}, seed {self._seed}"
@@ -82,17 +82,17 @@ _find = re.compile(r"\w+").findall
 
 
 def words(document: Mapping[str, object]) -> list[str]:
-    """The words of a document, in order and in lower case."""
+    """Return the words of a document, in order and in lower case."""
     return words_of_text(document_text(document))
 
 
 def words_of_text(text: str) -> list[str]:
-    """The words of a text, in order and in lower case."""
+    """Return the words of a text, in order and in lower case."""
     return _find(text.lower())
 
 
 def positions_of_words(text: str) -> dict[str, list[int]]:
-    """Each word of a text, in order of first appearance, with its positions among all words."""
+    """Return each word of a text, in order of first appearance, with its positions."""
     found: defaultdict[str, list[int]] = defaultdict(list)
     for position, word in enumerate(_find(text.lower())):
         found[word].append(position)
@@ -100,7 +100,7 @@ def positions_of_words(text: str) -> dict[str, list[int]]:
 
 
 def document_text(document: Mapping[str, object]) -> str:
-    """The text from which words are taken: the title, if there is one, and the text."""
+    """Return the text from which words are taken: the title, if there is one, and the text."""
     text, title = document["text"], document.get("title")
     return f"{title}\n{text}" if title else str(text)
 
@@ -109,7 +109,7 @@ SAMPLE = "enwiki-latest-pages-articles1.xml-p000000010p000030302-shortened.bz2"
 
 
 def find_sample() -> Path:
-    """The path of the sample. Raises Unavailable, with what to install."""
+    """Return the path of the sample. Raise Unavailable with installation advice."""
     spec = importlib.util.find_spec("gensim")
     for folder in (spec and spec.submodule_search_locations) or []:
         path = Path(folder, "test", "test_data", SAMPLE)

@@ -1,13 +1,13 @@
-"""A source in splits that are read in parallel, with the same times as when it is read as a whole.
+"""A source in splits that are read in parallel, with the same times as when it is read whole.
 
 A record's time is its number in the whole source, so a split can be read only once the records in
-the splits before it are counted. Reading therefore has two steps: `count` every split (in
-parallel; splits of generated documents need no reading for this), then `read` every split from its
-first number on, which `starts` adds up.
+the splits before it are counted. Reading therefore has two steps: `count` every split (in parallel;
+splits of generated documents need no reading for this), then `read` every split from its first
+number on, which `starts` adds up.
 
-What can be split: uncompressed files with one record a line, uncompressed XML dumps between pages,
+These can be split: uncompressed files with one record a line, uncompressed XML dumps between pages,
 and multistream bzip2 dumps, as Wikimedia publishes them, between streams. An XML file with a
-comment, CDATA, DOCTYPE or processing instruction is not cut: there `<page` may be text. Any other
+comment, CDATA, DOCTYPE or processing instruction is not split: there `<page` may be text. Any other
 source, and a small one, is one split.
 
     >>> from driftline.connectors.files.generated import ZipfSource
@@ -36,10 +36,10 @@ from driftline.engine.sources.record import UTF_8, Malformed, Shape
 from driftline.engine.sources.source import BadRecord, Source
 
 SPLIT_BYTES_MIN = 2**20
-"""Size of a split of a file at least."""
+"""Minimum size of a split of a file."""
 
 BZIP2_BLOCK_BYTES = 2**20
-"""The size of a compressed block at most, of which bzip2 decompresses none in part."""
+"""Maximum size of a compressed block; bzip2 only decompresses whole blocks."""
 
 _PAGE = re.compile(rb"<page[\s>]")
 _HIDING = re.compile(rb"<(?:!|\?(?!xml\s))")
@@ -51,7 +51,10 @@ _ROOT = re.compile(rb"<(mediawiki|pages)[\s>]")
 
 @dataclass(frozen=True, slots=True)
 class SplitCount:
-    """How many rows and documents a split has; `broken`: all after the split cannot be read."""
+    """Number of rows and documents in a split.
+
+    `broken`: everything after the split cannot be read.
+    """
 
     rows: int
     documents: int
@@ -59,17 +62,20 @@ class SplitCount:
 
 
 class Split(Protocol):
-    """A split of a source. Can be pickled, to be read in another process."""
+    """A split of a source. It can be pickled, to be read in another process."""
 
     def count(self) -> SplitCount:
-        """The number of rows and documents in the split."""
+        """Return the number of rows and documents in the split."""
 
     def read(self, row: int, time: int) -> Iterator[tuple[int, object] | BadRecord]:
-        """The records of the split; `row`, `time`: the numbers of its first row and document."""
+        """Return the records; `row`, `time`: the numbers of the split's first row and document."""
 
 
 def splits_of(source: Source, count: int, since: int = 1) -> list[Split]:
-    """A source in at most `count` splits, in order. Records before time `since` may be left out."""
+    """Split a source into at most `count` splits, in order.
+
+    Records before time `since` may be left out.
+    """
     if isinstance(source, ZipfSource):
         bounds = _bounds(1, source.documents + 1, count)
         return [TimeSlice(source, start, stop) for start, stop in bounds]
@@ -95,14 +101,14 @@ def _splits_of(file: FileSource, count: int) -> list[Split]:
 
 
 def line_splits(path: Path, count: int) -> list[FileSplit]:
-    """An uncompressed file of lines in at most `count` splits, for `FileSplit.lines`."""
+    """Split an uncompressed file of lines into at most `count` splits, for `FileSplit.lines`."""
     cuts = _cuts(path, text_rows, count) or [0, path.stat().st_size]
     file = FileSource(path, text_rows, Shape())
     return [FileSplit(file, begin, end) for begin, end in pairwise(cuts)]
 
 
 def starts(counts: Iterable[SplitCount]) -> list[tuple[int, int]]:
-    """(number of the first row, of the first document) of each split up to the first broken one."""
+    """Return (first row, first document) of each split up to the first broken one."""
     row = time = 1
     numbers = []
     for count in counts:
@@ -134,7 +140,7 @@ class TimeSlice:
 
 @dataclass(frozen=True, slots=True)
 class WholeFile:
-    """A file that is not cut, as one of several."""
+    """An unsplit file, as one of several."""
 
     source: FileSource
 
@@ -153,7 +159,7 @@ class WholeFile:
 
 @dataclass(frozen=True, slots=True)
 class FileSplit:
-    """The rows of a file that begin in [begin, end), in bytes as the file lies on disk."""
+    """The rows of a file that begin in [begin, end), in bytes of the file on disk."""
 
     source: FileSource
     begin: int
@@ -189,7 +195,7 @@ class FileSplit:
             yield self.source.broken_off(broken, time)
 
     def lines(self) -> Iterator[bytes]:
-        """The lines that are not blank, without their ends."""
+        """Return the lines that are not blank, without their ends."""
         return filter(bytes.strip, lines(self._buffers()))
 
     @property
@@ -197,7 +203,7 @@ class FileSplit:
         return self.source.rows is page_rows
 
     def _buffers(self) -> Iterator[bytes]:
-        """The buffers of a file that would hold only this split, as the format takes them."""
+        """Yield the buffers of a file with only this split, as the format expects them."""
         path = self.source.path
         if not self._is_xml:
             if self.begin:
@@ -224,7 +230,7 @@ class FileSplit:
             raise Broken(f"the file cannot be read on: {error}") from None
 
     def _streams(self) -> Iterator[bytes]:
-        """The decompressed buffers of a bzip2 dump: its splits are cut between streams."""
+        """Yield the decompressed buffers of a bzip2 dump, whose splits are cut between streams."""
         stream = bz2.BZ2Decompressor()
         try:
             for buffer in self._raw():
@@ -240,14 +246,14 @@ class FileSplit:
 
 
 def _bounds(first: int, last: int, count: int) -> list[tuple[int, int]]:
-    """The interval [first, last) in at most `count` intervals of nearly the same length."""
+    """Divide [first, last) into at most `count` intervals of nearly the same length."""
     count = max(1, min(count, last - first))
     cuts = [first + (last - first) * i // count for i in range(count + 1)]
     return list(pairwise(cuts))
 
 
 def _cuts(path: Path, rows: Format, count: int) -> list[int]:
-    """The offsets at which splits begin, and the size of the file; [] if it cannot be cut."""
+    """Return the offsets at which splits begin, then the file's size; [] if it cannot be cut."""
     size = path.stat().st_size
     count = min(count, size // SPLIT_BYTES_MIN)
     find: Callable[[mmap.mmap, int], int]
@@ -272,7 +278,7 @@ def _cuts(path: Path, rows: Format, count: int) -> list[int]:
 
 
 def _is_between_pages(data: mmap.mmap, offset: int) -> bool:
-    """Whether a bzip2 stream begins with a page: `pbzip2` cuts anywhere."""
+    """Return whether a bzip2 stream begins with a page: `pbzip2` cuts anywhere."""
     block = data[offset : offset + BZIP2_BLOCK_BYTES]
     try:
         return bool(_BETWEEN_PAGES.match(bz2.BZ2Decompressor().decompress(block, BUFFER_BYTES)))
@@ -294,7 +300,7 @@ def _at(pattern: re.Pattern[bytes]) -> Callable[[mmap.mmap, int], int]:
 
 
 def _head(path: Path) -> bytes:
-    """The beginning of an XML file, up to its first page."""
+    """Return the beginning of an XML file, up to its first page."""
     head = b""
     for buffer in Buffers(path):
         head += buffer

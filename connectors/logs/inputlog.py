@@ -1,16 +1,16 @@
 """The input log: the records that producers sent to a front, until no recovery needs them.
 
 An entry is a record with its time, its producer, and its number among that producer's records.
-Beside the entries, the log keeps the last number of each producer, and whether the producer has
+Besides the entries, the log keeps the last number of each producer and whether the producer has
 ended, which outlive its entries, and two times: new records get times from *reserved* on, and
 entries below *trimmed* are removed. A log whose reserved time is INFINITY has ended.
 
-Invariants: a group of entries is written together with the last numbers of its producers, and with
-the ends of producers; of a group that a crash interrupts a beginning may be there. Times only grow.
-One process has a log open at a time, and one of its threads writes; other threads may read.
+Invariants: a group of entries is written together with the last numbers and the ends of producers;
+if a crash interrupts it, a prefix of the group may remain. Times only grow. One process has a log
+open at a time, and one of its threads writes; other threads may read.
 
 Format: a segment log (`engine.storage.segment_log`). A frame has some entries of a group; the
-header of a segment has all that the log keeps beside its entries. Cost: one fdatasync for a group;
+header of a segment has all that the log keeps besides its entries. Cost: one fdatasync for a group;
 each producer takes some 50 bytes for ever, as its name must never get a lower number again.
 """
 
@@ -42,16 +42,16 @@ from driftline.engine.wire.codec import pack, unpack, why_refused
 from driftline.engine.wire.party import DurableJob
 
 SEGMENT_BYTES = 1 << 25
-"""From this size on a segment is full; entries are removed by whole segments."""
+"""A segment of this size is full; entries are removed by whole segments."""
 
 FRAME_BYTES = 1 << 16
-"""About how many bytes of entries are in a frame at most, unless one entry is larger."""
+"""Approximate maximum bytes of entries in a frame, unless one entry is larger."""
 
 READ_BYTES = 1 << 22
-"""Bytes of entries from which on a read with a limit gives no more."""
+"""A read with a limit stops after this many bytes of entries."""
 
 INDEX_BYTES = 1 << 18
-"""About how many bytes of a segment are read in vain, to find a time that was read before."""
+"""Approximate bytes that a read skips to find a time that was read before."""
 
 PRODUCER_BYTES_MAX = 255
 
@@ -59,7 +59,7 @@ PIPE = "standard input"
 """The producer of all records of a pipe."""
 
 INPUT_LOG = "input log"
-"""How the identity of a log that is read as a source begins."""
+"""Prefix of the identity of a log that is read as a source."""
 
 _FORMAT = "driftline input log 3"
 
@@ -72,15 +72,15 @@ class LoggedRecord(NamedTuple):
     sequence: int
     data: bytes
     taken_us: int = 0
-    """When it was taken, in microseconds since 1970."""
+    """When it was received, in microseconds since 1970."""
 
 
 @dataclass(frozen=True, slots=True)
 class WriteGroup(DurableJob):
-    """Job: store entries and ends, set the reserved time, remove entries below `trim`.
+    """Job that stores entries and ends, sets the reserved time, and removes entries below `trim`.
 
     `ended`: producers that send no more records, and the number of the last record of each.
-    `again`: a try before has failed, and may have been done all the same.
+    `again`: an earlier try failed, but may have been written all the same.
     """
 
     what: ClassVar[str] = "write records to its input log"
@@ -94,13 +94,13 @@ class WriteGroup(DurableJob):
 
 @dataclass(slots=True)
 class LogState:
-    """State of a log beside its entries, up to some place in it."""
+    """State of a log besides its entries, up to some place in it."""
 
     identity: str
     reserved: int = 0
     trimmed: int = 0
     last_time: int = 0
-    """The time of the last entry that was ever written."""
+    """The time of the last entry ever written."""
     sequences: dict[str, int] = field(default_factory=dict)
     """Producer -> number of its last record."""
     ended: dict[str, None] = field(default_factory=dict)
@@ -113,7 +113,7 @@ class LogState:
 
     @staticmethod
     def decode(data: bytes, path: Path) -> LogState:
-        """Decode `encode`; `path`: of the log. Raises StateMismatch."""
+        """Decode the result of `encode`; `path`: that of the log. Raise StateMismatch."""
         try:
             match unpack(data):
                 case (
@@ -130,7 +130,7 @@ class LogState:
         )
 
     def take(self, payload: bytes) -> list[LoggedRecord]:
-        """Apply a frame. Returns its entries. Precondition: it is a frame of a log."""
+        """Apply a frame and return its entries. Precondition: it is a frame of a log."""
         entries, reserved, trimmed, ended = _decoded(payload)
         self.apply(entries, reserved, trimmed, ended)
         return entries
@@ -203,7 +203,7 @@ class InputLog:
 
     @property
     def reserved(self) -> int:
-        """New records get times from this one on."""
+        """The time from which new records get their times."""
         return self._state.reserved
 
     @property
@@ -212,16 +212,18 @@ class InputLog:
         return self._state.trimmed
 
     def sequences(self) -> dict[str, int]:
-        """Producer -> number of its last record."""
+        """Return the number of the last record of each producer."""
         return dict(self._state.sequences)
 
     def ended(self) -> list[str]:
-        """The producers that send no more records."""
+        """Return the producers that send no more records."""
         return list(self._state.ended)
 
     def read(self, start: int, limit: int = -1) -> list[LoggedRecord]:
-        """Return the first `limit` entries with time >= `start`, fewer if they are large; all of
-        them if `limit` is negative."""
+        """Return the first `limit` entries with time >= `start`, all if `limit` is negative.
+
+        With a limit, returns fewer if they are large.
+        """
         entries = self._entries(start)
         if limit < 0:
             return list(entries)
@@ -239,12 +241,12 @@ class InputLog:
         return sum(1 for _ in self._entries(start))
 
     def write(self, group: WriteGroup) -> None:
-        """Write a group durably, and remove segments that are not needed any more."""
+        """Write a group durably, and remove segments that are no longer needed."""
         if self._log.torn:
             self._log.cut()
         state, entries = self._state, group.entries
         if group.again and entries and entries[-1].time == state.last_time:
-            entries = ()  # they are all here: the try before was done
+            entries = ()  # the earlier try wrote them all
         times = [state.last_time, *(entry.time for entry in entries)]
         assert all(a < b for a, b in pairwise(times)), f"{self.name}: times have to grow"
         if self._log.is_full:
@@ -274,11 +276,11 @@ class InputLog:
         self._lock.release()
 
     def _check(self, identity: str, mark: Mark) -> None:
-        """Check whose log is in the directory, and mark it."""
+        """Check that the directory holds this log, and mark it."""
         before = read_mark(self._path / MARK_FILE, self.name)
         if numbers := numbers_in(self._path):
             header = LogState.decode(header_of(self._path, numbers[-1]), self._path)
-            # A mark says more than an identity, which may have the path of a flow.
+            # A mark identifies a log better than an identity, which may contain a flow's path.
             by_mark = bool(mark.lineage and before is not None and before.lineage)
             if header.identity != identity and not by_mark:
                 raise StateMismatch(
@@ -325,13 +327,13 @@ class LogContents:
     """Contents of a log."""
 
     mark: Mark | None
-    """None: it has none."""
+    """None if it has none."""
     reserved: int
     trimmed: int
     entries: int
-    """How many entries there are that are not trimmed."""
+    """Number of entries that are not trimmed."""
     torn: int
-    """Bytes at its end that are no whole frame."""
+    """Bytes at its end that are not a whole frame."""
 
 
 def check_log(path: Path) -> LogContents:
@@ -368,10 +370,10 @@ def is_log(path: Path) -> bool:
 
 
 class LoggedSource:
-    """A front's input log as a source: the records that producers sent, to be run or audited again.
+    """A front's input log as a source, to run or audit the records of producers again.
 
     Trimmed records are gone: a run over the rest has to begin from a savepoint of that time or
-    later. The log may be in use while it is read; records that come meanwhile may be missing.
+    later. The log may be in use while it is read; records that arrive meanwhile may be missing.
     """
 
     def __init__(self, path: Path) -> None:
@@ -408,11 +410,11 @@ class LoggedSource:
                             yield record_of(entry, self.name)
 
     def progress(self) -> tuple[int, int] | None:
-        """None: the size is unknown."""
+        """Return None: the size is unknown."""
         return None
 
     def identity(self) -> str:
-        """A text with the path of the log."""
+        """Return a text with the path of the log."""
         return f"{INPUT_LOG} {self.path}"
 
 
@@ -424,7 +426,7 @@ def record_of(entry: LoggedRecord, file: str) -> tuple[int, object] | BadRecord:
     """
     try:
         payload = unpack(entry.data)
-    except MalformedMessage as error:  # nested deeper than can be read
+    except MalformedMessage as error:  # nested too deep
         return BadRecord(entry.time, file, f"its entry in the log cannot be read: {error}", "")
     if entry.producer == PIPE and isinstance(payload, tuple):
         return of_pipe(entry.time, payload)
@@ -434,7 +436,7 @@ def record_of(entry: LoggedRecord, file: str) -> tuple[int, object] | BadRecord:
 
 
 def of_pipe(time: int, payload: object) -> tuple[int, object] | BadRecord:
-    """Return the record of a payload in the log of a pipe: a tuple is one that cannot be read."""
+    """Return the record of a payload in the log of a pipe; a tuple is a bad record."""
     match payload:
         case (int(number), str(reason), str(text), str(raw)):
             if number != time:
@@ -464,7 +466,7 @@ def _decoded(payload: bytes) -> tuple[list[LoggedRecord], int, int, list[tuple[s
 
 
 def _claim(path: Path) -> Lock:
-    """Make the directory durably, and lock it until the lock is released.
+    """Create the directory durably, and lock it until the lock is released.
 
     Raises StateMismatch if the directory holds other files, Unavailable if another process has it.
     """

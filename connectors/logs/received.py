@@ -1,21 +1,20 @@
 """Sources of records that cannot be read again: an input log gives each a time and keeps it.
 
-`ReceivedSource` is that of producers, `PipedSource` of standard input, `PolledSource` of a live
-source.
+`ReceivedSource` serves producers, `PipedSource` standard input, `PolledSource` a live source.
 
-Takes: records of producers, the time of a clock, and which groups were written. Gives: records to a
-front, groups to be written to the input log, and the producers whose records are acknowledged.
-Invariants: times grow, over restarts too; a record has the same time whenever it is read; all
-records below `durable` are in the log, and no new record ever gets a time below it.
+Takes records of producers, the time of a clock, and the groups that were written. Emits records for
+a front, groups for the input log, and the producers whose records are acknowledged. Invariants:
+times grow, over restarts too; a record has the same time whenever it is read; all records below
+`durable` are in the log, and no new record ever gets a time below it.
 
 A producer numbers its records 1, 2, ... A record that comes again is recognised by its number; one
-that comes early (a record before it was lost on the way) is refused. The source closes once all
-producers have ended that ever sent a record, and there is one: so nobody ends the records of
-others.
+that comes early (a record before it was lost on the way) is rejected. The source closes once all
+producers that ever sent a record have ended, and there is at least one, so a producer cannot end
+the records of others.
 
 The time of a record is the clock's time in microseconds, or the time after the last record's if
 that is larger. It can be read at once, and is *acknowledged* once the log has it. One group is
-written at a time: records that come meanwhile are the next group. A promise to give no time below
+written at a time: records that come meanwhile are the next group. A promise to assign no time below
 some time (`move_to`) has to survive a crash, too: so times are reserved in the log in advance, and
 a restart begins after them.
 
@@ -49,16 +48,16 @@ from driftline.engine.texts import time_in_words
 from driftline.engine.wire.codec import pack, unpack, why_refused
 
 PRODUCERS_MAX = 100_000
-"""Producers of one source at most: the number of the last record of each is kept for ever."""
+"""Maximum number of producers of a source: the last record number of each is kept for ever."""
 
 RESERVE_US = 1_000_000
 """How far in advance times are reserved; a restart skips at most this much."""
 
 LARGE = 1 << 16
-"""Bytes from which on a record waits as bytes."""
+"""A record of this many bytes or more waits as bytes."""
 
 READ_AT_ONCE = 256
-"""Entries that a replay reads at a time."""
+"""Number of entries that a replay reads at a time."""
 
 
 class Receipt(Enum):
@@ -82,28 +81,30 @@ class Log(Protocol):
 
     @property
     def reserved(self) -> int:
-        """New records get times from this one on."""
+        """The time from which new records get their times."""
 
     @property
     def trimmed(self) -> int:
         """Entries below this time were removed, or will be."""
 
     def sequences(self) -> dict[str, int]:
-        """Producer -> number of its last record."""
+        """Return the number of the last record of each producer."""
 
     def ended(self) -> list[str]:
-        """The producers that send no more records."""
+        """Return the producers that send no more records."""
 
     def read(self, start: int, limit: int = -1) -> list[LoggedRecord]:
-        """The first `limit` entries with time >= `start`, fewer if they are large; all of them if
-        `limit` is negative."""
+        """Return the first `limit` entries with time >= `start`, all if `limit` is negative.
+
+        With a limit, returns fewer if they are large.
+        """
 
     def count(self, start: int) -> int:
-        """The number of entries with time >= `start`."""
+        """Return the number of entries with time >= `start`."""
 
 
 class ReceivedSource(RetainedSource):
-    """The records of one front. One reader at a time: a new `read` ends the one before."""
+    """The records of one front. One reader at a time: a new `read` ends the previous one."""
 
     def __init__(
         self,
@@ -114,9 +115,12 @@ class ReceivedSource(RetainedSource):
         producers_max: int = PRODUCERS_MAX,
         today_us: Callable[[], int] | None = None,
     ) -> None:
-        """`now_us`: the time of a clock, in microseconds; `ahead_us`: how far ahead times are
-        reserved: a restart leaves that many out; `producers_max`: how many producers it takes
-        records of; `today_us`: the time of day, for their age, by default `now_us`."""
+        """Continue the records of a log.
+
+        `now_us`: a clock in microseconds; `ahead_us`: how far ahead times are reserved, which a
+        restart skips; `producers_max`: the maximum number of producers; `today_us`: the time of
+        day, for the age of records, by default `now_us`.
+        """
         self.name = name
         self.now_us = now_us
         self.producers_max = producers_max
@@ -126,15 +130,15 @@ class ReceivedSource(RetainedSource):
         self._accepted = log.sequences()
         self._acknowledged = dict(self._accepted)
         self.records = sum(self._accepted.values())
-        """Records that were ever taken, by all calls of the command."""
+        """Records ever received, by all calls of the command."""
         self._ended = dict.fromkeys(log.ended(), True)
-        """Producers that have ended -> whether the log has it."""
+        """Producers that have ended -> whether the log has the end."""
         self._ending: list[tuple[str, int]] = []
         """The ends of producers for the next group."""
         self._floor = max(1, log.reserved, log.trimmed, log.last_time + 1)
-        """The reserved time in the log: a restart gives no time below it."""
+        """The reserved time in the log: a restart assigns no time below it."""
         self._next = self._floor
-        """New records get times from this one on; INFINITY: the source is closed."""
+        """New records get times from this one on; INFINITY if the source is closed."""
         self.durable = self._floor
         self.stored_below = self._floor
         """All acknowledged records have times below this; it is close to the last one's."""
@@ -144,21 +148,21 @@ class ReceivedSource(RetainedSource):
         """The group that is being written."""
         self._trim = self._trimmed = self.trimmed = log.trimmed
         self._read: deque[_Kept] = deque()
-        """Records that were read, but are not in the log yet."""
+        """Records that were read but are not in the log yet."""
         self._unread: deque[_Kept] = deque()
         """Records in memory that were not read yet."""
         self._evicted = log.last_time
         """Records up to this time are only in the log, all later ones are in memory."""
         self._position = 1
-        """The reader has been given all records below this time."""
+        """The reader has all records below this time."""
         self._readings = 0
-        """How many times `read` was called: only the latest reader goes on."""
+        """Number of `read` calls; only the latest reader continues."""
         self.waiting_bytes = 0
         """Size of the records in memory."""
         self.connected: int | None = None
-        """Connections of producers; None: no producers send to it."""
+        """Number of producer connections; None if no producers send to it."""
         self.stopped = False
-        """Whether this process takes no more records; the next one goes on."""
+        """This process takes no more records; the next one continues."""
 
     # For the intake.
 
@@ -183,7 +187,7 @@ class ReceivedSource(RetainedSource):
         return Receipt.TAKEN
 
     def end_of(self, producer: str) -> None:
-        """A producer sends no more records. Precondition: it has sent at least one."""
+        """End a producer: it sends no more records. Precondition: it has sent at least one."""
         if producer in self._ended:
             return
         self._ended[producer] = False
@@ -192,47 +196,50 @@ class ReceivedSource(RetainedSource):
             self.close()
 
     def over(self, producer: str) -> bool:
-        """Whether nothing more is taken of a producer, as it has ended, or the source."""
+        """Return whether the producer or the source has ended, so no more records are taken."""
         return self.closed or producer in self._ended
 
     def over_for_good(self, producer: str) -> bool:
-        """Whether the log has it that nothing more is taken of a producer."""
+        """Return whether the log has the end of the producer or of the source."""
         return self.ended or self._ended.get(producer, False)
 
     def close(self) -> None:
-        """End the source: it takes no more records, not after a restart either."""
+        """End the source for good: it takes no more records, even after a restart."""
         self._next = INFINITY
 
     @property
     def closed(self) -> bool:
-        """Whether new records are refused."""
+        """True if new records are rejected."""
         return self._next >= INFINITY
 
     @property
     def ended(self) -> bool:
-        """Whether the source is closed and the log has all records."""
+        """True if the source is closed and the log has all records."""
         return self.durable >= INFINITY
 
     @property
     def waiting(self) -> int:
-        """How many records are in memory: not read yet, or not stored yet."""
+        """Number of records in memory: not read yet, or not stored yet."""
         return len(self._read) + len(self._unread)
 
     def accepted(self, producer: str) -> int:
-        """The number of the last record that was taken of a producer."""
+        """Return the number of a producer's last received record."""
         return self._accepted.get(producer, 0)
 
     @property
     def last_taken(self) -> int:
-        """The time of the last record that was taken. Precondition: one was, just now."""
+        """The time of the last received record. Precondition: one was received just now."""
         return self._incoming[-1].time
 
     def acknowledged(self, producer: str) -> int:
-        """The number of the last record of a producer that the log has."""
+        """Return the number of a producer's last record in the log."""
         return self._acknowledged.get(producer, 0)
 
     def group(self) -> WriteGroup | None:
-        """The job to do now, after which `written` must be called; None: wait, or nothing to do."""
+        """Return the next job, after which `written` must be called, or None.
+
+        None means that a job is running or that there is nothing to do.
+        """
         if self._group is None and (
             self._incoming
             or self._ending
@@ -248,13 +255,13 @@ class ReceivedSource(RetainedSource):
         return None
 
     def group_again(self) -> WriteGroup:
-        """The job to do again. Precondition: the job that was given last has failed."""
+        """Return the last job again. Precondition: it has failed."""
         assert self._group is not None
         self._group = replace(self._group, again=True)
         return self._group
 
     def written(self, group: WriteGroup) -> list[str]:
-        """A group was written. Returns the producers to acknowledge."""
+        """Mark a group as written. Return the producers to acknowledge."""
         assert group is self._group, "one group at a time"
         self._group = None
         self._trimmed = group.trim
@@ -268,25 +275,27 @@ class ReceivedSource(RetainedSource):
         self._promise()
         return list(stored)
 
-    # For people who watch a run.
+    # For progress reports and metrics.
 
     @property
     def producers(self) -> int:
-        """How many producers have sent records."""
+        """Number of producers that have sent records."""
         return len(self._accepted)
 
     @property
     def ended_producers(self) -> int:
-        """How many of them have ended."""
+        """Number of them that have ended."""
         return len(self._ended)
 
     def stored_from(self, time: int) -> int:
-        """How many records the log has from a time on."""
+        """Return how many records the log has from a time on."""
         return self._log.count(time)
 
     def age_s(self, time: int) -> float:
-        """How long ago the first record from a time on was taken, in seconds, by the time of day; 0
-        if there is none."""
+        """Return the age of the first record from a time on, in seconds by the time of day.
+
+        Returns 0 if there is none.
+        """
         stored = self._log.read(time, 1)
         unstored = chain(self._group.entries if self._group else (), self._incoming)
         first = stored[0] if stored else next((e for e in unstored if e.time >= time), None)
@@ -298,7 +307,7 @@ class ReceivedSource(RetainedSource):
         return self.entries(start)
 
     def entries(self, start: int) -> Iterator[tuple[int, object] | BadRecord | None]:
-        """What `read` gives, as it was received."""
+        """Return the records that `read` returns, as they were received."""
         if start < self._trim:
             raise StateMismatch(
                 f"{self._log.name} has no inputs from {time_in_words(start)} on any more, "
@@ -371,7 +380,7 @@ class ReceivedSource(RetainedSource):
                 yield None
 
     def _stored(self, reading: int) -> Iterator[tuple[int, object] | BadRecord]:
-        """The next records that are only in the log."""
+        """Yield the next records that are only in the log."""
         until = self._evicted
         entries = [e for e in self._log.read(self._position, READ_AT_ONCE) if e.time <= until]
         assert entries, f"{self._log.name} lost its entries from {self._position} to {until}"
@@ -389,11 +398,11 @@ class ReceivedSource(RetainedSource):
             self.waiting_bytes -= size
 
     def _promise(self) -> None:
-        """Raise `durable`; never above the next time, as a new record would make it fall again."""
+        """Raise `durable`, but not above the next time, as a new record would lower it again."""
         self.durable = max(self.durable, min(self._unstored(), self._floor))
 
     def _unstored(self) -> int:
-        """The time of the first record that is not in the log; `_next` if all are."""
+        """Return the time of the first record that is not in the log; `_next` if all are."""
         if self._group is not None and self._group.entries:
             return self._group.entries[0].time
         return self._incoming[0].time if self._incoming else self._next
@@ -430,9 +439,11 @@ class PipedSource(ReceivedSource):
         keep_bad: bool = False,
         today_us: Callable[[], int] | None = None,
     ) -> None:
-        """`now_us`: a clock in microseconds, None for times 1, 2, ...; `keep_bad`: log records that
-        cannot be read, instead of raising; `today_us`: the time of day, by which their age is
-        known."""
+        """Continue the records of a log.
+
+        `now_us`: a clock in microseconds, None for times 1, 2, ...; `keep_bad`: log records that
+        cannot be read instead of raising; `today_us`: the time of day, for the age of records.
+        """
         ahead_us = 0 if now_us is None else RESERVE_US
         super().__init__(log, now_us or (lambda: 0), PIPE, ahead_us, today_us=today_us)
         before = self.accepted(PIPE)
@@ -446,8 +457,8 @@ class PipedSource(ReceivedSource):
     def take(self, row: Row) -> None:
         """Take the next record of the stream, or skip it if the log has it.
 
-        Raises InputError for a record that cannot be read, StateMismatch if the stream is another
-        one than before.
+        Raises InputError for a record that cannot be read, StateMismatch if the stream is not the
+        earlier one.
         """
         self._seen += 1
         payload: object = row
@@ -463,7 +474,7 @@ class PipedSource(ReceivedSource):
             raise self._another(f"its first {self.taken} records differ")
 
     def end(self) -> None:
-        """The stream has ended. Raises StateMismatch if it has fewer records than the log."""
+        """End the stream. Raise StateMismatch if it has fewer records than the log."""
         if self._seen < self.taken:
             raise self._another(f"it ends after {self._seen}")
         self.close()
@@ -495,8 +506,8 @@ def check_position(name: str, partition: object, offset: object) -> None:
 class PolledSource(ReceivedSource):
     """The records of one live source, with their labels.
 
-    The offset of a record takes the place of a producer's number, and the partition that of the
-    producer: a record whose offset is not larger than the last one of its partition arrived before.
+    A record's partition takes the place of a producer, and its offset that of the producer's
+    number: a record whose offset is not larger than the last one of its partition arrived before.
     `records` counts the records in the log and those that arrived since it was opened: gaps between
     offsets hide how many earlier calls took.
     """
@@ -506,7 +517,7 @@ class PolledSource(ReceivedSource):
         self.records = log.count(0)
 
     def offsets(self) -> dict[str, int]:
-        """Return partition -> offset of its last record in the log."""
+        """Return the offset of each partition's last record in the log."""
         return {partition: number - 1 for partition, number in self._acknowledged.items()}
 
     def take(self, partition: str, offset: int, value: object) -> bool:

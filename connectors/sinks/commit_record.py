@@ -4,8 +4,8 @@ It holds the last bundle, so that after a replay the first output that differs c
 bundle larger than `KEPT_BYTES` it holds only the checksum, which still shows *that* an output
 differs.
 
-It also holds checksums over everything committed so far. By these the start of a run and
-`driftline verify` notice outputs that were changed later.
+It also holds checksums over everything committed so far. With these the start of a run and
+`driftline verify` detect outputs that were changed later.
 """
 
 from __future__ import annotations
@@ -22,25 +22,25 @@ from driftline.engine.wire.codec import pack, unpack
 from driftline.engine.wire.messages import Bundle
 
 KEPT_BYTES = 1 << 26
-"""Size of the blobs in a commit record at most."""
+"""Maximum size of the blobs in a commit record."""
 
 _FORMAT = 4
 
 
 @dataclass(frozen=True, slots=True)
 class CommitRecord:
-    """The last bundle, the (first, last) key groups of its barrier, and everything committed."""
+    """The last bundle, the (first, last) key groups of its barrier, and totals of all commits."""
 
     groups: tuple[int, int] = (0, 0)
     last: Last = NO_BUNDLE
     files: tuple[tuple[str, int, int], ...] = ()
-    """(name, bytes committed, checksum) of each file, of a consumer that writes files."""
+    """(name, bytes committed, checksum) of each file, for a consumer that writes files."""
     outputs: int = 0
     """Number of outputs, without dead letters."""
     failures: int = 0
     """Number of dead letters."""
     checksum: int = 0
-    """Sum of the checksums of all rows, of a consumer that writes rows."""
+    """Sum of the checksums of all rows, for a consumer that writes rows."""
     savepoint: str = ""
     """The savepoint from which a run continues these outputs; only of `driftline spark run`."""
 
@@ -51,7 +51,7 @@ class CommitRecord:
         files: tuple[tuple[str, int, int], ...] = (),
         checksum: int = 0,
     ) -> CommitRecord:
-        """The record that replaces this one once a bundle is stored.
+        """Return the record that replaces this one once a bundle is stored.
 
         `items`: the items of the bundle, as they are stored; `files`, `checksum`: as in the fields,
         with the bundle.
@@ -64,10 +64,10 @@ class CommitRecord:
         return CommitRecord(bundle.groups, last, files, outputs, self.failures + failed, checksum)
 
     def of_groups(self, groups: tuple[int, int], where: str) -> Last:
-        """The last bundle, for a barrier with these key groups; `where`: the consumer, for errors.
+        """Return the last bundle, for a barrier with these key groups; `where`: for errors.
 
-        Raises StateMismatch if the record is of other key groups: by their t_last a barrier would
-        skip or repeat outputs.
+        Raises StateMismatch if the record is of other key groups, since a barrier would skip or
+        repeat outputs by their t_last.
         """
         if self.last != NO_BUNDLE and groups != self.groups:
             raise StateMismatch(
@@ -78,7 +78,7 @@ class CommitRecord:
         return self.last
 
     def encode(self) -> bytes:
-        """The bytes of the record, with a checksum."""
+        """Return the bytes of the record, with a checksum."""
         data = pack(
             (
                 _FORMAT,
@@ -97,7 +97,10 @@ class CommitRecord:
 
     @staticmethod
     def decode(data: bytes, where: str) -> CommitRecord:
-        """Decode `encode`; `where`: the record's place. Raises StateMismatch for anything else."""
+        """Decode the result of `encode`. Raise StateMismatch for anything else.
+
+        `where`: the record's place, for errors.
+        """
         if len(data) < 5 or crc32(data[4:]) != int.from_bytes(data[:4], "big"):
             raise StateMismatch(
                 f"{where} is damaged, so it is not known which outputs were delivered. Restore the "

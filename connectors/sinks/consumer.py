@@ -1,11 +1,11 @@
 """The contract of sinks: a consumer stores bundles. Two calls, `deliver` and `last`.
 
-Takes: bundles of a barrier. Gives: the last bundle that it has stored.
-Invariants: per barrier t_last grows; after a crash at any moment `last` gives either the bundle
-being delivered or the one before it, and the committed items are exactly those up to that bundle.
+Takes the bundles of a barrier and returns the last one that it has stored. Invariants: per barrier
+t_last grows; after a crash at any moment `last` returns either the bundle being delivered or the
+one before it, and the committed items are exactly those up to that bundle.
 
-To store items and t_last in one atomic step is all that exactly-once output needs of a consumer
-(Delivery, consistency, and determinism, section V-A2).
+For exactly-once output a consumer only has to store items and t_last in one atomic step (Delivery,
+consistency, and determinism, section V-A2).
 """
 
 from __future__ import annotations
@@ -29,46 +29,46 @@ class Last:
     """The last bundle of a barrier that a consumer has stored; t_last -1: none yet."""
 
     t_last: int
-    """How far the outputs go; -1 when there is no bundle yet."""
+    """How far outputs are stored (a time, epoch or production); -1 without any bundle."""
     checksum: int
     """The bundle's checksum."""
     blobs: tuple[bytes, ...]
-    """The bundle's blobs. They may be left out: then a replay that differs is noticed, but the
-    output that differs is not named."""
+    """The bundle's blobs. If left out, a differing replay is detected, but the differing output is
+    not named."""
 
 
 NO_BUNDLE = Last(-1, 0, ())
-"""What a consumer without any bundle of a barrier says."""
+"""The answer of a consumer without any bundle of a barrier."""
 
 
 @runtime_checkable
 class Consumer(Protocol):
-    """Stores the outputs of one barrier, or of several."""
+    """Store of the outputs of one or several barriers."""
 
     def deliver(self, bundle: Bundle) -> None:
-        """Store a bundle; returns when it is durable.
+        """Store a bundle; return when it is durable.
 
         Args:
-            bundle: What is to be stored, whole or not at all. One that the consumer has already,
-                as its `t_last` says, changes nothing.
+            bundle: Stored entirely or not at all. If the consumer already has it, according to its
+                `t_last`, the call changes nothing.
 
         Raises:
-            Unavailable: If it is not known to be durable: `last` tells whether it is there.
+            Unavailable: If it is not known to be durable: `last` tells whether it is stored.
             PayloadError: For a payload that the target cannot hold: nothing is stored.
         """
 
     def last(self, barrier: str, groups: tuple[int, int]) -> Last:
-        """How far the outputs of a barrier go.
+        """Return the last stored bundle of a barrier.
 
         Args:
             barrier: The barrier: `barrier-0`, `barrier-1`, ..., one for each node.
-            groups: The first and the last key group that it speaks for now.
+            groups: The first and the last key group that it owns now.
 
         Returns:
             Its last bundle, NO_BUNDLE if there is none.
 
         Raises:
-            StateMismatch: If that speaks for others: it was written with another number of nodes.
+            StateMismatch: If that bundle has other key groups: the number of nodes was different.
         """
 
     def close(self) -> None:
@@ -77,40 +77,42 @@ class Consumer(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class SinkContext:
-    """What a connector is given to open a sink: for whom it stores outputs."""
+    """The arguments with which a connector opens a sink."""
 
     flow: Flow
-    """The flow. `Item.sink` counts its `sinks`; -1 stands for a dead letter."""
+    """The flow. `Item.sink` is an index into its `sinks`; -1 stands for a dead letter."""
     barrier: str
-    """The barrier whose outputs the sink stores, `barrier-0`, `barrier-1`, ...: each node has one,
-    and opens a sink for it in its own process."""
+    """The barrier whose outputs the sink stores, `barrier-0`, `barrier-1`, ...
+
+    Each node has one and opens a sink for it in its own process.
+    """
     dead_letters: bool = False
-    """Whether elements that fail are set aside: then an output that the target cannot hold may
-    become a dead letter."""
+    """Failed elements are set aside, so an output that the target cannot hold may become a dead
+    letter."""
     directory: Path | None = None
-    """The directory of the run's own records about its outputs; None: the run keeps none."""
+    """The directory of the run's own records about its outputs; None if the run keeps none."""
     identity: str = ""
-    """Flow, inputs and policy of the run, as a text: a directory belongs to one."""
+    """Flow, inputs and policy of the run, as a text; a directory belongs to one identity."""
     mark: Mark = NOBODY
-    """The run, and its session."""
+    """The run and its session."""
     on_failures: Callable[[Sequence[Item]], None] | None = None
-    """Is given the dead letters of each bundle once they are stored."""
+    """Called with the dead letters of each bundle once they are stored."""
 
 
 def items_of(bundle: Bundle, sinks: int | None = None) -> list[Item]:
-    """The outputs of a bundle.
+    """Return the outputs of a bundle.
 
-    A bundle came over a network; what is checked here a consumer need not check.
+    A bundle comes from a network; a consumer need not repeat the checks made here.
 
     Args:
         bundle: The bundle.
-        sinks: How many sinks the flow has, if that is to be checked.
+        sinks: Number of sinks of the flow; None skips this check.
 
     Returns:
         Its outputs, in label order.
 
     Raises:
-        MalformedMessage: For what is no bundle of such a flow.
+        MalformedMessage: If it is not a bundle of such a flow.
     """
     items = [item for blob in bundle.blobs for item in from_blob(blob)]
     check_items(items, sinks)

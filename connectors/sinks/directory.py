@@ -1,8 +1,8 @@
-"""The output directory: the flow that it belongs to, and the locks of the processes that write it.
+"""The output directory: its identity, and the locks of the processes that write it.
 
-``.driftline/identity`` names flow, inputs, policy and version. ``.driftline/<barrier>.mark``
-is the mark of the barrier's outputs, ``.driftline/<barrier>.lock`` is locked while a process writes
-them. The nodes of a run share one directory, and may open it at the same moment.
+``.driftline/identity`` names flow, inputs, policy and version. ``.driftline/<barrier>.mark`` is the
+mark of the barrier's outputs, ``.driftline/<barrier>.lock`` is locked while a process writes them.
+The nodes of a run share one directory, and may open it at the same moment.
 
 ``.driftline/spark.progress`` is the commit record of `driftline spark run`: all outputs before a
 time T are in the directory, so a run there begins from a savepoint as of T.
@@ -24,30 +24,30 @@ from driftline.engine.texts import time_in_words
 _FORMAT = "driftline outputs 1"
 
 IDENTITY = "identity"
-"""The file that names flow, inputs, policy and version, in the folder `.driftline`."""
+"""The file in `.driftline` that names flow, inputs, policy and version."""
 
 SPARK_RECORD = "spark.progress"
-"""The file of the commit record of `driftline spark run`, in the folder `.driftline`."""
+"""The file in `.driftline` with the commit record of `driftline spark run`."""
 
 IDENTITY_S = 60.0
-"""How long another node of the run may hold the lock of the identity: it needs milliseconds."""
+"""How long to wait for the identity's lock, which another node holds for milliseconds."""
 
 _OF_SPARK = re.compile(r"-spark-[0-9]{5}\.")
-"""In the names of files of `driftline spark run`: outputs of the records before the run."""
+"""Matches file names of `driftline spark run`: outputs of the records before the run."""
 
 _OF_BARRIER = re.compile(r"-[0-9]+(\.jsonl)?$")
-"""In the names of what a run writes: the number of the node's barrier."""
+"""Matches file names of a run, which end with the number of the node's barrier."""
 
 
 class OutputDirectory:
-    """The directory, with a lock on the outputs of one barrier until it is closed."""
+    """An output directory, with a lock on the outputs of one barrier until it is closed."""
 
     def __init__(
         self, path: Path, barrier: str, identity: str, foreign: str, mark: Mark = NOBODY
     ) -> None:
         """Open the directory for a barrier.
 
-        `identity`: of flow, inputs and policy; `foreign`: see `what_lacks`. Raises StateMismatch,
+        `identity`: flow, inputs and policy; `foreign`: see `what_lacks`. Raises StateMismatch,
         Unavailable, MalformedMessage.
         """
         self.path = path
@@ -96,15 +96,15 @@ class OutputDirectory:
 
 
 def identity_lines(identity: str) -> bytes:
-    """What the file IDENTITY holds, in a directory of this identity."""
+    """Return the contents of the file IDENTITY in a directory of this identity."""
     return f"{_FORMAT}\n{identity}\n".encode()
 
 
 def what_lacks(path: Path, foreign: str, identity: str = "") -> str:
     """Return why a run must not write into a directory; "" if it may.
 
-    `foreign`: a pattern of files that a directory without an identity must not hold; `identity`: of
-    the run. Raises StateMismatch if the record of Spark's outputs is damaged, OSError.
+    `foreign`: a pattern of files that a directory without an identity must not hold; `identity`:
+    that of the run. Raises StateMismatch if the record of Spark's outputs is damaged, OSError.
     """
     hidden = path / ".driftline"
     if lack := lack_of_history(path, identity):
@@ -131,7 +131,8 @@ def what_lacks(path: Path, foreign: str, identity: str = "") -> str:
 def lack_of_history(path: Path, identity: str) -> str:
     """Return why a run does not continue the outputs of Spark in a directory; "" if it does.
 
-    `identity`: of the run. Raises StateMismatch if the record of the outputs is damaged, OSError.
+    `identity`: that of the run. Raises StateMismatch if the record of the outputs is damaged,
+    OSError.
     """
     history = history_in(path)
     if history is None:
@@ -161,7 +162,7 @@ def history_in(directory: Path) -> CommitRecord | None:
 
 
 def savepoint_of(history: CommitRecord) -> str:
-    """Return the option that continues the outputs of Spark, for people."""
+    """Return the option that continues the outputs of Spark, as words of a sentence."""
     if history.savepoint:
         return f"their savepoint: --from-snapshot {history.savepoint}"
     return (
@@ -171,26 +172,26 @@ def savepoint_of(history: CommitRecord) -> str:
 
 
 def identity_in(directory: Path) -> str:
-    """The identity of the run whose outputs a directory holds; empty without one. Raises OSError.
+    """Return the identity of the run whose outputs a directory holds; empty without one.
 
-    Precondition: identities are lines.
+    Raises OSError. Precondition: identities are lines.
     """
     file = directory / ".driftline" / IDENTITY
     return file.read_text(encoding="utf-8").splitlines()[-1] if file.exists() else ""
 
 
 def is_of_spark(name: str) -> bool:
-    """Whether a file is of `driftline spark run`, and may be beside the outputs of a run."""
+    """Return whether `driftline spark run` wrote a file; a run may continue beside it."""
     return _OF_SPARK.search(name) is not None
 
 
 def mark_of(directory: Path, number: int) -> Path:
-    """The file with the mark of a barrier's outputs."""
+    """Return the file with the mark of a barrier's outputs."""
     return directory / ".driftline" / f"barrier-{number}.mark"
 
 
 def barrier_number(barrier: str) -> int:
-    """The number of a barrier, for the names of its files. Raises MalformedMessage.
+    """Return the number of a barrier, for the names of its files. Raise MalformedMessage.
 
     The name may come from a network, so it must not become a path to another directory.
     """

@@ -49,19 +49,19 @@ FOREIGN = "*.jsonl"
 """Files that a directory without an identity must not hold."""
 
 ABOUT = "JSON lines"
-"""The form of the outputs, as their identity names it."""
+"""The format of the outputs, as their identity names it."""
 
 
 class JsonLinesConsumer:
     """The files of one barrier in a directory that all barriers share.
 
     Args:
-        directory: The directory; it is made if it is not there.
+        directory: The directory; created if missing.
         barrier: The barrier, whose number names its files.
         flow: The flow, whose sinks name them.
-        identity: Whose outputs they are: of which flow, on which input.
-        mark: Which run's they are, and how new.
-        on_failures: Is given the dead letters of each bundle, often none, once it is stored.
+        identity: The identity of the outputs: flow, inputs and policy.
+        mark: The run and its session.
+        on_failures: Called with the dead letters of each bundle, often none, once it is stored.
         dead_letters: Outputs that JSON cannot hold are dead letters, too; else they are refused.
 
     Raises:
@@ -97,12 +97,12 @@ class JsonLinesConsumer:
         self._record: CommitRecord | None = None
         """The commit record on the disk; None if it has to be read first."""
         self.outputs = 0
-        """Outputs delivered so far, without dead letters, in all runs that wrote to the directory;
-        any thread may read it."""
+        """Outputs delivered so far, without dead letters, in all runs that wrote to the directory.
+        Thread-safe to read."""
         self.failures = 0
-        """Dead letters delivered so far, in the same runs; any thread may read it."""
+        """Dead letters delivered so far, in the same runs. Thread-safe to read."""
         self._writes = False
-        """Whether the files were cut to what is committed, so that lines may be appended."""
+        """The files are cut to the committed length, so lines may be appended."""
         try:
             with reported("output", directory):
                 self._committed()
@@ -137,12 +137,12 @@ class JsonLinesConsumer:
             self._on_failures([item for item in items if item.sink == FAILURES])
 
     def last(self, barrier: str, groups: tuple[int, int]) -> Last:
-        """The last committed bundle."""
+        """Return the last committed bundle."""
         with reported("output", self.directory):
             return self._committed().of_groups(groups, str(self.directory))
 
     def close(self) -> None:
-        """Close the files, and release the claim on them."""
+        """Close the files and release the claim on them."""
         for file in self._files.values():
             os.close(file)
         self._files.clear()
@@ -169,7 +169,10 @@ class JsonLinesConsumer:
     # Recovery.
 
     def _committed(self) -> CommitRecord:
-        """The commit record, checked against the lengths of the files. Raises StateMismatch."""
+        """Return the commit record, checked against the lengths of the files.
+
+        Raises StateMismatch.
+        """
         if self._record is None:
             record = self._read_record()
             mine = {self._name(sink): sink for sink in self.paths}
@@ -185,19 +188,19 @@ class JsonLinesConsumer:
                         f"it: somebody changed or removed it. {_ADVICE}"
                     )
             for sink in self.paths:
-                if sink != FAILURES:  # the file for dead letters is made with the first one
+                if sink != FAILURES:  # its file is created with the first dead letter
                     self._file(sink)
             self._record = record
             self.outputs, self.failures = record.outputs, record.failures
-            if self._writes:  # a delivery has failed
+            if self._writes:  # a delivery failed
                 self._cut(record)
         return self._record
 
     def discard(self) -> None:
-        """Remove what is not committed.
+        """Remove uncommitted data.
 
-        Only `deliver` does so, and nothing before it: until then a run may still be refused
-        because of the last bundle, and a refused run must not change the outputs.
+        Only `deliver` does so, and nothing before it: until then a run may still be refused because
+        of the last bundle, and a refused run must not change the outputs.
         """
         with reported("output", self.directory):
             record = self._committed()
@@ -208,14 +211,14 @@ class JsonLinesConsumer:
     def _cut(self, record: CommitRecord) -> None:
         lengths = {name: length for name, length, _ in record.files}
         for sink, path in self.paths.items():
-            if _size(path) or sink != FAILURES:  # the file for dead letters is made with the first
+            if _size(path) or sink != FAILURES:  # its file is created with the first dead letter
                 os.ftruncate(self._file(sink), lengths.get(self._name(sink), 0))
 
     def _read_record(self) -> CommitRecord:
         sync_directory(self._claim.hidden)  # a record that is read must survive a power cut
         if self._record_path.exists():
             return CommitRecord.decode(self._record_path.read_bytes(), str(self._record_path))
-        # A record is written before any output: if there are outputs without one, it is lost.
+        # A record is written before any output, so outputs without one show that it is lost.
         for path in self.paths.values():
             if _size(path):
                 raise StateMismatch(
@@ -240,7 +243,7 @@ def open_sink(address: str, context: SinkContext) -> JsonLinesConsumer:
 
 
 def _texts(written: Sequence[tuple[Item, str]]) -> dict[int, bytes]:
-    """Per sink: the text to append."""
+    """Return the text to append for each sink."""
     lines: dict[int, list[bytes]] = {}
     for item, line in written:
         lines.setdefault(item.sink, []).append(f"{line}\n".encode())
@@ -248,7 +251,7 @@ def _texts(written: Sequence[tuple[Item, str]]) -> dict[int, bytes]:
 
 
 def damage_in(directory: Path, number: int) -> list[str]:
-    """What is wrong with the committed outputs of barrier `number`: a sentence for each problem.
+    """Return a sentence for each problem of the committed outputs of barrier `number`.
 
     Raises StateMismatch if the commit record is damaged, OSError.
     """
@@ -268,7 +271,7 @@ def damage_in(directory: Path, number: int) -> list[str]:
 
 
 def damaged_files(directory: Path, record: CommitRecord) -> list[str]:
-    """Return a sentence for each file that is not as the record says. Raises OSError."""
+    """Return a sentence for each file that differs from the record. Raise OSError."""
     problems = []
     for name, length, checksum in record.files:
         path = directory / name
@@ -285,14 +288,15 @@ def damaged_files(directory: Path, record: CommitRecord) -> list[str]:
 
 
 def bytes_after(directory: Path, number: int, record: CommitRecord) -> int:
-    """How many bytes in the files of barrier `number` are not committed; `record`: what is."""
+    """Return the uncommitted bytes in the files of barrier `number`, according to `record`."""
     lengths = {directory / name: length for name, length, _ in record.files}
-    lengths.setdefault(directory / DEAD_LETTERS / f"{number}.jsonl", 0)  # made with the first one
+    # Absent from the record until the first dead letter is committed.
+    lengths.setdefault(directory / DEAD_LETTERS / f"{number}.jsonl", 0)
     return sum(max(0, _size(path) - length) for path, length in lengths.items())
 
 
 def checksum_of(path: Path, length: int) -> int:
-    """Return the checksum of the first `length` bytes of a file. Raises OSError."""
+    """Return the checksum of the first `length` bytes of a file. Raise OSError."""
     checksum = 0
     if length:
         with path.open("rb") as file:

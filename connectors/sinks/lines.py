@@ -12,10 +12,10 @@ interpreter and a batch run of the same flow all write the same bytes.
     >>> JsonLines(flow).format(Item((7, 0), 0, ("мир", 2)))
     '{"t": [7, 0], "value": {"word": "мир", "count": 2}}'
 
-A dead letter has the element as "record", or a wrong output as "output". If it cannot travel, or
-JSON cannot hold it, "text" is in its place: no element ends a run that sets failures aside. An
-output that JSON cannot hold becomes such a dead letter itself, of its sink. That depends on nothing
-but the output: so outputs, t_last and checksums are the same everywhere, and after any replay.
+A dead letter has the element as "record", or a wrong output as "output". If the wire format or JSON
+cannot hold the value, "text" takes its place, so no element ends a run that sets failures aside. An
+output that JSON cannot hold becomes such a dead letter itself, of its sink. That depends only on
+the output, so outputs, t_last and checksums are the same everywhere and after any replay.
 
 Cost: about 3 microseconds for a small payload.
 """
@@ -40,13 +40,13 @@ _encode = json.JSONEncoder(ensure_ascii=False, allow_nan=False, check_circular=F
 _LEAVES = frozenset((str, int, float, bool, type(None)))
 
 LEVELS_MAX = 500
-"""Levels of an output that JSON holds. For more the encoder needs a stack that not all have."""
+"""Maximum nesting of an output; more would need a larger stack than every thread has."""
 
 
 class JsonLines:
     """The outputs of a flow as JSON lines, without their line ends.
 
-    `dead_letters`: whether failures are set aside, so also outputs that JSON cannot hold.
+    `dead_letters`: failures are set aside, including outputs that JSON cannot hold.
     """
 
     def __init__(self, flow: Flow, dead_letters: bool = False) -> None:
@@ -59,9 +59,9 @@ class JsonLines:
             self._fields[number] = sink.fields
 
     def written(self, item: Item) -> tuple[Item, str]:
-        """An item as it is written, perhaps as the dead letter in its place, and its line.
+        """Return an item as it is written, or the dead letter in its place, and its line.
 
-        Raises PayloadError if JSON cannot hold the payload, and nothing is set aside.
+        Raises PayloadError if JSON cannot hold the payload and failures are not set aside.
         """
         if item.sink == FAILURES:
             return item, _dead_letter(item)
@@ -83,11 +83,11 @@ class JsonLines:
         return letter, _dead_letter(letter)
 
     def format(self, item: Item) -> str:
-        """The line of an item. Raises PayloadError as `written` does."""
+        """Return the line of an item. Raise PayloadError as `written` does."""
         return self.written(item)[1]
 
     def _value(self, item: Item) -> object:
-        """The payload of an output; an object if it has the fields that its sink names."""
+        """Return the payload of an output; an object if it has the fields that its sink names."""
         value, fields = item.value, self._fields[item.sink]
         # A payload that has not passed the wire format yet may be a list instead of a tuple.
         if fields is not None and isinstance(value, (tuple, list)) and len(value) == len(fields):
@@ -102,14 +102,15 @@ def _dead_letter(item: Item) -> str:
 
 
 def _line(label: Label, value: object) -> str:
-    """Raises TypeError, ValueError or RecursionError for a value that JSON cannot hold."""
+    """Return the line of a value; raise TypeError, ValueError or RecursionError if JSON cannot hold
+    it."""
     if type(value) not in _LEAVES:
         _check(value)
     return f'{{"t": {list(label)}, "value": {_encode(value)}}}'
 
 
 def _check(value: object, levels: int = LEVELS_MAX) -> None:
-    """Raises TypeError for a key that is not a string, ValueError for more levels than these.
+    """Raise TypeError for a key that is not a string, ValueError for more levels than these.
 
     JSON would silently turn 1 into "1" and None into "null", so two keys could become one.
     """

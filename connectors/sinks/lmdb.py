@@ -36,10 +36,10 @@ from driftline.engine.wire.codec import pack, unpack
 from driftline.engine.wire.messages import Bundle
 
 MAP_SIZE = 1 << 36
-"""Initial address space in bytes. The file grows as it is filled, and the space when it is full."""
+"""Initial address space in bytes. The file grows as it fills, and the space when it is full."""
 
 KEY_BYTES_MAX = 511
-"""The limit of LMDB."""
+"""LMDB's limit."""
 
 _RECORD = b"\xff"
 """The key of the commit record. It is larger than those of items, which begin with a length."""
@@ -49,13 +49,13 @@ class LmdbConsumer:
     """The environment of one barrier in a directory that all barriers share.
 
     Args:
-        path: The directory; it is made if it is not there.
+        path: The directory; created if missing.
         barrier: The barrier, whose number names its environment.
-        flow: The flow whose outputs they are.
-        identity: Whose outputs they are: of which flow, on which input.
-        mark: Which run's they are, and how new.
-        on_failures: Is given the dead letters of each bundle, often none, once it is stored.
-        map_size: Bytes of address space to begin with.
+        flow: The flow of the outputs.
+        identity: The identity of the outputs: flow, inputs and policy.
+        mark: The run and its session.
+        on_failures: Called with the dead letters of each bundle, often none, once it is stored.
+        map_size: Initial bytes of address space.
 
     Raises:
         StateMismatch: If the directory holds outputs of another identity.
@@ -108,11 +108,11 @@ class LmdbConsumer:
             self._on_failures([item for item in items if item.sink == FAILURES])
 
     def last(self, barrier: str, groups: tuple[int, int]) -> Last:
-        """The last committed bundle."""
+        """Return the last committed bundle."""
         return self._committed().of_groups(groups, str(self.path))
 
     def close(self) -> None:
-        """Close the environment, and release the claim on it."""
+        """Close the environment and release the claim on it."""
         self._env.close()
         self._claim.close()
 
@@ -123,7 +123,7 @@ class LmdbConsumer:
         items: Sequence[Item],
         before: CommitRecord,
     ) -> CommitRecord | None:
-        """Write rows and commit record, or nothing. Returns None if the address space is full."""
+        """Write rows and commit record, or nothing. Return None if the address space is full."""
         checksum = before.checksum
         try:
             with self._env.begin(write=True) as txn:
@@ -161,9 +161,10 @@ def open_sink(address: str, context: SinkContext) -> LmdbConsumer:
 
 
 def read_items(path: Path) -> Iterator[Item]:
-    """The outputs that all barriers have left in a directory.
+    """Yield the outputs of all barriers in a directory.
 
-    Not in a process that has a consumer open there: LMDB opens an environment once in a process.
+    Do not call it in a process that has a consumer open there: LMDB opens an environment once in a
+    process.
 
     Args:
         path: The directory.
@@ -185,7 +186,7 @@ def read_items(path: Path) -> Iterator[Item]:
 
 
 def read_environment(path: Path) -> Iterator[Item]:
-    """The items of one barrier, `barrier-<n>`, in label order. Raises as `read_items` does."""
+    """Yield the items of one barrier, `barrier-<n>`, in label order. Raise as `read_items` does."""
     with _rows(path) as rows:
         for key, value in rows:
             yield _item(path, key, value)
@@ -216,14 +217,14 @@ def _rows(path: Path) -> Iterator[Iterator[tuple[bytes, bytes]]]:
 
 
 def committed_in(path: Path) -> CommitRecord:
-    """The commit record of a barrier's environment. Raises as `read_items` does."""
+    """Return the commit record of a barrier's environment. Raise as `read_items` does."""
     with _reading(path) as txn:
         data = txn.get(_RECORD)
     return CommitRecord() if data is None else CommitRecord.decode(bytes(data), str(path))
 
 
 def damage_in(path: Path) -> list[str]:
-    """What is wrong with a barrier's committed outputs: a sentence, or none.
+    """Return a sentence if a barrier's committed outputs are damaged, or an empty list.
 
     Raises as `read_items` does.
     """
@@ -239,7 +240,7 @@ def damage_in(path: Path) -> list[str]:
 
 
 def _with_row(checksum: int, key: bytes, value: bytes) -> int:
-    """The sum of the checksums of rows, with one row more.
+    """Return a checksum over rows with one more row: the sum of the rows' checksums.
 
     A sum, because it must not depend on the order of rows: they are written in the order of
     bundles, and read in the order of labels.
@@ -248,14 +249,14 @@ def _with_row(checksum: int, key: bytes, value: bytes) -> int:
 
 
 def item_key(label: Label, sink: int) -> bytes:
-    """The key of an item without the copy's number. The order of bytes is the order of labels."""
+    """Return the key of an item without the copy's number. Bytes sort as labels do."""
     return b"".join(map(_number, label)) + b"\0" + _number(sink + 1)
 
 
 def _number(number: int) -> bytes:
-    """Big-endian, after the length in bytes + 1: of two numbers, the longer one is larger.
+    """Encode a number as big-endian, after the length in bytes + 1, so that longer ones sort later.
 
-    A label ends with a zero, which no number begins with.
+    A label ends with a zero, with which no number begins.
     """
     length = (number.bit_length() + 7) // 8
     return bytes((length + 1,)) + number.to_bytes(length, "big")

@@ -9,11 +9,11 @@ from driftline.engine.wire.messages import Bundle
 
 
 class MemoryConsumer:
-    """Keeps the items of any number of barriers in lists, as long as the object lives."""
+    """Consumer that keeps the items of any number of barriers in lists."""
 
     def __init__(self) -> None:
         self.items: list[Item] = []
-        """All items, in the order in which they were delivered."""
+        """All items, in the order of delivery."""
         self.by_barrier: dict[str, list[Item]] = {}
         """The items of each barrier, in label order."""
         self._records: dict[str, CommitRecord] = {}
@@ -28,11 +28,11 @@ class MemoryConsumer:
         self._records[bundle.barrier] = before.after(bundle, items)
 
     def last(self, barrier: str, groups: tuple[int, int]) -> Last:
-        """The last bundle of a barrier."""
+        """Return the last bundle of a barrier."""
         return self._of(barrier).of_groups(groups, f"the memory of {barrier}")
 
     def close(self) -> None:
-        """Does nothing."""
+        """Do nothing."""
 
     def _add(self, barrier: str, items: list[Item]) -> None:
         self.items += items

@@ -1,13 +1,13 @@
-"""Wraps the sink of a connector: recognises its run, counts its outputs, notices lost ones.
+"""Wraps the sink of a connector: checks its run, counts its outputs, detects lost ones.
 
-A connector only has to store items and t_last in one step. What a run needs beyond that is the same
-for all of them, and is kept in the directory of the run: whose outputs they are, which process
-writes them, and how far the sink had come. A sink that is behind that record has lost outputs: the
-run is refused, as a replay would not make them again.
+A connector only has to store items and t_last in one step. Everything else that a run needs is the
+same for all of them, and is kept in the directory of the run: the identity of the outputs, the
+process that writes them, and how far the sink had come. A sink that is behind that record has lost
+outputs: the run is refused, as a replay would not produce them again.
 
-The record of a bundle is written before its delivery, beside that of the bundle before, and takes
-its place afterwards. So the counts are right after a crash at any moment: the sink says which of
-the two holds.
+The record of a bundle is written before its delivery, beside that of the bundle before, and
+replaces it afterwards. So the counts are right after a crash at any moment: the sink's `last` shows
+which of the two holds.
 
 Runs may share a target: each run has its own name for a barrier there, `LINEAGE/barrier-0`; a run
 in one process has a digest of its identity in place of the lineage.
@@ -40,9 +40,8 @@ class RecordedSink:
     """A consumer around the sink at an address.
 
     Args:
-        open_sink: Opens the sink of a connector. It is called at the first call of `last` or
-            `deliver`, by the thread that makes it: many clients belong to the thread that made
-            them.
+        open_sink: Opens the sink of a connector. The first `last` or `deliver` calls it, in its
+            own thread, since many clients belong to the thread that created them.
         address: The address, for errors.
         context: The run. Without a directory nothing is recorded, and `outputs` counts those of
             this object.
@@ -65,9 +64,9 @@ class RecordedSink:
         self._claim: OutputDirectory | None = None
         self._path: Path | None = None
         self._record = self._next = CommitRecord()
-        """The confirmed contents of the sink; and the same with the bundle being delivered."""
+        """The confirmed contents of the sink, and the same with the bundle being delivered."""
         self._last: Last | None = None
-        """The last bundle in the sink; None: the sink has to be asked."""
+        """The last bundle in the sink; None if the sink has to be queried."""
         if context.directory is not None:
             identity = f"{address}\n{context.identity}"
             self._claim = OutputDirectory(
@@ -90,13 +89,13 @@ class RecordedSink:
         return self._record.failures
 
     def deliver(self, bundle: Bundle) -> None:
-        """Give the bundle to the sink, then record it."""
+        """Deliver the bundle to the sink, between writing and confirming its record."""
         if bundle.t_last <= self.last(bundle.barrier, bundle.groups).t_last:
             return
         items = items_of(bundle, self._sinks)
         after = self._record.after(bundle, items)
         self._note(after)
-        self._last = None  # if a step fails from here on, the sink has to be asked
+        self._last = None  # if a step fails from here on, the sink has to be queried
         try:
             self._called(lambda sink: sink.deliver(replace(bundle, barrier=self._name)))
         except PayloadError as error:
@@ -107,7 +106,7 @@ class RecordedSink:
             self._on_failures([item for item in items if item.sink == FAILURES])
 
     def last(self, barrier: str, groups: tuple[int, int]) -> Last:
-        """The last bundle that the sink has."""
+        """Return the last bundle that the sink has."""
         before = self._record.of_groups(groups, self._address)
         if self._last is None:
             found = self._called(lambda sink: _checked(sink.last(self._name, groups)))
@@ -125,7 +124,7 @@ class RecordedSink:
         return self._last
 
     def close(self) -> None:
-        """Close the sink, and release the claim on the directory."""
+        """Close the sink and release the claim on the directory."""
         try:
             if self._sink is not None:
                 self._called(lambda sink: sink.close())
@@ -134,7 +133,7 @@ class RecordedSink:
                 self._claim.close()
 
     def _note(self, record: CommitRecord) -> None:
-        """Write the record of a bundle that is delivered next."""
+        """Write the record of the bundle to be delivered next."""
         self._next = replace(record, last=replace(record.last, blobs=()))
         if self._path is not None:
             with reported("output", self._next_path):
@@ -164,7 +163,7 @@ class RecordedSink:
 
 
 def _checked(last: object) -> Last:
-    """What `last` of a sink has returned. Raises TypeError if it is not a `Last`."""
+    """Return the result of a sink's `last`. Raise TypeError if it is not a `Last`."""
     if not isinstance(last, Last):
         raise TypeError(f"last() returned {last!r:.200}, which is not a Last")
     is_right = type(last.t_last) is int and type(last.checksum) is int

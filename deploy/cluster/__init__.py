@@ -1,1 +1,1 @@
-"""A cluster: agents on its hosts, the flows that are submitted to it, and where each role runs."""
+"""Clusters: agents on hosts, submitted flows, and the placement of their roles."""

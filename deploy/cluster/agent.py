@@ -1,11 +1,11 @@
-"""The agent: runs the processes that flows have on its host: masters, nodes, fronts.
+"""Agent of a cluster: runs the masters, nodes and fronts of flows on its host.
 
 Takes the submissions of a cluster, as they change. Gives a `FlowRunner` for each flow that has
-places here, and a record of itself, with what goes wrong. What it starts ends with it: an agent
-that is killed takes its processes with it, and starts them again once it is there again.
+places here, and a record of itself with its problems. Its processes end with it: if an agent is
+killed, its processes end, and its next start restarts them.
 
-A flow is over once its registry has the outcome of its run. A flow that cannot run here now, as a
-module is missing for example, is tried again; the other flows go on.
+A flow is over once its registry has the outcome of its run. If a flow cannot run here now, for
+example because a module is missing, the agent retries it; other flows continue.
 """
 
 from __future__ import annotations
@@ -48,16 +48,16 @@ from driftline.engine.wire.addresses import parse
 from driftline.engine.wire.kinds import AGENT
 
 ANY_PORT = 1
-"""Stands for the ports of all processes: each has a free one of its own."""
+"""Placeholder for the ports of processes: each uses a free one."""
 
 HOLDER = "holder"
-"""The file, in the state directory, with which the next agent shows that it is this one's heir."""
+"""File in the state directory that lets the next agent take over this agent's place."""
 
 
 def record_of(
     name: str, roles: tuple[AgentRole, ...], slots: int, network: TransportConfig, state: Path
 ) -> AgentRecord:
-    """What the others are told of an agent of this process, as long as nothing runs on it.
+    """Return the record of an agent in this process before it runs anything.
 
     Raises NotPermitted or Unavailable if processes could not listen there.
     """
@@ -78,18 +78,18 @@ def record_of(
 
 
 class Registration:
-    """The place of an agent in the tree. `record`: what does not change of it."""
+    """Registration of an agent in the tree. `record`: its constant part."""
 
     def __init__(self, tree: ZooKeeperTree, record: AgentRecord) -> None:
         self._tree = tree
         self._record = record
         self._path = f"{AGENTS}/{record.name}"
         self._noted = ""
-        """The holder that the next agent will find."""
+        """The holder noted for the next agent."""
         self._shown: AgentRecord | None = None
 
     def show(self, trouble: tuple[tuple[str, str], ...] = ()) -> None:
-        """Show the agent, if it is new or something has changed. Raises InUse, Unavailable."""
+        """Write the agent's record if it is new or changed. Raises InUse, Unavailable."""
         self._note_holder()
         record = replace(self._record, trouble=trouble)
         if record != self._shown:
@@ -97,12 +97,12 @@ class Registration:
             self._shown = record
 
     def end(self) -> None:
-        """Show it no more."""
-        with suppress(Unavailable):  # it is let go of with the session
+        """Remove the agent's record."""
+        with suppress(Unavailable):  # it is removed with the session
             self._tree.let_go(self._path)
 
     def taken(self) -> InUse:
-        """The error that another agent has this name. Raises Unavailable."""
+        """Return the error for a name that another agent has. Raises Unavailable."""
         name, where = self._record.name, self._tree.where
         which = [
             f" (host {each.host}, pid {each.pid})"
@@ -114,19 +114,19 @@ class Registration:
         )
 
     def _note_holder(self) -> None:
-        """Note by what this agent holds its place, before it does."""
+        """Note the holder (session) of this agent's place before it is taken."""
         holder = self._tree.holder()
         if holder != self._noted:
             state = Path(self._record.state)
-            with suppress(OSError):  # then the next one waits until the session is over
+            with suppress(OSError):  # then the next agent waits until the session expires
                 (state / HOLDER).write_text(f"{_place(state)} {holder}")
             self._noted = holder
 
 
 def holder_before(state: Path) -> str:
-    """By what the agent before, which has ended, held its place in the tree, if it was killed.
+    """Return the noted holder of the previous agent's place in the tree; "" if there is none.
 
-    `state`: its state directory.
+    `state`: its state directory. Precondition: that agent has ended.
     """
     try:
         place, _, holder = (state / HOLDER).read_text().rpartition(" ")
@@ -136,23 +136,23 @@ def holder_before(state: Path) -> str:
 
 
 def _place(state: Path) -> str:
-    """What tells a state directory from a copy of it, whose agent may live."""
+    """Return an identity that distinguishes a state directory from a copy of it."""
     return f"{socket.gethostname()} {state.stat().st_ino}"
 
 
 LOOK_S = 0.25
-"""How often the agent looks after its flows, and whether it is asked to end."""
+"""Seconds between two checks of running flows and of signals."""
 
 TRY_AGAIN_S = 10.0
-"""Seconds until a flow that could not run is tried again."""
+"""Seconds until a flow that could not run is retried."""
 
 WELL_S = 10.0
-"""Seconds after which processes that run are taken to run well: what kept them from it is over."""
+"""Seconds of running after which an earlier problem of a flow counts as over."""
 
 
 @dataclass(frozen=True, slots=True)
 class AgentConfig:
-    """An agent: its name, its roles, and what it gives to flows."""
+    """Configuration of an agent: its name, its roles, and its resources for flows."""
 
     name: str
     roles: tuple[AgentRole, ...]
@@ -161,11 +161,11 @@ class AgentConfig:
     network: TransportConfig = LOCAL
     session_s: float = SESSION_S
     metrics: str = ""
-    """Where it serves metrics, `HOST:PORT`; "": nowhere, nor do its processes."""
+    """Metrics address, `HOST:PORT`; "": neither the agent nor its processes serve metrics."""
 
 
 def run_agent(config: AgentConfig, tree: ZooKeeperTree) -> None:
-    """Run an agent until a signal asks it to end.
+    """Run an agent until a signal ends it.
 
     Raises Unavailable, InUse, NotPermitted, FlowError."""
     with ExitStack() as stack:
@@ -174,7 +174,7 @@ def run_agent(config: AgentConfig, tree: ZooKeeperTree) -> None:
         sockets = stack.enter_context(socket_folder(config.state))
         if config.metrics:
             check_all(config.metrics, 1)
-        tree.succeed(holder_before(config.state))  # it has ended: the claim is ours
+        tree.succeed(holder_before(config.state))  # that agent has ended: the claim is ours
         log.addFilter(_name_flow)
         stack.callback(log.removeFilter, _name_flow)
         agent = Agent(config, tree, sockets)
@@ -185,7 +185,10 @@ def run_agent(config: AgentConfig, tree: ZooKeeperTree) -> None:
 
 
 def _name_flow(record: logging.LogRecord) -> bool:
-    """Filter of log lines: those of the thread of a flow name it, others the agent."""
+    """Set the process name of a log record: the flow in a flow's thread, else the agent.
+
+    A logging filter that accepts all records.
+    """
     thread = record.threadName or ""
     if record.processName == MAIN:
         of_flow = thread.startswith(FLOW_THREAD)
@@ -194,10 +197,10 @@ def _name_flow(record: logging.LogRecord) -> bool:
 
 
 class Agent:
-    """One agent at work."""
+    """Running agent."""
 
     def __init__(self, config: AgentConfig, tree: ZooKeeperTree, sockets: Path) -> None:
-        """Raises NotPermitted, Unavailable for keys or addresses that cannot be."""
+        """Raise NotPermitted or Unavailable for unusable keys or addresses."""
         self._config = config
         self._tree = tree
         about_host = config.slots, config.network, config.state
@@ -208,12 +211,12 @@ class Agent:
         self.standing = AgentStatus(config.name, config.roles, config.slots)
         self._hosted = self.standing.hosted
         self._over: set[str] = set()
-        """The runs that have ended here."""
+        """Runs that have ended here."""
         self._troubles = self.standing.troubles
         self._unreadable: dict[str, str] = {}
-        """Flow -> why its registry cannot be read; what runs of it goes on."""
+        """Flow -> why its registry cannot be read; its running processes continue."""
         self._again_at: dict[str, float] = {}
-        """Flow -> when it is tried again."""
+        """Flow -> when to retry it."""
         self._made = 0
         self._woken = Event()
         self._outage = Trouble("cluster-unavailable")
@@ -229,7 +232,7 @@ class Agent:
         config, tree = self._config, self._tree
         tree.on_change(self._woken.set)
         self._show()
-        with suppress(Unavailable):  # the cluster is out of reach again: that is told later
+        with suppress(Unavailable):  # the cluster is unreachable again: logged later
             self._check_keys()
         roles = ",".join(config.roles)
         log.info(
@@ -251,7 +254,7 @@ class Agent:
         log.info(ends, config.name, signals.asked.name, extra=told)
 
     def close(self) -> None:
-        """End all processes here."""
+        """End all processes of this agent."""
         for hosting in self._hosted.values():
             hosting.leaving.set()
         for hosting in self._hosted.values():
@@ -259,7 +262,7 @@ class Agent:
         self._registration.end()
 
     def _look(self, now: float) -> None:
-        """Look what is wanted of this agent."""
+        """Read the submissions, and start or end flows accordingly."""
         config = self._config
         try:
             self._tree.renew()
@@ -269,11 +272,11 @@ class Agent:
             states = self._states(known, damaged)
             known = [each for each in known if each.name in states]
         except InUse:
-            raise  # another agent has come with this name while the session was over
-        except Disconnected as error:  # the client has told it; what runs goes on
+            raise  # another agent took this name after the session expired
+        except Disconnected as error:  # the client has logged it; running processes continue
             self.standing.unreached = str(error)
             return
-        except (Unavailable, StateMismatch) as error:  # it may hold a record of a later version
+        except (Unavailable, StateMismatch) as error:  # a record may be of a later version
             self.standing.unreached = str(error)
             self._outage.failed(now, f"{error}; what runs goes on, and is tried again")
             return
@@ -288,15 +291,17 @@ class Agent:
             self._carry_out(each, states[each.name], now)
         names = {each.name for each in wanted}
         for name in self._hosted.keys() - names - self._unreadable.keys():
-            self._hosted[name].leaving.set()  # it was removed
+            self._hosted[name].leaving.set()  # the flow was removed
         for name in self._troubles.keys() - names:
             del self._troubles[name]
 
     def _states(
         self, known: Sequence[Submission], damaged: dict[str, str]
     ) -> dict[str, ClusterState]:
-        """What the registries of flows hold, without those that are damaged; `damaged`: flows whose
-        submission is. Raises Unavailable."""
+        """Return the registry contents of flows, without damaged ones, which `damaged` collects.
+
+        `damaged` contains the flows with a damaged submission already. Raises Unavailable.
+        """
         states: dict[str, ClusterState] = {}
         before, self._unreadable = self._unreadable, damaged
         for each in known:
@@ -310,11 +315,11 @@ class Agent:
         return states
 
     def _carry_out(self, wanted: Submission, state: ClusterState, now: float) -> None:
-        """Let a flow run here, or end."""
+        """Start, update or end a flow as its submission demands."""
         hosting = self._hosted.get(wanted.name)
         ended = ended_by(state, wanted)
         if hosting is not None and hosting.submission.run != wanted.run:
-            hosting.leaving.set()  # it is started again once it has ended
+            hosting.leaving.set()  # it is restarted once it has ended
         elif hosting is not None:
             hosting.submission = wanted
             hosting.draining = wanted.wish is DesiredState.STOP
@@ -342,7 +347,7 @@ class Agent:
         hosting.start()
 
     def _look_after(self, now: float) -> None:
-        """Note which flows have ended here, and how."""
+        """Handle flows that have ended here, and problems that are over."""
         for name, hosting in list(self._hosted.items()):
             if hosting.is_alive():
                 continue
@@ -376,19 +381,19 @@ class Agent:
                 self._troubles.pop(name, None)
 
     def _keep_nodes(self, name: str) -> None:
-        """Let no agent ask for the nodes any more that are asked for."""
+        """Withdraw the request for another number of nodes of a flow."""
         try:
             wanted = keep_nodes(self._tree, self._hosted[name].submission)
         except (Unavailable, StateMismatch):
-            return  # it is tried again
+            return  # retried later
         self._hosted[name].submission = wanted
 
     def _tell_end(self, submission: Submission) -> None:
-        """Tell how a flow has ended, if it has: its processes have said nothing of that."""
+        """Log how a flow ended, if it did: its processes do not log it."""
         try:
             outcome = registry_of(self._tree, submission.name).outcome
         except DriftlineError:
-            return  # `driftline status` tells it
+            return  # `driftline status` shows it
         if outcome is None or outcome.run != submission.run:
             return
         name = submission.name
@@ -399,19 +404,19 @@ class Agent:
             log.info("flow %s: %s", name, outcome.text or "complete", extra=told)
 
     def _fail(self, submission: Submission, reason: str) -> None:
-        """The flow cannot go on: say so in its registry, as a command would."""
+        """Write to the registry that the flow cannot continue, as a command would."""
         try:
             fail(self._tree, submission, Unavailable.__name__, reason)
         except DriftlineError as error:
             log.warning("flow %s: %s", submission.name, error)
 
     def _show(self) -> None:
-        """Show this agent to the others, if that has changed."""
+        """Update this agent's record in the tree if it changed."""
         held = self._troubles | self._unreadable
         self._registration.show(tuple(held.items()))
 
     def _check_keys(self) -> None:
-        """Warn of agents whose processes cannot speak with those that run here."""
+        """Warn of agents whose processes cannot communicate with those of this agent."""
         network, alive = self._config.network, agents(self._tree)
         if network.scheme == "tcp" and network.keys:
             others = strangers(network, alive) + [a.name for a in alive if not a.public]

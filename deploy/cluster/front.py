@@ -1,8 +1,8 @@
-"""The process of a front: ``python -m driftline.deploy.cluster.front CONFIG``.
+"""Process of a front: ``python -m driftline.deploy.cluster.front CONFIG``.
 
-CONFIG is the JSON form of `ProcessConfig`. The front reads one input of a flow; its input log, and
-what it has used of a file, are in the state directory of its host. It begins as the registry says.
-Exit statuses are those of `deploy.runtime.process`.
+CONFIG is the JSON form of `ProcessConfig`. The front reads one input of a flow. Its input log, and
+the record of which part of a file it used, are in the state directory of its host. It starts from
+the state in the registry. Exit statuses are those of `deploy.runtime.process`.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from driftline.engine.sources import RetainedSource, Source
 
 
 def run_front(config: ProcessConfig, flow_plan: Plan, chosen: Policy) -> int:
-    """Run the front of input `config.index`. Returns the exit status."""
+    """Run the front of input `config.index`. Return the exit status."""
     state, number, flow = Path(config.state), config.index, flow_plan.flow
     claim(state / f"front-{number}.lock")
     before = opened(config, lambda: _registered(config))
@@ -104,7 +104,7 @@ def run_front(config: ProcessConfig, flow_plan: Plan, chosen: Policy) -> int:
 def _check_beginning(
     config: ProcessConfig, flow_plan: Plan, number: int, source: Source | RetainedSource
 ) -> None:
-    """Compare the input with the savepoint that the flow begins with. Raises StateMismatch."""
+    """Compare the input with the savepoint that the flow begins from. Raises StateMismatch."""
     flow = flow_plan.flow
     fitted = opened(config, lambda: config.beginning.fitted(flow))
     name = flow.sources[number].name
@@ -112,7 +112,7 @@ def _check_beginning(
 
 
 def _registered(config: ProcessConfig) -> ClusterState:
-    """What the registry holds. Raises Unavailable, StateMismatch."""
+    """Return the contents of the registry. Raises Unavailable, StateMismatch."""
     client = connect(config.zookeeper, config.session_s)
     try:
         found = ZooKeeperRegistry(client, REGISTRY).read()
@@ -127,4 +127,4 @@ if __name__ == "__main__":
     status = main(sys.argv[1], run_front)
     sys.stdout.flush()
     sys.stderr.flush()
-    os._exit(status)  # at once: a thread that does not end must not keep the process
+    os._exit(status)  # at once: a thread that does not end must not keep the process alive

@@ -1,9 +1,9 @@
-"""Hosting: the processes of one flow on one host, in a thread of an agent.
+"""Runner of one flow's processes on one host, in a thread of an agent.
 
-Takes: the submission, which of its processes run here, and what the agent wishes. Gives: how it
-ended here. In the thread is what a run on one machine has in its command: the supervisor of the
-processes, the guide that tells them where the master is, and the watch that notices those that
-hang.
+Takes: the submission, which of its processes run here, and the flags that the agent sets. Gives:
+how the flow ended here. The thread contains what a local run has in its command: the supervisor of
+the processes, the guide that sends them the master's address, and the watch that detects hanging
+processes.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from driftline.engine.wire.party import DurableJob
 
 @dataclass(frozen=True, slots=True)
 class HostResources:
-    """What an agent gives the flows on its host."""
+    """Resources of an agent's host for flows."""
 
     agent: str
     state: Path
@@ -44,13 +44,13 @@ class HostResources:
     session_s: float = SESSION_S
     log_level: int = 0
     metrics: str = ""
-    """Where its processes serve metrics, each at a free port: `HOST:0`; "": nowhere."""
+    """Metrics address of its processes, each at a free port: `HOST:0`; "": none."""
 
 
 def process_config(
     given: Submission, layout: Layout, host: HostResources, tree: ZooKeeperTree, sockets: Path
 ) -> ProcessConfig:
-    """What the processes of a flow are told. `sockets`: the folder of theirs; it is made.
+    """Return the configuration of a flow's processes. `sockets`: the folder to create for sockets.
 
     Raises Unavailable, StateMismatch if its wheel cannot be fetched.
     """
@@ -98,7 +98,7 @@ def process_config(
 
 
 class Guiding:
-    """The guide of a flow in a runtime of this process, and the queue of masters that it asks."""
+    """Guide of a flow in a runtime of this process, and the queue of masters that it queries."""
 
     def __init__(self, tree: ZooKeeperTree, flow: str, runtime: Runtime, inbox: str) -> None:
         self.guide = Guide()
@@ -106,7 +106,7 @@ class Guiding:
         self.masters = tree.masters(flow, lambda: runtime.soon(self.guide.noticed))
 
     def close(self) -> None:
-        """Ask no more."""
+        """Close the queue of masters."""
         self.masters.close()
 
     def _carry_out(self, job: DurableJob) -> object:
@@ -117,17 +117,17 @@ class Guiding:
 FRONT_MODULE = "driftline.deploy.cluster.front"
 
 FLOW_THREAD = "flow "
-"""With what the names of the threads of flows begin."""
+"""Prefix of the names of flow threads."""
 
 _MEMBERS = "node-", "front-"
-"""With what the names of nodes and fronts begin."""
+"""Prefixes of the names of nodes and fronts."""
 
 END_S = 5.0
-"""How long processes may take to end that know that the flow is over."""
+"""Seconds that processes may take to end once the flow is over."""
 
 
 class FlowRunner(threading.Thread):
-    """The processes `names` of a flow."""
+    """Thread that runs the processes `names` of a flow."""
 
     def __init__(
         self,
@@ -139,32 +139,35 @@ class FlowRunner(threading.Thread):
         number: int,
         changed: Callable[[], None],
     ) -> None:
-        """`number`: no other flow has had it in this agent; `changed` is called while all
-        processes have ended, so that the agent finds out why."""
+        """Create the thread; it is not started.
+
+        `number`: unique among the flow runners of this agent; `changed` is called while all
+        processes have ended, so that the agent finds out why.
+        """
         super().__init__(name=f"{FLOW_THREAD}{submission.name}", daemon=True)
         self.submission = submission
-        """The agent gives a later one when it changes."""
+        """The agent replaces it when it changes."""
         self.draining = False
-        """Whether the flow is to end in good order; the agent sets it."""
+        """Set by the agent: the flow is to end in good order."""
         self.leaving = threading.Event()
         """Set by the agent: the processes end at once."""
         self.knows_end = False
-        """Set by the agent: the flow is over, and its processes should know it."""
+        """Set by the agent: the flow is over, and its processes should end soon."""
         self.keeps = False
-        """Whether the flow keeps its nodes, as one of the next ones does not come to life here:
-        it does as it is wanted."""
+        """Whether the flow keeps its nodes because a node of the next layout does not start
+        here."""
         self.over = False
-        """Whether the processes have ended in good order."""
+        """Whether the flow is over and its processes had time to end."""
         self.trouble = ""
-        """Why the flow cannot run here now; it may later."""
+        """Why the flow cannot run here for now."""
         self.failed = ""
-        """Why the flow cannot go on at all."""
+        """Why the flow cannot continue at all."""
         self.since = monotonic()
-        """When it was made."""
+        """Time of creation (seconds, monotonic)."""
         self.cluster: LocalCluster | None = None
-        """The processes, once they are started. Other threads may ask it for their names."""
+        """The processes, once started. Other threads may read their names from it."""
         self.sockets = str(host.sockets / str(number))
-        """The folder of their sockets."""
+        """Folder of their sockets."""
         self._names = list(names)
         self._layout = layout
         self._changed = changed
@@ -172,7 +175,7 @@ class FlowRunner(threading.Thread):
         self._tree = tree
 
     def run(self) -> None:
-        """Run until the flow is over, or the agent leaves it."""
+        """Run until the flow is over or the agent sets `leaving`."""
         try:
             with ExitStack() as stack:
                 self._run(stack)
@@ -215,12 +218,12 @@ class FlowRunner(threading.Thread):
             self._supervise(runtime, cluster, guiding, watch)
         except CannotStart:
             raise
-        except Unavailable as error:  # its processes die and die, which no other try would mend
+        except Unavailable as error:  # its processes crash repeatedly: a retry would not help
             self.failed = str(error)
 
     @property
     def _have_spares(self) -> bool:
-        """Whether one is kept for the processes here; a master has others that stand by."""
+        """Whether to keep spares for the processes here; a master has standbys instead."""
         return any(name.startswith(_MEMBERS) for name in self._names)
 
     def _supervise(
@@ -250,5 +253,5 @@ class FlowRunner(threading.Thread):
                 self._changed()
 
     def _takes(self, node: str) -> bool:
-        """Whether a node is to run here."""
+        """Return whether a node is to run here."""
         return self.submission.place_of(int(node.removeprefix("node-"))) == self._host.agent

@@ -1,7 +1,8 @@
-"""The metrics of an agent, and where the processes at it serve theirs.
+"""Metrics of an agent, and the addresses at which its processes serve theirs.
 
-Takes how the agent is, as its loop tells. Gives samples, its health, and targets for Prometheus. An
-agent serves at its own port, and each of its processes at a free port of the same host.
+Takes the agent's status, which its loop sets. Gives samples, its health, and targets for
+Prometheus. An agent serves at its own port, and each of its processes at a free port of the same
+host.
 """
 
 from __future__ import annotations
@@ -19,43 +20,43 @@ from driftline.deploy.runtime.metrics.roles import our_version
 from driftline.engine.meters import Sample
 
 AGENT = "agent"
-"""The name of an agent's own process, as in its log lines."""
+"""Name of an agent's own process, as in its log lines."""
 
 TURNS_WITHIN_S = 60.0
-"""An agent waits for ZooKeeper in its loop; one whose loop has not turned for so long hangs."""
+"""Seconds without a turn of its loop after which an agent hangs; the loop waits for ZooKeeper."""
 
 
 @dataclass(slots=True)
 class AgentStatus:
-    """How an agent is. Its loop sets the fields, and others read them."""
+    """Status of an agent. Its loop sets the fields; other threads read them."""
 
     name: str
     roles: tuple[AgentRole, ...]
     slots: int
     turned_at: float = field(default_factory=monotonic)
-    """When its loop has turned last."""
+    """When its loop last turned (seconds, monotonic)."""
     unreached: str = "it has not seen the cluster yet"
-    """Why it could not read what the cluster holds; "" if it could."""
+    """Why it could not read the tree; "" if it could."""
     hosted: dict[str, FlowRunner] = field(default_factory=dict)
     """Flow -> its processes here."""
     troubles: dict[str, str] = field(default_factory=dict)
-    """Flow -> what keeps it from running here."""
+    """Flow -> why it cannot run here."""
 
     def why_not_healthy(self, now: float) -> str:
-        """Why the agent is not healthy; "" if it is."""
+        """Return why the agent is not healthy; "" if it is."""
         silent = now - self.turned_at
         return f"the agent's loop has not turned for {silent:.0f} s" * (silent > TURNS_WITHIN_S)
 
     def why_not_ready(self) -> str:
-        """Why the agent is not ready; "" if it is."""
+        """Return why the agent is not ready; "" if it is."""
         return self.unreached
 
     def samples(self) -> Iterator[tuple[str, Sample]]:
-        """The samples of the agent, with the flow that each is of; "" for none."""
+        """Yield the agent's samples as (flow, sample); "" for no flow."""
         yield "", ("driftline_process_info", (AGENT, our_version()), 1)
         yield "", ("driftline_agent_info", (self.name, ",".join(self.roles)), 1)
         yield "", ("driftline_agent_reaches_cluster", (), not self.unreached)
-        if set(self.roles) != {AgentRole.MASTER}:  # a master takes no place
+        if set(self.roles) != {AgentRole.MASTER}:  # a master takes no slot
             yield "", ("driftline_agent_slots", (), self.slots)
         hosted, troubles = self.hosted.copy(), self.troubles.copy()
         for flow in {**hosted, **troubles}:
@@ -68,7 +69,7 @@ class AgentStatus:
                 yield from ((flow, sample) for sample in restarts(cluster))
 
     def targets(self, host: str, port: int) -> list[dict[str, object]]:
-        """Where the agent, and each process at it, is to be scraped; `host`: its address."""
+        """Return the scrape targets of the agent and its processes; `host`: its address."""
         places = [("", AGENT, port)]
         for flow, hosting in self.hosted.copy().items():
             for name in hosting.cluster.pids if hosting.cluster is not None else ():
@@ -86,7 +87,7 @@ class AgentStatus:
 
 
 def serve_agent(address: str, standing: AgentStatus) -> AbstractContextManager[object]:
-    """Serve the metrics of an agent at `HOST:PORT`, if it is to. Raises FlowError."""
+    """Serve the metrics of an agent at `HOST:PORT`; "": not at all. Raises FlowError."""
     if not address:
         return nullcontext()
     from driftline.deploy.runtime.metrics.serving import serving
@@ -96,7 +97,7 @@ def serve_agent(address: str, standing: AgentStatus) -> AbstractContextManager[o
 
 
 def of_processes(address: str) -> str:
-    """Where the processes at an agent serve whose address this is; "": nowhere."""
+    """Return the metrics address of an agent's processes, given the agent's; "": none."""
     if not address:
         return ""
     host, _, _ = address.rpartition(":")

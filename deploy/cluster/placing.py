@@ -1,10 +1,10 @@
-"""Places: which agents get the processes of a flow, also for another number of nodes (rescaling).
+"""Placement of a flow's processes at agents, also for another number of nodes (rescaling).
 
-The master makes the next layout (`coordinator.resizing`). The numbers of its nodes are given here,
-with their places, before it is asked: an agent starts the nodes that the master wants and that have
-their place there. Each wish has numbers that no wish before it had. So a place never moves, though
-the master may commit the layout of an earlier wish at the same moment; and of two wishes the master
-knows which one is later.
+The master makes the next layout (`coordinator.resizing`). This module assigns the numbers and
+places of its nodes before the master is asked: an agent starts the nodes that the master wants and
+that have their place there. Each request uses new node numbers. Therefore a place never moves, even
+if the master commits the layout of an earlier request at the same moment, and the master knows
+which of two requests is later.
 """
 
 from __future__ import annotations
@@ -29,11 +29,14 @@ from driftline.engine.policy import POLICIES, Policy
 from driftline.engine.texts import counted
 
 Taken = Mapping[str, Counter[str]]
-"""Flow -> how many slots of each agent it takes."""
+"""Flow -> number of slots that it takes of each agent."""
 
 
 def taken_slots(tree: ZooKeeperTree, but: str = "") -> dict[str, Counter[str]]:
-    """The slots that are taken by flows that go on, `but` one. Raises Unavailable."""
+    """Return the slots that flows take until they are over, without flow `but`.
+
+    Raises Unavailable.
+    """
     taken: dict[str, Counter[str]] = {}
     for each, state in going_on(tree, but):
         layout = each.layout_in(state)
@@ -45,9 +48,9 @@ def taken_slots(tree: ZooKeeperTree, but: str = "") -> dict[str, Counter[str]]:
 
 
 def spread(alive: Sequence[AgentRecord], role: AgentRole, count: int, taken: Taken) -> list[str]:
-    """The agents of so many processes: those with the fewest first. `taken`: slots that are.
+    """Choose agents for `count` processes, evenly; of equals, those with the most free slots.
 
-    Raises Unavailable if there are too few slots.
+    `taken`: slots in use. Raises Unavailable if there are too few slots.
     """
     fitting = [agent for agent in alive if role in agent.roles and agent.slots]
     used = sum(taken.values(), Counter[str]())
@@ -72,7 +75,7 @@ def spread(alive: Sequence[AgentRecord], role: AgentRole, count: int, taken: Tak
 
 
 def _by_flow(taken: Taken, fitting: Sequence[AgentRecord]) -> str:
-    """How many slots of these agents are taken, and by which flows."""
+    """Describe how many slots of these agents are taken, and by which flows."""
     counts = {flow: sum(of[agent.name] for agent in fitting) for flow, of in taken.items()}
     total = sum(counts.values())
     which = ", ".join(f"{flow} ({count})" for flow, count in counts.items() if count)
@@ -80,7 +83,7 @@ def _by_flow(taken: Taken, fitting: Sequence[AgentRecord]) -> str:
 
 
 def rescale(tree: ZooKeeperTree, name: str, nodes: int) -> Submission:
-    """Ask for another number of nodes of a flow. Returns its submission with their places.
+    """Request another number of nodes of a flow. Return its submission with their places.
 
     Raises FlowError if its policy cannot change it, StateMismatch if the flow is over, or was
     submitted again meanwhile, Unavailable if there are too few slots.
@@ -108,9 +111,9 @@ def rescale(tree: ZooKeeperTree, name: str, nodes: int) -> Submission:
 
 
 def keep_nodes(tree: ZooKeeperTree, submission: Submission) -> Submission:
-    """Give up the wish of a submission for other nodes, unless there is a later one.
+    """Withdraw a submission's request for other nodes, unless there is a later one.
 
-    Raises Replaced if the flow was submitted again.
+    Raises RunReplaced if the flow was submitted again.
     """
 
     def kept(before: Submission) -> Submission:
@@ -125,16 +128,16 @@ def keep_nodes(tree: ZooKeeperTree, submission: Submission) -> Submission:
 def wishing(
     tree: ZooKeeperTree, submission: Submission, state: ClusterState, nodes: int
 ) -> Submission:
-    """A submission with the wish for so many nodes, and their places. Raises Unavailable.
+    """Return a submission that requests `nodes` nodes, with their places. Raises Unavailable.
 
-    If these are as many as now, they have places, too: the master may come to other nodes before
-    it hears that none are wanted.
+    If the number does not change, the nodes get places, too: the master may switch to other nodes
+    before it learns that none are wanted.
     """
     layout = submission.layout_in(state)
     if nodes == len(layout):
         places = [submission.place_of(number) for number in layout]
     else:
-        # These nodes end as soon as the next ones run: their slots count as free.
+        # The current nodes end as soon as the next ones run: their slots count as free.
         taken = taken_slots(tree, but=submission.name)
         taken[submission.name] = Counter(submission.fronts)
         places = spread(agents(tree), AgentRole.NODE, nodes, taken)
@@ -143,7 +146,7 @@ def wishing(
 
 
 def check_rescalable(name: str, policy: Policy) -> None:
-    """Raises FlowError if a flow with this policy keeps its number of nodes."""
+    """Raise FlowError if a flow with this policy cannot change its number of nodes."""
     if not policy.resizes:
         raise FlowError(
             f"flow {name!r} runs with {policy.name}, and keeps its number of nodes: only "

@@ -1,8 +1,8 @@
-"""What a cluster's tree holds: agents, and the flows that are submitted. JSON, for people to read.
+"""Records in a cluster's tree: agents and submissions, as readable JSON.
 
 An agent runs processes of its roles on its host. A flow has places: the agents of its nodes and of
 its fronts, by their numbers. A place never moves, as its state is on the agent's disk; another
-number of nodes means other nodes, with higher numbers. A master has nothing on its disk: every
+number of nodes means other nodes, with higher numbers. A master stores nothing on disk: every
 agent with that role runs one for each flow.
 """
 
@@ -28,7 +28,7 @@ _Record = TypeVar("_Record", "AgentRecord", "Submission")
 
 
 class AgentRole(StrEnum):
-    """A role of an agent: what it runs."""
+    """A role of an agent: the kind of process that it runs."""
 
     MASTER = "master"
     NODE = "node"
@@ -36,7 +36,7 @@ class AgentRole(StrEnum):
 
 
 class DesiredState(StrEnum):
-    """What is wanted of a flow."""
+    """Desired state of a flow."""
 
     RUN = "run"
     STOP = "stop"
@@ -45,34 +45,34 @@ class DesiredState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class AgentRecord:
-    """An agent that lives."""
+    """A live agent."""
 
     name: str
     roles: tuple[AgentRole, ...]
     host: str
     slots: int
-    """How many nodes and fronts it takes; masters take none."""
+    """Capacity in nodes and fronts; masters take no slot."""
     pid: int = 0
     trouble: tuple[tuple[str, str], ...] = ()
-    """(flow, what keeps it from running here)"""
+    """(flow, why it cannot run here)"""
     public: str = ""
-    """The public key of its processes; "": they have none."""
+    """Public key of its processes; "": they have none."""
     state: str = ""
-    """Its state directory, on its host."""
+    """State directory on its host."""
 
     def encode(self) -> bytes:
-        """The bytes to store."""
+        """Return the bytes to store."""
         return _encoded(self)
 
     @staticmethod
     def decode(data: bytes) -> AgentRecord:
-        """Decode `encode`. Raises StateMismatch."""
+        """Decode the result of `encode`. Raises StateMismatch."""
         return _decoded(data, AgentRecord, "an agent")
 
 
 @dataclass(frozen=True, slots=True)
 class Submission:
-    """A flow that is submitted.
+    """A submitted flow.
 
     `identity`, `code`, `lineage`, `session`, `run`: see `ProcessConfig`; `output`: a directory on
     each host of a node, or the address of a sink; "" if there is a `consumer`.
@@ -82,11 +82,11 @@ class Submission:
     flow: str
     output: str
     count: _Positive
-    """How many nodes the flow began with."""
+    """Number of nodes at the first submission."""
     nodes: tuple[str, ...]
-    """Number of a node -> its agent; also of nodes that are over, or are to come. It only grows."""
+    """Number of a node -> its agent, including past and future nodes. It only grows."""
     fronts: tuple[str, ...]
-    """The agent of each front."""
+    """Agent of each front."""
     policy: str
     ordering: str
     checkpoint_s: float
@@ -100,51 +100,51 @@ class Submission:
     reading: Reading = field(default_factory=Reading)
     limits: Limits = LIMITS
     wheel: str = ""
-    """The name of the wheel that has the flow, if one was sent; the tree has it."""
+    """Name of the wheel, stored in the tree, that contains the flow; "" if none was sent."""
     spares: int = 0
     beginning: InitialState = NOTHING
     wish: DesiredState = DesiredState.RUN
     wanted: int = 0
-    """How many nodes it is to have; 0: as many as it has."""
+    """Desired number of nodes; 0: no change."""
     wanted_from: int = 0
-    """The number of the first one of the nodes that were asked for last."""
+    """Number of the first of the nodes requested last."""
     consumer: str = ""
-    """The address of the one consumer of all outputs; "": each node opens `output`."""
+    """Address of the one consumer of all outputs; "": each node opens `output`."""
 
     def __post_init__(self) -> None:
         if self.policy not in POLICIES:
             raise ValueError(f"there is no policy {self.policy!r}")
 
     def encode(self) -> bytes:
-        """The bytes to store."""
+        """Return the bytes to store."""
         return _encoded(self)
 
     @staticmethod
     def decode(data: bytes) -> Submission:
-        """Decode `encode`. Raises StateMismatch."""
+        """Decode the result of `encode`. Raises StateMismatch."""
         return _decoded(data, Submission, "a submission")
 
     def layout_in(self, state: ClusterState | None) -> Layout:
-        """The nodes of now, by their numbers; `state`: what the registry holds."""
+        """Return the current nodes by number; `state`: the contents of the registry."""
         return (state.layout if state is not None else ()) or tuple(range(self.count))
 
     def next_in(self, layout: Layout) -> range:
-        """The nodes that are to take over from those of a layout, by their numbers."""
+        """Return the nodes that are to replace those of a layout, by number."""
         return range(max(self.wanted_from, max(layout) + 1), len(self.nodes))
 
     def place_of(self, node: int) -> str:
-        """The agent of a node; "" if it has none."""
+        """Return the agent of a node; "" if it has none."""
         return self.nodes[node] if node < len(self.nodes) else ""
 
     def processes_of(self, agent: str, roles: Collection[AgentRole], layout: Layout) -> list[str]:
-        """The processes that an agent with these roles runs for the flow in a layout."""
+        """Return the processes that an agent with these roles runs for the flow in a layout."""
         masters = ["master"] if AgentRole.MASTER in roles else []
         nodes = names_of(number for number in layout if self.place_of(number) == agent)
         fronts = [f"front-{i}" for i, place in enumerate(self.fronts) if place == agent]
         return masters + nodes + fronts
 
     def concerns(self, agent: str, roles: Collection[AgentRole], layout: Layout) -> bool:
-        """Whether an agent has processes of the flow, or is to have some."""
+        """Return whether an agent has processes of the flow, now or in the next layout."""
         to_have = agent in map(self.place_of, self.next_in(layout))
         return to_have or bool(self.processes_of(agent, roles, layout))
 

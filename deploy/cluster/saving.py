@@ -1,9 +1,9 @@
-"""Saving: writes the last snapshot of a flow that runs as a savepoint, a directory of files.
+"""Savepoints of running flows: write a flow's last snapshot as a directory of files.
 
-Takes `Report` (master: where the others are), `Parts`, `Slice` and `NoParts` (nodes). Gives
-`AskReport`, `AskParts` and `AskSlice`: the nodes of a next layout read in the same way
-(`deploy.node.joining`). The flow goes on meanwhile. A snapshot that is gone before it was read is
-given up for the next one.
+Takes `StatusReport` (master: addresses of the others), `Parts`, `Slice` and `NoParts` (nodes).
+Gives `AskReport`, `AskParts` and `AskSlice`: nodes of a next layout read in the same way
+(`deploy.node.joining`). The flow continues meanwhile. If a snapshot is removed before it is read,
+the next one is read instead.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from driftline.engine.wire.kinds import MASTER, WATCH
 from driftline.engine.wire.messages import AskParts, Message, NoParts, Parts, Slice
 
 ANSWER_S = 10.0
-"""How long nothing may come."""
+"""Maximum seconds without any message."""
 
 TRIES = 5
 
@@ -48,11 +48,11 @@ def save(
     sockets: Path,
     network: TransportConfig,
 ) -> Savepoint:
-    """Write the last snapshot of a flow that runs into a new directory.
+    """Write the last snapshot of a running flow into a new directory.
 
-    `flow`: what it runs, as it is here; `sockets`: an empty folder. Raises Unavailable if it does
-    not run, or does not answer; StateMismatch if the flow here is another one, or its snapshots are
-    no cut by label; SnapshotDamaged.
+    `flow`: the flow as loaded here; `sockets`: an empty folder. Raises Unavailable if it does not
+    run, or does not answer; StateMismatch if the flow here is another one, or its snapshots are not
+    cut by label; SnapshotDamaged.
     """
     submission = submission_of(tree, name)
     if POLICIES[submission.policy].cut is not SnapshotCut.LABEL:
@@ -91,7 +91,7 @@ def save(
 
 
 class Saver(StatusPoller):
-    """Reads a snapshot of all nodes."""
+    """Reader of a snapshot's parts from all nodes."""
 
     def __init__(self, groups: int) -> None:
         super().__init__(every_s=inf, name=f"{WATCH}-savepoint")
@@ -133,7 +133,7 @@ class Saver(StatusPoller):
         return False
 
     def _await(self, runtime: Runtime, open_ones: Callable[[], list[str]]) -> None:
-        """Wait until nothing is open at any of these."""
+        """Wait until no peer is open. Raises SnapshotDamaged, Unavailable."""
         self._heard_at = monotonic()
         while who := open_ones():
             runtime.step(wait_s=0.1)
@@ -148,7 +148,7 @@ class Saver(StatusPoller):
 
 
 def _check_there(submission: Submission, state: ClusterState, alive: set[str]) -> None:
-    """Raises Unavailable if the agent of a node is away: it has a part of the state."""
+    """Raise Unavailable if the agent of a node is away: it has a part of the state."""
     layout = submission.layout_in(state)
     for number, name in zip(layout, names_of(layout), strict=True):
         if (place := submission.place_of(number)) not in alive:
@@ -159,7 +159,7 @@ def _check_there(submission: Submission, state: ClusterState, alive: set[str]) -
 
 
 def _running(tree: ZooKeeperTree, submission: Submission) -> ClusterState:
-    """What the registry holds of a flow that has a snapshot and runs. Raises Unavailable."""
+    """Return the registry contents of a running flow with a snapshot, else raise Unavailable."""
     state = registry_of(tree, submission.name)
     if ended_by(state, submission):
         raise Unavailable(
@@ -182,5 +182,5 @@ def _write(output: Path, flow: Flow, segments: Mapping[str, list[bytes]]) -> Non
 
 
 def _received(submission: Submission) -> set[str]:
-    """The sources whose records are received."""
+    """Return the names of the sources whose records are received."""
     return {text.partition("=")[0] for text in submission.reading.inputs if is_live(text)}

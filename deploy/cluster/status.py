@@ -1,6 +1,6 @@
-"""The status of a cluster: its agents, its flows, and how each flow is.
+"""Status of a cluster: its agents, its flows, and the status of each flow.
 
-Most of it is in the tree. How far a flow is, and what it waits for, its master says, if it answers.
+Most of it is in the tree. Progress and obstacles of a flow come from its master, if it answers.
 """
 
 from __future__ import annotations
@@ -34,15 +34,15 @@ from driftline.engine.wire.kinds import FRONT, MASTER, NODE, WATCH
 from driftline.engine.wire.messages import StatusReport
 
 ANSWER_S = 2.0
-"""How long masters, nodes and fronts may take to answer."""
+"""Seconds that masters, nodes and fronts may take to answer."""
 
 ASK_AGAIN_S = 0.5
-"""An answer may be lost, as it may go to another command that asks at the same moment."""
+"""Seconds until a question is repeated: an answer may go to another command that asks now."""
 
 
 @dataclass(frozen=True, slots=True)
 class NodeStatus:
-    """A node of a flow."""
+    """Status of a node."""
 
     name: str
     agent: str
@@ -53,7 +53,7 @@ class NodeStatus:
 
 @dataclass(frozen=True, slots=True)
 class FrontStatus:
-    """A front of a flow."""
+    """Status of a front."""
 
     name: str
     agent: str
@@ -63,55 +63,57 @@ class FrontStatus:
 
 @dataclass(frozen=True, slots=True)
 class FlowStatus:
-    """A flow."""
+    """Status of a flow."""
 
     name: str
     flow: str
     state: str
-    """In words: running, nodes load a snapshot, complete, failed: ..."""
+    """For people: running, nodes load a snapshot, complete, failed: ..."""
     over: bool
     policy: str
     nodes: tuple[NodeStatus, ...]
     fronts: tuple[str, ...]
-    """The agents of the fronts."""
+    """Agents of the fronts."""
     inputs: tuple[FrontStatus, ...]
     incarnation: int
     recoveries: int
     frontier: int | None
-    """All outputs below this time are delivered; None if that is not known, or all are."""
+    """All outputs below this time are delivered; None if unknown, or if all are."""
     lag_s: float | None
-    """For how long the oldest record that is not delivered has been there; None if a front does not
-    answer, as only fronts know that."""
+    """Age of the oldest undelivered record; None unless all fronts answer, as only they know it."""
     last_snapshot: dict[str, int] | None
     snapshot_age_s: float | None
-    """Since the last snapshot; None if there is none, or the master of then leads no more."""
+    """Age of the last snapshot; None without one, or if the master that took it no longer leads."""
     waits_for: str
-    """What it waits for inside; "" if that is not known."""
+    """What it waits for inside the flow; "" if unknown."""
     held_back: tuple[str, ...]
-    """Who takes no input at the moment, and why: for people."""
+    """Members that take no input at the moment, with the reason, for people."""
     obstacles: tuple[str, ...]
-    """What it waits for outside of it: disks, consumers."""
+    """What it waits for outside the flow: disks, consumers."""
     resizing: str
-    """What becomes of its number of nodes; "" if nothing."""
+    """Progress of a rescaling; "" without one."""
     refused: str
-    """Why it cannot have the number of nodes that was asked for; "" if it can."""
+    """Why it cannot have the requested number of nodes; "" if it can."""
     output: str
     trouble: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class ClusterStatus:
-    """A cluster."""
+    """Status of a cluster."""
 
     agents: tuple[AgentRecord, ...]
     flows: tuple[FlowStatus, ...]
     damaged: tuple[tuple[str, str], ...] = ()
-    """(flow, why nothing more is known of it)"""
+    """(flow, why its submission cannot be read)"""
     only: str = ""
-    """The one flow that was asked for."""
+    """The one requested flow; "": all flows."""
 
     def as_json(self) -> dict[str, object]:
-        """The fields of `--json`; with several flows, `frontier` is the smallest, and so on."""
+        """Return the fields of `--json`.
+
+        With several flows, `frontier` and `last_snapshot` are the smallest, `lag_s` the largest.
+        """
         live = [flow for flow in self.flows if not flow.over]
         lags = [flow.lag_s for flow in live if flow.lag_s is not None]
         frontiers = [flow.frontier for flow in live if flow.frontier is not None]
@@ -134,7 +136,7 @@ def status_of(
     only: str = "",
     answer_s: float = ANSWER_S,
 ) -> ClusterStatus:
-    """The status of a cluster; `only`: of this flow; `sockets`: an empty folder.
+    """Return the status of a cluster; `only`: of this flow; `sockets`: an empty folder.
 
     Raises Unavailable, StateMismatch.
     """
@@ -158,7 +160,7 @@ def status_of(
 
 
 def _state_of(tree: ZooKeeperTree, submission: Submission) -> tuple[ClusterState | None, str]:
-    """What the registry of a flow holds, or what is wrong with it. Raises Unavailable."""
+    """Return the contents of a flow's registry, or what is wrong with it. Raises Unavailable."""
     try:
         return registry_of(tree, submission.name), ""
     except StateMismatch as error:
@@ -172,8 +174,11 @@ def flow_status(
     alive: Sequence[AgentRecord],
     unasked: str = "",
 ) -> FlowStatus:
-    """The status of one flow; `reports`: of its processes, `state`: what its registry holds,
-    `unasked`: why its processes were not asked."""
+    """Return the status of one flow.
+
+    `reports`: of its processes; `state`: its registry's contents; `unasked`: why its processes were
+    not asked.
+    """
     over = state is not None and ended_by(state, submission)
     master = reports.get(MASTER)
     figures = dict(master.figures) if master is not None else {}
@@ -181,7 +186,7 @@ def flow_status(
     frontier = None if over or frontier is None or frontier >= INFINITY else frontier
     age_ms = None if over else figures.get("snapshot_age_ms")
     snapshot = state.snapshots[0] if state is not None and state.snapshots else None
-    if frontier is not None and snapshot is not None:  # a master that recovers begins from there
+    if frontier is not None and snapshot is not None:  # a recovering master may report less
         frontier = max(frontier, snapshot.time)
     absent = "over" if over else "not asked" if unasked else "silent"
     return FlowStatus(
@@ -212,7 +217,7 @@ def flow_status(
 
 
 def _lag_s(submission: Submission, reports: Mapping[str, StatusReport]) -> float | None:
-    """The largest lag of a front; None unless all fronts tell it."""
+    """Return the largest lag of a front; None unless all fronts report theirs."""
     lags = []
     for number in range(len(submission.fronts)):
         report = reports.get(f"{FRONT}-{number}")
@@ -227,7 +232,7 @@ def _in_words(
     reports: Mapping[str, StatusReport],
     unasked: str,
 ) -> str:
-    """The state of a flow, for people."""
+    """Describe the state of a flow, for people."""
     outcome = state.outcome if state is not None else None
     if outcome is not None and outcome.run == submission.run:
         if outcome.error == CANCELLED:
@@ -251,7 +256,7 @@ def _in_words(
 
 
 def _waits_for(master: StatusReport) -> str:
-    """What a flow waits for beside its state, which is said first, and its obstacles."""
+    """Return what a flow waits for, without its obstacles and its state, which are shown apart."""
     rest = master.waits_for
     for said in (*master.obstacles, master.state):
         rest = rest.removeprefix(said).removeprefix("; ")
@@ -293,7 +298,7 @@ def _doing(report: StatusReport | None, absent: str) -> str:
 
 
 def _held_back(reports: Mapping[str, StatusReport]) -> Iterator[str]:
-    """Who takes no input at the moment, and why."""
+    """Yield which members take no input at the moment, and why."""
     for name, report in sorted(reports.items()):
         figures = dict(report.figures)
         if figures.get("held_back"):
@@ -309,7 +314,7 @@ def _held_back(reports: Mapping[str, StatusReport]) -> Iterator[str]:
 
 
 def troubles(submission: Submission, layout: Layout, alive: Sequence[AgentRecord]) -> list[str]:
-    """What keeps a flow that is not over from running, for people."""
+    """Return what keeps a flow that is not over from running, for people."""
     told: dict[str, list[str]] = {}
     for agent in alive:
         for flow, text in agent.trouble:
@@ -331,10 +336,10 @@ def ask(
     network: TransportConfig,
     answer_s: float = ANSWER_S,
 ) -> Mapping[str, StatusReport]:
-    """Return what the master, the nodes and the fronts of a flow report within a while.
+    """Return what the master, nodes and fronts of a flow report within `answer_s`.
 
-    Without a master nothing is known of the others. `sockets`: a folder for sockets of this
-    command. Raises Unavailable.
+    Without a master, the addresses of the others are unknown. `sockets`: a folder for sockets of
+    this command. Raises Unavailable.
     """
     with ExitStack() as stack:
         masters = tree.masters(submission.name, lambda: None)
@@ -361,7 +366,7 @@ def ask(
 
 
 def keyless(network: TransportConfig, alive: Sequence[AgentRecord]) -> str:
-    """Why processes of a cluster would not answer who asks by this network; "" if they would.
+    """Return why processes of a cluster would not answer over this network; "" if they would.
 
     Raises NotPermitted, Unavailable for keys that cannot be used.
     """
@@ -376,7 +381,7 @@ def keyless(network: TransportConfig, alive: Sequence[AgentRecord]) -> str:
 
 
 def strangers(network: TransportConfig, alive: Sequence[AgentRecord]) -> list[str]:
-    """The agents with keys that are none of the set of this network, which has keys.
+    """Return the agents whose key is not in the key set of this network, which has keys.
 
     Raises NotPermitted, Unavailable for keys that cannot be used.
     """

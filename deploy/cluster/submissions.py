@@ -1,13 +1,12 @@
-"""The submissions and the agents that a cluster's tree holds; how a submission is changed, how a
-flow ends, and how it is removed.
+"""Submissions and agents in a cluster's tree: read, change, end and remove flows.
 
-How a flow has ended its registry says. A command that ends one without its master replaces the
-version of the registry that it has read, with the next epoch. So the master's next write is
-refused: it ends, and a later one finds the outcome.
+The registry of a flow contains its outcome. A command that ends a flow without its master replaces
+the version of the registry that it read, with the next epoch. The registry then rejects the
+master's next write: the master ends, and a later one finds the outcome.
 
-Removal forgets a flow that is over. Everything of it leaves the tree in one step, and only as it
-was when the flow was found to be over: so of two commands at once, one that submits and one that
-removes, one is refused. Its files stay on the hosts.
+Removal deletes a flow that is over from the tree in one step, provided that its records have not
+changed since the flow was found to be over. Therefore, of a concurrent submission and removal, one
+is rejected. The flow's files stay on the hosts.
 """
 
 from __future__ import annotations
@@ -32,14 +31,14 @@ from driftline.engine.events import about, log
 from driftline.engine.texts import did_you_mean
 
 TRIES = 20
-"""How often a write is tried: a master may write at the same moment, once for each snapshot."""
+"""Attempts of a write: a master may write at the same moment, once for each snapshot."""
 
 CANCELLED = "Cancelled"
-"""The kind of error of a flow that was cancelled."""
+"""Error of the outcome of a cancelled flow."""
 
 
 class RunReplaced(StateMismatch):
-    """The run that was meant is over, and another one has begun."""
+    """The run in question is over, and another one has begun or the flow was removed."""
 
     def __init__(self, flow: str) -> None:
         super().__init__(
@@ -49,17 +48,17 @@ class RunReplaced(StateMismatch):
 
 
 def path_of(flow: str) -> str:
-    """Where the submission of a flow is."""
+    """Return the path of a flow's submission."""
     return f"{FLOWS}/{flow}/{SUBMISSION}"
 
 
 def registry_path(flow: str) -> str:
-    """Where the registry of a flow is."""
+    """Return the path of a flow's registry."""
     return f"{FLOWS}/{flow}/{REGISTRY}"
 
 
 def agents(tree: ZooKeeperTree) -> list[AgentRecord]:
-    """All agents that live, without those whose record cannot be read. Raises Unavailable."""
+    """Return all live agents with a readable record. Raises Unavailable."""
     found = []
     for name in tree.children(AGENTS):
         try:
@@ -75,9 +74,9 @@ def agents(tree: ZooKeeperTree) -> list[AgentRecord]:
 
 
 def submissions(tree: ZooKeeperTree, damaged: dict[str, str] | None = None) -> list[Submission]:
-    """All flows of a cluster, without those whose record cannot be read.
+    """Return all submissions of a cluster that can be read.
 
-    `damaged`: gets these: flow -> why. Raises Unavailable.
+    `damaged`: receives the others: flow -> reason. Raises Unavailable.
     """
     found = []
     for name in tree.children(FLOWS):
@@ -92,7 +91,7 @@ def submissions(tree: ZooKeeperTree, damaged: dict[str, str] | None = None) -> l
 
 
 def submission_of(tree: ZooKeeperTree, flow: str) -> Submission:
-    """The submission of a flow. Raises Unavailable if there is none, StateMismatch."""
+    """Return the submission of a flow. Raises Unavailable if there is none, StateMismatch."""
     found = find(tree, flow)
     if found is None:
         names = [each.name for each in submissions(tree)]
@@ -103,8 +102,10 @@ def submission_of(tree: ZooKeeperTree, flow: str) -> Submission:
 
 
 def find(tree: ZooKeeperTree, flow: str) -> tuple[Submission, int] | None:
-    """The submission of a flow and its version; None if there is none. Raises Unavailable,
-    StateMismatch if it is damaged."""
+    """Return the submission of a flow and its version; None if there is none.
+
+    Raises Unavailable, StateMismatch if it is damaged.
+    """
     entry = tree.read(path_of(flow)) if is_name(flow) else None
     try:
         return None if entry is None else (_decoded(flow, entry), entry.version)
@@ -113,7 +114,7 @@ def find(tree: ZooKeeperTree, flow: str) -> tuple[Submission, int] | None:
 
 
 def is_current(tree: ZooKeeperTree, submission: Submission) -> bool:
-    """Whether no other run has begun since this one. Raises Unavailable, StateMismatch."""
+    """Return whether this run is still the latest. Raises Unavailable, StateMismatch."""
     found = find(tree, submission.name)
     return found is not None and found[0].run == submission.run
 
@@ -121,8 +122,10 @@ def is_current(tree: ZooKeeperTree, submission: Submission) -> bool:
 def change(
     tree: ZooKeeperTree, flow: str, how: Callable[[Submission], Submission], run: str = ""
 ) -> Submission:
-    """Change the submission of a flow; `run`: only that of this run. Raises Unavailable, Conflict,
-    Replaced if another run has begun."""
+    """Change the submission of a flow; `run`: only that of this run.
+
+    Raises Unavailable, WriteConflict, RunReplaced if another run has begun.
+    """
     for left in reversed(range(TRIES)):
         found = find(tree, flow)
         if found is None and not run:
@@ -148,7 +151,7 @@ def _decoded(flow: str, entry: ZooKeeperNode) -> Submission:
 
 
 def takes_away(flow: str) -> str:
-    """The advice for a flow whose records cannot be used."""
+    """Return the advice for a flow whose records cannot be used."""
     return f"`driftline remove {flow}` takes the flow away"
 
 
@@ -156,9 +159,9 @@ def takes_away(flow: str) -> str:
 
 
 def registry_of(tree: ZooKeeperTree, flow: str) -> ClusterState:
-    """What the registry of a flow holds that was submitted.
+    """Return the contents of a submitted flow's registry.
 
-    Raises Unavailable, and StateMismatch if the registry is damaged, or somebody has removed it.
+    Raises Unavailable, and StateMismatch if the registry is damaged or missing.
     """
     try:
         state = tree.registry(flow).read()
@@ -171,15 +174,18 @@ def registry_of(tree: ZooKeeperTree, flow: str) -> ClusterState:
 
 
 def ended_by(state: ClusterState, submission: Submission) -> bool:
-    """Whether the run of a submission is over, as its registry says."""
+    """Return whether the run of a submission is over, according to its registry."""
     return state.outcome is not None and state.outcome.run == submission.run
 
 
 def going_on(
     tree: ZooKeeperTree, but: str = ""
 ) -> Iterator[tuple[Submission, ClusterState | None]]:
-    """The flows that go on, `but` one, and what their registries hold; None if that is damaged:
-    what runs of such a flow may go on. Raises Unavailable."""
+    """Yield the flows that are not over, without flow `but`, with their registry contents.
+
+    The contents are None if they are damaged: processes of such a flow may still run.
+    Raises Unavailable.
+    """
     for each in submissions(tree):
         if each.name == but:
             continue
@@ -191,10 +197,10 @@ def going_on(
 
 
 def fail(tree: ZooKeeperTree, submission: Submission, error: str, text: str) -> bool:
-    """End the run of a submission with an error, unless it is over.
+    """End the run of a submission with an error, unless it is over. Return whether it was not.
 
-    Returns whether it was not. The version that is replaced was read while no other run had begun;
-    so no other run is ended. Raises Unavailable, StateMismatch.
+    The replaced version was read while no other run had begun, so no other run is ended.
+    Raises Unavailable, StateMismatch.
     """
     registry = tree.registry(submission.name)
     for left in reversed(range(TRIES)):
@@ -218,9 +224,9 @@ def fail(tree: ZooKeeperTree, submission: Submission, error: str, text: str) -> 
 
 
 def remove(tree: ZooKeeperTree, name: str) -> Submission | None:
-    """Remove a flow. Returns its submission, or None if that cannot be read.
+    """Remove a flow. Return its submission, or None if that cannot be read.
 
-    Raises Unavailable if there is nothing of it, StateMismatch if it runs, Conflict.
+    Raises Unavailable if the flow does not exist, StateMismatch if it runs, WriteConflict.
     """
     if name not in tree.children(FLOWS):
         return submission_of(tree, name)  # raises
@@ -229,7 +235,7 @@ def remove(tree: ZooKeeperTree, name: str) -> Submission | None:
     def check() -> None:
         nonlocal submission
         submission, over = None, True
-        with suppress(StateMismatch):  # it is damaged: there is no other way to end the flow
+        with suppress(StateMismatch):  # if it is damaged, only removal ends the flow
             if (found := find(tree, name)) is not None:
                 submission = found[0]
                 over = ended_by(registry_of(tree, name), submission)

@@ -1,8 +1,8 @@
-"""Submitting: gives a flow its places in a cluster, begins its run, and shows it to the agents.
+"""Submission of a flow: assign its places in a cluster and begin its run.
 
-Everything is checked, and placed, before anything is written. Then the registry is written first: a
-submission that was cut short is given again, or removed. A flow that was submitted before, and is
-over, goes on with its state, at the same places.
+Everything is checked and placed before the registry and the submission are written, in one
+transaction. A flow that was submitted before, and is over, continues with its state at the same
+places.
 """
 
 from __future__ import annotations
@@ -59,12 +59,12 @@ from driftline.engine.policy import Policy, SnapshotCut
 from driftline.engine.snapshots.fitting import FIRST, NOTHING, Fitted, InitialState
 
 SERVED = "serve://"
-"""The beginning of an input whose front is in a `driftline serve`, which hears its clients itself;
-its name is behind it."""
+"""Prefix of a service's input, followed by the service's name: the front is in `driftline serve`,
+which receives the records of its clients itself."""
 
 
 def name_for(flow: Flow) -> str:
-    """The name that a flow has in a cluster unless the user gives another one.
+    """Return the default name of a flow in a cluster.
 
     >>> name_for(Flow("word count"))
     'word-count'
@@ -74,10 +74,10 @@ def name_for(flow: Flow) -> str:
 
 @dataclass(frozen=True, slots=True)
 class ServiceSpec:
-    """A service, as the one whose flow is submitted: its front is there, and it takes all outputs.
+    """The service whose flow is submitted: it contains the front and consumes all outputs.
 
-    `name`: the place of the front; `consumer`: where nodes find the consumer; `lineage`: that of
-    its state directory.
+    `name`: the place of the front; `consumer`: the address of the consumer; `lineage`: that of its
+    state directory.
     """
 
     name: str
@@ -86,13 +86,13 @@ class ServiceSpec:
 
     @property
     def input(self) -> str:
-        """The input of its flow, as a user would name it."""
+        """Input of its flow, in the notation of users."""
         return f"{SERVED}{self.name}"
 
     def check_same(
         self, tree: ZooKeeperTree, flow: str, lineage: str, fronts: Sequence[str]
     ) -> None:
-        """Raises StateMismatch if a flow is not this service's."""
+        """Raise StateMismatch if a flow is not this service's."""
         if lineage != self.lineage or tuple(fronts) != (self.name,):
             raise StateMismatch(
                 f"flow {flow!r} in {tree.where} is not that of this state directory, but of agent "
@@ -103,11 +103,11 @@ class ServiceSpec:
 
 @dataclass(frozen=True, slots=True)
 class SubmitRequest:
-    """What a user wants to run."""
+    """A user's request to run a flow."""
 
     name: str
     flow: str
-    """As nodes import it."""
+    """The module or file that nodes import."""
     reading: Reading
     output: str
     """A directory on each host of a node, or the address of a sink."""
@@ -121,19 +121,19 @@ class SubmitRequest:
     beginning: InitialState = NOTHING
     wheel: Path | None = None
     service: ServiceSpec | None = None
-    """Whose flow it is, if it is one's: then it has no `output`."""
+    """The service whose flow it is, if any; `output` is then unused."""
 
     @property
     def outputs(self) -> str:
-        """The place of the outputs; "" if a service takes them."""
+        """Place of the outputs; "" if a service consumes them."""
         return "" if self.service is not None else _absolute(self.output)
 
 
 def submit(tree: ZooKeeperTree, flow: Flow, order: SubmitRequest) -> Submission:
-    """Begin a run of a flow. Returns what the agents get.
+    """Begin a run of a flow. Return its submission.
 
-    Raises FlowError for a name or inputs that cannot be, StateMismatch if the state that the flow
-    has is another one's or it runs, Unavailable if there are too few agents.
+    Raises FlowError for an invalid name or invalid inputs, StateMismatch if its state belongs to
+    another flow or it runs already, Unavailable if there are too few agents.
     """
     if not is_name(order.name):
         raise FlowError(f"{order.name!r} cannot be the name of a flow: {NAMES}")
@@ -221,13 +221,18 @@ def submit(tree: ZooKeeperTree, flow: Flow, order: SubmitRequest) -> Submission:
 
 
 def _same(one: str, other: str) -> bool:
-    """Whether two paths name one directory, as far as that can be known: links of other hosts
-    cannot. Without a path there is none."""
+    """Return whether two paths name the same directory; links on other hosts are not resolved.
+
+    An empty path equals only an empty one.
+    """
     return os.path.normpath(one) == os.path.normpath(other) if one and other else one == other
 
 
 def _fitted(order: SubmitRequest, flow: Flow) -> Fitted:
-    """The savepoint that a flow begins with. Raises StateMismatch, SnapshotDamaged, Unavailable."""
+    """Return the savepoint that a flow begins from.
+
+    Raises StateMismatch, SnapshotDamaged, Unavailable.
+    """
     if order.policy.cut is SnapshotCut.NONE:
         raise StateMismatch(
             f"policy {order.policy.name} takes no snapshots: a flow cannot begin from a savepoint"
@@ -238,8 +243,10 @@ def _fitted(order: SubmitRequest, flow: Flow) -> Fitted:
 def _before(
     tree: ZooKeeperTree, name: str
 ) -> tuple[Submission | None, int, ClusterState | None, int]:
-    """The submission of this name that is over and what its registry holds, each with its version,
-    so that nobody submits it meanwhile. Raises StateMismatch if it goes on."""
+    """Return the finished submission of this name and its registry contents, with their versions.
+
+    The versions let a write detect a concurrent submission. Raises StateMismatch if the flow runs.
+    """
     entry, found = tree.read(registry_path(name)), find(tree, name)
     if entry is None and found is None:
         return None, NEW, None, NEW
@@ -266,8 +273,10 @@ def _opened(
     found: ClusterState | None,
     first: int | None,
 ) -> ClusterState:
-    """What the registry of the flow is to hold next; `found`: what it holds, `first`: the time of
-    the savepoint that the flow begins with. Raises StateMismatch if what is submitted does not fit.
+    """Return the next contents of the flow's registry.
+
+    `found`: its current contents; `first`: the time of the savepoint that the flow begins from.
+    Raises StateMismatch if the request does not fit the current contents.
     """
     code.log_unseen()
     where = f"flow {order.name!r} in {tree.where}"
@@ -307,7 +316,7 @@ def _places(
     before: Submission | None,
     alive: Sequence[AgentRecord],
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """The agents of the nodes and of the fronts. Raises Unavailable if there are too few."""
+    """Return the agents of the nodes and of the fronts. Raises Unavailable for too few agents."""
     if not any(AgentRole.MASTER in agent.roles for agent in alive):
         raise Unavailable(f"{tree.where} has no agent for masters: start `driftline agent`")
     if before is not None:
@@ -322,7 +331,7 @@ def _places(
 
 
 def _named(inputs: Mapping[str, Sequence[str]]) -> tuple[str, ...]:
-    """Inputs as a user would give them, each with the name of its source."""
+    """Return inputs in the notation of users, each with the name of its source."""
     return tuple(f"{name}={text}" for name, texts in inputs.items() for text in texts)
 
 
@@ -331,7 +340,7 @@ def _is_file(text: str) -> bool:
 
 
 def _absolute(text: str) -> str:
-    """An input or output with an absolute path: agents have other working directories."""
+    """Return an input or output with an absolute path: agents have other working directories."""
     if scheme_of(text) == "python":
         return f"python:{_absolute_flow(text.removeprefix('python:').removeprefix('//'))}"
     return os.path.abspath(text) if _is_file(text) else text

@@ -1,18 +1,18 @@
-"""The tree: where a cluster keeps what its agents and commands have to know of each other.
+"""Tree of a cluster: the shared records of its agents and commands, in ZooKeeper.
 
-    agents/NAME                 an agent that lives: its roles, its slots, what goes wrong there
-    flows/NAME/submission       what was submitted, and which agents run its roles
+    agents/NAME                 a live agent: its roles, its slots, its problems
+    flows/NAME/submission       the submission, and which agents run its roles
     flows/NAME/registry         the decisions of the flow's master (`coordinator.registry`)
-    flows/NAME/masters          who leads, and where
+    flows/NAME/masters          the queue of masters, and the leader's address
     flows/NAME/wheels           the wheels that were sent with it
 
-It is in ZooKeeper, with a z-node for each path. A write names the version that it replaces, so of
-two writers one is refused. What is *held* is an ephemeral z-node: it is there as long as the
-process that holds it.
+Each path is a z-node. A write names the version that it replaces, so of two concurrent writers one
+is rejected. A *held* path is an ephemeral z-node: it exists as long as the session of the process
+that holds it.
 
-Watches fire once: each look sets those that it needs, and `changed` is called when one has fired,
-and when the connection is back. `renew` looks whether what is held is there: it is gone with a
-session, or if somebody has removed it.
+Watches fire once: each read sets those that it needs, and the callback of `on_change` is called
+when one fires, and when the state of the connection changes. `renew` restores held paths: they
+vanish with the session, or if another process removes them.
 """
 
 from __future__ import annotations
@@ -42,27 +42,27 @@ from driftline.engine.errors import InUse, StateMismatch
 AGENTS, FLOWS, SUBMISSION, REGISTRY = "agents", "flows", "submission", "registry"
 
 LOOK_EVERY_S = 5.0
-"""How often to look for changes, beside those that `changed` tells of: a watch may be lost."""
+"""Seconds between polls for changes, in addition to watches: a watch may be lost."""
 
 HELD_S = 10.0
-"""How long the session of a killed agent may outlive it."""
+"""Seconds that the session of a killed agent may outlive it."""
 
 NEW = -1
-"""The version to write what is not there yet."""
+"""Version of a path that does not exist yet."""
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
 
 NAMES = "letters, digits, '.', '_' and '-', 64 at most"
-"""Of what the names of flows and agents consist."""
+"""Characters allowed in names of flows and agents, for people."""
 
 
 def is_name(text: str) -> bool:
-    """Whether a flow or an agent may have this name."""
+    """Return whether a flow or an agent may have this name."""
     return _NAME.fullmatch(text) is not None
 
 
 class ZooKeeperNode(NamedTuple):
-    """What is stored at a path."""
+    """Data and version of a path."""
 
     data: bytes
     version: int
@@ -73,37 +73,37 @@ class WriteConflict(StateMismatch):
 
 
 def unchecked() -> None:
-    """Default check of a removal: always allow."""
+    """Allow a removal: the default check."""
 
 
 class ZooKeeperTree:
-    """The tree beneath a path of ZooKeeper: ``host:port,.../path``.
+    """Tree below a path of ZooKeeper: ``host:port,.../path``.
 
     All calls but `close` raise Unavailable.
     """
 
     def __init__(self, hosts: str, session_s: float, *, answer_s: float = ANSWER_S) -> None:
         self.zookeeper = hosts
-        """The servers, and the path of the tree."""
+        """Servers, and the path of the tree."""
         self.where = f"ZooKeeper at {hosts}"
-        """The tree, for people."""
+        """Name of the tree, for people."""
         self._client: KazooClient = connect(hosts, session_s)
         self._answer_s = answer_s
         self._held: dict[str, bytes] = {}
         self._before = ""
-        """The session of a process that has ended, in whose place this one is."""
+        """Session of the ended process that this one replaces."""
         self._changed: Callable[[], None] = lambda: None
         self._client.add_listener(self._connection)
 
     @property
     def has_cluster(self) -> bool:
-        """Whether an agent has ever been here."""
+        """Whether an agent has ever registered here."""
         with self._answering():
             asked = self._client.exists_async(f"/{AGENTS}")
             return asked.get(timeout=self._answer_s) is not None
 
     def read(self, path: str) -> ZooKeeperNode | None:
-        """What is stored at a path; None if nothing is."""
+        """Return the data and version of a path; None if it does not exist."""
         with self._answering():
             try:
                 asked = self._client.get_async(path, watch=self._fired)
@@ -112,15 +112,15 @@ class ZooKeeperTree:
                 asked = self._client.exists_async(path, watch=self._fired)
                 if asked.get(timeout=self._answer_s) is None:
                     return None
-                return self.read(path)  # it has come meanwhile
+                return self.read(path)  # it was created meanwhile
             return ZooKeeperNode(data, stat.version)
 
     def write(self, path: str, data: bytes, version: int) -> None:
-        """Replace this version, or make a path that is NEW. Raises Conflict."""
+        """Replace this version, or create the path if it is NEW. Raises WriteConflict."""
         self.write_together({path: ZooKeeperNode(data, version)})
 
     def write_together(self, entries: Mapping[str, ZooKeeperNode]) -> None:
-        """Write all entries in place of the versions that they name, or none. Raises Conflict."""
+        """Replace all named versions atomically. Raises WriteConflict and writes nothing."""
         with self._answering():
             for folder in sorted({path.rpartition("/")[0] for path in entries}):
                 self._client.ensure_path_async(folder).get(timeout=self._answer_s)
@@ -137,7 +137,7 @@ class ZooKeeperTree:
             )
 
     def children(self, path: str) -> list[str]:
-        """The names beneath a path, sorted; of what is held, only what is held now."""
+        """Return the names below a path, sorted; held paths only while they are held."""
         with self._answering():
             try:
                 asked = self._client.get_children_async(path, watch=self._fired)
@@ -147,10 +147,10 @@ class ZooKeeperTree:
             return self.children(path)
 
     def remove(self, path: str, check: Callable[[], None] = unchecked) -> None:
-        """Remove a path and all beneath it, if it is there, in one step.
+        """Remove a path and all below it, if it exists, in one transaction.
 
-        `check` looks whether that may be, and raises if not. What it has read is still so when the
-        path is removed; else Conflict is raised, and nothing is removed.
+        `check` raises if the removal is not allowed. Raises WriteConflict, and removes nothing, if
+        a record has changed since `check` began.
         """
         with self._answering():
             found = self._with_versions(path)
@@ -168,21 +168,21 @@ class ZooKeeperTree:
             )
 
     def _with_versions(self, path: str) -> list[tuple[str, int]]:
-        """A path and all beneath it, each with its version; nothing if it is not there."""
+        """Return a path and all below it with their versions; [] if it does not exist."""
         try:
             stat = self._client.exists_async(path).get(timeout=self._answer_s)
             if stat is None:
                 return []
             names = self._client.get_children_async(path).get(timeout=self._answer_s)
         except errors.NoNodeError:
-            return []  # it has gone meanwhile
+            return []  # it was removed meanwhile
         beneath = [found for name in names for found in self._with_versions(f"{path}/{name}")]
         return [(path, stat.version), *beneath]
 
     def hold(self, path: str, data: bytes) -> None:
-        """Store data as long as this process lives, or replace what it holds there.
+        """Store data as long as this process lives, or replace its data there.
 
-        Raises InUse if another process holds the path, and keeps it for some seconds.
+        Raises InUse if another process holds the path for some seconds.
         """
         self._held[path] = data
         try:
@@ -192,7 +192,7 @@ class ZooKeeperTree:
             raise
 
     def let_go(self, path: str) -> None:
-        """Hold a path no more, if this process holds it: what another one holds stays."""
+        """Release a path that this process holds; a path held by another process stays."""
         if self._held.pop(path, None) is None:
             return
         with self._answering():
@@ -201,43 +201,43 @@ class ZooKeeperTree:
                 self._remove_version(path, stat.version)
 
     def holder(self) -> str:
-        """The session by which this process holds things now; it outlives it for a while."""
+        """Return the current session of this process, which outlives the process for a while."""
         session = self._client.client_id
         return str(session[0]) if session is not None else ""
 
     def succeed(self, holder: str) -> None:
-        """The process that was this holder has ended: what it still holds is ours for the taking.
+        """Let this process take over the paths that session `holder` still holds; "": none.
 
-        Precondition: that is certain. "": nobody was.
+        Precondition: the process of that session has certainly ended.
         """
         self._before = holder
 
     def renew(self) -> None:
-        """Hold again what is held no more, or was written by others. Raises InUse."""
+        """Restore held paths that were lost or overwritten. Raises InUse."""
         for path, data in list(self._held.items()):
             if not self._is_held(path, data):
                 self._create(path, data)
 
     def masters(self, flow: str, changed: Callable[[], None]) -> LeaderQueue:
-        """The masters of a flow; `changed`: see `on_change`."""
+        """Return the queue of a flow's masters; `changed`: see `on_change`."""
         path = f"/{FLOWS}/{flow}/masters"
         return LeaderQueue(self._client, path, changed=changed, answer_s=self._answer_s)
 
     def registry(self, flow: str) -> Registry:
-        """The registry of a flow."""
+        """Return the registry of a flow."""
         return ZooKeeperRegistry(self._client, f"/{FLOWS}/{flow}/{REGISTRY}")
 
     def on_change(self, changed: Callable[[], None]) -> None:
-        """Call this, from any thread, once after each look that has become out of date."""
+        """Set a callback, called from any thread, for each read that becomes outdated."""
         self._changed = changed
 
     def close(self) -> None:
-        """Hold nothing any more, and ask no more."""
+        """Close the connection; all held paths are released."""
         self._client.remove_listener(self._connection)
         close(self._client)
 
     def _is_held(self, path: str, data: bytes) -> bool:
-        """Whether this session holds this path, with these data."""
+        """Return whether this session holds this path with these data."""
         with self._answering():
             try:
                 asked = self._client.get_async(path, watch=self._fired)
@@ -247,7 +247,7 @@ class ZooKeeperTree:
         return bool(found == data and str(stat.owner_session_id) == self.holder())
 
     def _create(self, path: str, data: bytes) -> None:
-        """Make an ephemeral z-node, or replace the data of our own."""
+        """Create an ephemeral z-node, or replace the data of this session's own."""
         with self._answering():
             while True:
                 try:
@@ -270,7 +270,7 @@ class ZooKeeperTree:
                     )
 
     def _remove_version(self, path: str, version: int) -> None:
-        """Remove what a session held; nobody else can hold that path meanwhile."""
+        """Remove a path that a session held, if it still has this version."""
         with suppress(errors.NoNodeError, errors.BadVersionError):
             self._client.delete_async(path, version).get(timeout=self._answer_s)
 

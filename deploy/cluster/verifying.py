@@ -1,7 +1,8 @@
-"""Verifying a flow of a cluster, as `deploy.local.verify` does a run, as far as this host has it.
+"""Verification of the directories of a cluster's flow that are on this host.
 
-The state of a flow is on the hosts of its agents, and so are its outputs. Only what is on this host
-can be read; what is elsewhere is named, with the hosts on which to give the same command.
+It checks a flow as `deploy.local.verify` checks a run. The state and outputs of a flow are on the
+hosts of its agents. Directories on other hosts are only listed, with the hosts on which to run the
+same command.
 """
 
 from __future__ import annotations
@@ -35,17 +36,17 @@ from driftline.engine.policy import POLICIES
 
 @dataclass(frozen=True, slots=True)
 class AgentDirectories:
-    """What one agent has of a flow: directories with these roles."""
+    """Directories of a flow at one agent, by their roles."""
 
     agent: str
     roles: tuple[str, ...]
 
 
 def verify_flow(tree: ZooKeeperTree, name: str) -> Verdict:
-    """Check what this host has of a flow that is over.
+    """Check the directories of a finished flow on this host.
 
-    Raises InUse if it goes on, Unavailable if this host has nothing of it or the tree cannot be
-    reached, StateMismatch.
+    Raises InUse if it still runs, Unavailable if this host has none of its directories or the tree
+    cannot be reached, StateMismatch.
     """
     submission = submission_of(tree, name)
     run = registry_of(tree, name)
@@ -74,7 +75,7 @@ def verify_flow(tree: ZooKeeperTree, name: str) -> Verdict:
 
 
 def _parts(submission: Submission, run: ClusterState) -> list[AgentDirectories]:
-    """All directories of a flow, by the agents that have them."""
+    """Return all directories of a flow, by agent."""
     roles: dict[str, list[str]] = {}
     for number in submission.layout_in(run):
         at = roles.setdefault(submission.place_of(number), [])
@@ -87,12 +88,12 @@ def _parts(submission: Submission, run: ClusterState) -> list[AgentDirectories]:
 
 
 def _is_here(agent: AgentRecord | None) -> bool:
-    """Whether this host has the state of an agent."""
+    """Return whether this host has the state of an agent."""
     return agent is not None and agent.host == socket.gethostname() and Path(agent.state).is_dir()
 
 
 def _elsewhere(part: AgentDirectories, alive: Mapping[str, AgentRecord], service: str) -> str:
-    """Where a part is. `service`: the name of the `driftline serve` whose flow it is, if any."""
+    """Describe where a part is. `service`: the `driftline serve` whose flow it is, or ""."""
     what = ", ".join(part.roles)
     agent = alive.get(part.agent)
     if part.agent == service:
@@ -110,7 +111,10 @@ def _found(
     here: Iterable[AgentDirectories],
     alive: Mapping[str, AgentRecord],
 ) -> Iterator[DirectoryReport]:
-    """A report on each directory that this host has, or should have. Raises InUse, Unavailable."""
+    """Yield a report on each directory that this host has or should have.
+
+    Raises InUse, Unavailable.
+    """
     live = [number for number, text in enumerate(_inputs(run)) if scheme_of(text)]
     output = _directory_of(submission)
     reports = () if output is None else look(None, output)
@@ -129,11 +133,11 @@ def _found(
                 yield stored.get(role, DirectoryReport(role, str(folder / role)))
             elif (used := f"{USED}-{number}") in stored:
                 yield stored[used]
-    yield from outputs.values()  # of other hosts, in a directory that they share; or of before
+    yield from outputs.values()  # of other hosts, in a shared directory, or of earlier nodes
 
 
 def _directory_of(submission: Submission) -> Path | None:
-    """The directory of a flow's outputs; None if they go to a service, or to another address."""
+    """Return the directory of a flow's outputs; None if a service or a sink takes them."""
     if submission.consumer:
         return None
     place = place_of(submission.output, Path())

@@ -1,7 +1,7 @@
-"""Wheels: a flow that is sent to every host with its submission.
+"""Wheels that are sent to every host with a flow's submission.
 
-A wheel of Python alone is imported as it is, from the file. The tree has its bytes in pieces, as
-ZooKeeper stores no large ones; each host writes the file once, under its checksum.
+A pure Python wheel is imported directly from the file. The tree stores its bytes in pieces, as
+ZooKeeper limits the size of a z-node; each host writes the file once, named by its checksum.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _PURE = b"Root-Is-Purelib: true"
 
 @contextmanager
 def imported(wheel: Path | None) -> Iterator[None]:
-    """Import from a wheel, too, within this context. Raises FlowError if that cannot be."""
+    """Make a wheel importable within this context. Raises FlowError if it is unusable."""
     if wheel is None:
         yield
         return
@@ -41,7 +41,7 @@ def imported(wheel: Path | None) -> Iterator[None]:
 
 @contextmanager
 def importable(tree: ZooKeeperTree, submission: Submission, folder: Path) -> Iterator[None]:
-    """Import what a flow of a cluster imports, within this context; `folder`: for its wheel.
+    """Make a submitted flow importable within this context; `folder`: for its wheel.
 
     Raises Unavailable, StateMismatch.
     """
@@ -55,7 +55,7 @@ def importable(tree: ZooKeeperTree, submission: Submission, folder: Path) -> Ite
 
 
 def check_wheel(wheel: Path) -> None:
-    """Raises FlowError for a file that hosts could not import from."""
+    """Raise FlowError for a file that hosts cannot import from."""
     try:
         with zipfile.ZipFile(wheel) as archive:
             names = [name for name in archive.namelist() if name.endswith(".dist-info/WHEEL")]
@@ -75,7 +75,10 @@ def check_wheel(wheel: Path) -> None:
 
 
 def send(tree: ZooKeeperTree, flow: str, wheel: Path) -> str:
-    """Store a wheel for a flow. Returns its name: its checksum. Raises FlowError, Unavailable."""
+    """Store a wheel for a flow. Return its name: checksum and number of pieces.
+
+    Raises FlowError, Unavailable.
+    """
     check_wheel(wheel)
     data = wheel.read_bytes()
     name = sha256(data).hexdigest()[:32]
@@ -84,12 +87,12 @@ def send(tree: ZooKeeperTree, flow: str, wheel: Path) -> str:
         try:
             tree.write(f"{FLOWS}/{flow}/wheels/{name}/{number:04}", piece, NEW)
         except WriteConflict:
-            continue  # the same piece, of an earlier submission
+            continue  # an earlier submission stored the same piece
     return f"{name}-{len(pieces)}"
 
 
 def fetch(tree: ZooKeeperTree, flow: str, name: str, folder: Path) -> Path:
-    """The file of a flow's wheel on this host. Raises Unavailable, StateMismatch."""
+    """Return the file of a flow's wheel on this host. Raises Unavailable, StateMismatch."""
     checksum, _, count = name.partition("-")
     file = folder / f"{checksum}.whl"
     if file.is_file():

@@ -1,1 +1,1 @@
-"""The commands `run`, `new`, `graph` and `savepoint`, one file each."""
+"""Commands that start, inspect and end flows, and their shared options."""

@@ -1,4 +1,4 @@
-"""The command `driftline agent`: runs processes of flows on a host."""
+"""Command `driftline agent`: run processes of flows on a host."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The commands on the flows of a cluster: stop, cancel, rescale, remove."""
+"""Commands on the flows of a cluster: stop, cancel, rescale, remove."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ WAIT_S = 600.0
 
 
 def wait_option(command: Callable[..., None]) -> Callable[..., None]:
-    """How long to wait for the end of a flow, as an argument `wait_s`."""
+    """Give a command the option `--wait`, as an argument `wait_s`."""
     option = click.option(
         "--wait", "wait_s", default=WAIT_S, show_default=True, metavar="S", type=FiniteRange(0),
         help="Seconds to wait for the end; 0: ask, and do not wait.",
@@ -167,9 +167,9 @@ def _agents_of(submission: Submission | None) -> list[str]:
 
 
 def _end_of(tree: ZooKeeperTree, submission: Submission, wait_s: float) -> str:
-    """How a run ended, once it has; "" if it has not within `wait_s`.
+    """Return how a run ended; "" if it does not end within `wait_s`.
 
-    Raises Unavailable if it has failed, Replaced if another one has begun.
+    Raises Unavailable if it failed, RunReplaced if another one has begun.
     """
     give_up_at = monotonic() + wait_s
     while True:
@@ -188,7 +188,7 @@ def _end_of(tree: ZooKeeperTree, submission: Submission, wait_s: float) -> str:
 
 
 def _tell_troubles(tree: ZooKeeperTree, submission: Submission) -> None:
-    """Say what a flow waits for that cannot run, and so cannot end in good order."""
+    """Print what keeps a flow from running, and therefore from ending in good order."""
     layout = submission.layout_in(registry_of(tree, submission.name))
     found = troubles(submission, layout, agents(tree))
     for text in found:

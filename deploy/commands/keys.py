@@ -1,4 +1,4 @@
-"""The command `driftline keys`."""
+"""Command `driftline keys`: make CURVE keys for hosts, producers and consumers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The command `driftline new`: makes a folder with a flow, its test, an input and a README."""
+"""Command `driftline new`: make a folder with a flow, its test, an input and a README."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from driftline.engine.errors import Unavailable
 LIBRARIES = {"click", "filelock", "kazoo", "lmdb", "msgpack", "rich", "zmq"}
 
 TAKEN = {"driftline", "conftest", "pytest"} | LIBRARIES | sys.stdlib_module_names
-"""Modules whose names a flow cannot have: one of the two would hide the other."""
+"""Module names that a flow cannot have: one of the two modules would hide the other."""
 
 
 @click.command()
@@ -38,7 +38,7 @@ def new(folder: Path) -> None:
 
 
 def module_name(name: str) -> str:
-    """The name of the module for a folder. Raises UsageError if it cannot be one."""
+    """Return the module name for a folder. Raises UsageError if there is no valid one."""
     module = re.sub(r"\W+", "_", name)
     if not module.isidentifier() or module.startswith("__") or not module.strip("_"):
         raise click.UsageError(
@@ -52,7 +52,7 @@ def module_name(name: str) -> str:
 
 
 def begin(folder: Path, module: str) -> dict[Path, str]:
-    """Write the files. Returns file -> description; raises Unavailable if the folder has files."""
+    """Write the files. Return file -> description. Raises Unavailable for a non-empty folder."""
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise Unavailable(f"{folder} exists already: give another name, or remove it")
     names = {"module": module, "title": module.strip("_").replace("_", " ")}

@@ -1,4 +1,4 @@
-"""Options that commands share: of a flow that is to run, of log lines, and of metrics."""
+"""Options shared by commands: of flows to run, of log lines, and of metrics."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _Command = TypeVar("_Command", bound=Callable[..., object])
 
 
 def flow_options(command: Callable[..., None]) -> Callable[..., None]:
-    """Give a command the options by which a flow runs, wherever that is."""
+    """Give a command the options of a flow to run, locally or in a cluster."""
 
     @click.option("--nodes", default=1, show_default=True, type=click.IntRange(1, 64),
                   help="Node processes.")  # fmt: skip
@@ -69,10 +69,10 @@ def flow_options(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def logged(command: Callable[..., None]) -> Callable[..., None]:
-    """Give a command the options for log lines, and an argument `console`, which they go to.
+    """Give a command the options for log lines, and an argument `console` that receives them.
 
-    Errors become lines, too: so a run with `--log-json` prints nothing but JSON, and a log file
-    says how it ended.
+    Errors are logged, too: a run with `--log-json` prints only JSON, and a log file contains how
+    the run ended.
     """
 
     @click.option("--log-level", "level", default="info", show_default=True,
@@ -99,12 +99,12 @@ def logged(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def metrics_option(text: str) -> Callable[[_Command], _Command]:
-    """The option `--metrics` of a command that runs processes, with what it serves here."""
+    """Return the option `--metrics` of a command that runs processes; `text`: its help."""
     return click.option("--metrics", default="", metavar="HOST:PORT", callback=_endpoint, help=text)
 
 
 def _endpoint(context: click.Context, parameter: click.Parameter, given: str) -> str:
-    """What `--metrics` is given. Raises BadParameter if it has another form."""
+    """Validate the value of `--metrics`. Raises BadParameter."""
     try:
         if given:
             Endpoint.of(given)

@@ -1,4 +1,4 @@
-"""Options that the commands of a cluster share: where it is, and how its processes are reached."""
+"""Options shared by the commands of a cluster: its address, and the transport of its processes."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from driftline.engine.ui.options import FiniteRange
 
 @dataclass(frozen=True, slots=True)
 class ClusterAddress:
-    """Where a cluster is."""
+    """Address of a cluster: its ZooKeeper servers and path, and the session timeout."""
 
     zookeeper: str
     session_s: float
 
     @contextmanager
     def opened(self, *, new: bool = False) -> Iterator[ZooKeeperTree]:
-        """The tree of the cluster; `new`: its path may be made. Raises Unavailable."""
+        """Open the tree of the cluster; `new`: its path may be created. Raises Unavailable."""
         tree = ZooKeeperTree(self.zookeeper, self.session_s)
         try:
             if not new and not tree.has_cluster:
@@ -54,7 +54,7 @@ def in_cluster(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def perhaps_in_cluster(command: Callable[..., None]) -> Callable[..., None]:
-    """The same for a command that may do without: then `place` is None."""
+    """Give a command the same options, but optional: `place` is None without a cluster."""
 
     @click.option("--zookeeper", default="", metavar="HOSTS", envvar=variable("zookeeper"),
                   help="ZooKeeper of the cluster: host:port,host:port/path.")  # fmt: skip
@@ -70,7 +70,7 @@ def perhaps_in_cluster(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def reached_by(keys_help: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Give a command the options of its transport, as an argument `network`."""
+    """Return a decorator that gives a command its transport options, as an argument `network`."""
 
     def decorate(command: Callable[..., None]) -> Callable[..., None]:
         @click.option("--bind", default="", metavar="HOST", envvar=variable("bind"),
@@ -100,4 +100,4 @@ def reached_by(keys_help: str) -> Callable[[Callable[..., None]], Callable[..., 
 
 
 reached = reached_by("The key of this host, with `authorised` beside it: see `driftline keys`.")
-"""The options of most commands."""
+"""Decorator with the transport options of most commands."""

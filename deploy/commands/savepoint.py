@@ -1,4 +1,4 @@
-"""The command `driftline savepoint`."""
+"""Command `driftline savepoint`: write a flow's last snapshot as a savepoint."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Settings: options of commands from the environment and from a configuration file.
+"""Command options from the environment and from a configuration file.
 
 The file is `driftline.toml` in the working directory, or the one that ``--config`` or
 DRIFTLINE_CONFIG names. A key is the flag of an option without its dashes:
@@ -8,10 +8,10 @@ DRIFTLINE_CONFIG names. A key is the flag of an option without its dashes:
     [agent]                                             # for `driftline agent`
     slots = 8
 
-The same as variables: DRIFTLINE_ZOOKEEPER, DRIFTLINE_AGENT_SLOTS. The command line counts first,
-then the environment, then the file, then the default of the option: the variables are click's
-`envvar`, and the file is its `default_map`. A value in the file means what its text after the flag
-would mean.
+The same as variables: DRIFTLINE_ZOOKEEPER, DRIFTLINE_AGENT_SLOTS. The command line takes precedence
+over the environment, then the file, then the default of the option: the variables are click's
+`envvar`, and the file is its `default_map`. A value in the file is parsed like the text after the
+flag.
 """
 
 from __future__ import annotations
@@ -30,20 +30,20 @@ from driftline.engine.ui.options import refuse_empty
 FILE = "driftline.toml"
 
 SHARED = "zookeeper", "session", "bind", "advertise", "keys"
-"""The keys outside tables: options that all commands of a cluster have."""
+"""Keys outside tables: options that commands of a cluster share."""
 
 PREFIX = "DRIFTLINE"
 
 
 class WrongSettings(click.ClickException):
-    """A configuration file that cannot be used."""
+    """An unusable configuration file."""
 
     exit_code = 2
 
 
 @dataclass(frozen=True, slots=True)
 class ConfigFile:
-    """A configuration file."""
+    """Parsed configuration file."""
 
     file: Path
     found: Mapping[str, object]
@@ -66,7 +66,7 @@ class ConfigFile:
         return ConfigFile(file, found)
 
     def values_for(self, command: click.Command, name: str) -> dict[str, object]:
-        """The `default_map` of a command. Raises WrongSettings for a key that is no option."""
+        """Return the `default_map` of a command. Raises WrongSettings for an unknown key."""
         options, table = _options(command), self.found.get(name, {})
         shared = {
             key: value
@@ -92,7 +92,7 @@ class ConfigFile:
 
 
 def config_option(commands: Iterable[str]) -> click.Option:
-    """The option that names the file; what is read becomes the object of the context."""
+    """Return the option that names the file; a `ConfigFile` becomes the context's object."""
 
     def read(ctx: click.Context, param: click.Parameter, given: Path | None) -> None:
         file = Path(FILE) if given is None else given
@@ -107,7 +107,7 @@ def config_option(commands: Iterable[str]) -> click.Option:
 
 
 def set_up(context: click.Context, command: click.Command, name: str) -> None:
-    """Let a command take options from the environment and the file. Raises WrongSettings."""
+    """Let a command read options from the environment and the file. Raises WrongSettings."""
     _name_variables(command, name)
     settings = context.find_object(ConfigFile)
     if settings is not None and not context.resilient_parsing:
@@ -115,12 +115,12 @@ def set_up(context: click.Context, command: click.Command, name: str) -> None:
 
 
 def variable(*names: str) -> str:
-    """The variable of an option: ("agent", "slots") -> DRIFTLINE_AGENT_SLOTS."""
+    """Return the variable of an option: ("agent", "slots") -> DRIFTLINE_AGENT_SLOTS."""
     return "_".join((PREFIX, *names)).upper().replace("-", "_").replace(".", "_")
 
 
 def with_origin(error: click.ClickException) -> click.ClickException:
-    """An error; one about the value of an option says where that is from, if from elsewhere."""
+    """Return the error, with the origin of an option's value unless it is the command line."""
     if not isinstance(error, click.BadParameter) or error.ctx is None or error.param is None:
         return error
     source = error.ctx.get_parameter_source(error.param.name or "")
@@ -136,8 +136,10 @@ def with_origin(error: click.ClickException) -> click.ClickException:
 
 
 def _name_variables(command: click.Command, name: str) -> None:
-    """Name the variables by the flags: click's own prefix would take the names of arguments. Empty
-    values are refused from then on."""
+    """Name the variables after the flags, and refuse empty values.
+
+    Click's own prefix would use the names of arguments.
+    """
     for key, option in _options(command).items():
         if option.envvar is None:
             option.envvar = variable(name, key)
@@ -147,7 +149,7 @@ def _name_variables(command: click.Command, name: str) -> None:
 
 
 def _options(command: click.Command) -> dict[str, click.Option]:
-    """The options of a command by their keys."""
+    """Return the options of a command by key."""
     options = [param for param in command.params if isinstance(param, click.Option)]
     return {option.opts[0].lstrip("-"): option for option in options}
 
@@ -157,7 +159,7 @@ def _commands(command: click.Command) -> Mapping[str, click.Command]:
 
 
 def _value(option: click.Option, value: object) -> object:
-    """A value as `click` takes it: texts, which it reads as those after a flag."""
+    """Convert a value for `click`: it parses texts like those after a flag."""
     if option.multiple:
         return [str(each) for each in (value if isinstance(value, list) else [value])]
     return value if option.is_flag else str(value)

@@ -1,4 +1,4 @@
-"""The command `driftline status`: the status of a cluster as a table for people, or as JSON."""
+"""Command `driftline status`: show the status of a cluster as a table or as JSON."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def status(
 
 
 def as_table(status: ClusterStatus) -> RenderableType:
-    """Agents, flows, and the nodes of the flows that go on."""
+    """Render agents, flows, and the processes of flows that are not over."""
     lost = [Text(f"{name}: {visible(why)}", style="red") for name, why in status.damaged]
     flows = [_flow(flow) for flow in status.flows]
     if not flows and not lost:
@@ -136,8 +136,8 @@ def _indented(text: str, style: str = "") -> RenderableType:
 
 
 def _processes(flow: FlowStatus) -> Table:
-    """Nodes and fronts: what each has done since it was started, and what waits: outputs for the
-    consumer, and records under way."""
+    """Render nodes and fronts, with counts since their start and the bytes that wait: of outputs
+    for the consumer, and of records under way."""
     table = Table(box=None, padding=(0, 2))
     for name in ("process", "agent", "key groups", "state"):
         table.add_column(name)

@@ -1,4 +1,4 @@
-"""The command `driftline submit`: a flow begins, or goes on, in a cluster."""
+"""Command `driftline submit`: start or continue a flow in a cluster."""
 
 from __future__ import annotations
 

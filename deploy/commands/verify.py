@@ -1,4 +1,4 @@
-"""The command `driftline verify`."""
+"""Command `driftline verify`: check the outputs and state of a run, service or flow."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from driftline.engine.ui.options import json_option, refuse_options
 from driftline.engine.ui.results import write_json
 
 GOES_ON = 3
-"""The exit status for a run that is going on: neither right nor wrong is known."""
+"""Exit status for a run that is still going on: nothing was checked."""
 
 
 def verify_command(look_beside: LookBeside) -> click.Command:
-    """The command. `look_beside`: at what a service has beside what a run has."""
+    """Return the command. `look_beside`: reads what a service has in addition to a run."""
 
     @click.command()
     @click.argument("directory", metavar="DIRECTORY|NAME")
@@ -57,7 +57,7 @@ def verify_command(look_beside: LookBeside) -> click.Command:
 
 
 def _tell(verdict: Verdict, json_file: Path | None) -> None:
-    """Write what was found. Raises Exit if there are problems."""
+    """Print the verdict. Raises Exit if there are problems."""
     for report in verdict.checked:
         result = "DAMAGED" if report.damage else "ok"
         click.echo(f"{result:7}  {report}: {report.holds or 'unreadable'}")
@@ -86,7 +86,10 @@ def _verdict(
     place: ClusterAddress | None,
     look_beside: LookBeside,
 ) -> Verdict:
-    """Of a directory, or of a flow: then a cluster is named, if only for all commands."""
+    """Verify a directory, or a flow if a cluster is named.
+
+    If only the settings name a cluster, a directory that exists takes precedence.
+    """
     path = Path(given)
     if place is None or (not _named_here() and path.is_dir()):
         if not path.is_dir():
@@ -102,6 +105,6 @@ def _verdict(
 
 
 def _named_here() -> bool:
-    """Whether the command line names a cluster."""
+    """Return whether the command line names a cluster."""
     context = click.get_current_context()
     return context.get_parameter_source("zookeeper") is ParameterSource.COMMANDLINE

@@ -1,4 +1,4 @@
-"""The command `driftline zookeeper`."""
+"""Command `driftline zookeeper`: run a ZooKeeper server for development."""
 
 from __future__ import annotations
 

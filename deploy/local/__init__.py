@@ -1,1 +1,2 @@
-"""One run: compares its directories, drives its processes, verifies and saves its state."""
+"""A run on this machine: checks its directories, drives its processes, verifies and saves its
+state."""

@@ -1,4 +1,4 @@
-"""The configuration of a run on this machine, and who may send records to it."""
+"""The configuration of a run on this machine, and the rules for who may send it records."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ class SenderRules:
     """Rules for senders to the addresses among the inputs of a run."""
 
     let_anyone_send: bool = False
-    """Whether they may be such as other machines reach, without keys."""
+    """Allow addresses that other machines can reach, even without keys."""
     keys: Path | None = None
-    """The file of the key of this host, or its directory; None: without keys."""
+    """The key file of this host, or its directory; None: without keys."""
     sources: tuple[str, ...] = ()
     """The names of the flow's sources."""
 
     def keys_of(self, number: int, address: str) -> Keys | None:
-        """The keys of the intake at an address. Raises NotPermitted, Unavailable."""
+        """Return the keys of the intake at an address. Raise NotPermitted or Unavailable."""
         if self.keys is None or not address.startswith("tcp://"):
             return None
         directory = self.keys if self.keys.is_dir() else self.keys.parent
@@ -43,9 +43,9 @@ HERE = SenderRules()
 
 
 def check_reach(inputs: Iterable[object], reach: SenderRules = HERE) -> None:
-    """Addresses have to be right, and whoever lets other machines send has to have keys, or say so.
+    """Check addresses: valid, and with keys or `let_anyone_send` if others can reach them.
 
-    Raises FlowError, and if there are keys NotPermitted, Unavailable.
+    Raises FlowError; with keys also NotPermitted and Unavailable.
     """
     for number, given in enumerate(inputs):
         check_input(number, given, reach)
@@ -60,13 +60,13 @@ def check_input(number: int, given: object, reach: SenderRules = HERE) -> None:
 
 
 def check_form(address: str) -> None:
-    """Raises FlowError unless this is an address at which producers can be heard."""
+    """Raise FlowError unless producers can connect to this address."""
     if fault := fault_of(address):
         raise FlowError(f"producers cannot be heard on {address}: {fault}")
 
 
 def check_open(address: str, *, let_anyone_send: bool) -> None:
-    """Raises FlowError for an address that others reach unless they may; or there are keys."""
+    """Raise FlowError if other machines can reach the address and that is not allowed."""
     if not is_local(address) and not let_anyone_send:
         raise FlowError(
             f"{address} can be reached from other machines: anybody who reaches this port can send "
@@ -78,7 +78,7 @@ def check_open(address: str, *, let_anyone_send: bool) -> None:
 
 @dataclass(frozen=True, slots=True)
 class StartOptions:
-    """A savepoint to begin from; `choice`: what the user says where its flow was another one."""
+    """A savepoint to begin from; `choice`: how to fit it if the flow has changed."""
 
     savepoint: Savepoint
     choice: Choice = AS_IT_IS
@@ -89,9 +89,9 @@ class RunConfig:
     """A flow, its inputs, and how to run it."""
 
     flow: str
-    """The name of the flow, as the user gave it: node processes load the flow themselves."""
+    """The flow as the user named it: node processes load it themselves."""
     inputs: Sequence[Input | RetainedSource]
-    """One for each source of the flow, in their order."""
+    """One for each source of the flow, in the same order."""
     output: OutputPlace
     nodes: int
     policy: Policy
@@ -105,14 +105,14 @@ class RunConfig:
     """None: from the beginning of the input."""
     limits: Limits = LIMITS
     paths: tuple[str, ...] = ()
-    """Folders in which node processes look for modules, after all others."""
+    """Directories in which node processes look for modules, after all others."""
     reach: SenderRules = HERE
     """Who may send to addresses among the inputs."""
     accept_changed_code: bool = False
-    """Go on, if there is a state, though operators have other code than in the session before."""
+    """Resume from existing state even if operators have other code than in the last session."""
     fresh: bool = False
     """Remove the state and the outputs of an earlier run first."""
     spares: int = 0
-    """Processes that are kept ready to take the place of those that die."""
+    """Number of warm spare processes."""
     metrics: str = ""
-    """Where metrics are served, `HOST:PORT`; "": nowhere."""
+    """Where metrics are served, `HOST:PORT`; "" for nowhere."""

@@ -1,8 +1,8 @@
-"""The metrics of inputs, in the process that has their fronts: the command's own, which also tells
-of the processes that it has started, or, in a cluster, a process for each front.
+"""The metrics of inputs, in the process that has their fronts.
 
-The loop takes the figures that only it may ask for, once a second while metrics are served; the
-rest is read when it is scraped.
+That process is the command, which also reports the processes it has started, or, in a cluster, one
+process per front. Once a second while metrics are served, the loop takes the figures that only it
+may read; the rest is read when scraped.
 """
 
 from __future__ import annotations
@@ -23,21 +23,22 @@ from driftline.engine.flow.flow import Flow
 from driftline.engine.meters import Sample
 
 LOOK_EVERY_S = 1.0
-"""Seconds between two looks of the loop."""
+"""Seconds between two updates by the loop."""
 
 
 class OfInputs:
     """The samples of inputs, in the process that has their fronts."""
 
     def __init__(self, inputs: Sequence[tuple[str, InputProgress, BadRecordFile]]) -> None:
-        """`inputs`: the name of each source in the flow, its tally, and what is set aside of it."""
+        """Create samples; `inputs`: the flow's name of each source, its progress and its bad
+        records."""
         self._inputs = inputs
         self._look_at = 0.0
         self._looked: tuple[float, tuple[InputFigures, ...]] = (0.0, ())
-        """(when the loop has looked last, what it saw)"""
+        """(time of the loop's last update, the figures)."""
 
     def look(self, now: float) -> None:
-        """Look at the inputs, if it is time to; `now`: seconds, monotonic."""
+        """Update the figures of the inputs if they are due; `now`: seconds, monotonic."""
         if now >= self._look_at:
             self._look_at = now + LOOK_EVERY_S
             self._looked = now, tuple(tally.look(now) for _, tally, _ in self._inputs)
@@ -77,13 +78,13 @@ class OfCommand:
 
 
 def restarts(cluster: LocalCluster) -> Iterator[Sample]:
-    """How often processes were started again. Any thread may ask."""
+    """Yield how often each process was restarted. Thread-safe."""
     for name in cluster.pids:
         yield "driftline_process_restarts_total", (name,), cluster.restarts_of[name]
 
 
 def check_metrics(address: str, nodes: int) -> None:
-    """Check where a run is to serve metrics; "": nowhere. Raises FlowError, Unavailable."""
+    """Check the metrics address, if there is one. Raise FlowError or Unavailable."""
     if address:
         check_all(address, NODE_CHILD + nodes)
 
@@ -96,7 +97,7 @@ def serve_metrics(
     progress: RunProgress,
     cluster: LocalCluster,
 ) -> Context:
-    """Serve the metrics of the command's process, if it is to."""
+    """Serve the metrics of the command's process, if configured."""
     sources = [source.name for source in flow.sources]
     inputs = OfInputs(list(zip(sources, progress.tallies, progress.asides, strict=True)))
     samples = OfCommand(inputs, cluster)

@@ -1,8 +1,8 @@
-"""The progress of a run, in figures that are true: from its fronts, and from answers of its nodes.
+"""The progress of a run, in figures from its fronts and its nodes.
 
-On a terminal they are a line that changes, below bars for files; elsewhere a log line every 10 s.
-All figures of a line are of one moment: nodes are asked when a line is due, and the fronts are
-looked at once they have answered. Outputs are those of all calls of the command for the same output
+A terminal shows it as a changing line, below bars for files; otherwise it is logged every 10 s. All
+figures of a line belong to one moment: nodes are polled when a line is due, and the fronts are read
+once they have answered. Outputs are those of all calls of the command for the same output
 directory, records those of this call.
 """
 
@@ -24,13 +24,13 @@ from driftline.engine.texts import counted
 from driftline.engine.ui.consoles import ProgressView
 
 RATE_OVER_S = 5.0
-"""Seconds over which the rate is taken."""
+"""Seconds over which the rate is averaged."""
 
 SHOWN_EVERY_S = 0.25
-"""Seconds between two looks."""
+"""Seconds between two updates on a terminal."""
 
 ANSWERS_WITHIN_S = 0.3
-"""How long a line waits for the answers of nodes that are busy, or dead: a turn takes 0.1 s."""
+"""How long a line waits for answers of busy or dead nodes; a turn takes 0.1 s."""
 
 LOGGED_EVERY_S = 10.0
 """Seconds between two log lines."""
@@ -38,25 +38,24 @@ LOGGED_EVERY_S = 10.0
 
 @dataclass(frozen=True, slots=True)
 class ProgressFigures:
-    """How far a run is. Times in seconds; None: unknown."""
+    """How far a run is. Times in seconds; None for unknown."""
 
     records: int
     """Records that this call has read, each once."""
     outputs: int
-    """Outputs that consumers hold, of all calls of the command, without dead letters."""
+    """Outputs that consumers hold, from all calls of the command, without dead letters."""
     dead_letters: int
-    """Elements whose function failed, that this call has set aside."""
+    """Dead letters that this call has set aside."""
     bad_records: int
-    """Records that could not be read, that this call has set aside."""
+    """Unreadable records that this call has set aside."""
     rate: float
     """Records per second, over the last seconds."""
     under_way: int
     """Records whose outputs are not all delivered."""
     lag_s: float
-    """For how long the oldest record that is not delivered has been there: since it was read, or
-    taken from its producer or from standard input."""
+    """Age of the oldest undelivered record, since it was read or came from a producer or stdin."""
     p50_s: float | None
-    """Median of the time from reading a record to the delivery of its outputs, of late."""
+    """Median time from reading a record to the delivery of its outputs, over the last seconds."""
     p99_s: float | None
     """The 99th percentile of the same."""
     state: str
@@ -77,11 +76,11 @@ class ProgressFigures:
         return f"{', '.join(parts)}; {self.state}"
 
     def with_inputs(self) -> str:
-        """The same, and how far each input is."""
+        """Return the same text followed by the progress of each input."""
         return "; ".join((str(self), *map(str, self.inputs)))
 
     def fields(self) -> dict[str, Field | Fields]:
-        """The same, for programs."""
+        """Return the figures as log fields."""
         return {
             "records": self.records,
             "outputs": self.outputs,
@@ -103,24 +102,24 @@ class RunProgress:
     def __init__(
         self, tallies: Sequence[InputProgress], asides: Sequence[BadRecordFile], output: Path
     ) -> None:
-        """Precondition: no node runs yet."""
+        """Read what earlier calls delivered. Precondition: no node runs yet."""
         self.tallies = tallies
         self.asides = asides
         self._output = output
         self._outputs_before, self._failures_before = delivered_to(output)
-        """Nodes that are starting have not said yet what the consumers hold."""
+        """What consumers held before this call; starting nodes have not reported it yet."""
         self.on_look: Callable[[float], None] = lambda now: None
-        """Is called in the loop, at each look."""
+        """Called in the loop at each update."""
         self._look_at = 0.0
         self._line_at = -inf
         """When the next line is due."""
         self._answers_by = inf
-        """When the line that is due is told at the latest; inf: none is due."""
+        """Deadline for the line that is due; inf if none is due."""
         self._read: deque[tuple[float, int]] = deque()
-        """(time, records read by then) of the last seconds"""
+        """(time, records read by then) over the last seconds."""
 
     def tell(self, now: float, watch: StatusPoller, view: ProgressView) -> None:
-        """Show the figures, or log them, if it is time; `now`: seconds, monotonic."""
+        """Show or log the figures if they are due; `now`: seconds, monotonic."""
         if now >= self._look_at:
             self._look_at = now + SHOWN_EVERY_S
             self._rate(now)
@@ -159,18 +158,18 @@ class RunProgress:
         log.debug("%s", last.with_inputs(), extra=about("progress", **last.fields()))
 
     def look(self, now: float, watch: StatusPoller) -> ProgressFigures:
-        """The figures now; `now`: seconds, monotonic."""
+        """Return the current figures; `now`: seconds, monotonic."""
         return self._look(now, watch, watch.outputs, watch.dead_letters)
 
     def delivered(self) -> tuple[int, int]:
-        """(outputs, dead letters) delivered by this call. Precondition: all nodes have ended."""
+        """Return (outputs, dead letters) of this call. Precondition: all nodes have ended."""
         outputs, failures = delivered_to(self._output)
         return outputs - self._outputs_before, failures - self._failures_before
 
     def _look(
         self, now: float, watch: StatusPoller, outputs: int, failures: int
     ) -> ProgressFigures:
-        """`outputs`, `failures`: that consumers hold."""
+        """Return the figures; `outputs` and `failures` are what consumers hold."""
         failures = max(failures, self._failures_before)
         fronts = [tally.front for tally in self.tallies]
         inputs = tuple(tally.look(now) for tally in self.tallies)

@@ -1,4 +1,4 @@
-"""Runs a flow by the reference interpreter: its files are the outputs that a run must have."""
+"""Runs a flow with the reference interpreter, whose files are the expected outputs of a run."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ def run_reference_to(
 ) -> ReferenceReport:
     """Write the outputs of the reference interpreter into a directory, in the format of a run.
 
-    Replaces the outputs of an earlier reference. `dead_letters`: set bad records and failed
-    elements aside, and tell of them as a run does. Raises StateMismatch for the directory of a run,
+    Replaces the outputs of an earlier reference run. `dead_letters`: set bad records and failed
+    elements aside, and log them as a run does. Raises StateMismatch for the directory of a run,
     Unavailable if the directory cannot be used, and the errors of inputs and functions.
     """
     flow.check_inputs(inputs)
@@ -68,7 +68,7 @@ def run_reference_to(
             files[item.sink].write(line + "\n")
             counts[item.sink] += 1
             if item.sink == FAILURES:
-                files[item.sink].flush()  # before it is told
+                files[item.sink].flush()  # before it is logged
                 letters.failed(monotonic(), [item])
     failures = counts.pop(FAILURES, 0)
     bad = sum(aside.new for aside in asides)
@@ -76,7 +76,7 @@ def run_reference_to(
 
 
 def _clear(output: Path, patterns: Sequence[str]) -> None:
-    """Make the directory, and remove the outputs of an earlier reference.
+    """Make the directory and remove the outputs of an earlier reference run.
 
     Raises StateMismatch for the directory of a run, Unavailable.
     """

@@ -1,8 +1,8 @@
-"""Reports of a run: how its last call ended, how this call resumes it, and figures at the end.
+"""Reports of a run: how its last call ended, how this call resumes it, and its final figures.
 
-The registry is the only source of how a run ended. The master writes it there; only an error that
-the command itself meets, such as a process that dies again and again, is written by the command,
-once no process is left. An input that has grown since makes no complete run incomplete.
+The registry is the only source of how a run ended. The master records it there. The command records
+only errors that it meets itself, such as a crash loop of a process, once no process is left. An
+input that has grown since does not make a complete run incomplete.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from driftline.engine.texts import counted
 
 
 class ExitStatus(StrEnum):
-    """How the last call of a run's command ended; the values are words of `--json`."""
+    """How the last call of a run's command ended; the values appear in `--json`."""
 
     COMPLETE = "complete"
     ASKED = "asked-to-end"
@@ -47,7 +47,7 @@ _TEXTS = {
 
 
 def how_ended(run: ClusterState) -> ExitStatus:
-    """How the last call ended that has written to the registry."""
+    """Return how the last call that wrote to the registry ended."""
     match run.outcome:
         case RunOutcome(error="", text=text) if text == IN_GOOD_ORDER:
             return ExitStatus.ASKED
@@ -64,17 +64,19 @@ class Ending:
 
     how: ExitStatus
     text: str
-    """A sentence, or some, that begin with how the run ended."""
+    """Sentences, of which the first says how the run ended."""
     error: str = ""
-    """Of a run that failed: the kind of the error, and what it says."""
+    """Kind and text of the error of a failed run."""
     snapshot: SnapshotRecord | None = None
-    """The snapshot from which the same command resumes; None: it begins with an empty state, or
-    problems keep it from that one. Its time is 0 if it is not cut by time."""
+    """The snapshot from which the same command resumes; its time is 0 if it is not a cut by label.
+
+    None if the command begins with empty state, or if problems rule that snapshot out.
+    """
     refused: bool = False
-    """Whether the same command is refused until problems are mended."""
+    """The same command is refused until problems are repaired."""
 
     def as_json(self) -> dict[str, object]:
-        """The fields of `--json`."""
+        """Return the fields of `--json`."""
         last = self.snapshot
         return {
             "how": self.how.value,
@@ -88,9 +90,9 @@ class Ending:
 def ending_of(
     run: ClusterState | None, reports: Sequence[DirectoryReport], found: Sequence[Problem] = ()
 ) -> Ending:
-    """How far the run of a registry has come; `run`: None if the registry cannot be read.
+    """Return how far the run of a registry has come; `run`: None if it cannot be read.
 
-    `reports`: on its directories; `found`: the problems of its directories.
+    `reports` and `found`: the reports and problems of its directories.
     """
     refused = any(problem.fatal for problem in found)
     about_run = None if run is None else run.about
@@ -99,7 +101,7 @@ def ending_of(
     if run is None or about_run is None:
         return Ending(ExitStatus.UNKNOWN, f"{_TEXTS[ExitStatus.UNKNOWN]}.", refused=refused)
     if any(report.mark is not None and report.mark.session > run.opened for report in reports):
-        run = replace(run, outcome=None)  # of the call before: the last one did not get so far
+        run = replace(run, outcome=None)  # an earlier call's: the last one recorded none
     how, policy = how_ended(run), POLICIES[about_run.policy]
     snapshot = run.snapshots[0] if run.snapshots and not found else None
     error = (
@@ -120,7 +122,7 @@ def ending_of(
 
 
 def _resumes(run: ClusterState, policy: Policy) -> str:
-    """From where a call goes on, as the end of a sentence."""
+    """Return from where a call resumes, as the end of a sentence."""
     if not policy.replay:
         return "begins with an empty state"
     if not run.snapshots:
@@ -129,7 +131,7 @@ def _resumes(run: ClusterState, policy: Policy) -> str:
 
 
 def asked_to_end(policy: Policy) -> str:
-    """What a run does that is asked to end."""
+    """Return the log text for a run that was asked to end."""
     snapshot = "" if policy.cut is SnapshotCut.NONE else ", and a last snapshot is written"
     return (
         f"no more records are taken; those that were are delivered{snapshot}. Another signal ends "
@@ -138,17 +140,17 @@ def asked_to_end(policy: Policy) -> str:
 
 
 def after_good_order(policy: Policy) -> str:
-    """What the same command does after a run that ended in good order on request."""
+    """Return what the same command does after a drained run, as the end of a sentence."""
     return "goes on from here" if policy.replay else "begins with an empty state"
 
 
 @contextmanager
 def error_noted(state: Path, lineage: str, run: str) -> Iterator[None]:
-    """Write an error that leaves this context to the registry, as the outcome of a run.
+    """Record an error that leaves this context in the registry, as the outcome of a run.
 
-    `run`: the name of this call of the command. If the registry has an outcome of it, or is of
-    another `lineage` by now, it stays as it is. No process of the run may be at work when the
-    context is left.
+    `run`: the name of this call of the command. The registry stays unchanged if it already has an
+    outcome of this call or belongs to another `lineage` by now. No process of the run may be alive
+    when the context is left.
     """
     try:
         yield
@@ -169,14 +171,17 @@ def error_noted(state: Path, lineage: str, run: str) -> Iterator[None]:
 def start_of(
     before: ClusterState, policy: Policy, number: int, source: Source | RetainedSource
 ) -> int:
-    """The time from which on the front of input `number` reads. `before`: the registry's state."""
+    """Return the time from which the front of input `number` reads.
+
+    `before`: the registry's state.
+    """
     if not policy.replay:
         return max(1, source.trimmed) if isinstance(source, RetainedSource) else 1
     return max(1, before.snapshots[0].offsets[number]) if before.snapshots else 1
 
 
 def log_resumption(before: ClusterState, policy: Policy) -> None:
-    """Log from where this call resumes the run, unless no call has read anything."""
+    """Log from where this call resumes the run, unless no earlier call has read anything."""
     if before.incarnation:
         how = how_ended(before)
         number = before.snapshots[0].number if before.snapshots and policy.replay else 0
@@ -187,7 +192,7 @@ def log_resumption(before: ClusterState, policy: Policy) -> None:
         )
 
 
-# Figures of a call that is over.
+# Final figures of a call.
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,14 +207,14 @@ class RunReport:
     kills: int
     restarts: int
     bad_records: int
-    """Records that could not be read, that this call has set aside."""
+    """Unreadable records that this call has set aside."""
     dead_letters: int
-    """Elements whose function failed, that this call has set aside."""
+    """Dead letters that this call has set aside."""
     ended_by: Signal | None = None
-    """The signal that has ended the run before its input; None if the input has ended."""
+    """The signal that ended the run before its input; None if the input ended."""
 
     def as_json(self) -> dict[str, object]:
-        """The report of `--json`."""
+        """Return the report of `--json`."""
         return {
             "records": self.records,
             "outputs": self.outputs,
@@ -223,7 +228,7 @@ class RunReport:
 
 @dataclass(frozen=True, slots=True)
 class ReferenceReport:
-    """Figures of the reference interpreter, as those of a run."""
+    """Figures of a reference run, named as those of a run."""
 
     records: int
     outputs: int
@@ -231,14 +236,14 @@ class ReferenceReport:
     dead_letters: int
 
     def as_json(self) -> dict[str, object]:
-        """The report of `--json`."""
+        """Return the report of `--json`."""
         return asdict(self)
 
 
 def tell_if_all_set_aside(
     records: int, outputs: int, dead_letters: int, bad_records: int, where: Path | str
 ) -> None:
-    """Warn of a call without any output, as nothing that it has read was good.
+    """Warn if a call has no output because everything that it read was set aside.
 
     The figures are those of the call, as in `RunReport`; `where`: the place of what was set aside.
     """

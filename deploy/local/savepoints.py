@@ -1,14 +1,14 @@
 """Savepoints: writes the last snapshot of a run as files, and begins a run from such files.
 
 `restore_run` leaves a state directory as if its run had just committed the savepoint as its first
-snapshot. The ordinary recovery does the rest: nodes load their key groups, fronts go on from the
-savepoint's time. The registry names the snapshot last, so an interrupted restore is done again.
+snapshot. The ordinary recovery does the rest: nodes load their key groups, fronts continue from the
+savepoint's time. The registry names the snapshot last, so an interrupted restore is repeated.
 
-The state has all records with times below T, of all sources, and whatever comes is later. So a
-source goes on at T, also one that the savepoint does not know: a live one, whose times are of the
-clock, is behind T anyway. The records of a file are numbered from 1, so the file has to be the one
-that the savepoint was made of, with more records at its end. Its records are not compared; a log
-line says which of them are left out.
+The state has all records with times below T, of all sources, and every new record is later. So a
+source continues at T, even one that the savepoint does not know: a live source, whose times are of
+the clock, is past T anyway. The records of a file are numbered from 1, so the file has to be the
+one that the savepoint was made of, with more records at its end. Its records are not compared; a
+log line says which of them are left out.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ def restore_run(
 def check_restored(
     fitted: Fitted, source: str, given: Input | RetainedSource, *, alone: bool
 ) -> None:
-    """Check the input of one source; `alone`: there is no other one.
+    """Check the input of one source; `alone`: it is the only source.
 
     Raises StateMismatch if its records would be taken for records of another input, InputError,
     Unavailable.
@@ -120,8 +120,10 @@ def check_restored(
 
 
 def _check_length(savepoint: Savepoint, given: Source) -> None:
-    """Raises StateMismatch if the only input of a savepoint has fewer records than it was made of;
-    InputError, Unavailable."""
+    """Check that a savepoint's only input has at least the records that it was made of.
+
+    Raises StateMismatch if not; InputError, Unavailable.
+    """
     needed = savepoint.time - 1
     if needed < 1 or any(True for _ in given.read(needed)):
         return
@@ -134,16 +136,16 @@ def _check_length(savepoint: Savepoint, given: Source) -> None:
 
 
 def _numbered(given: Input | RetainedSource, *, alone: bool) -> bool:
-    """Whether the times of an input are the numbers of its records; `alone`: it is the only one."""
+    """Return whether the times of an input number its records; `alone`: it is the only one."""
     return isinstance(given, NUMBERED) or (alone and isinstance(given, Piped))
 
 
 def save_run(state: Path, flow: Flow, output: Path) -> tuple[Savepoint, ExitStatus]:
     """Write the last committed snapshot of a run as a savepoint into a new directory.
 
-    Changes nothing in `state`. Returns also how the run ended: in good order, the savepoint has all
-    records that it worked off. Raises Unavailable if there is no snapshot, or the run is still
-    going on; StateMismatch if the snapshot is of another flow, or not a cut by label;
+    Changes nothing in `state`. Also returns how the run ended: after a drain, the savepoint has all
+    records that the run processed. Raises Unavailable if there is no snapshot or the run is still
+    active; StateMismatch if the snapshot is of another flow, or not a cut by label;
     SnapshotDamaged.
     """
     wait_for_others(state)
@@ -160,7 +162,7 @@ def save_run(state: Path, flow: Flow, output: Path) -> tuple[Savepoint, ExitStat
         )
     begin(output)
     record = run.snapshots[0]
-    nodes = run.layout or range(len(list(state.glob("node-*/"))))  # a node that left has old state
+    nodes = run.layout or range(len(list(state.glob("node-*/"))))  # nodes that left have old state
     groups = GroupCache(flow.groups)
     for index in nodes:
         tables = {v.name: StateTable(v.states, []) for v in flow.vertices if v.keyed}
@@ -175,7 +177,7 @@ def save_run(state: Path, flow: Flow, output: Path) -> tuple[Savepoint, ExitStat
 
 
 def _numbered_inputs(run: ClusterState) -> dict[str, bool]:
-    """Source -> whether its records are numbered from 1."""
+    """Map each source to whether its records are numbered from 1."""
     if run.about is None:
         return {}
     alone = len(run.about.inputs) == 1

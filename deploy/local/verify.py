@@ -1,5 +1,4 @@
-"""Verifying: checks all checksums of a run, and whether its directories fit together; and says how
-far the run has come."""
+"""Verify: checks a run's checksums, whether its directories fit together, and how far it came."""
 
 from __future__ import annotations
 
@@ -36,40 +35,42 @@ class Verdict:
     problems: list[str]
     ending: Ending
     note: str = ""
-    """Says that something was not checked; else empty."""
+    """What was not checked; else empty."""
 
 
 @dataclass(frozen=True, slots=True)
 class Beside:
-    """What is in a state directory beside what a run has there."""
+    """The contents of a state directory that do not belong to a run, such as those of a service."""
 
     kept: tuple[DirectoryReport, ...]
-    """What has to fit the registry, too."""
+    """Contents that have to fit the registry, too."""
     derived: tuple[DirectoryReport, ...]
-    """What can be made anew of that."""
+    """Contents that can be rebuilt from `kept`."""
     anew: str
-    """How to begin anew."""
+    """How to start from scratch."""
     problems: tuple[Problem, ...] = ()
-    """What else keeps a service from beginning."""
+    """Other problems that keep a service from starting."""
     damage: tuple[str, ...] = ()
-    """Sentences on damage that does not keep a service from beginning."""
+    """Sentences on damage that does not keep a service from starting."""
     note: str = ""
-    """Says what was found that is no problem, or was not checked; else empty."""
+    """Findings that are not problems, and what was not checked; else empty."""
     is_alone: bool = False
-    """Whether the registry is elsewhere, so that nothing can be compared with it."""
+    """The registry is elsewhere, so nothing can be compared with it."""
 
 
 LookBeside = Callable[[Path, ClusterState | None], Beside | None]
-"""Looks at a state directory with the contents of its registry, and changes nothing; None: there
-is nothing beside what a run has. Raises Unavailable."""
+"""Function that reads a state directory, given its registry's contents, and changes nothing.
+
+Returns None if no service uses the directory. Raises Unavailable.
+"""
 
 
 def verify_run(directory: Path, state: Path | None, look_beside: LookBeside) -> Verdict:
     """Check the directories of a run.
 
     `directory`: an output directory, or a state directory to check alone; `state`: the state
-    directory, if it is not beneath the outputs; `look_beside`: at what else a state directory
-    that is checked alone may have. Raises InUse if a run is at work there, Unavailable if there is
+    directory, if it is not below the outputs; `look_beside`: finds what else a state directory that
+    is checked alone may have. Raises InUse if a run is active there, Unavailable if there is
     nothing to check.
     """
     output: Path | None = directory
@@ -98,7 +99,7 @@ def verify_run(directory: Path, state: Path | None, look_beside: LookBeside) -> 
         run = None
         found.append(Problem(str(error)))
     if output is None and run is not None and Path(run.output).name == RECORDS:
-        output = state / RECORDS  # of outputs at an address
+        output = state / RECORDS  # the run's own records of outputs at an address
     checked = look(state, output)
     beside = look_beside(state, run) if output is None else None
     if not checked and not registry.exists() and beside is None:
@@ -136,7 +137,7 @@ def _problems(
     output: Path | None,
     anew: str,
 ) -> list[Problem]:
-    """Damage, and directories that do not fit the registry, `run`."""
+    """Return damage, and directories that do not fit the registry, `run`."""
     if run is None and not state.is_dir():  # outputs whose state is elsewhere
         return _damage(checked)
     policy = POLICIES["exactly-once"]

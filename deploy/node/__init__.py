@@ -1,1 +1,1 @@
-"""The node: the party that runs operators, and its dialogues with other parties."""
+"""The node: the role that runs operators, and its protocols with other roles."""

@@ -1,12 +1,13 @@
-"""The assembly: chains, gates and barrier of a node in one incarnation, and its snapshots.
+"""Pipeline of a node in one incarnation: chains, gates, barrier, and snapshots of its state.
 
-The `Snapshotter` makes the node's parts of snapshots: it takes changes at once, and encodes slowly.
+`Snapshotter` writes the node's parts of snapshots: it captures changes at once and encodes them
+over several turns.
 
-This base cuts snapshots by label; `epochs` and `productions` are the other ways to cut them.
-`components` chooses one.
+`NodePipeline` cuts snapshots by label; its subclasses (`deploy.node.compared`) cut them by markers
+or productions. `PolicyFactory` picks the class.
 
-Takes: blocks, frontiers, and the moments of snapshots. Gives: captures of the state, meta data of
-snapshots, and messages to send. Invariant: each final change is in exactly one capture.
+Takes: blocks, frontiers, and the moments of snapshots. Gives: captures of the state, snapshot
+metadata, and messages to send. Invariant: each final change is in exactly one capture.
 """
 
 from __future__ import annotations
@@ -38,23 +39,23 @@ from driftline.engine.wire.messages import Frame, Marker, Message, Prepared, Pre
 from driftline.engine.wire.party import DurableJob
 
 Post = list[tuple[str, Message]]
-"""(receiver, message), to be sent in this order."""
+"""(receiver, message) pairs in sending order."""
 
 
 class EpochEnd(NamedTuple):
-    """What follows from the end of an epoch at a port."""
+    """Consequences of the end of an epoch at a port."""
 
     markers: Post
-    """To be sent to other nodes."""
+    """Markers to send to other nodes."""
     blocks: list[Block]
-    """They have waited for the end of the epoch."""
+    """Blocks that waited for the end of the epoch."""
     snapshot: int
-    """The number of the snapshot to begin, if the epoch has now ended at all ports; else 0."""
+    """Number of the snapshot to begin if the epoch has now ended at all ports; else 0."""
 
 
 @dataclass(slots=True)
 class NodePipeline:
-    """The chains, gates and barrier of one incarnation; snapshots are cut by label."""
+    """Chains, gates and barrier of one incarnation, with snapshots cut by label."""
 
     plan: Plan
     barrier: Barrier
@@ -63,9 +64,9 @@ class NodePipeline:
     gates: dict[int, BufferingGate]
     """Port -> the gate at which its elements wait; empty unless the ordering is buffered."""
     outbounds: dict[int, list[tuple[int, list[Outbound]]]] = field(init=False)
-    """Feeder -> (port, outbounds to it: one for each node)"""
+    """Feeder -> (port, outbounds to it: one per node)"""
     storing: bool = False
-    """Whether a production is being written, which frames and outputs wait for."""
+    """Whether a production is being written; frames and outputs wait for it."""
 
     def __post_init__(self) -> None:
         self.outbounds = {port.number: [] for port in self.plan.ports}
@@ -73,44 +74,44 @@ class NodePipeline:
             self.outbounds[feeder].append((port, outbounds))
 
     def load(self, segments: Iterable[bytes], start: int) -> Iterator[None]:
-        """Restore the states from the segments of a snapshot, in steps; yields after each.
+        """Restore the states from a snapshot's segments in steps; yield after each step.
 
         `start`: the time of the snapshot. Raises SnapshotDamaged.
         """
         return restoring(self.tables, segments)
 
     def admit(self, sender: str, feeder: int, block: Block) -> Block | None:
-        """A block has come. Returns the block to add to its port: all of it, some of it, or None.
+        """Accept a received block. Return what to queue at its port: all of it, a part, or None.
 
-        `sender`, `feeder`: the channel that the block has come on.
+        `sender`, `feeder`: the channel on which the block arrived.
         """
         return block
 
     def enter(self, port: int, blocks: list[Block]) -> None:
-        """The elements of these blocks are about to be applied at a port."""
+        """Note that the elements of these blocks are about to be applied at a port."""
 
     def keep(self, to: str, frame: Frame) -> bool:
-        """Keep a new frame for node `to` if it may not leave yet. Returns whether it is kept."""
+        """Keep a new frame for node `to` if it may not leave yet. Return whether it is kept."""
         return False
 
     def end_turn(self, acks: Acks, unfinished: bool = False) -> int:
-        """A turn has ended. `acks`: its work; `unfinished`: whether a block has a rest.
+        """End a turn. Return the number of the snapshot to begin now; 0 for none.
 
-        Returns the number of the snapshot to begin now; 0 if there is none.
+        `acks`: the work of the turn; `unfinished`: whether the turn left part of a block.
         """
         return 0
 
     def progress(self, processed: int) -> Post:
-        """All nodes have worked off all elements below this time. Returns messages to send."""
+        """Learn that all nodes processed all elements below this time. Return messages to send."""
         self.barrier.progress(processed)
         return []
 
     def stored(self, answer: Prepared | PrepareFailed) -> Post:
-        """A part was written, or failed to be. Returns messages to send."""
+        """Handle the result of writing a part. Return messages to send."""
         return [("master", answer)]
 
     def close(self, port: int, frontier: int) -> None:
-        """No element with a time below the frontier will come to a port any more."""
+        """Close a port below the frontier: no element with a smaller time arrives there."""
         if port in self.gates:
             return  # elements below the frontier may wait at the gate
         step = self.keyed.get(self.plan.ports[port].vertex.name)
@@ -118,21 +119,21 @@ class NodePipeline:
             step.close(frontier)
 
     def settle(self, frontier: int) -> None:
-        """Elements below the frontier are final: move their changes to the changelogs.
+        """Move the changes of elements below the frontier, which are final, to the changelogs.
 
-        No snapshot will be as of an earlier time.
+        Precondition: no later snapshot is as of an earlier time.
         """
         self.barrier.settle(frontier)
         for step in self.keyed.values():
             step.settle(frontier)
 
     def encode_early(self, rows: int) -> bool:
-        """Encode at most `rows` rows of each state that has many. Returns whether one had."""
+        """Encode at most `rows` rows of each state that has many. Return whether one had."""
         done = [step.changelog.encode_early(rows) for step in self.keyed.values()]
         return any(done)
 
     def capture(self, time: int) -> Capture:
-        """Take all changes below a time. Precondition: all outputs below it are delivered."""
+        """Capture all changes below a time. Precondition: all outputs below it are delivered."""
         capture = Capture()
         for step in self.keyed.values():
             step.settle(time, exactly=True)
@@ -141,11 +142,11 @@ class NodePipeline:
 
     @property
     def tables(self) -> dict[str, StateTable]:
-        """Operator -> its states."""
+        """State table of each operator, by name."""
         return {name: step.table for name, step in self.keyed.items()}
 
     def figures(self) -> dict[str, int]:
-        """The counters of all keyed operators, added up."""
+        """Return the sums of the counters of all keyed operators."""
         keyed = self.keyed.values()
         return {
             "elements": sum(step.elements for step in keyed),
@@ -155,35 +156,35 @@ class NodePipeline:
         }
 
     def meta(self, time: int) -> bytes:
-        """The meta data of a part: the barrier's checksum over all outputs below the time."""
+        """Return a part's metadata: the barrier's checksum over all outputs below the time."""
         assert isinstance(self.barrier, OrderedBarrier)
         return pack(self.barrier.checksum_before(time))
 
     @property
     def durable(self) -> int | None:
-        """The newest production that is durable; None in other policies."""
+        """Newest durable production; None in other policies."""
         return None
 
     def may_prepare(self) -> bool:
-        """Whether the part may be written now."""
+        """Return whether the part may be written now."""
         return True
 
     @property
     def unsaved_bytes(self) -> int:
-        """Bytes of the changes, and of the outputs, that wait for the next snapshot."""
+        """Bytes of changes and outputs that wait for the next snapshot."""
         return sum(step.changelog.bytes for step in self.keyed.values())
 
     @property
     def waits_for_snapshot(self) -> bool:
-        """Whether the next snapshot needs nothing of this node but what it has done already."""
+        """Whether the next snapshot needs no further work of this node."""
         return True
 
     def mark(self, sender: str, marker: Marker) -> None:
-        """A marker has come. Raises MalformedMessage if its port has no markers."""
+        """Accept a marker. Raises MalformedMessage if its port takes no markers."""
         raise MalformedMessage(f"a marker for port {marker.port}, which takes no markers")
 
     def ends_epoch(self, port: int) -> bool:
-        """Whether the markers have come on all channels of a port: its epoch ends now."""
+        """Return whether a port has received the marker on all its channels: its epoch ends."""
         return False
 
     def end_epoch(self, port: int) -> EpochEnd:
@@ -191,7 +192,7 @@ class NodePipeline:
         raise AssertionError("only policies with markers have epochs")
 
     def commit(self, number: int, before: int) -> CommitSnapshot:
-        """Snapshot `number` is committed; `before`: the committed one before it. Returns a job."""
+        """Return the job for committed snapshot `number`; `before`: the one committed before it."""
         return CommitSnapshot(number, before)
 
     def validate(self) -> None:
@@ -202,7 +203,7 @@ class NodePipeline:
 
 
 class Snapshotter:
-    """The node's parts of snapshots in one incarnation.
+    """Writer of the node's snapshot parts in one incarnation.
 
     Takes: the moments of snapshots (`Prepare`, the end of an epoch or of a turn), results of
     writes. Gives: `StoreSnapshot` jobs, then `Prepared` or `PrepareFailed`. If a write fails, its
@@ -216,18 +217,18 @@ class Snapshotter:
         self._capture: Capture | None = None
         self._number = 0
         self.asked = self.answered = 0
-        """The last snapshots that the master has asked for, and that were answered."""
+        """Numbers of the snapshots that the master requested last and that were answered last."""
         self._meta = b""
         self._storing: StoreSnapshot | None = None
         self.stored_bytes = self.last_bytes = 0
-        """Size of all parts that were written in this incarnation, and of the last one."""
+        """Size of all parts written in this incarnation, and of the last one."""
         self._unstored: dict[int, bytes] = {}
-        """Key group -> the segment of a part whose write failed; the next part has them."""
+        """Key group -> segment of a part whose write failed; the next part includes it."""
         self.unstored_bytes = 0
-        """The size of these."""
+        """Size of the segments in `_unstored`."""
 
     def prepare(self, number: int, time: int) -> Post:
-        """The master asks for a part. Returns messages to send: the answer, if it is known now."""
+        """Begin the part that the master requests. Return the answer, if it is known already."""
         self.asked = number
         production = self._assembly.durable
         if production is not None:
@@ -237,20 +238,20 @@ class Snapshotter:
         return []
 
     def refuse(self, number: int, time: int) -> Post:
-        """The master asks for a part as of a time that has been settled. Returns the answer."""
+        """Refuse a part as of a time that is already settled. Return the answer."""
         self.asked = self.answered = number
         reason = f"the master was silent, and the state from {time_in_words(time)} on is settled"
         return [("master", PrepareFailed(number, reason))]
 
     def begin(self, number: int, time: int) -> None:
-        """Take all changes below a time now: changes settled later are for the next part."""
+        """Capture all changes below a time; changes settled later belong to the next part."""
         assert self._capture is None, "one snapshot at a time"
         self._number = number
         self._meta = self._assembly.meta(time)
         self._capture = self._assembly.capture(time)
 
     def step(self) -> tuple[bool, StoreSnapshot | None]:
-        """Encode a chunk. Returns whether there are more, and the job once there are none."""
+        """Encode a chunk. Return whether more remain, and the job once all are encoded."""
         if self._capture is None:
             return False, None
         if self._capture.step():
@@ -267,7 +268,7 @@ class Snapshotter:
         return False, self._storing
 
     def stored(self, job: DurableJob, result: object) -> Prepared | PrepareFailed | None:
-        """A job is done. Returns the answer to the master; None if it was another job."""
+        """Handle the result of a job. Return the answer to the master; None for other jobs."""
         if not isinstance(job, StoreSnapshot) or job is not self._storing:
             return None
         self._storing = None
@@ -282,17 +283,17 @@ class Snapshotter:
 
 
 Token = tuple[int, int, int]
-"""(stage, time, id): acknowledged when elements begin to wait, and again when they are applied."""
+"""(stage, time, id), acknowledged when elements begin to wait and again when they are applied."""
 
 
 class BufferingGate:
-    """The buffered ordering that the literature compares with: a gate in front of a chain.
+    """Gate in front of a chain: the buffered ordering, the baseline in the literature.
 
-    Elements wait until the frontier of their stage has passed them, and are then applied in label
-    order: none is ever undone, at the price of one more round of acknowledgements. The frames of
-    waiting elements are acknowledged at once, as the frontier of their stage could never pass them
-    otherwise. Invariant: for each time with waiting elements exactly one *token* is in a cell of
-    the next stage; it stands for their outputs.
+    Elements wait until the frontier of their stage passes them, and are then applied in label
+    order. None is ever undone; the price is one more round of acknowledgements. The frames of
+    waiting elements are acknowledged at once, since the frontier of their stage could never pass
+    them otherwise. Invariant: for each time with waiting elements exactly one *token* is in a cell
+    of the next stage; it stands for their outputs.
     """
 
     def __init__(self, stage: int, new_id: Callable[[], int]) -> None:
@@ -301,12 +302,12 @@ class BufferingGate:
         self.waiting: dict[int, tuple[Token, list[tuple[Label, object]]]] = {}
         """Time -> its token, and (label, payload) of its elements in order of arrival."""
         self.times: list[int] = []
-        """A heap of the times in `waiting`."""
+        """Heap of the times in `waiting`."""
         self.released = 0
-        """The frontier of the stage. Precondition of `push`: no element has a smaller time."""
+        """Frontier of the stage. Precondition of `push`: no element has a smaller time."""
 
     def push(self, labels: Labels, values: Values, signs: Signs) -> list[Token]:
-        """Take a batch. Returns new tokens."""
+        """Queue a batch. Return new tokens."""
         assert signs is None, "a tombstone in buffered order, which undoes nothing"
         tokens = []
         for label, value in zip(labels, values, strict=True):
@@ -323,14 +324,14 @@ class BufferingGate:
         return tokens
 
     def due(self, frontier: int) -> bool:
-        """Learn the frontier of the stage. Returns whether elements below it wait."""
+        """Learn the frontier of the stage. Return whether elements below it wait."""
         self.released = max(self.released, frontier)
         return bool(self.times) and self.times[0] < frontier
 
     def take(self, frontier: int, room: int) -> tuple[ElementBatch, list[Token]]:
         """Remove elements below the frontier of the stage, at most `room`, in label order.
 
-        Returns them, and the tokens of the times that have no waiting element any more.
+        Return them, and the tokens of the times without waiting elements.
         Precondition: `due(frontier)`.
         """
         tokens = []

@@ -1,13 +1,13 @@
-"""Blocks: the elements of frames that have come to a node and wait at their port.
+"""Queue of blocks: the elements of received frames that wait at their port.
 
-`InputQueue` chooses the blocks that are worth applying now. With little work, that is every block:
-speculation saves latency. Under load, a block waits until the frontier of the stage before has
-passed it, as its elements would only come late. This is for speed alone: operators put late
-elements in their place.
+`InputQueue` chooses the blocks that are worth applying now. At low load that is every block:
+speculation saves latency. Under load, a block waits until the frontier of the previous stage passes
+it, since its elements would only be late. This affects speed alone: operators reorder late
+elements.
 
 Takes: blocks, frontiers. Gives: the blocks to apply now. Invariant: each element is in exactly one
-block, and no tombstone overtakes its element. `to_frame` and `arrived_block` are the way of batches
-over the wire.
+block, and no tombstone overtakes its element. `to_frame` and `arrived_block` convert batches to
+and from frames.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ _time_of, _roots_of = attrgetter("time"), attrgetter("roots")
 _second = itemgetter(1)
 
 SPECULATE_UP_TO = 4
-"""While no more roots are unsettled at a port, none of its blocks has to wait."""
+"""Unsettled roots at a port up to which none of its blocks has to wait."""
 
 
 class ElementBatch:
-    """Elements of one port, in columns. Payloads are packed until the elements are applied."""
+    """Columns of elements of one port. Payloads stay packed until the elements are applied."""
 
     __slots__ = ("labels", "payloads", "signs")
 
@@ -49,11 +49,11 @@ class ElementBatch:
         self.signs = signs
 
     def packed(self) -> bytes:
-        """The payloads in the wire format. Raises PayloadError."""
+        """Return the payloads in the wire format. Raises PayloadError."""
         return self.payloads if isinstance(self.payloads, bytes) else pack_rows(self.payloads)
 
     def elements(self) -> Elements:
-        """The elements, with payloads decoded. Raises MalformedMessage."""
+        """Return the elements with decoded payloads. Raises MalformedMessage."""
         if not isinstance(self.payloads, bytes):
             return self.labels, self.payloads, self.signs
         values = unpack_rows(self.payloads)
@@ -62,7 +62,7 @@ class ElementBatch:
         return self.labels, values, self.signs
 
     def cut(self, count: int) -> tuple[ElementBatch, ElementBatch]:
-        """The first `count` elements, and the others. Raises MalformedMessage."""
+        """Return the first `count` elements, and the others. Raises MalformedMessage."""
         labels, values, signs = self.elements()
         first, rest = divided(labels, count)
         return (
@@ -76,7 +76,7 @@ class Block:
 
     `time`: the tracking time; `covers`: (since, until) of the times that a front's frame covers;
     `first`, `last`: the smallest and the largest time of an element; `roots`: the number of
-    different times, or 0 if they have been counted as unsettled; `corrects`: whether there are
+    distinct times, or 0 if they are already counted as unsettled; `corrects`: whether it contains
     tombstones.
     """
 
@@ -105,11 +105,11 @@ class Block:
         self.last = max(different)
 
     def below(self, time: int) -> Block:
-        """The elements below a time, under the id and the tracking time of this block."""
+        """Return the elements below a time, with the id and tracking time of this block."""
         return Block(self.port, self.time, self.id, self._chosen(time, below=True))
 
     def not_below(self, time: int) -> Block:
-        """The other elements, under the smallest time in them, and without an id yet (0)."""
+        """Return the other elements, tracked under their smallest time, without an id yet (0)."""
         block = Block(self.port, 0, 0, self._chosen(time, below=False))
         block.time = block.first
         return block
@@ -126,9 +126,7 @@ class Block:
 
 
 class InputQueue:
-    """The blocks that wait at the ports of a node; `hold_back`: whether they have to wait under
-    load.
-    """
+    """Blocks that wait at a node's ports; `hold_back`: whether blocks wait under load."""
 
     def __init__(self, plan: Plan, hold_back: bool) -> None:
         self._hold_back = hold_back
@@ -136,16 +134,16 @@ class InputQueue:
         """Per stage, in order of arrival."""
         self._stage_of = [port.stage for port in plan.ports]
         self._unsettled: list[list[tuple[int, int]]] = [[] for _ in plan.ports]
-        """Per port, (largest time, roots) of the blocks that were chosen and are not final."""
+        """Per port, (largest time, roots) of chosen blocks that are not final."""
 
     def add(self, block: Block) -> None:
-        """Take a block that has come."""
+        """Queue a received block."""
         self._blocks[self._stage_of[block.port]].append(block)
 
     def put_back(self, port: int, rest: list[ElementBatch], id: int) -> Block:
-        """Let the rest of blocks wait as one block. Returns it: it has the smallest time in it.
+        """Queue the rest of blocks as one block, tracked under its smallest time, and return it.
 
-        It waits before all blocks that have come since: they may have tombstones for it.
+        It precedes all blocks that arrived since: they may contain tombstones for it.
         """
         block = Block(port, 0, id, rest)
         block.time = block.first
@@ -154,23 +152,23 @@ class InputQueue:
         return block
 
     def many(self) -> bool:
-        """Whether two blocks or more wait: then the frontiers decide which of them are chosen."""
+        """Return whether two blocks or more wait: frontiers then decide which ones are chosen."""
         return sum(map(len, self._blocks)) > 1
 
     def any(self, stage: int = 0) -> bool:
-        """Whether a block waits in this stage or a later one."""
+        """Return whether a block waits in this stage or a later one."""
         return any(self._blocks[stage:])
 
     def at(self, stage: int) -> bool:
-        """Whether a block waits in this stage."""
+        """Return whether a block waits in this stage."""
         return bool(self._blocks[stage])
 
     def first(self, stage: int) -> int:
-        """The smallest tracking time of the blocks of a stage; INFINITY if there are none."""
+        """Return the smallest tracking time of the blocks of a stage; INFINITY without blocks."""
         return min(map(_time_of, self._blocks[stage]), default=INFINITY)
 
     def take(self, stage: int) -> dict[int, list[Block]]:
-        """Remove the blocks of a stage. Returns them by port, in order of arrival."""
+        """Remove the blocks of a stage. Return them by port, in order of arrival."""
         blocks, self._blocks[stage] = self._blocks[stage], []
         by_port: dict[int, list[Block]] = {}
         for block in blocks:
@@ -180,10 +178,10 @@ class InputQueue:
     def choose(
         self, port: Port, blocks: list[Block], complete: int
     ) -> tuple[list[Block], list[Block]]:
-        """Choose among the blocks of a port that `take` has returned; the others wait on.
+        """Choose among the blocks of a port that `take` returned; queue the others again.
 
-        `complete`: the frontier of the stage before. Returns the blocks to apply now, and the
-        waiting blocks that were split off from them: the caller gives them ids.
+        `complete`: the frontier of the previous stage. Return the blocks to apply now, and the
+        waiting blocks split off from them: the caller gives them ids.
         """
         if not self._hold_back or not port.feeders:
             return blocks, []
@@ -194,16 +192,16 @@ class InputQueue:
         return now, [block for block in later if not block.id]
 
     def settle(self, frontier: int) -> None:
-        """All elements below the frontier are final."""
+        """Learn that all elements below the frontier are final."""
         for port, blocks in enumerate(self._unsettled):
             self._unsettled[port] = [block for block in blocks if block[0] >= frontier]
 
 
 def may_go(blocks: list[Block], unsettled: int, complete: int) -> tuple[list[Block], list[Block]]:
-    """Returns the blocks of one port that are worth applying now, and the blocks that have to wait.
+    """Return the blocks of one port that are worth applying now, and the blocks that have to wait.
 
-    `unsettled`: the number of roots that have been applied at the port and are not final;
-    `complete`: the frontier of the stage before. A block on both sides of it is split by time. A
+    `unsettled`: the number of roots that were applied at the port and are not final;
+    `complete`: the frontier of the previous stage. A block on both sides of it is split by time. A
     tombstone has the time of its element, so neither overtakes the other.
     """
     if unsettled + sum(map(_roots_of, blocks)) <= SPECULATE_UP_TO:
@@ -222,10 +220,10 @@ def may_go(blocks: list[Block], unsettled: int, complete: int) -> tuple[list[Blo
 
 
 def in_label_order(blocks: list[Block]) -> list[ElementBatch]:
-    """The elements of blocks of one port as batches: no element is in a batch after a later time.
+    """Return the elements of one port's blocks as batches: times never decrease between batches.
 
-    Batches stay as they are where possible, so that they stay packed. Elements with equal labels
-    stay in the order of arrival: a tombstone must not overtake its element.
+    Batches stay unchanged, and thus packed, where possible. Elements with equal labels stay in the
+    order of arrival: a tombstone must not overtake its element.
     """
     batches = [batch for block in blocks for batch in block.batches]
     if len(batches) == 1:
@@ -249,20 +247,20 @@ def in_label_order(blocks: list[Block]) -> list[ElementBatch]:
 
 
 def bounds(batches: list[ElementBatch]) -> list[int]:
-    """For each batch the smallest time in it and in all batches after it."""
+    """Return for each batch the smallest time in it and in all batches after it."""
     first = [min(times(batch.labels)) for batch in reversed(batches)]
     return list(accumulate(first, min))[::-1]
 
 
 def _by_time(batch: ElementBatch) -> list[ElementBatch]:
-    """A batch cut into batches of one time each. A batch of one time stays as it is, packed."""
+    """Cut a batch into batches of one time each. A column of one time stays packed."""
     if len(times(batch.labels)) == 1:
         return [batch]
     return [ElementBatch(*elements) for _, elements in by_time(batch.elements())]
 
 
 def _merged(batches: Iterable[ElementBatch]) -> ElementBatch:
-    """The elements of batches in label order; elements with equal labels in the given order."""
+    """Merge batches in label order, stable for equal labels."""
     elements: list[tuple[Label, object, int]] = []
     for labels, values, signs in (batch.elements() for batch in batches):
         elements += zip(labels, values, signs or [1] * len(labels), strict=True)
@@ -276,11 +274,11 @@ def _first_label(batch: ElementBatch) -> Label:
 
 
 UnsentFrame = tuple[int, int, int, int, list[ElementBatch]]
-"""(feeder, port, tracking time, id, batches): a frame that has an id and is not encoded."""
+"""(feeder, port, tracking time, id, batches) of a frame that is not encoded yet."""
 
 
 def to_frame(unsent: UnsentFrame, cells: Cells = (), covered: Intervals = ()) -> Frame:
-    """The frame as a message; `cells`, `covered`: an acknowledgement that travels in it."""
+    """Encode a frame as a message; `cells`, `covered`: the acknowledgement that it carries."""
     feeder, port, time, id, batches = unsent
     encoded = tuple(
         (encode_labels(batch.labels), batch.packed(), tuple(batch.signs or ())) for batch in batches
@@ -289,7 +287,7 @@ def to_frame(unsent: UnsentFrame, cells: Cells = (), covered: Intervals = ()) ->
 
 
 def arrived_block(frame: Frame) -> Block:
-    """The block of a frame that has arrived. Raises MalformedMessage."""
+    """Return the block of a received frame. Raises MalformedMessage."""
     if not frame.batches:
         raise MalformedMessage("a frame without elements")
     if len(frame.covers) not in (0, 2):

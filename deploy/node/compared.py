@@ -1,8 +1,8 @@
-"""The assemblies of the policies that Driftline is compared with, which cut snapshots otherwise.
+"""Node pipelines of the comparison policies, which do not cut snapshots by label.
 
 - at-least-once: `EpochAssembly`, by markers without alignment;
 - two-phase: `TwoPhaseAssembly`, by aligned markers; outputs wait for the commit;
-- strong productions: `ProductionAssembly`, one snapshot of this node alone after the other.
+- strong productions: `ProductionAssembly`, a sequence of snapshots of this node alone.
 
 Takes: blocks, markers, ends of turns, commits, results of writes. Gives: captures of the changes of
 an epoch or a production, whether a snapshot may be prepared, and messages that had to wait.
@@ -34,17 +34,17 @@ Channel = tuple[str, int]
 
 
 class Alignment(Generic[T]):
-    """The channels of one port, for blocks of type T; `aligned`: blocks wait for markers.
+    """Marker alignment of the channels of one port, for blocks of type T.
 
-    Takes: blocks and markers of the port's channels. Gives: which blocks may be worked off now,
+    Takes: blocks and markers of the port's channels. Gives: which blocks may be processed now,
     when the epoch is complete, and then the blocks that had to wait.
     Invariant, if aligned: when the epoch is complete, exactly the blocks before each channel's
-    marker have been worked off, so the state is the effect of the epochs so far.
+    marker have been processed, so the state is the effect of the epochs so far.
 
     A channel is a (sender, feeder) pair that sends to the port. A marker ends the epoch on its
-    channel; the port's epoch is complete once the marker has come on all channels. If aligned,
-    blocks behind a marker wait until then. If not (at-least-once), they are worked off at once: the
-    state then contains part of the next epoch, which a replay applies once more.
+    channel; the port's epoch is complete once all channels have delivered the marker. If `aligned`,
+    blocks behind a marker wait until then. Otherwise (at-least-once) they are processed at once:
+    the state then contains part of the next epoch, which a replay applies again.
     """
 
     def __init__(self, channels: set[Channel], aligned: bool) -> None:
@@ -53,10 +53,10 @@ class Alignment(Generic[T]):
         self._ended: set[Channel] = set()
         self._waiting: list[T] = []
         self.epoch = 0
-        """The epoch that has ended on some channels, or on all; 0 before the first marker."""
+        """The epoch that ended on some channels, or on all; 0 before the first marker."""
 
     def admit(self, channel: Channel, block: T) -> bool:
-        """Whether a block may be worked off now. If not, it is kept for `next_epoch`."""
+        """Return whether a block may be processed now. If not, keep it for `next_epoch`."""
         if self._aligned and channel in self._ended:
             self._waiting.append(block)
             return False
@@ -70,11 +70,11 @@ class Alignment(Generic[T]):
 
     @property
     def complete(self) -> bool:
-        """Whether the marker has come on all channels."""
+        """Whether all channels have delivered the marker."""
         return self._ended == self._channels
 
     def next_epoch(self) -> list[T]:
-        """Enter the next epoch. Returns the blocks that had to wait, in order of arrival.
+        """Enter the next epoch. Return the blocks that had to wait, in order of arrival.
 
         Precondition: `complete`.
         """
@@ -85,10 +85,10 @@ class Alignment(Generic[T]):
 
 @dataclass(slots=True)
 class EpochAssembly(NodePipeline):
-    """Snapshots are cut by markers: each operator ends the epoch when its own inputs have.
+    """Pipeline with snapshots cut by markers: an operator ends the epoch when its inputs have.
 
-    `names`: the nodes of the layout; `me`: this one. Invariant: once a snapshot is prepared, the
-    outputs of its epoch, and of all epochs before it, are durable in it or with the consumer.
+    `names`: the nodes of the layout; `me`: this node. Invariant: once a snapshot is prepared, the
+    outputs of its epoch, and of all earlier epochs, are durable in it or at the consumer.
     """
 
     names: list[str] = field(kw_only=True)
@@ -96,20 +96,21 @@ class EpochAssembly(NodePipeline):
     alignments: dict[int, Alignment[Block]] = field(init=False)
     """Port -> the channels whose markers end its epoch."""
     number: int = 0
-    """The epoch that has ended last at a port."""
+    """The latest epoch that ended at a port."""
     taken: Capture = field(default_factory=Capture)
-    """The changes of the operators that have ended the epoch."""
+    """Changes of the operators that have ended the epoch."""
     to_deliver: int = NOTHING
-    """The consumer has all outputs of the epoch as soon as its t_last is this one."""
+    """The consumer's t_last from which on it has all outputs of the epoch."""
     ended: set[int] = field(default_factory=set)
-    """The ports that have ended the epoch."""
+    """Ports that have ended the epoch."""
     committed: int = 0
-    """The epoch that was committed last."""
+    """The latest committed epoch."""
     aligned: ClassVar[bool] = False
     """Whether blocks wait for markers."""
 
     def __post_init__(self) -> None:
-        super(EpochAssembly, self).__post_init__()  # a class with slots is made anew
+        # No bare super(): `slots=True` replaces the class.
+        super(EpochAssembly, self).__post_init__()
         self.alignments = {port.number: self._alignment(port) for port in self.plan.ports}
 
     def _alignment(self, port: Port) -> Alignment[Block]:
@@ -135,8 +136,8 @@ class EpochAssembly(NodePipeline):
 
     @property
     def waits_for_snapshot(self) -> bool:
-        # Every port has ended the epoch, and sent its markers: no other node waits for this one.
-        # Once a marker of the next epoch comes, the epoch is committed, or was given up.
+        # Every port has ended the epoch and sent its markers: no other node waits for this one.
+        # When a marker of the next epoch arrives, the epoch is committed or was given up.
         epochs = (alignment.epoch for alignment in self.alignments.values())
         return self.number > self.committed and not self.ended and max(epochs) <= self.number
 
@@ -172,7 +173,10 @@ class EpochAssembly(NodePipeline):
 
 @dataclass(slots=True)
 class TwoPhaseAssembly(EpochAssembly):
-    """The outputs of an epoch are pre-committed with its snapshot, and leave with its commit."""
+    """Pipeline that pre-commits the outputs of an epoch with its snapshot.
+
+    The outputs leave when the snapshot is committed.
+    """
 
     outputs: EpochBarrier = field(kw_only=True)
     aligned: ClassVar[bool] = True
@@ -185,8 +189,8 @@ class TwoPhaseAssembly(EpochAssembly):
         return pack((self.to_deliver, self.outputs.pre_commit(self.number)))
 
     def may_prepare(self) -> bool:
-        # No part from this one on holds the outputs that the barrier has released: the consumer
-        # has to have them first.
+        # Neither this part nor a later one contains outputs that the barrier has released: the
+        # consumer has to store them first.
         return not self.outputs.ready and self.outputs.outstanding is None
 
     @property
@@ -200,42 +204,42 @@ class TwoPhaseAssembly(EpochAssembly):
     def commit(self, number: int, before: int) -> CommitSnapshot:
         self.committed = number
         self.outputs.commit(number)
-        # `whole`: outputs wait for the next part, which must not wait for a long merge.
+        # `whole=False`: outputs wait for the next part, which must not wait for a long merge.
         return CommitSnapshot(number, before, whole=False)
 
 
 @dataclass(slots=True)
 class ProductionAssembly(NodePipeline):
-    """Snapshots are productions: the node writes one whenever the one before is durable.
+    """Pipeline whose snapshots are productions: each begins once the previous one is durable.
 
-    A production is everything that turns have made since the last production was written: changes
-    of state, frames, outputs, acknowledgements, and the ids of the frames that were worked off. It
-    is snapshot `number` of this node alone. While it is being written the node works on.
+    A production contains all results of the turns since the previous production: state changes,
+    frames, outputs, acknowledgements, and the ids of the processed frames. It is snapshot `number`
+    of this node alone. While it is being written the node keeps processing.
 
     Invariants: a frame leaves only after it is durable, together with the ids of the frames that it
-    was made of; a frame or a record that comes twice is worked off once; no frontier moves before
-    every node has said which frames it sends again.
+    was made of; a frame or a record that arrives twice is processed once; no frontier moves before
+    every node has acknowledged the frames that it resends.
     """
 
     index: int = field(kw_only=True)
     me: str = field(kw_only=True)
-    """The name of the node."""
+    """Name of the node."""
     outputs: ProductionBarrier = field(kw_only=True)
     number: int = field(kw_only=True)
-    """The number of the production that was begun last."""
+    """Number of the production begun last."""
     ledger: Ledger = field(default_factory=Ledger)
     arrived: set[int] = field(default_factory=set)
-    """The ids of other nodes' frames that have come and are not worked off."""
+    """Ids of other nodes' frames that have arrived and are not processed."""
     acks: Acks = field(default_factory=Acks)
-    """The work since the last production, and frames that came again and had been worked off."""
+    """Work since the last production, and repeated frames that were already processed."""
     made: Post = field(default_factory=list)
-    """The frames of the next production."""
+    """Frames of the next production."""
     written: Post = field(default_factory=list)
-    """The frames and the acknowledgement of the production that is being written."""
+    """Frames and acknowledgement of the production that is being written."""
     resent: Post = field(default_factory=list)
     """Durable frames that receivers may not have, and their cells; sent when all nodes run."""
     failed: bool = False
-    """Whether the last write failed; the next production is begun with the next progress."""
+    """Whether the last write failed; the next progress then begins the next production."""
 
     def load(self, segments: Iterable[bytes], start: int) -> Iterator[None]:
         yield from restoring(self.tables, segments)
@@ -257,7 +261,7 @@ class ProductionAssembly(NodePipeline):
             if block.last < due:
                 self.acks.cover(port.front, block.covers, block.roots)
                 return None
-            new = block.not_below(due)  # under its own time: frontiers may have passed the block's
+            new = block.not_below(due)  # with its own time: frontiers may have passed the block's
             new.covers = block.covers
             return new
         if sender != self.me:
@@ -304,7 +308,7 @@ class ProductionAssembly(NodePipeline):
         capture = Capture()
         for changelog in (*(step.changelog for step in self.keyed.values()), self.ledger.changelog):
             capture.take(changelog)
-        while capture.step():  # at once: all outputs wait for it
+        while capture.step():  # at once: all outputs wait for this production
             pass
         self.written += [*self.made, ("master", Acknowledge(*self.acks.take(), 0))]
         self.made.clear()
@@ -323,17 +327,17 @@ class ProductionAssembly(NodePipeline):
     def progress(self, processed: int) -> Post:
         self.outputs.progress(processed)
         self.ledger.forget(processed)
-        if self.failed:  # the next production takes the rows along, and is begun now
+        if self.failed:  # begin the next production now; it includes the rows of the failed one
             self.failed = self.storing = False
         post, self.resent = self.resent, []
         return post
 
     @property
     def waits_for_snapshot(self) -> bool:
-        return False  # a production ends between two blocks: the one before has to be worked off
+        return False  # a production ends between two blocks: the first has to be processed
 
     def commit(self, number: int, before: int) -> CommitSnapshot:
-        # No recovery goes back to an earlier production; `whole`: none waits for a long merge.
+        # No recovery returns to an earlier production; `whole=False`: none waits for a long merge.
         return CommitSnapshot(self.number, self.number - 1, whole=False)
 
     @property

@@ -1,6 +1,6 @@
-"""Components: makes the objects that a node works with in one incarnation, as its policy demands.
+"""Factory of the objects that a node uses in one incarnation under its policy.
 
-Only this module knows which policy needs which objects; the node does not ask for the policy.
+Only this module maps policies to objects; the node never inspects the policy.
 """
 
 from __future__ import annotations
@@ -31,7 +31,10 @@ from driftline.engine.wire.codec import unpack
 
 @dataclass(frozen=True, slots=True)
 class PolicyFactory:
-    """Makes the components of node `index`, one of a layout, anew for each incarnation."""
+    """Factory of the components of node `index` of a layout, new ones for each incarnation.
+
+    `dead_letters`, `bundle_bytes`, `tells`: see `Barrier`.
+    """
 
     plan: Plan
     policy: Policy
@@ -44,25 +47,25 @@ class PolicyFactory:
 
     @property
     def place(self) -> int:
-        """The place of the node in its layout."""
+        """Position of the node in its layout."""
         return self.layout.index(self.index)
 
     @property
     def nodes(self) -> int:
-        """How many nodes there are."""
+        """Number of nodes in the layout."""
         return len(self.layout)
 
     def load(self, number: int = 0, taken: int = 0) -> LoadSnapshot:
-        """The job that loads snapshot `number`, taken in incarnation `taken`."""
+        """Return the job that loads snapshot `number`, taken in incarnation `taken`."""
         return LoadSnapshot(number, taken, or_later=self.policy.goes_on)
 
     def tracking(self, start: int) -> Tracking:
-        """The tracking of an incarnation that replays from time `start`."""
+        """Return the tracking of an incarnation that replays from time `start`."""
         ordered, speculative = self.policy.ordered, self._speculative
         return Tracking(self.plan, self.nodes, start, ordered=ordered, speculative=speculative)
 
     def waiting(self) -> InputQueue:
-        """The blocks that wait at ports; a speculative node holds them back under load."""
+        """Return the queue of blocks; a speculative node holds blocks back under load."""
         return InputQueue(self.plan, hold_back=self._speculative)
 
     @property
@@ -72,16 +75,16 @@ class PolicyFactory:
 
     @property
     def others(self) -> list[str]:
-        """The names of the other nodes."""
+        """Names of the other nodes."""
         return names_of(node for node in self.layout if node != self.index)
 
     def assembly(
         self, start: int = 0, number: int = 0, meta: bytes = b"", same_code: bool = True
     ) -> NodePipeline:
-        """The assembly as of snapshot `number` (0: none), of time `start`; its states are empty.
+        """Return the pipeline as of snapshot `number` (0: none), of time `start`, without state.
 
-        `meta`: the meta data of the snapshot; `same_code`: whether the code that runs now has taken
-        it. Raises SnapshotDamaged if another policy wrote the meta data.
+        `meta`: the metadata of the snapshot; `same_code`: whether the code that runs now took it.
+        Raises SnapshotDamaged if another policy wrote the metadata.
         """
         plan = self.plan
         barrier = self._barrier(start, number, unpack(meta) if meta else None, same_code)
@@ -118,7 +121,7 @@ class PolicyFactory:
         return self.policy.ordering == "speculative"
 
     def _barrier(self, start: int, number: int, meta: object, same_code: bool) -> Barrier:
-        """The barrier as of a snapshot with these meta data, decoded."""
+        """Return the barrier as of a snapshot with these decoded metadata."""
         barrier = self._empty_barrier(start, number, meta, same_code)
         barrier.bundle_bytes = self.bundle_bytes
         barrier.tells = self.tells
@@ -146,7 +149,7 @@ class PolicyFactory:
 
 
 def _outputs_in(meta: object, snapshot: int) -> tuple[int, object]:
-    """(the consumer's t_last, pre-committed outputs) in meta data. Raises SnapshotDamaged."""
+    """Return (the consumer's t_last, pre-committed outputs) in metadata. Raises SnapshotDamaged."""
     match meta:
         case None:
             return NOTHING, ()
@@ -156,7 +159,7 @@ def _outputs_in(meta: object, snapshot: int) -> tuple[int, object]:
 
 
 def _checksum_in(meta: object, snapshot: int) -> int:
-    """The checksum of all outputs, as in meta data; 0 without any. Raises SnapshotDamaged."""
+    """Return the checksum of all outputs in metadata; 0 without any. Raises SnapshotDamaged."""
     if not isinstance(meta, int | None):
         raise SnapshotDamaged(f"snapshot {snapshot} was taken under another policy")
     return meta or 0

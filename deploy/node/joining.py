@@ -1,21 +1,21 @@
-"""The ways in which a node gets its state: from its store, or from the nodes of another layout.
+"""State restore of a node, from its own store or from the nodes of another layout.
 
-`Restoring` puts a loaded snapshot into a new assembly. `StateTransfer` is the way of one process
-into the next layout, while the nodes of this one run; `StateFetch` reads from one source, and
-`StateServer` is the other side: it hands out the state in a node's store, a slice at a time. Of
-`StateTransfer`:
+`Restoring` restores a loaded snapshot into a new assembly. `StateTransfer` copies the state that a
+process needs in the next layout while the nodes of the current one run. `StateFetch` reads from one
+source; `StateServer`, the other side, serves the state in a node's store, a slice at a time.
+Contract of `StateTransfer`:
 
 Takes: `Join` (coordinator), `Parts`, `Slice` and `NoParts` (nodes), results of the disk, the time.
 Gives: `AskParts` and `AskSlice`, jobs, `Joined`; and to the node an assembly with that state, once
 it takes part in an incarnation. Invariant: `Joined` names a snapshot only if the state of the
 node's key groups as of it, and nothing later, is in the assembly and in a durable chain of parts.
 
-First all parts of a snapshot are read, then, of each later snapshot that the coordinator names,
-what it has more; so the last one is small. Each source has one question under way. Segments are
-checked when they are whole; rows of other nodes' keys are dropped. What does not fit together, as a
-source has lost parts meanwhile, makes the node begin anew, with an empty store.
+The transfer first reads all parts of a snapshot, then the difference to each later snapshot that
+the coordinator names, so the last step is small. Each source has one question under way. Complete
+segments are verified; rows of other nodes' keys are dropped. If the data is inconsistent, because a
+source lost parts meanwhile, the node starts over with an empty store.
 
-The parts are of the next layout: its outputs begin at the cut, so their checksum is 0.
+The parts belong to the next layout: its outputs begin at the cut, so their checksum is 0.
 """
 
 from __future__ import annotations
@@ -61,19 +61,19 @@ from driftline.engine.wire.messages import (
 from driftline.engine.wire.party import DurableJob
 
 ASK_AGAIN_S = 1.0
-"""Seconds until a question that has no answer is asked again, and until another try begins."""
+"""Seconds until an unanswered question is repeated, and until a retry after a failure."""
 
 READS_S = 3.0
-"""Seconds since the last question for which parts are not joined: there may be another one."""
+"""Seconds after a question during which parts are not merged: another question may follow."""
 
 ANEW_MAX_S = 60.0
-"""The longest time to wait before it begins anew: what a source has may be damaged for good."""
+"""Maximum back-off, in seconds, before starting over: a source's parts may stay damaged."""
 
 WAITING_BYTES = 1 << 26
-"""Bytes of segments that wait to be restored from which on no more are asked for."""
+"""Bytes of segments waiting to be restored at which requests pause."""
 
 NOTHING = 0, 0
-"""The snapshot that has nothing: (number, incarnation in which it was taken)."""
+"""The empty snapshot: (number, incarnation in which it was taken)."""
 
 _META = pack(0)
 
@@ -81,7 +81,7 @@ Send = Callable[[str, Message], None]
 
 
 class StateTransfer:
-    """The way of one process into a layout. `epoch`: of the master that asks for it."""
+    """State transfer of one process into a layout. `epoch`: of the master that requests it."""
 
     def __init__(
         self, components: PolicyFactory, asked: Join, epoch: int, process: str, address: str
@@ -90,7 +90,7 @@ class StateTransfer:
         self.components = replace(components, layout=asked.layout)
         self.jobs: list[DurableJob] = []
         self.trouble = ""
-        """Why it begins anew, for people."""
+        """Why the transfer starts over, for people; "" if it did not."""
         self._process, self._address = process, address
         self.epoch = epoch
         place, nodes = self.components.place, self.components.nodes
@@ -101,19 +101,19 @@ class StateTransfer:
         self._vacating: Vacate | None = None
         self._storing: StoreSnapshot | None = None
         self._next_at = 0.0
-        """When a disk that has failed, or a source that has changed, is tried again."""
+        """When to retry a failed disk or a changed source; 0: no retry is due."""
         self._again_s = ASK_AGAIN_S
-        """How long to wait before it begins anew; twice as long with each time."""
+        """Back-off before starting over, in seconds; doubled each time."""
         self._begin()
 
     def _begin(self) -> None:
-        """Begin with nothing."""
+        """Begin with an empty state and store."""
         self.assembly: NodePipeline | None = None
         self._has = NOTHING
         self._bytes = 0
         self._pulls: dict[str, StateFetch] = {}
         self._target = NOTHING
-        """The snapshot that is being read; what it has beyond `_has` is kept until it is stored."""
+        """The snapshot being read; its rows beyond `_has` are kept until they are stored."""
         self._kept: list[bytes] = []
         self._segments: deque[bytes] = deque()
         self._waiting = 0
@@ -131,7 +131,7 @@ class StateTransfer:
     # Messages.
 
     def join(self, asked: Join, send: Send, now: float) -> None:
-        """The coordinator names a snapshot, perhaps again."""
+        """Fetch the snapshot that the coordinator names, perhaps again."""
         self._asked = asked
         wanted = asked.number, asked.taken
         if wanted == self._has and self._is_idle:
@@ -144,17 +144,17 @@ class StateTransfer:
         return not self._pulls and self._storing is None and self._vacating is None
 
     def has(self, layout: tuple[int, ...], number: int, taken: int) -> bool:
-        """Whether the assembly is that of the node in a layout, as of a snapshot."""
+        """Return whether the assembly has the state for a layout as of a snapshot."""
         return self.layout == layout and self._has == (number, taken) and self._is_idle
 
     def assembly_from(self, start: int) -> NodePipeline:
-        """The assembly, whose outputs begin at the time of its snapshot."""
+        """Return the assembly, with outputs that begin at `start`, the time of its snapshot."""
         assembly = self.assembly or self.components.assembly()
         assembly.barrier.advance(start)
         return assembly
 
     def tell(self, send: Send) -> None:
-        """Say what it has, again."""
+        """Repeat `Joined`."""
         if self._is_idle:
             self._tell(send)
 
@@ -162,11 +162,11 @@ class StateTransfer:
         send("master", Joined(self.layout, self._process, self.epoch, *self._has, self._bytes))
 
     def _pull(self, send: Send, now: float) -> None:
-        """Begin to read what the snapshot has that is asked for."""
+        """Begin to read the requested snapshot."""
         wanted = self._asked.number, self._asked.taken
         if now < self._next_at:
             return
-        if wanted[0] <= self._has[0]:  # the coordinator had to go back
+        if wanted[0] <= self._has[0]:  # the coordinator returned to an earlier snapshot
             self._begin_anew(f"snapshot {self._has[0]} was given up", now)
             return
         if self.assembly is None:
@@ -178,7 +178,7 @@ class StateTransfer:
         self._ask_on(send, now)
 
     def answer(self, sender: str, message: Parts | Slice | NoParts, send: Send, now: float) -> None:
-        """A source has answered."""
+        """Handle the answer of a source."""
         pull = self._pulls.get(sender)
         if pull is None:
             return
@@ -196,7 +196,7 @@ class StateTransfer:
         self._ask_on(send, now)
 
     def _ask_on(self, send: Send, now: float) -> None:
-        """Ask the sources that have answered for more, and those again that have not."""
+        """Send each source its next question, or repeat an overdue one."""
         for name, pull in self._pulls.items():
             if self._waiting < WAITING_BYTES and (question := pull.question(now)) is not None:
                 send(name, question)
@@ -204,7 +204,7 @@ class StateTransfer:
     # Work.
 
     def work(self, pace: TurnBudget, send: Send, now: float) -> bool:
-        """Restore for one turn. Returns whether there is more to restore."""
+        """Restore for one turn. Return whether more remains."""
         if self.assembly is None or self._storing is not None or not self._pulls:
             return False
         try:
@@ -239,11 +239,11 @@ class StateTransfer:
         self.jobs.append(self._storing)
 
     def done(self, job: DurableJob, result: object, send: Send, now: float) -> bool:
-        """A job is done. Returns whether it was one of these."""
+        """Handle the result of a job. Return whether the job belongs to this transfer."""
         if job is not self._vacating and job is not self._storing:
             return False
         if isinstance(result, Exception):
-            self._next_at = now + ASK_AGAIN_S  # then `look` tries again
+            self._next_at = now + ASK_AGAIN_S  # `look` retries then
         elif job is self._storing:
             self._storing, self._has, self.trouble = None, self._target, ""
             self._again_s = ASK_AGAIN_S
@@ -256,7 +256,7 @@ class StateTransfer:
         return True
 
     def look(self, send: Send, now: float) -> None:
-        """The time has come to try again what has failed."""
+        """Repeat overdue questions, and retry failed work once its back-off is over."""
         self._ask_on(send, now)
         if self._next_at and now >= self._next_at:
             self._next_at = 0.0
@@ -267,11 +267,11 @@ class StateTransfer:
 
 
 class StateFetch:
-    """What is read from one source, for one snapshot, a slice at a time.
+    """Reader of one source's part of a snapshot, a slice at a time.
 
     Takes: `Parts` and `Slice` (the source), the time. Gives: `AskParts` and `AskSlice`, one
-    question at a time, and segments. Invariant: each segment of the list is given once, whole, and
-    as its checksum says.
+    question at a time, and segments. Invariant: each listed segment is returned once, complete, and
+    with the right checksum.
     """
 
     def __init__(self, source: str, question: AskParts) -> None:
@@ -279,18 +279,18 @@ class StateFetch:
         self._question = question
         self._listed = False
         self._wanted: deque[tuple[int, int, int]] = deque()
-        """(part, key group, checksum) of the segments that are still to be read."""
+        """(part, key group, checksum) of the segments still to be read."""
         self._slices: list[bytes] = []
         self._offset = 0
         self._ask_at = 0.0
 
     @property
     def is_over(self) -> bool:
-        """Whether all was read."""
+        """Whether all listed segments are read."""
         return self._listed and not self._wanted
 
     def question(self, now: float) -> AskParts | AskSlice | None:
-        """The next question, or the last one again; None while there is none to be asked."""
+        """Return the next question, or an overdue one again; None if none is due."""
         if self.is_over or now < self._ask_at:
             return None
         self._ask_at = now + ASK_AGAIN_S
@@ -300,7 +300,7 @@ class StateFetch:
         return AskSlice(self._question.address, part, group, self._offset)
 
     def take(self, answer: Parts | Slice) -> bytes:
-        """Take an answer. Returns a segment that is whole now. Raises SnapshotDamaged."""
+        """Handle an answer. Return a segment if it completes one. Raises SnapshotDamaged."""
         if isinstance(answer, Parts):
             asked = self._question.number, self._question.after
             if not self._listed and (answer.number, answer.after) == asked:
@@ -330,23 +330,23 @@ class StateFetch:
 
 
 class StateServer:
-    """What a node gives to nodes of the next layout, from durable parts of committed snapshots.
+    """Server of the durable parts of committed snapshots for nodes of the next layout.
 
     Takes: `AskParts` and `AskSlice`, results of the disk. Gives: jobs, and `Parts`, `Slice` or
-    `NoParts`. The loop only passes on what the disk thread has read. A reader has few questions
-    under way: that bounds what waits here. Parts that are read are not joined meanwhile. If they
-    are joined or removed all the same, the reader sees that by the checksums, and begins anew.
+    `NoParts`. The loop only forwards what the disk thread has read. A reader has few questions
+    under way, which bounds the memory used here. Parts are not merged while they are read. If they
+    are merged or removed nevertheless, the reader detects that by the checksums and starts over.
     """
 
     def __init__(self) -> None:
         self._asked_at = -inf
 
     def is_read(self, now: float) -> bool:
-        """Whether somebody may be reading."""
+        """Return whether a node may be reading parts."""
         return now < self._asked_at + READS_S
 
     def ask(self, sender: str, message: AskParts | AskSlice, now: float) -> ListParts | ReadSlice:
-        """A question has come. Returns the job that answers it."""
+        """Return the job that answers a question."""
         self._asked_at = now
         if isinstance(message, AskSlice):
             return ReadSlice(sender, message.part, message.group, message.offset, SLICE_BYTES)
@@ -354,7 +354,7 @@ class StateServer:
         return ListParts(sender, *snapshots, message.groups)
 
     def answer(self, job: ListParts | ReadSlice, result: object) -> Message | None:
-        """The disk has answered. Returns the answer to `job.to`; None: it will ask again."""
+        """Return the answer to send to `job.to`; None if the reader has to ask again."""
         if isinstance(job, ReadSlice):
             if not isinstance(result, bytes):
                 return None
@@ -365,20 +365,20 @@ class StateServer:
 
 
 TOLD_EVERY_S = 5.0
-"""How often a long load is logged, in seconds."""
+"""Seconds between two log lines about a long load."""
 
 LONG_S = 1.0
-"""A load that has taken so long is logged at its end; the lines of others are for debugging."""
+"""Seconds from which on the end of a load is logged at level INFO, not DEBUG."""
 
 
 class Restoring:
-    """The restore of one incarnation, in as many turns as that takes.
+    """Restore of a snapshot at the start of an incarnation, over several turns.
 
-    Between turns the node says Hello, and hears of a newer incarnation or of the end of the run.
-    Invariant: the assembly is given only when its whole state is restored.
+    Between turns the node sends `Hello`, and receives a newer incarnation or the end of the run.
+    Invariant: `assembly` is set only when its whole state is restored.
 
     `load`: the job; `start`: the time of the snapshot; `same_code`: whether the code that runs now
-    has taken it; `now`: seconds, monotonic.
+    took it; `now`: seconds, monotonic.
     """
 
     def __init__(
@@ -388,24 +388,24 @@ class Restoring:
         self.start = start
         self._same_code = same_code
         self.load_again = False
-        """Whether the job failed for the moment, and has to be repeated."""
+        """Whether the job failed temporarily and has to be repeated."""
         self.assembly: NodePipeline | None = None
         """The assembly, once its whole state is restored."""
         self._began, self._log_at = now, now + TOLD_EVERY_S
         self._components = components
         self._steps: Iterator[NodePipeline | None] = iter(())
         self.under_way = False
-        """Whether there is more to restore."""
+        """Whether more remains to be restored."""
         self.bytes = self.restored_bytes = 0
-        """The size of the snapshot's part of this node, as it was read; and of what is restored."""
+        """Bytes of this node's part of the snapshot as read, and bytes of it restored."""
 
     def take(self, result: object) -> None:
-        """The job is done; `result` is an exception if it failed."""
+        """Accept the job's result; it is an exception if the job failed."""
         self._steps = self._all_steps(result)
         self.under_way = True
 
     def work(self, pace: TurnBudget, incarnation: int) -> Message | None:
-        """Restore for one turn. Returns a message to the master if the snapshot cannot be used."""
+        """Restore for one turn. Return a message to the master if the snapshot is unusable."""
         try:
             for assembly in self._steps:
                 self.assembly = assembly
@@ -414,7 +414,7 @@ class Restoring:
         except (SnapshotDamaged, MalformedMessage) as error:
             self.under_way = False
             return Unloadable(incarnation, self.load.number, str(error))
-        except Unavailable:  # the driver tells of it
+        except Unavailable:  # the driver logs it
             self.load_again = True
         except DriftlineError as error:
             self.under_way = False
@@ -441,13 +441,13 @@ class Restoring:
 
     @property
     def percent(self) -> int:
-        """Restored part of the snapshot that was read, in percent."""
+        """Percentage of the read bytes that is restored."""
         return 100 * self.restored_bytes // self.bytes if self.bytes else 0
 
     # Log lines.
 
     def log_progress(self, name: str, now: float) -> None:
-        """Log why node `name` is not ready yet, from time to time."""
+        """Log periodically why node `name` is not ready yet."""
         if now < self._log_at or not self._began:
             return
         self._log_at = now + TOLD_EVERY_S
@@ -462,7 +462,7 @@ class Restoring:
         log.info("%s has been loading for %.0f s: %s", name, took, doing, extra=fields)
 
     def log_end(self, name: str, now: float, keys: int, barrier: Barrier) -> None:
-        """Log that node `name` is ready, with the states of `keys` keys."""
+        """Log that node `name` is ready with the states of `keys` keys."""
         took = now - self._began
         fields = about(
             "loaded", name=name, snapshot=self.load.number, bytes=self.bytes, keys=keys,

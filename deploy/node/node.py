@@ -1,20 +1,21 @@
-"""The node: runs all operators of the flow for its key groups, and has one barrier.
+"""Node role: runs all operators of the flow for its key groups, and owns one barrier.
 
 Takes: frames and markers (fronts, nodes), `Acknowledge`, `Delivered` (nodes), `Promise` (fronts),
 `Progress`, `Prepare`, `Committed`, `Recover` (master), `BundleStored`, `LastBundle`, `Delayed`
-(consumer), and what a node of the next layout takes (`joining`). Gives: frames and markers, an
-`Acknowledge` of frames worked off, `Prepared`, `Reached` and `Delivered` (label order), bundles,
-`FetchLast`, `Unloadable` or `Failed` if it cannot go on. Invariants: frames leave before, or with,
-the acknowledgement of the frames that they were made of; the node runs only with the whole state of
-the snapshot, and with the consumer's t_last.
+(consumer), and the messages of a state transfer (`joining`). Gives: frames and markers, an
+`Acknowledge` of processed frames, `Prepared`, `Reached` and `Delivered` (label order), bundles,
+`FetchLast`, `Unloadable` or `Failed` if it cannot continue. Invariants: frames leave before, or
+with, the acknowledgement of the frames that they were made of; the node runs only with the whole
+state of the snapshot, and with the consumer's t_last.
 
-A turn works off all blocks that have come, stage by stage (`stages`). The frames of a stage leave
-as soon as the stage is done (strong productions: as soon as they are durable), outputs as soon as
-the last stage is done. Only then follows work that no output waits for: snapshots, settling,
-encoding. While the consumer is slow, turns work off no blocks (`Backpressure`).
+A turn processes all received blocks, stage by stage (`stages`). The frames of a stage leave as soon
+as the stage is done (strong productions: as soon as they are durable), outputs as soon as the last
+stage is done. Only then follows work that no output waits for: snapshots, settling, encoding. While
+the consumer is slow, turns process no blocks (`Backpressure`).
 
-Recovery: from `Recover` on the snapshot is loaded and restored into a new assembly (`joining`).
-Then the consumer is asked for its last bundle; its first answer makes the node ready, and it runs.
+Recovery: after `Recover` the node loads the snapshot and restores it into a new assembly
+(`joining`), then asks the consumer for its last bundle. The first answer makes it ready, and it
+runs.
 """
 
 from __future__ import annotations
@@ -63,28 +64,27 @@ from driftline.engine.wire.messages import (
 from driftline.engine.wire.party import DurableJob
 
 PUT_OFF = 2
-"""The number of turns in a row that may put off settling and encoding, as messages leave first."""
+"""Consecutive turns that may postpone settling and encoding so that messages leave first."""
 
 ROWS_AT_LEISURE, ROWS_UNDER_LOAD = 256, 16384
 """Rows of each state to encode in one turn: with no message to send, and after `PUT_OFF` turns."""
 
 BUNDLES_WAITING = 8
-"""So many bundles fit into the bytes of outputs that may wait for the consumer."""
+"""Number of bundles that fit into the bytes of outputs that may wait for the consumer."""
 
 OVERDUE_S = 1.0
-"""A bundle that is not stored for longer is what a node waits for."""
+"""Age in seconds from which on an unstored bundle counts as waiting for the consumer."""
 
 SILENT_AFTER = 4
-"""Questions to the consumer, one a second, that may go unanswered before that is told."""
+"""Unanswered questions to the consumer, one a second, before the node logs a warning."""
 
 JOINING, CONSUMER = "joining", "consumer"
-"""The keys of what keeps the node from joining a layout, and of its consumer, among its
-obstacles."""
+"""Keys of obstacles: what delays the state transfer into a layout, and the consumer."""
 
 
 class Node(Member):
-    """Node `index`, with any policy; the first layout has `nodes` nodes, and the master tells of
-    later ones.
+    """Node `index`, with any policy. The first layout has `nodes` nodes; the master sends later
+    ones.
 
     `process`, `address`, `run`: see `Member`; `dead_letters`, `tells`: see `Barrier`;
     `waiting_bytes`: see `Backpressure`.
@@ -111,7 +111,7 @@ class Node(Member):
         self.plan = plan
         self.pace = pace or TurnBudget(plan)
         self.more_figures: Callable[[], dict[str, int]] = dict
-        """Gives figures for a `Report` that the node does not know: those of its driver."""
+        """Returns the driver's figures for a `StatusReport`."""
         layout = tuple(range(nodes)) if index < nodes else (index,)
         bundle_bytes = waiting_bytes // BUNDLES_WAITING
         makes = plan, policy, index, layout, new_id, dead_letters, bundle_bytes, tells
@@ -120,20 +120,22 @@ class Node(Member):
         self._state_server = StateServer()
         self._consumer_silence = Trouble("consumer-silent")
         self._joining: StateTransfer | None = None
-        """Its way into the next layout; None if it is in no such way, or has arrived."""
+        """State transfer into the next layout; None if none is under way."""
         self._begin(self._components.load(), 0)
 
     def _begin(self, load: LoadSnapshot, start: int, same_code: bool = True) -> None:
-        """Drop all volatile state, and begin to load a snapshot of time `start`, which was taken by
-        the code of now or by other code."""
+        """Drop all volatile state and begin to load a snapshot of time `start`.
+
+        `same_code`: whether the code that runs now took it.
+        """
         self.running = self.ready = False
         self._restored = False
-        """Whether the assembly has the state of the snapshot; otherwise it is an empty one."""
+        """Whether the assembly has the state of the snapshot; otherwise it is empty."""
         self._restoring = Restoring(self._components, load, start, same_code, self.now)
         self._set_up(self._components.assembly(), start)
 
     def _set_up(self, assembly: NodePipeline, start: int) -> None:
-        """Begin to work with an assembly, from time `start`."""
+        """Begin to work with an assembly from time `start`."""
         self.assembly = assembly
         self.barrier = assembly.barrier
         self._delivery = Delivery(assembly.barrier, self.incarnation, self.address)
@@ -145,23 +147,23 @@ class Node(Member):
         self.brake = Backpressure(self.name, self._waiting_bytes)
         self._gossip = DeliveryGossip(self._components.others, start)
         self._begun = False
-        """Whether the master has sent its progress: then all nodes are in this incarnation."""
+        """Whether the master has sent `Progress`: all nodes are then in this incarnation."""
         self._stage = 0
-        """The stage to go on with; behind the last stage, the end of the turn."""
+        """The stage to continue with; beyond the last stage, the end of the turn."""
         self._moved = False
         """Whether frontiers have moved since the end of the last turn."""
         self._final = 0
         """Elements below this time are delivered, and are settled when there is time."""
         self._put_off = 0
-        """The number of turns in a row that have put off settling and encoding."""
+        """Consecutive turns that have postponed settling and encoding."""
         self._unsaved = 0
-        """Bytes that wait for a snapshot which waits for no block, as of the last look."""
+        """Bytes that wait for a snapshot that waits for no block, as of the last look."""
 
-    # What others may ask.
+    # Status.
 
     @property
     def state(self) -> str:
-        """What it is doing, for people."""
+        """Current activity, for people."""
         if self.stopped:
             return "over"
         if self.running:
@@ -191,17 +193,17 @@ class Node(Member):
         return self.pace.doing()
 
     def follow(self) -> None:
-        if self.running:  # before the answer: the new master goes on once it has all answers
+        if self.running:  # before the answer: the new master continues once it has all answers
             self._tell_all()
         super().follow()
 
     def figures(self) -> dict[str, int]:
-        """The counters of this incarnation, by name. May be called by another thread."""
+        """Return the counters of this incarnation, by name. May be called by another thread."""
         own = {"frames": self._stages.frames, "malformed": self.malformed}
         return {**self.assembly.figures(), **own, **self.more_figures()}
 
     def gauges(self) -> dict[str, float]:
-        """What waits in this node, and how far it is, by name. May be called by another thread."""
+        """Return the sizes of queues and the progress, by name. May be called by another thread."""
         return {
             "waiting_bytes": self.barrier.waiting_bytes,
             "unsaved_bytes": self._unsaved_bytes(),
@@ -248,7 +250,7 @@ class Node(Member):
             self._send_all(prepare(message.number, message.time))
         elif isinstance(message, Committed):
             joining = self.assembly.commit(message.number, message.before)
-            if not self._state_server.is_read(self.now):  # else a later commit joins these parts
+            if not self._state_server.is_read(self.now):  # else a later commit merges these parts
                 self.jobs.append(joining)
         elif isinstance(message, LastBundle):
             self._take_last(message)
@@ -267,7 +269,7 @@ class Node(Member):
         elif isinstance(message, AskParts | AskSlice):
             self.addresses[sender] = message.address
             self.jobs.append(self._state_server.ask(sender, message, self.now))
-        elif isinstance(message, Failed):  # from the consumer, which cannot go on
+        elif isinstance(message, Failed):  # from the consumer, which cannot continue
             if message.incarnation == self.incarnation:
                 self.report(message)
         else:
@@ -294,7 +296,7 @@ class Node(Member):
         if self._joining is not None:
             self._joining.tell(self.send)
         if self.running:
-            if self._begun:  # in every policy: a lost marker, too, becomes a gap
+            if self._begun:  # in every policy, so that a lost marker also becomes a gap
                 self._send_all(self._stages.peers.nothing_new())
             self._tell_all()
             if self._gossip.silent(self.now):
@@ -304,7 +306,7 @@ class Node(Member):
 
     def done(self, job: DurableJob, result: object) -> None:
         if isinstance(job, CommitSnapshot) and result is True:
-            if not self._state_server.is_read(self.now):  # else a later commit goes on
+            if not self._state_server.is_read(self.now):  # else a later commit continues
                 self.jobs.append(job)  # there is more to merge
         elif isinstance(job, ListParts | ReadSlice):
             if (part := self._state_server.answer(job, result)) is not None:
@@ -331,7 +333,7 @@ class Node(Member):
         self.pace.begin()
         if not self.running:
             return self._restore()
-        resumed = self._stage > 0  # then blocks that have come meanwhile need another turn
+        resumed = self._stage > 0  # then blocks that arrived meanwhile need another turn
         try:
             return self._work() or self._end_turn() or resumed
         except DriftlineError as error:
@@ -339,12 +341,12 @@ class Node(Member):
             return False
 
     def _work(self) -> bool:
-        """Work off the stages. Returns whether messages should leave before the turn goes on."""
+        """Process the stages. Return whether messages should leave before the turn continues."""
         stages, tracking, last = self._stages, self._tracking, self.plan.stages
         if self._stage == 0:
             if tracking.news and stages.waiting.many():
                 self._advance()
-            if self.brake.on:  # else the end of the last turn has looked
+            if self.brake.on:  # else the end of the last turn has updated it
                 self._look_at_unsaved()
             if self.brake.look(self.barrier.waiting_bytes, self._unsaved, self.now):
                 self._stage = last
@@ -365,7 +367,7 @@ class Node(Member):
         return self._send_bundle()
 
     def _end_turn(self) -> bool:
-        """Do the work that no output waits for. Returns whether the node needs another turn."""
+        """Do the work that no output waits for. Return whether the node needs another turn."""
         stages, tracking, barrier = self._stages, self._tracking, self.barrier
         self._stage = 0
         if number := self.assembly.end_turn(tracking.acks, unfinished=stages.unfinished):
@@ -383,7 +385,7 @@ class Node(Member):
             more |= stages.unfinished or (self._moved and stages.waiting.any())
         self._moved = False
         tracking.deliver(barrier.delivered, barrier.stored_last, self.now)
-        # Not INFINITY: no snapshot is later than what fronts have reached.
+        # Not INFINITY: no snapshot is later than the time that fronts have reached.
         passed = min(tracking.frontiers[-1], tracking.tracker.reached)
         self._gossip.deliver(min(barrier.delivered, passed), self.now)
         self.tick_by = min(self.tick_by, tracking.tell_by, self._gossip.tell_by)
@@ -400,7 +402,7 @@ class Node(Member):
         """Act on new frontiers: settle roots, release elements at gates, release outputs."""
         stages, tracking = self._stages, self._tracking
         if self._components.place == 0:
-            # Even if no frontier moves: they may all wait for an idle front.
+            # Even if no frontier moves: all may wait for an idle front.
             for front, time in tracking.tracker.to_ask():
                 self.send(f"front-{front}", AskPromise(time))
         if tracking.moved(self.now):
@@ -411,7 +413,7 @@ class Node(Member):
         self.barrier.advance(tracking.final_outputs(stages.waiting.first(-1)))
 
     def _tidy(self, rows: int) -> bool:
-        """Settle final elements, and encode rows. Returns whether any were encoded."""
+        """Settle final elements and encode rows. Return whether any were encoded."""
         final, self._final = self._final, 0
         if final := max(final, self._gossip.to_settle(self.now)):
             self.assembly.settle(final)
@@ -420,8 +422,10 @@ class Node(Member):
     # The beginning of an incarnation.
 
     def _join(self, message: Join) -> None:
-        """Get the state of a node of the next layout. A node that has begun an incarnation is in
-        its layout already."""
+        """Fetch the state that this node needs in the next layout.
+
+        A node that has begun an incarnation is in its layout already.
+        """
         if self.incarnation or self.stopped or self._components.index not in message.layout:
             return
         self.addresses.update(message.sources)
@@ -456,7 +460,7 @@ class Node(Member):
             self.jobs.append(load)
 
     def _restore(self) -> bool:
-        """Restore for one turn. Returns whether there is more to restore."""
+        """Restore for one turn. Return whether more remains."""
         if self._joining is not None:
             more = self._joining.work(self.pace, self.send, self.now)
             self._take_jobs(self._joining)
@@ -492,7 +496,7 @@ class Node(Member):
             return
         if again is not None:
             self.send("consumer", again)
-        if self.barrier.outstanding is None:  # else it can be read, which does not say much
+        if self.barrier.outstanding is None:  # else its answer does not show that it can store
             self.obstacles.pop(CONSUMER, None)
         if self.barrier.connected and not self.ready:
             self.ready = self.running = True
@@ -507,7 +511,7 @@ class Node(Member):
     # Messages to send, except frames.
 
     def _send_bundle(self) -> bool:
-        """Send the outputs that may leave. Returns whether there were any."""
+        """Send the outputs that may leave. Return whether there were any."""
         bundle = self._delivery.bundle(self.now)
         if bundle is not None:
             self.send("consumer", bundle)
@@ -522,16 +526,16 @@ class Node(Member):
         self._unsaved = self._unsaved_bytes() if self.assembly.waits_for_snapshot else 0
 
     def _acknowledge(self) -> None:
-        """Acknowledge the work of the turn to peers, if outputs of theirs wait for it."""
+        """Acknowledge the work of the turn to peers if their outputs wait for it."""
         self._send_all(self._stages.peers.acknowledge(*self._tracking.end_turn(self.now)))
 
     def _tell_all(self) -> None:
-        """Acknowledge all work that peers and the master have not heard of."""
+        """Send peers and the master the acknowledgements that are still pending."""
         self._send_all(self._stages.peers.acknowledge(*self._tracking.for_peers()))
         self.send("master", self._tracking.for_master(self.barrier.left))
 
     def _tell_delivered(self) -> None:
-        """Tell the fronts and the other nodes how far this node's outputs are delivered."""
+        """Send the fronts and the other nodes this node's delivered frontier."""
         told = Delivered(self._gossip.tell())
         fronts = (f"front-{front}" for front in range(self.plan.fronts))
         self._send_all([(to, told) for to in (*self._components.others, *fronts)])

@@ -1,21 +1,21 @@
-"""Stages: works off the blocks of a node stage by stage, and sends the frames that this makes.
+"""Stages of a node: process blocks stage by stage, and send the frames that result.
 
-Within a stage, blocks are worked off in label order, so that few elements come late. Their elements
+Within a stage, blocks are processed in label order, so that few elements are late. Their elements
 are pushed into the chain of their port until the time of the turn is over. The node registers the
-*rest* as a block with an id of its own, in the acknowledgement of the blocks that it comes from. So
-a frame, or a root, may take any number of turns, and no frontier passes elements that are not
-applied.
+*rest* as a block with an id of its own, in the acknowledgement of the blocks that it comes from.
+Therefore a frame, or a root, may take any number of turns, and no frontier passes elements that are
+not applied.
 
-All batches that a chain has made for a port on a node, from all blocks worked off together, become
-one frame. It is tracked under the smallest time of its elements. (Not under that of the blocks: a
-late element of an early time may make nothing but corrections of later times, and frontiers would
-wait for them.) Batches for a port on the same node are packed, too: functions see the same types
+All batches that a chain makes for a port on a node, from all blocks processed together, become one
+frame. It is tracked under the smallest time of its elements. (Not under that of the blocks: a late
+element of an early time may make nothing but corrections of later times, and frontiers would wait
+for them.) Batches for a port on the same node are packed, too: functions see the same types
 wherever their input comes from.
 
 Takes: blocks, markers, frontiers. Gives: frames, markers, and acknowledgements to the tracking.
 Invariants: an id is acknowledged together with the ids of all frames sent because of it; of the
-blocks that are worked off together, no element is applied after one with a later time; an output is
-in exactly one frame.
+blocks processed together, no element is applied after one with a later time; an output is in
+exactly one frame.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ NOTHING_NEW = Acknowledge((), (), 0)
 
 
 class Stages:
-    """The stages of one incarnation."""
+    """Stages of one incarnation."""
 
     def __init__(
         self,
@@ -62,13 +62,13 @@ class Stages:
         self.waiting = components.waiting()
         self.peers = Peers(components.others, None if components.ordered else assembly.keep)
         self.own_blocks: list[tuple[int, Block]] = []
-        """(feeder, block) of the frames that the node has made for itself."""
+        """(feeder, block) of the frames that the node made for itself."""
         self.unfinished = False
-        """Whether the last turn that has worked off blocks had no time for the rest of one."""
+        """Whether the last turn that processed blocks left the rest of one."""
         self.gates_due = False
         """Whether gates may hold elements below the frontiers of their stages."""
         self.frames = 0
-        """The number of frames made in this incarnation."""
+        """Number of frames made in this incarnation."""
         self._assembly = assembly
         self._has_markers = components.policy.has_markers
         self._tracking = tracking
@@ -83,19 +83,19 @@ class Stages:
         self._entries = assembly.chains.entries
         """Port -> the first step of its chain."""
         self._batches: dict[tuple[int, int, int], list[ElementBatch]] = {}
-        """(feeder, port, node) -> packed outputs that are in no frame yet"""
+        """(feeder, port, node) -> packed outputs that are in no frame yet."""
 
     def admit(self, sender: str, feeder: int, block: Block) -> None:
-        """A block has come on the channel (sender, feeder)."""
+        """Accept a block from the channel (sender, feeder)."""
         if (admitted := self._assembly.admit(sender, feeder, block)) is not None:
             self.waiting.add(admitted)
 
     def mark(self, sender: str, marker: Marker) -> None:
-        """A marker has come. Raises MalformedMessage if its port has no markers."""
+        """Accept a marker. Raises MalformedMessage if its port takes no markers."""
         self._assembly.mark(sender, marker)
 
     def work_off(self, stage: int) -> None:
-        """Work off the blocks at the ports of a stage, except those that have to wait."""
+        """Process the blocks at the ports of a stage, except those that have to wait."""
         if self.own_blocks:
             self._admit_own()
         if not (self._has_markers or self.waiting.at(stage)):
@@ -114,9 +114,9 @@ class Stages:
                 self._end_epoch(port.number)
 
     def release(self) -> None:
-        """Apply the elements that gates hold back, below the frontiers of their stages.
+        """Apply elements that gates hold below the frontiers of their stages.
 
-        Of each gate, as many elements as fit into the turn.
+        Of each gate, apply as many elements as fit into the turn.
         """
         self.gates_due = False
         pace, frontiers = self._pace, self._tracking.frontiers
@@ -124,7 +124,7 @@ class Stages:
             frontier = frontiers[gate.stage]
             if not gate.due(frontier):
                 continue
-            behind_gate = len(self._entries) + port  # its number for the pace
+            behind_gate = len(self._entries) + port  # its number in the turn budget
             batch, tokens = gate.take(frontier, pace.room(behind_gate, frontier - 1))
             pace.begin_batch(behind_gate, batch)
             self._entries[port].push(*batch.elements())
@@ -135,7 +135,7 @@ class Stages:
             self.gates_due |= gate.due(frontier)
 
     def _work_off(self, port: Port, blocks: list[Block], complete: int) -> None:
-        """Push blocks through a port's chain, and send the frames that this makes."""
+        """Push blocks through a port's chain and send the resulting frames."""
         number, acks = port.number, self._tracking.acks
         epoch_ends = self._has_markers and self._assembly.ends_epoch(number)
         tokens, rest = self._apply(number, blocks, complete, to_the_end=epoch_ends)
@@ -157,8 +157,8 @@ class Stages:
     ) -> tuple[list[Token], list[ElementBatch]]:
         """Push the elements of blocks into a port's chain, or its gate, in label order.
 
-        `complete`: the frontier of the stage before; `to_the_end`: apply all, even if the time of
-        the turn is over. Returns new tokens, and the rest. Raises MalformedMessage if payloads
+        `complete`: the frontier of the previous stage; `to_the_end`: apply all, even if the time of
+        the turn is over. Return new tokens, and the rest. Raises MalformedMessage if payloads
         cannot be decoded.
         """
         assembly, pace = self._assembly, self._pace
@@ -190,7 +190,7 @@ class Stages:
     # Outputs.
 
     def _send_on(self, feeder: int) -> None:
-        """Send the frames that a chain has made; keep the blocks for this node."""
+        """Send the frames that a chain made; keep the blocks for this node."""
         for port, node, time, batches in self._take(feeder):
             id = self._new_id()
             self._count(port, time, id)
@@ -202,7 +202,7 @@ class Stages:
                 self._send(to, message)
 
     def _pack(self, feeder: int) -> None:
-        """Take the new outputs of a chain, and pack those that are not packed."""
+        """Collect the new outputs of a chain, and pack those that are not packed."""
         for port, outbounds in self._assembly.outbounds[feeder]:
             for node, outbound in enumerate(outbounds):
                 for (labels, values, signs), packed in outbound.take():
@@ -210,7 +210,7 @@ class Stages:
                     self._batches.setdefault((feeder, port, node), []).append(batch)
 
     def _take(self, feeder: int) -> Iterator[tuple[int, int, int, list[ElementBatch]]]:
-        """Remove the outputs of a chain: (port, node, tracking time, batches) of each frame."""
+        """Remove a chain's outputs; yield (port, node, tracking time, batches) of each frame."""
         self._pack(feeder)
         for key in [key for key in self._batches if key[0] == feeder]:
             batches = self._batches.pop(key)
@@ -221,13 +221,13 @@ class Stages:
         self._tracking.acks.add(self._stage_of[port], time, id)
 
     def _admit_own(self) -> None:
-        """Admit the blocks that the node has made for itself."""
+        """Admit the blocks that the node made for itself."""
         blocks, self.own_blocks = self.own_blocks, []
         for feeder, block in blocks:
             self.admit(self._names[self._place], feeder, block)
 
     def _end_epoch(self, port: int) -> None:
-        """All markers have come to a port: take its changes, and pass the marker on."""
+        """End the epoch of a port: capture its changes and forward the marker."""
         self._admit_own()
         markers, blocks, snapshot = self._assembly.end_epoch(port)
         for to, marker in markers:
@@ -239,13 +239,13 @@ class Stages:
 
 
 class Peers:
-    """A node's messages to the other nodes: frames, and in label order acknowledgements.
+    """Sender of a node's messages to other nodes: frames and, in label order, acknowledgements.
 
-    The acknowledgement of a stage travels in the last frame that the stage has made for a node, so
-    that it costs no message of its own; a node without such a frame gets a message. Without label
-    order nodes need no acknowledgements, and frames leave at once, unless `keep` keeps them (see
-    `NodePipeline.keep`). Invariant: frames and acknowledgements leave in the order in which they
-    were made.
+    The acknowledgement of a stage travels in the last frame that the stage makes for a node, so
+    that it costs no message of its own; a node without such a frame receives an `Acknowledge`.
+    Without label order nodes need no acknowledgements, and frames leave at once unless `keep` keeps
+    them (see `NodePipeline.keep`). Invariant: frames and acknowledgements leave in the order in
+    which they were made.
     """
 
     def __init__(
@@ -262,7 +262,10 @@ class Peers:
         return bool(self._last)
 
     def frame(self, to: str, unsent: UnsentFrame) -> Post:
-        """A frame has been made for node `to`. Returns messages to send: the frame before it."""
+        """Take a new frame for node `to`. Return messages to send: the previous frame, if any.
+
+        Without label order, return the frame itself unless it is kept.
+        """
         if self._keep is not None:
             frame = to_frame(unsent)
             return [] if self._keep(to, frame) else [(to, frame)]
@@ -271,7 +274,7 @@ class Peers:
         return [] if before is None else [(to, to_frame(before))]
 
     def acknowledge(self, cells: Cells, covered: Intervals) -> Post:
-        """The messages with this acknowledgement for all nodes, in waiting frames if any."""
+        """Return messages with this acknowledgement for all nodes, in waiting frames if any."""
         post: Post = []
         for to in self._names:
             unsent = self._last.pop(to, None)
@@ -282,5 +285,5 @@ class Peers:
         return post
 
     def nothing_new(self) -> Post:
-        """Empty acknowledgements: they make a lost message before them a gap in the channel."""
+        """Return empty acknowledgements, which expose an earlier lost message as a gap."""
         return [(to, NOTHING_NEW) for to in self._names]

@@ -1,13 +1,13 @@
-"""A node's share of tracking: its own tracker, and its acknowledgements to other trackers.
+"""Tracking in a node: its own tracker, and its acknowledgements to other trackers.
 
-In label order every node has a tracker, and tells all others at once which frames it has worked
-off: so outputs leave without a round trip to the master. The master needs progress only for
-snapshots and recovery, and is told a little later how far the tracker is (`Reached`). Without label
-order the master alone has a tracker that hears everything, and gets all acknowledgements.
+In label order every node has a tracker and acknowledges processed frames to all other nodes at
+once, so outputs leave without a round trip to the master. The master needs progress only for
+snapshots and recovery, and receives it a little later (`Reached`). Without label order only the
+master has a complete tracker, and receives all acknowledgements.
 
 Takes: acknowledgements of other nodes, promises of fronts, this node's own work (`acks`). Gives:
-acknowledgements, `Reached`, `frontiers`, and `final_outputs`. Invariant: an acknowledgement holds,
-with the id of a frame that was worked off, the ids of all frames sent because of it; therefore none
+acknowledgements, `Reached`, `frontiers`, and `final_outputs`. Invariant: an acknowledgement
+contains, with the id of a processed frame, the ids of all frames sent because of it; therefore none
 is taken in the middle of a stage's work. Acknowledgements may be joined: the invariant holds for
 their XOR."""
 
@@ -22,10 +22,10 @@ from driftline.engine.labels import INFINITY
 from driftline.engine.wire.messages import Acknowledge, Promise, Reached
 
 TELL_WITHIN_S = 0.005
-"""Seconds until news is told that no output waits for."""
+"""Seconds until progress that no output waits for is sent."""
 
 MANY_ROOTS = 8
-"""News of so many roots is told at once: there is load, and the windows of fronts may be full."""
+"""Roots from which on progress is sent at once: under load the windows of fronts may be full."""
 
 Cells = tuple[tuple[int, int, int], ...]
 """(stage, tracking time, XOR of ids)"""
@@ -35,23 +35,23 @@ Intervals = tuple[tuple[int, int, int], ...]
 
 
 class Acks:
-    """The frames worked off and sent since the last acknowledgement."""
+    """Frames processed and sent since the last acknowledgement."""
 
     def __init__(self) -> None:
         self._cells: dict[tuple[int, int], int] = {}
         self._covered: list[tuple[int, int, int]] = []
         self.roots = 0
-        """The number of roots that were worked off."""
+        """Number of processed roots."""
 
     def __bool__(self) -> bool:
         return bool(self._cells or self._covered)
 
     def add(self, stage: int, time: int, ids: int) -> None:
-        """Add the id of a frame or a token that was sent or worked off, or the XOR of several."""
+        """Add the id of a frame or token that was sent or processed, or the XOR of several."""
         self._cells[stage, time] = self._cells.get((stage, time), 0) ^ ids
 
     def cover(self, front: int, covers: tuple[int, ...], roots: int) -> None:
-        """Add a frame of a front that was worked off; `covers`: (since, until)."""
+        """Add a processed frame of a front; `covers`: (since, until)."""
         since, until = covers
         self._covered.append((front, since, until))
         self.roots += roots
@@ -65,7 +65,7 @@ class Acks:
         self._covered += covered
 
     def take(self) -> tuple[Cells, Intervals]:
-        """Returns the acknowledgement, and begins an empty one."""
+        """Return the acknowledgement and begin an empty one."""
         cells = tuple((stage, time, ids) for (stage, time), ids in self._cells.items() if ids)
         covered = tuple(self._covered)
         self._cells.clear()
@@ -75,7 +75,7 @@ class Acks:
 
 
 class Tracking:
-    """The tracking of a node in one incarnation, from time `start`.
+    """Tracking of a node in one incarnation, from time `start`.
 
     `ordered`: whether it keeps label order; `speculative`: whether no gate holds elements back.
     """
@@ -84,14 +84,14 @@ class Tracking:
         self, plan: Plan, nodes: int, start: int, *, ordered: bool, speculative: bool
     ) -> None:
         self.acks = Acks()
-        """The work since the last `end_turn`."""
+        """Work since the last `end_turn`."""
         self.tracker = Tracker(plan.stages, plan.fronts, nodes, start)
         self.frontiers = self.tracker.frontiers()
-        """The frontiers of the stages, as of the last call of `moved`."""
+        """Frontiers of the stages, as of the last call of `moved`."""
         self.news = False
         """Whether the tracker has learned anything since the last call of `moved`."""
         self.tell_by = inf
-        """When `for_master` and `for_peers` have to be sent at the latest (seconds, monotonic)."""
+        """Deadline for sending `for_master` and `for_peers` (seconds, monotonic)."""
         self._ordered = ordered
         self._shuffles = speculative and plan.stages > 1
         """Whether there are several stages, and no gate holds elements back in the last one."""
@@ -101,7 +101,7 @@ class Tracking:
         self._delivered = 0
 
     def end_turn(self, now: float) -> tuple[Cells, Intervals]:
-        """End a turn, or a stage. Returns the acknowledgement to send to peers at once, or none.
+        """End a turn, or a stage. Return the acknowledgement to send to peers at once, or none.
 
         Peers wait for no more than the stages before the last one (`final_outputs`).
         """
@@ -119,21 +119,21 @@ class Tracking:
         return self._for_peers.take()
 
     def for_peers(self) -> tuple[Cells, Intervals]:
-        """The acknowledgement of all work that peers have not heard of."""
+        """Return the pending acknowledgement for peers, and begin an empty one."""
         return self._for_peers.take()
 
     def acknowledge(self, cells: Cells, covered: Intervals) -> None:
-        """Another node has worked off frames. Raises MalformedMessage."""
+        """Apply the acknowledgement of another node. Raises MalformedMessage."""
         self.news = True
         self.tracker.acknowledge(cells, covered)
 
     def promise(self, message: Promise) -> None:
-        """A front has promised to send no record in an interval. Raises MalformedMessage."""
+        """Apply a front's promise to send no record in an interval. Raises MalformedMessage."""
         self.news = True
         self.tracker.promise(message.front, message.since, message.until, message.durable)
 
     def moved(self, now: float) -> bool:
-        """Update `frontiers`; returns whether they have moved. Without label order they stay."""
+        """Update `frontiers`. Return whether they moved; without label order they never do."""
         self.news = False
         if not self._ordered:
             return False
@@ -144,11 +144,11 @@ class Tracking:
         return True
 
     def final_outputs(self, last_stage: int) -> int:
-        """Returns the time below which all outputs of this node are final.
+        """Return the time below which all outputs of this node are final.
 
         `last_stage`: the smallest tracking time of the blocks that wait at the node's last stage,
         or INFINITY. The last stage of other nodes sends nothing to this one, and frames of earlier
-        stages come before the acknowledgement that names them: channels keep their order. So once
+        stages arrive before the acknowledgement that names them: channels keep their order. So once
         the earlier stages are done with a time, only this node's last stage has to be done with it.
         """
         if not self._shuffles:
@@ -156,7 +156,7 @@ class Tracking:
         return min(self.frontiers[-3], self.tracker.durable, last_stage)
 
     def deliver(self, delivered: int, roots: int, now: float) -> None:
-        """The consumer has this node's outputs below a time; `roots`: of how many more roots."""
+        """Learn the node's delivered frontier; `roots`: number of newly delivered roots."""
         if delivered > self._delivered:
             self._delivered = delivered
             self._tell_soon(roots, now)
@@ -166,7 +166,7 @@ class Tracking:
         self.tell_by = min(self.tell_by, now + within)
 
     def for_master(self, left: int = -1) -> Acknowledge | Reached:
-        """All progress that the master has not heard of; `left`: see `Reached`."""
+        """Return all progress still unreported to the master; `left`: see `Reached`."""
         self.tell_by = inf
         delivered, tracker = min(self._delivered, INFINITY), self.tracker
         if not self._ordered:

@@ -1,1 +1,1 @@
-"""The parties beside the node: fronts, master, consumer, intake, and what members share."""
+"""The roles other than the node (front, master, consumer, intake) and the base of members."""

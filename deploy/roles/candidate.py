@@ -1,10 +1,10 @@
-"""The candidate: a master that waits until it is the first, and then leads.
+"""The candidate: a master that queues for leadership and leads once it is first.
 
-Takes: results of `Enlist`, `LookAtQueue`, `LookBehind` and `ReadState`, what its driver notices of
-the registry, and, once it leads, everything that a master takes. Gives: these jobs, then everything
-that its master gives. Invariant: its master begins with a state of the registry that was read after
-it had become the first. A candidate whose session has ended leads no more, and neither does one
-that steps down for the next (`coordinator.leadership`): its process ends, and a new one queues up.
+Takes results of `Enlist`, `LookAtQueue`, `LookBehind` and `ReadState`, and registry events from its
+driver; once it leads, also everything that a master takes. Emits these jobs, then everything that
+its master emits. Invariant: its master begins with a registry state that was read after the
+candidate had become first. A candidate stops leading when its session ends or when it steps down
+for the next one (`coordinator.leadership`): its process exits, and a new one joins the queue.
 """
 
 from __future__ import annotations
@@ -25,15 +25,16 @@ from driftline.engine.wire.party import DurableJob, Role
 
 @dataclass(frozen=True, slots=True)
 class ReadState(DurableJob):
-    """Job: read the registry. Result: the `ClusterState`, or None if none was written."""
+    """Job that reads the registry. Result: the `ClusterState`, or None if none was written."""
 
     what: ClassVar[str] = "read the registry"
 
 
 class Candidate(Role):
-    """One of several masters. `make`: a state of the registry -> the master that begins with it.
+    """One of several masters of a flow.
 
-    `make` raises StateMismatch for the state of another run.
+    `make` builds the master from a registry state. It raises StateMismatch for the state of another
+    run.
     """
 
     def __init__(
@@ -42,11 +43,14 @@ class Candidate(Role):
         make: Callable[[ClusterState | None], Master],
         patience_s: float = PATIENCE_S,
     ) -> None:
-        """`patience_s`: for members that it does not reach, while another master stands by."""
+        """Create a candidate.
+
+        `patience_s`: how long it tolerates unreachable members while another master waits.
+        """
         super().__init__(MASTER)
         self.leadership = Leadership(process)
         self.stepped_down = False
-        """Whether it leads no more because it did not reach all members."""
+        """It no longer leads, because it could not reach all members."""
         self._step_down = StepDown(process, patience_s)
         self.master: Master | None = None
         """None until it leads."""
@@ -65,16 +69,16 @@ class Candidate(Role):
 
     @property
     def broken(self) -> bool:
-        """Whether this process cannot go on, but a new one can."""
+        """True if this process must be replaced by a new one."""
         return self.leadership.lost or (self.master is not None and self.master.broken)
 
     def noticed(self) -> None:
-        """The driver has noticed a change of the queue, or that the registry is there again."""
+        """Take note that the queue has changed or that the registry is reachable again."""
         self.leadership.noticed()
         self.tick_by = self.now
 
     def expired(self) -> None:
-        """The driver has noticed that the session has ended."""
+        """Take note that the session has ended."""
         self.leadership.expired()
 
     def receive(self, data: bytes, voice: Voice | None = None) -> None:
@@ -124,7 +128,7 @@ class Candidate(Role):
         return more
 
     def _look_behind(self, job: LookBehind, result: object) -> None:
-        """It is known whether another master stands by."""
+        """Step down if another master waits behind this one and members are out of reach."""
         assert self.master is not None
         self.note(job, result)
         if isinstance(result, StateMismatch):
@@ -143,7 +147,7 @@ class Candidate(Role):
         self.jobs.append(self._reading)
 
     def _take(self, result: object) -> None:
-        """The registry was read."""
+        """Begin to lead with the registry state that was read, or retry later."""
         assert self._reading is not None
         self.note(self._reading, result)
         if isinstance(result, Unavailable):

@@ -1,15 +1,15 @@
-"""The consumer server: the party around a consumer, in a process of its own or beside a node.
+"""The consumer server: the role around a consumer, in its own process or beside a node.
 
-Takes `FetchLast` and `Bundle` (barriers). Gives `LastBundle`, `BundleStored`, `Delayed` if it has
-to be asked again (a full disk), or `Failed` if trying again would not help (a payload that the
+Takes `FetchLast` and `Bundle` from barriers. Answers `LastBundle` or `BundleStored`; `Delayed` if
+the barrier has to retry (a full disk); `Failed` if a retry would not help (a payload that the
 target cannot hold, a directory of another run).
 
-The first `FetchLast` of an incarnation raises a fence: bundles of earlier incarnations are not
-stored any more, whether they are still under way or come from a node that has been replaced and
-does not know it. A server that has just started has no fence, so it stores nothing before the first
-`FetchLast`; a barrier sends one whenever it waits for an answer.
+The first `FetchLast` of an incarnation raises a fence: bundles of earlier incarnations are no
+longer stored, whether they are still under way or come from a replaced node that does not know it.
+A server that has just started has no fence, so it stores nothing before the first `FetchLast`; a
+barrier sends one whenever it waits for an answer.
 
-Invariant: a bundle that was answered with `BundleStored` is durable, and is stored once.
+Invariant: a bundle that was answered with `BundleStored` is durable and stored once.
 """
 
 from __future__ import annotations
@@ -37,21 +37,21 @@ from driftline.engine.wire.party import Role
 
 
 class DeadLetters(RateLimitedLog):
-    """Log lines about dead letters: the first at once, then how many there were, and the last one.
+    """Rate-limited log lines about dead letters.
 
-    Takes failures that a consumer has stored, or bad records that were set aside, each once; and
-    the time. However many there are, there are no more than two lines a minute, and one at the end.
-    `where`: the directory that has them.
+    The first dead letter is logged at once; later lines give the count and the last one. At most
+    two lines a minute are logged, and one at the end. Each failure that a consumer stored and each
+    bad record that was set aside is added once. `where`: the directory that holds them.
     """
 
     def __init__(self, where: str) -> None:
         super().__init__("dead-letters", where, pause_s=TOLD_EVERY_S)
         self._fields: dict[str, Field] = {}
-        """About the last dead letter."""
+        """Log fields of the last dead letter."""
         self._more = ""
 
     def failed(self, now: float, failures: Sequence[Item]) -> None:
-        """Elements whose function has failed are stored, or none; `now`: seconds, monotonic."""
+        """Add failures that a consumer stored, if any; `now`: seconds, monotonic."""
         if not failures:
             return
         label, value = failures[-1].label, failures[-1].value
@@ -68,7 +68,7 @@ class DeadLetters(RateLimitedLog):
         self.add(now, visible(text), len(failures))
 
     def unreadable(self, now: float, records: Sequence[BadRecord]) -> None:
-        """Records that cannot be taken are set aside, or none."""
+        """Add bad records that were set aside, if any."""
         if not records:
             return
         last = records[-1]
@@ -85,9 +85,9 @@ class DeadLetters(RateLimitedLog):
 
 
 class ConsumerServer(Role):
-    """Serves any number of barriers.
+    """Server of the consumers of any number of barriers.
 
-    `make`: opens the consumer of a barrier, by its name; `letters`: the lines about dead letters
+    `make` opens the consumer of a barrier by the barrier's name; `letters` logs the dead letters
     that the consumers store.
     """
 
@@ -96,11 +96,10 @@ class ConsumerServer(Role):
         self.fences: dict[str, int] = {}
         """Barrier -> the highest incarnation that has sent a `FetchLast`."""
         self.trouble: dict[str, str] = {}
-        """Barrier -> why its last message could not be carried out."""
+        """Barrier -> why its last message failed."""
         self._told: dict[str, Trouble] = {}
         self._unstored: set[str] = set()
-        """Barriers whose last bundle could not be stored: that the consumer can be read is no
-        sign that it works."""
+        """Barriers whose last bundle could not be stored. A successful read does not clear them."""
         self._make = make
         self._letters = letters
         self._consumers: dict[str, Consumer] = {}
@@ -135,7 +134,7 @@ class ConsumerServer(Role):
         return super().tick(now)
 
     def channel_lost(self, sender: str) -> None:
-        """Nothing to do: the messages of consumers are not numbered."""
+        """Do nothing: messages of consumers are not numbered."""
 
     def close(self) -> None:
         """Close all consumers."""
@@ -153,8 +152,8 @@ class ConsumerServer(Role):
         self.fences[asked.barrier] = asked.incarnation
         self.addresses[sender] = asked.address
         last = self._consumer(asked.barrier).last(asked.barrier, asked.groups)
-        # Only the first answer of an incarnation is compared with a replay. While a consumer is
-        # slow there may be many questions: their answers have to be small.
+        # Only the first answer of an incarnation is compared with a replay. A barrier repeats its
+        # request while the consumer is slow, so later answers have to be small.
         blobs = () if asked.number else last.blobs
         found = blobs, last.t_last, last.checksum
         self.send(sender, LastBundle(asked.barrier, asked.incarnation, asked.number, *found))

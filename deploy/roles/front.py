@@ -1,20 +1,22 @@
-"""The front: reads a source, gives each record its label, and sends it to a node. Can replay.
+"""The front: reads a source, labels each record, sends it to a node, and replays on demand.
 
 Takes `Start`, `Progress`, `BeginEpoch`, `Committed`, `Drain`, `Pause`, `Resume` (master),
 `AskPromise` (master, node), `AskDrain` (agent), `Delivered` (nodes, while the master is silent).
-Gives frames (nodes); a `Promise` for times without a frame (all trackers); `Prepared` for an epoch;
+Sends frames (nodes); a `Promise` for times without a frame (all trackers); `Prepared` for an epoch;
 `Drained`; `Paused`; `AskSnapshot` while the records kept for a replay take much memory.
 
-Invariants: times grow; frames and promises together cover all times below `next`, without a gap;
-after a `Start` with an offset the same records get the same labels again; the records under way fit
-into a window (`window.py`), so a slow system slows the input down instead of filling memory. The
-time of a bad record of a file is passed only together with a good one after it: the end of a file
-may be mended. A bad record that cannot be set aside, or at which the input breaks off, ends the run
-once everything before it is delivered. No output passes its time, so the run can resume there.
+Invariants: times grow. Frames and promises together cover all times below `next`, without a gap.
+After a `Start` with an offset the same records get the same labels again. The records under way fit
+into a window (`window.py`), so a slow system slows down the input instead of filling memory.
 
-A run ends in good order in four steps: `drain` makes each front say up to where it sends records;
-the coordinator names the largest of these times; all fronts send, and promise, up to that time;
-once everything below it is delivered, a last snapshot is taken. So the next start replays nothing.
+The time of a bad record of a file is passed only together with a good one after it, because the end
+of a file may be repaired. A bad record that cannot be set aside, or at which the input breaks off,
+ends the run once everything before it is delivered. No output passes its time, so the run can
+resume there.
+
+A drain has four steps: `drain` makes each front report the time up to which it sends records; the
+coordinator picks the largest of these times; all fronts send, and promise, up to that time; once
+everything below it is delivered, a last snapshot is taken. The next start then replays nothing.
 
 At low load a frame holds one record. Under load a turn takes as many records as the window allows,
 and sends one frame to each node, tracked under the smallest time in it.
@@ -65,16 +67,16 @@ from driftline.engine.wire.messages import (
 )
 
 BATCH = 24
-"""Records that one turn takes at most; with more, the other nodes would wait."""
+"""Maximum number of records per turn; a larger batch would make the other nodes wait."""
 
 BATCH_BYTES = 1 << 21
-"""Bytes from which on a turn takes no more records."""
+"""A turn takes no more records once it has this many bytes."""
 
 MANY_BYTES = KEPT_BYTES * 3 // 4
-"""Bytes kept for a replay from which on a front asks for a snapshot; more than a full window."""
+"""A front asks for a snapshot from this many replay bytes on; more than a full window."""
 
 TRIM_EVERY_S = 1.0
-"""How often a live source gives up records without replays, in seconds: its log is written then."""
+"""Interval at which a live source without replays trims its log, which is a write."""
 
 Record = PackedRecord | None
 
@@ -101,7 +103,7 @@ class Front(Member):
         self.ready = True
         self.index = index
         self.nodes = names_of(range(nodes))
-        """Of the layout; the first one has nodes 0 to `nodes` - 1."""
+        """Nodes of the layout; the first layout has nodes 0 to `nodes` - 1."""
         self.groups = plan.flow.groups
         self.policy = policy
         self._by_delivery = policy.settles_by_delivery
@@ -115,23 +117,23 @@ class Front(Member):
         self.next = 1
         """All records below this time have been sent in this incarnation."""
         self.since = 0
-        """The time from which on it was asked to read first; 0: it was not asked yet."""
+        """The time from which the front first started to read; 0 before that."""
         self.settled = 0
-        """Records below this time are not under way any more."""
+        """Records below this time are no longer under way."""
         self.taken = 0
-        """Records that have been sent; a record that is sent again in a replay counts once."""
+        """Records sent; a record that is sent again in a replay counts once."""
         self.furthest = 0
-        """The largest time that has been sent in any incarnation."""
+        """The largest time sent in any incarnation."""
         self.bad = 0
-        """Records that could not be read; one that is read again in a replay counts once."""
+        """Unreadable records; one that is read again in a replay counts once."""
         self._furthest_bad = 0
         self.meter = LatencyMeter()
         self.held = Stopwatch()
-        """For how long the window was full."""
+        """Total time during which the window was full."""
         self._delivered = 0
         """The consumers have all outputs below this time."""
         self._of_nodes: dict[str, int] = {}
-        """Node -> the consumer has its outputs below this time, as it has told without a master."""
+        """Node -> its delivered frontier, as it reports while the master is silent."""
         self._replay = ReplayLog(self.name, source.name)
         self._records: Iterator[Record] | None = None
         self._ended = False
@@ -144,27 +146,27 @@ class Front(Member):
         self._asked = 0
         """A tracker has asked for a promise up to this time."""
         self._early = False
-        """Whether a record waits until it is durable."""
+        """A record waits until it is durable."""
         self._epochs: list[tuple[int, int]] = []
         self.draining = False
-        """Whether the run is to end in good order."""
+        """The run is to drain and end."""
         self._until = INFINITY
-        """No record with this time, or a later one, is sent."""
+        """No record with this or a later time is sent."""
         self._held = INFINITY
-        """Nor is one from this time on, while the run changes its nodes."""
+        """No record from this time on is sent while the run is rescaled."""
         self._end = INFINITY
         """All records of a source that has ended are below this time."""
         self._trim_at = 0.0
-        """When a live source gives up delivered records next; only without replays."""
+        """When a live source trims delivered records next; only without replays."""
         self.more_figures: Callable[[], dict[str, int]] = dict
 
     @property
     def begun(self) -> bool:
-        """Whether it has begun to read, in this incarnation or an earlier one."""
+        """True once the front has begun to read, in this incarnation or an earlier one."""
         return self._records is not None
 
     def drain(self) -> None:
-        """End the run in good order, as soon as all that has been taken is delivered."""
+        """Drain: end the run once everything taken so far is delivered."""
         self.draining = True
         if self.live is not None:
             self.live.stop()  # at once, even before the incarnation begins
@@ -205,7 +207,7 @@ class Front(Member):
             self.source.trim(message.trim)
             self.note_used(message.offset)
         elif isinstance(message, Drain):
-            # What was sent is in the last snapshot of a policy with markers; no more is needed.
+            # With markers, the last snapshot contains everything sent so far.
             self._until = max(self.next, message.time)
             self._asked = max(self._asked, message.time)
         elif isinstance(message, Pause):
@@ -223,7 +225,7 @@ class Front(Member):
                 self._give_up(self.next)
 
     def _hold(self, message: Pause) -> None:
-        """Send the records below a time, and no others, or none from now on."""
+        """Send only the records below a time, or none from now on, and answer `Paused`."""
         self._held = max(self.next, message.time)
         self._asked = max(self._asked, message.time)
         self.send(MASTER, Paused(message.number, min(self.next, self._end), int(self._ended)))
@@ -231,7 +233,7 @@ class Front(Member):
     def note_used(self, until: int) -> None:
         """Store durably which records below this time were used, if the source may change.
 
-        Precondition: all of them were read. If it fails, the older note is true, too.
+        Precondition: all of them were read. If the write fails, the older note still holds.
         """
         if self._checked is not None:
             used = self._checked.used(until)
@@ -298,9 +300,9 @@ class Front(Member):
             self._begin_drain()
 
     def _begin_drain(self) -> None:
-        """Send what has been taken in this process, and no more."""
+        """Send only what this process has already taken."""
         if self._records is None:
-            return  # once the incarnation has begun
+            return  # `_start` calls this again
         if self.live is not None:
             self._until = self.live.stop()
         else:
@@ -321,12 +323,12 @@ class Front(Member):
             self._give_up(self._delivered)
 
     def _give_up(self, time: int) -> None:
-        """Nobody needs the records below this time without replays: they are delivered."""
+        """Trim delivered records below this time; without replays they are no longer needed."""
         if self.live is not None and not self.policy.replay:
-            self.live.trim(min(time, self._end))  # not INFINITY: the log goes on behind its end
+            self.live.trim(min(time, self._end))  # not INFINITY: the log may grow after its end
 
     def _read(self) -> Iterator[Record]:
-        """The records from `next` on."""
+        """Return the records from `next` on."""
         if isinstance(self.source, CachedSource):
             return self.source.read(self.next)
         records = self.source.read(self.next)
@@ -336,7 +338,7 @@ class Front(Member):
         return packed_records
 
     def _pump(self, records: Iterator[Record]) -> bool:
-        """Send records, as far as the window allows. Returns whether there may be more."""
+        """Send records as far as the window allows. Return whether there may be more."""
         batches: dict[int, tuple[list[Label], list[bytes]]] = {}
         bad: list[BadRecord] = []
         taken = taken_bytes = 0
@@ -390,14 +392,14 @@ class Front(Member):
         self._send(batches)
         if self._cached is not None and not self.policy.replay:
             self._cached.trim(self.next)
-        if over:  # in a promise of its own: trackers need the largest time that was sent before it
+        if over:  # in a separate promise: trackers need the largest time sent before it
             self._end, self.next = self.next, INFINITY
         if self._covered < self.next or self._durable < self._now_durable():
             self._promise()
         return more
 
     def _once_durable(self, records: Iterator[Record], live: RetainedSource) -> Iterator[Record]:
-        """The records of a live source, each as soon as it is durable; None while one is not."""
+        """Yield each record of a live source once it is durable, and None while one is not."""
         for record in records:
             while isinstance(record, tuple) and record[0] >= live.durable:
                 self._early = True
@@ -430,7 +432,7 @@ class Front(Member):
 
 
 class ReplayLog:
-    """Log lines about the replays of one front: one at the beginning, and one at the end."""
+    """Log lines about the replays of one front: one at the beginning and one at the end."""
 
     def __init__(self, front: str, source: str) -> None:
         self._front = front
@@ -439,7 +441,7 @@ class ReplayLog:
         self._began = 0.0
 
     def begin(self, now: float, since: int, furthest: int) -> None:
-        """Records are read from time `since` on; those up to `furthest` had been read before."""
+        """Log a replay from time `since`; records up to `furthest` had been read before."""
         self._until = furthest if since <= furthest else 0
         self._began = now
         if self._until:
@@ -453,7 +455,7 @@ class ReplayLog:
             )
 
     def look(self, now: float, settled: int) -> None:
-        """All records below time `settled` are settled."""
+        """Log the end of the replay, once all its records are below `settled`."""
         if self._until and settled > self._until:
             took = now - self._began
             told = about("caught-up", name=self._front, seconds=took, time=self._until)
@@ -463,7 +465,7 @@ class ReplayLog:
 
 
 def given_up(source: str, start: int, trimmed: int) -> str:
-    """Why a replay is impossible: records before `trimmed` are there no more; for people."""
+    """Return the error text for a replay that needs records before `trimmed`."""
     return (
         f"{source}: a replay from {time_in_words(start)} on is needed, but records before "
         f"{time_in_words(trimmed)} were given up when newer snapshots were committed, which cannot "

@@ -1,13 +1,12 @@
-"""The guide: tells the members on its host where the master is, wherever that moves, and fronts
-when a flow is to end.
+"""The guide: tells the members of its host where the master is, and fronts when to drain.
 
-Members know no address of a master when they start: they say `Hello` to the guide, and it answers
-where the master is (`MasterAt`); it says so again whenever that changes, and every second, as a
-message may be lost. Who leads it knows from the queue of masters, which it may see late. So it
-decides nothing: a member obeys a master because of its epoch, not because of where it is.
+Members start without the address of a master. They send `Hello` to the guide, which answers with
+the master's address (`MasterAt`), and repeats it on every change and every second, since a message
+may be lost. The guide reads the leader from the queue of masters, which it may see late. It
+therefore decides nothing: a member obeys a master because of its epoch, not its address.
 
-Takes: `Hello` (members), results of `FindLeader`, that the queue has changed, or that the flow is
-to end. Gives: `FindLeader`, `MasterAt` to members and to the watch, and `AskDrain` to fronts.
+Takes `Hello` (members), results of `FindLeader`, queue changes, and the request to drain the flow.
+Emits `FindLeader`, `MasterAt` (members and watch) and `AskDrain` (fronts).
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ TELL_EVERY_S = 1.0
 
 @dataclass(frozen=True, slots=True)
 class FindLeader(DurableJob):
-    """Job: look which master is the first, and where. Result: (process, address); "" for none."""
+    """Job that looks up the first master in the queue. Result: (process, address); "" for none."""
 
     what: ClassVar[str] = "find the master"
 
@@ -38,20 +37,20 @@ class Guide(Role):
     def __init__(self) -> None:
         super().__init__(AGENT)
         self.leader = "", ""
-        """The process and the address of the master, as far as is known."""
+        """Process and address of the master, as far as known."""
         self.draining = False
-        """Whether the flow is to end in good order."""
+        """The flow is to drain and end."""
         self._job: FindLeader | None = None
         self._look_at = -inf
         self._tell_at = 0.0
 
     def noticed(self) -> None:
-        """The queue of masters has changed, or the registry is there again."""
+        """Take note that the queue of masters changed or that the registry is reachable again."""
         self._look_at = -inf
         self.tick_by = self.now
 
     def keep(self, names: Iterable[str]) -> None:
-        """Tell nobody any more but these: other members have ended for good."""
+        """Forget all members except these; the others have ended for good."""
         for name in self.addresses.keys() - set(names):
             del self.addresses[name]
 
@@ -61,13 +60,13 @@ class Guide(Role):
             self._tell([sender])
 
     def channel_lost(self, sender: str) -> None:
-        """Do nothing: what is not a `Hello` is for the master."""
+        """Do nothing: every message except `Hello` is for the master."""
 
     def done(self, job: DurableJob, result: object) -> None:
         if job is not self._job:
             return
         self._job = None
-        self.tick_by = self.now  # it may have been noticed meanwhile that there is more to look at
+        self.tick_by = self.now  # the queue may have changed again during the job
         self.note(job, result)
         if isinstance(result, Unavailable):
             self._look_at = self.now + TELL_EVERY_S

@@ -1,37 +1,36 @@
 """The intake: takes records from producers and hands them to a front's source.
 
-Takes and gives msgpack arrays, which `deploy.runtime.sockets.intake_socket` carries over ZeroMQ:
+Messages are msgpack arrays, which `deploy.runtime.sockets.intake_socket` carries over ZeroMQ:
 
     producer                                            front
     [MAGIC, HELLO, producer, session]                   [MAGIC, SYNC, session, acknowledged]
     [MAGIC, RECORD, producer, session, number, record]  [MAGIC, ACK, session, acknowledged]
     [MAGIC, END, producer, session, last number]        [MAGIC, ENDED, session, acknowledged]
 
-All records with numbers up to `acknowledged` are in the input log. SYNC also says that no later
-record has been taken, and that the producer has to send the later ones again. It answers a HELLO,
-and a record whose predecessor has not come (it was lost in a reconnect). `session` is a number that
-a producer chooses at its start, larger than in its last start: the time of its clock, in
-nanoseconds. Once the intake knows a session, it answers messages of smaller ones with FENCED and
-the number that it knows: so messages that a dead producer has left in the network do not mix with
-those of its successor. ENDED: nothing more is taken of this producer, as the log has its end, or
-that of the stream.
+All records with numbers up to `acknowledged` are in the input log. SYNC adds that no later record
+was taken and that the producer has to send the later ones again. It answers a HELLO, and a record
+whose predecessor is missing (lost in a reconnect). `session` is a number that a producer chooses at
+its start, larger than at its last start: its clock in nanoseconds. Once the intake knows a session,
+it answers messages of smaller ones with FENCED and the number it knows, so messages that a dead
+producer left in the network do not mix with those of its successor. ENDED: nothing more is taken of
+this producer, as the log contains its end or that of the stream.
 
     [MAGIC, REFUSED, session, acknowledged, number, reason]
 
-answers what can never be taken: the record with this number, as it exceeds a limit; with number 0
-a session later than the clock of the front, one more producer than a source can have, or the end of
-a producer that has sent nothing.
+rejects what can never be taken: the record with this number, as it exceeds a limit; with number 0 a
+session later than the clock of the front, one producer more than a source can have, or the end of a
+producer that has sent nothing.
 
-While nothing is taken, as the source has no room, or what a producer has sent is not stored, the
-intake repeats its ACK every SIGN_S: so producers can tell a flow that holds them back from one that
-is gone, and their connections, which are not read at that time, stay.
+While nothing is taken because the source is full, or what a producer sent is not yet stored, the
+intake repeats its ACK every SIGN_S. A producer can thus tell back-pressure from a flow that is
+gone, and its connection, which is not read meanwhile, stays open.
 
-With keys, a producer has an id that its key speaks for; another one is REFUSED.
+With keys, a producer's id must be one that its key speaks for; any other is REFUSED.
 
 Anybody may send anything. Invariants: an acknowledged record is durable; a record is stored once,
 however often it comes; a malformed message changes nothing; what is remembered of producers is
-bounded. While the front's source has no room, no record is taken, the sockets fill up, and
-producers wait.
+bounded. While the front's source is full, no record is taken, the sockets fill up, and producers
+wait.
 """
 
 from __future__ import annotations
@@ -53,21 +52,21 @@ from driftline.engine.wire.kinds import Voice
 from driftline.engine.wire.party import DurableJob, Role
 
 WINDOW = 4096
-"""Records in memory, not yet read or not yet stored, at most."""
+"""Maximum number of records in memory that are not yet read or not yet stored."""
 
 WINDOW_BYTES = 1 << 26
-"""Bytes of these records, at most; the last record may exceed it."""
+"""Maximum bytes of these records; the last record may exceed it."""
 
 AGAIN_S = 1.0
-"""Seconds from a group that could not be written to the next try."""
+"""Seconds from a failed write of a group to its retry."""
 
 
 class Receiver(Role):
-    """Base of the parties that hand records to a received source, and have its log written.
+    """Base of the roles that hand records to a received source and have its log written.
 
-    Gives `WriteGroup` jobs, one group of records after the other. Invariant: a record counts as
-    stored only once its group is durable. A group that could not be written may have been written
-    all the same: the next try says that it is one, and the log looks first.
+    Emits `WriteGroup` jobs, one group of records after the other. Invariant: a record counts as
+    stored only once its group is durable. A failed write may have reached the disk all the same, so
+    the retry is marked as one, and the log looks first.
     """
 
     def __init__(
@@ -83,10 +82,10 @@ class Receiver(Role):
         self.window = window
         self.window_bytes = window_bytes
         self._again_at = inf
-        """When the group whose writing has failed is written again (seconds, monotonic)."""
+        """When a group whose write failed is written again (seconds, monotonic)."""
 
     def room(self) -> bool:
-        """Whether the source takes more records now."""
+        """Return whether the source takes more records now."""
         source = self.source
         has_room = source.waiting < self.window and source.waiting_bytes < self.window_bytes
         return has_room and not source.stopped
@@ -104,9 +103,9 @@ class Receiver(Role):
         return False
 
     def done(self, job: DurableJob, result: object) -> None:
-        """A group of records was written, or `result` is the error. Raises errors that last.
+        """Take the result of a write of a group of records. Raise errors that last.
 
-        While the disk is full, say, the group is tried again: records wait, then producers do.
+        An unavailable disk (a full one, say) makes it retry: records wait, then producers do.
         """
         self.note(job, result)
         self.source.obstacle = self.obstacle
@@ -123,7 +122,7 @@ class Receiver(Role):
         """Release the socket or file that records come from."""
 
     def stored(self, producers: Sequence[str]) -> None:
-        """Records of these producers are in the log."""
+        """Take note that records of these producers are in the log."""
 
 
 MAGIC = 0xD72
@@ -132,26 +131,26 @@ MESSAGE_BYTES_MAX = RECORD_BYTES_MAX + 1024
 """The largest message of a producer: a record, its producer's id, and a few numbers."""
 
 SESSION_AHEAD_US = 60_000_000
-"""How far ahead of the front's clock a session may be: a larger one would fence its owner off."""
+"""How far ahead of the front's clock a session may be; a larger one would fence its owner off."""
 
 SIGN_S = 1.0
-"""How often producers that wait are told that the front lives."""
+"""Interval of the repeated ACK to producers that wait."""
 
 STRANGERS_MAX = 1_000
-"""Producers without records whose sessions are remembered."""
+"""Maximum number of remembered sessions of producers without records."""
 
 CLIENTS_MAX = 10_000
-"""Producers with records whose sessions are remembered."""
+"""Maximum number of remembered sessions of producers with records."""
 
 GONE_S, PAUSE_S = 1.0, 10.0
-"""Seconds without a connection before that is logged, as a producer may connect again at once; and
-between two such lines, at least."""
+"""Seconds without a connection before that is logged, since a producer may reconnect at once; and
+the shortest interval between two such lines."""
 
 _ENDS_NOTHING = "it has sent no records: only a producer that has sent some can end the stream"
 
 
 class IntakeKind(IntEnum):
-    """The kind of a message. Of two answers for a producer the larger one includes the other."""
+    """The kind of a message. Of two answers for a producer, the larger includes the other."""
 
     HELLO = 1
     RECORD = 2
@@ -162,9 +161,9 @@ class IntakeKind(IntEnum):
     FENCED = 7
     REFUSED = 8
     HELLO_TIMES = 9
-    """HELLO of a producer that is told the times of its records, too."""
+    """HELLO of a producer that also wants the times of its records."""
     TIME = 10
-    """All acknowledged records have label times below this. It comes before the answer itself."""
+    """All acknowledged records have label times below this. It precedes the answer itself."""
 
 
 _FIELDS: dict[object, int] = {
@@ -176,8 +175,10 @@ _FIELDS: dict[object, int] = {
 
 
 class IntakeReply(NamedTuple):
-    """An answer of the front; `number` and `reason`: of what was refused; of TIME the number is the
-    time."""
+    """An answer of the front.
+
+    `number` and `reason` belong to REFUSED; in TIME, `number` is the time.
+    """
 
     kind: IntakeKind
     session: int
@@ -188,23 +189,23 @@ class IntakeReply(NamedTuple):
 
 @dataclass(slots=True)
 class _ProducerState:
-    """A producer, as of its last message."""
+    """The state of a producer at its last message."""
 
     session: int
     route: bytes
     answer: IntakeKind = IntakeKind.ACK
     """The kind of the next answer."""
     early: bool = False
-    """Whether it has been told that records before its latest ones are missing."""
+    """SYNC was already sent for records missing before its latest ones."""
     times: bool = False
-    """Whether it is told times."""
+    """The producer receives TIME."""
 
 
 class Intake(Receiver):
-    """Takes messages of producers for a source. Its driver sends `answers`, (route, answer)."""
+    """Receiver of producer messages for a source. Its driver sends `answers`, (route, answer)."""
 
     needs_producers: ClassVar[bool] = True
-    """Whether nobody else gives the source records: so it is told that no producer is there."""
+    """Producers are the only input of the source, so the absence of any is logged."""
 
     def __init__(
         self,
@@ -217,17 +218,17 @@ class Intake(Receiver):
         super().__init__(source, name=name, window=window, window_bytes=window_bytes)
         self.answers: list[tuple[bytes, bytes]] = []
         self._clients: OrderedDict[str, _ProducerState] = OrderedDict()
-        """The producers with records that were heard of last."""
+        """Producers with records, least recently active first."""
         self._strangers: OrderedDict[str, _ProducerState] = OrderedDict()
-        """The producers without records that were heard of last."""
+        """Producers without records, least recently active first."""
         self._owed: dict[str, _ProducerState] = {}
-        """The producers that wait for an answer."""
+        """Producers that wait for an answer."""
         self._dropped = RateLimitedLog("malformed-message", f"{name} dropped a malformed message")
         self._foreign = RateLimitedLog("id-refused", f"{name} refused the id of a producer")
         self._crowded = RateLimitedLog("producer-refused", f"{name} refused a new producer")
         self._producers = ProducerLog(source, self.needs_producers)
         self._sign_at = 0.0
-        """When producers that wait are told next that the front lives."""
+        """When the next ACK is repeated to producers that wait."""
 
     # Called by the runtime.
 
@@ -260,10 +261,10 @@ class Intake(Receiver):
     # The protocol.
 
     def take(self, parts: list[bytes], voice: Voice | None = None) -> None:
-        """Take one message of any sender: (route, data). A malformed one is counted and dropped.
+        """Take one message of any sender: (route, data). Count and drop a malformed one.
 
-        `parts` loses the data, which may have 16 MiB: they are not held beside the record in them.
-        `voice`: the key by which it has come; None: there are no keys.
+        Removes the data, up to 16 MiB, from `parts`, so that it is not held beside the record in
+        it. `voice`: the key by which it came, or None without keys.
         """
         try:
             if len(parts) != 2:
@@ -309,7 +310,7 @@ class Intake(Receiver):
     def _receive(
         self, client: _ProducerState, producer: str, number: int, record: object
     ) -> IntakeKind | None:
-        """Take a record. Returns the kind of the answer; None: none, or it is given."""
+        """Take a record. Return the kind of the answer; None if none is due or it was sent."""
         try:
             receipt = self.source.receive(producer, number, record)
         except PayloadError as error:
@@ -324,13 +325,13 @@ class Intake(Receiver):
             self._refuse(client.route, producer, client.session, 0, reason)
             return None
         if receipt is Receipt.TAKEN and number == 1:
-            self._client(producer, client.session, client.route)  # it is no stranger any more
+            self._client(producer, client.session, client.route)  # moves it out of the strangers
         again = receipt is Receipt.EARLY and client.early
         client.early = receipt is Receipt.EARLY
         return None if again else _ANSWERS[receipt]
 
     def _end(self, client: _ProducerState, producer: str, number: int) -> IntakeKind | None:
-        """Take the end of a producer. Returns the kind of the answer; None: it is given."""
+        """Take the end of a producer. Return the kind of the answer; None if it was sent."""
         source = self.source
         if source.over(producer):
             return IntakeKind.ENDED
@@ -343,7 +344,7 @@ class Intake(Receiver):
         return IntakeKind.ENDED
 
     def _client(self, producer: str, session: int, route: bytes) -> _ProducerState:
-        """What is remembered of a producer; beyond a bound, the one not heard of longest goes."""
+        """Return the state of a producer; beyond a bound, evict the least recently active one."""
         has_records = self.source.accepted(producer) > 0
         kept = self._clients if has_records else self._strangers
         client = kept.get(producer)
@@ -358,7 +359,7 @@ class Intake(Receiver):
         return client
 
     def _give_signs(self) -> None:
-        """Tell producers that wait that the front lives; who waits in vain is told nothing."""
+        """Repeat the ACK to producers that wait for the front, and only to these."""
         source = self.source
         if source.stopped:
             return
@@ -369,7 +370,7 @@ class Intake(Receiver):
                     self._send(client.route, IntakeKind.ACK, client.session, producer)
 
     def _answer(self) -> None:
-        """Answer the producers whose answer is true by now; the others wait on."""
+        """Answer the producers whose answer holds by now; the others wait."""
         source = self.source
         for producer, client in list(self._owed.items()):
             if client.answer is IntakeKind.SYNC and source.over(producer):
@@ -406,9 +407,9 @@ _ANSWERS = {
 
 
 def decode_request(data: bytes) -> tuple[IntakeKind, str, int, int, object]:
-    """(kind, producer, session, number, record). Raises MalformedMessage, whatever the bytes are.
+    """Return (kind, producer, session, number, record) of any bytes. Raise MalformedMessage.
 
-    No value of a stranger is in a text: its `repr` may be large, or nested too deep.
+    No error text contains a sender's value: its `repr` may be large, or nested too deep.
     """
     fields = unpack_foreign(data)
     if not isinstance(fields, tuple) or len(fields) < 4 or fields[0] != MAGIC:
@@ -444,27 +445,27 @@ def decode_answer(data: bytes) -> IntakeReply:
 
 
 class ProducerLog:
-    """Log lines about the producers of one source: that none is connected, though the run waits
-    for them, and that the stream is over. There are no more than six lines a minute.
+    """Log lines about the producers of one source, at most six a minute.
 
-    `needed`: whether nobody else gives the source records.
+    It logs that none is connected although the run waits for them, and that the stream is over.
+    `needed`: producers are the only input of the source.
     """
 
     def __init__(self, source: ReceivedSource, needed: bool = True) -> None:
         self._source = source
         self._needed = needed
         self._here = source.producers > 0
-        """Whether there was a connection at the last look; or in an earlier call."""
+        """There was a connection at the last look, or in an earlier call."""
         self._gone_at = inf
-        """When the last connection went; inf: there is one, or none was there yet, or that none
-        is there was logged."""
+        """When the last connection closed; inf if one is open, if none was open yet, or if the
+        absence was logged."""
         self._log_at = -inf
         """When the next absence may be logged."""
         self._over = False
-        """Whether it was logged that the stream is over."""
+        """The end of the stream was logged."""
 
     def look(self, now: float, connected: int) -> None:
-        """Log what has changed; `connected`: how many connections there are."""
+        """Log changes; `connected`: the number of open connections."""
         if self._source.stopped or self._over:
             return
         if self._source.closed:

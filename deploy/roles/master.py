@@ -1,11 +1,12 @@
-"""The master: knows the progress, and has the coordinator, which decides on snapshots and recovery.
+"""The master: tracks the progress of a run and contains its coordinator.
 
-Takes `Reached` (nodes, in label order) or `Promise` (fronts) and `Acknowledge` (nodes), `Alive`,
-`AskReport` and `Resize` (anybody), and the messages of the coordinator. Gives `Progress` (nodes,
-fronts), `AskPromise` (fronts), `StatusReport`, and the messages of the coordinator. `Progress` is
-sent at most once a millisecond: no output waits for it.
+The coordinator decides on snapshots and recovery. Takes `Reached` (nodes, in label order) or
+`Promise` (fronts) and `Acknowledge` (nodes), `Alive`, `AskReport` and `Resize` (any sender), and
+the messages of the coordinator. Sends `Progress` (nodes, fronts), `AskPromise` (fronts),
+`StatusReport`, and the messages of the coordinator. `Progress` is sent at most once a millisecond:
+no output waits for it.
 
-A master that hears of a later one (a member knows its epoch) decides nothing any more, and ends.
+A master that learns of a later one (a member knows its epoch) stops deciding and ends.
 """
 
 from __future__ import annotations
@@ -53,26 +54,26 @@ STALLED_AFTER_S = 10.0
 """How long the oldest work may stay unfinished, while no node works, before it counts as lost."""
 
 HEARD_WITHIN_S = 0.6
-"""A member that has been silent for longer may be at work; members speak every 0.2 s."""
+"""A member that has been silent for longer may be at work; members send every 0.2 s."""
 
 REPEAT_EVERY_S = 1.0
-"""How often `Progress` is sent at least."""
+"""Longest interval between two `Progress`."""
 
 PROGRESS_EVERY_S = 0.001
-"""How often `Progress` is sent at most."""
+"""Shortest interval between two `Progress`."""
 
 STANDSTILL_S = 10.0
-"""Seconds without progress before the first line."""
+"""Seconds without progress before the first log line."""
 
 END_S = 3.0
-"""Seconds from the moment in which a run was asked to end to a line."""
+"""Seconds from a request to end a run to the first log line."""
 
 ENDING_EVERY_S = 30.0
-"""The longest pause between two lines of a run that was asked to end."""
+"""Longest pause between two log lines of a run that was asked to end."""
 
 
 class Master(Role):
-    """The master of a run. Its decisions are the coordinator's."""
+    """The master of a run; its coordinator decides."""
 
     def __init__(
         self,
@@ -96,7 +97,7 @@ class Master(Role):
         self.coordinator = Coordinator(*about, process, plan.flow.groups)
         self.stalled_after_s = stalled_after_s
         self.tracker: Tracker | ReportedProgress | None = None
-        """The progress of the incarnation; None while there is none."""
+        """The progress of the incarnation, or None before it begins."""
         self._progress = (-1, -1)
         self._progress_at = 0.0
         self._oldest: tuple[int, int] | None = None
@@ -104,11 +105,11 @@ class Master(Role):
         self._steps: dict[str, int] = {}
         """Member -> its steps of work so far."""
         self._worked = False
-        """Whether a member has worked since the last tick."""
+        """A member has worked since the last tick."""
         self._repeated = 0.0
         self._stalls = RunStallDetector()
         self._told: dict[str, str] = {}
-        """Member -> what it waits for outside the run, as of its last `Hello`."""
+        """Member -> the obstacle in its last `Hello`."""
 
     @property
     def stopped(self) -> bool:
@@ -120,7 +121,7 @@ class Master(Role):
 
     @property
     def broken(self) -> bool:
-        """Whether this process cannot go on, but a new master can."""
+        """True if this process must be replaced by a new master."""
         return self.coordinator.phase is Phase.BROKEN
 
     def admits(self, header: MessageHeader) -> bool:
@@ -131,12 +132,12 @@ class Master(Role):
 
     @property
     def waits_for(self) -> str:
-        """The state of the run, and what it waits for, for people."""
+        """The state of the run and what it waits for, in words."""
         return "; ".join((*self._all_obstacles, self._doing))
 
     @property
     def _all_obstacles(self) -> tuple[str, ...]:
-        """What the run waits for outside of it: the registry's disk, and what members have told."""
+        """The obstacles of the run: the registry's disk, and those that members reported."""
         told = (self._told[name] for name in sorted(self._told))
         return tuple(filter(None, (self.obstacle, *told)))
 
@@ -250,7 +251,7 @@ class Master(Role):
         self._pass_on()
 
     def _check_sender(self, sender: str, message: Message) -> None:
-        """Raises MalformedMessage if no member of this run sends such a message."""
+        """Raise MalformedMessage if no member of this run sends such a message."""
         if not self.coordinator.has(sender) and not self._is_of_another_layout(sender):
             raise MalformedMessage(f"{sender!r} is no member of this run")
         of_nodes = isinstance(message, (Acknowledge, Reached))
@@ -262,7 +263,7 @@ class Master(Role):
             raise MalformedMessage(f"a promise of front {message.front}, sent by {sender!r}")
 
     def _is_of_another_layout(self, sender: str) -> bool:
-        """Whether this is the name of a node that takes part in the run no more, or not yet."""
+        """Return whether this names a node that left the run or has not joined it yet."""
         role, _, number = sender.partition("-")
         return role == NODE and number.isdecimal() and not self.coordinator.has(sender)
 
@@ -329,7 +330,7 @@ class Master(Role):
             self.send(name, Progress(processed, delivered))
 
     def _watch(self, now: float, tracker: Tracker | ReportedProgress) -> None:
-        """Find work that was lost, although no channel has shown a gap."""
+        """Detect lost work that no channel has shown as a gap."""
         oldest = tracker.oldest()
         members = self.coordinator.nodes + self.coordinator.fronts
         heard = self.coordinator.members.all_heard(members, now - HEARD_WITHIN_S)
@@ -344,7 +345,7 @@ class Master(Role):
             self.coordinator.lost(MessageLost(self.incarnation, reason))
             return
         if now - self._repeated >= REPEAT_EVERY_S:
-            # `Progress` is sent again, changed or not: it shows the members whether one was lost.
+            # Repeat `Progress` even if unchanged, so that members notice if one was lost.
             self._repeated = now
             self._progress = (-1, -1)
 
@@ -360,13 +361,13 @@ class Master(Role):
             self.tracker.acknowledge([token(place, start) for place in range(nodes)])
 
     def _pass_on(self) -> None:
-        """Send the messages of the coordinator, and begin its writes."""
+        """Send the coordinator's messages and start its writes."""
         coordinator = self.coordinator
         self.jobs += coordinator.jobs
         coordinator.jobs = []
         if coordinator.state.epoch > self.epoch:
             self.obey(coordinator.state.epoch)
-        # Before it leads, what comes was meant for the master before.
+        # Before it leads, incoming messages are meant for the previous master.
         if coordinator.leads and coordinator.state.incarnation > self.incarnation:
             self.enter(coordinator.state.incarnation)
             self.tracker = None
@@ -379,11 +380,11 @@ class Master(Role):
 
 
 class RunStallDetector:
-    """Log lines of a run that has work and makes no progress: what it waits for.
+    """Log lines on what a run waits for while it has work and makes no progress.
 
-    The first line comes after 10 s, the next ones after pauses that double; one 3 s after the run
-    was asked to end, if it stands still then, and from there on one every 30 s; and one when there
-    is progress again.
+    The first line comes after 10 s, the next ones after pauses that double. If the run was asked to
+    end and stands still, a line comes 3 s after the request, then one every 30 s. One more line
+    comes when there is progress again.
     """
 
     def __init__(self) -> None:
@@ -394,12 +395,12 @@ class RunStallDetector:
         self._pause_max = inf
 
     def asked_to_end(self, now: float) -> None:
-        """Somebody waits for the end of the run, and wants to know what it waits for."""
+        """Log the next lines sooner, since a user waits for the end of the run."""
         self._tell_after = min(self._tell_after, now - self._since + END_S)
         self._pause_max = ENDING_EVERY_S
 
     def look(self, now: float, progress: object, has_work: bool, waits_for: str) -> None:
-        """`progress`: differs from that of the last call if the run has got further."""
+        """Log a stall; `progress` differs from the last call's if the run has progressed."""
         stood = now - self._since
         if has_work and progress == self._progress:
             if stood >= self._tell_after:

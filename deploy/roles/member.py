@@ -1,10 +1,10 @@
-"""Members: the parties that a run cannot do without, nodes and fronts.
+"""Members: nodes and fronts, the roles that a run cannot do without.
 
-Takes `Stop`, `Lead`, `MasterAt` of an agent, and `AskReport` of anybody. Gives `StatusReport`;
-`FollowsMaster`; `Hello` every 0.2 s (name, address, incarnation, whether ready, what it waits for
-outside the run), `Alive` while it makes steps, and with each `Hello` its trouble, if it has any: an
-earlier message may be lost, or the master may be a new process. After a `Stop` a member does no
-work, and says `Goodbye` instead of `Hello` until its process ends.
+Takes `Stop`, `Lead`, `MasterAt` (agent) and `AskReport` (any sender). Sends `StatusReport`;
+`FollowsMaster`; `Hello` every 0.2 s (name, address, incarnation, readiness, obstacle); `Alive`
+while it makes steps; and its trouble, if any, with each `Hello`, since an earlier message may be
+lost or the master may be a new process. After a `Stop` a member does no work, and sends `Goodbye`
+instead of `Hello` until its process exits.
 """
 
 from __future__ import annotations
@@ -39,42 +39,44 @@ class Member(Role):
         self.run = run
         """The run that it takes part in; a `Stop` of another run is ignored."""
         self.outcome: Stop | None = None
-        """How the run ended; None while it goes on."""
+        """How the run ended; None while it runs."""
         self.trouble: Message | None = None
-        """The reason why the master has to recover or end the run, if there is one."""
+        """The reason why the master has to recover or end the run, or None."""
         self.ready = False
-        """Whether it has its state, and all answers that it needs to begin."""
+        """The member has its state and all answers that it needs to begin."""
         self._next_hello = 0.0
         self._steps_told = 0
 
     @property
     def steps(self) -> int:
-        """Steps of work so far: while the number grows, the oldest work is slow, not lost."""
+        """Steps of work so far; while the number grows, the oldest work is slow, not lost."""
         return 0
 
     @property
     def holds_others_up(self) -> bool:
-        """Whether others wait for it because it waits itself, for its disk or its consumer: work
-        that stands still meanwhile is not lost."""
+        """True if others wait for it while it waits for its disk or its consumer.
+
+        Work that stands still meanwhile is not lost.
+        """
         return False
 
     @property
     def snapshots_asked(self) -> tuple[int, int]:
-        """The numbers of the last snapshots that it was asked for, and has answered."""
+        """The numbers of the last snapshots that it was asked for and that it answered."""
         return 0, 0
 
     @property
     def doing(self) -> str:
-        """The work under way, for people. May be called by another thread."""
+        """The work under way, in words. Another thread may call it."""
         return "one turn"
 
     @property
     def state(self) -> str:
-        """What it is doing, for people."""
+        """The current activity, in words."""
         raise NotImplementedError
 
     def told(self) -> dict[str, int]:
-        """Its figures in a `StatusReport`, by name."""
+        """Return the figures of its `StatusReport`, by name."""
         raise NotImplementedError
 
     @property
@@ -99,12 +101,14 @@ class Member(Role):
             self.hello()
 
     def follow(self) -> None:
-        """A new master leads in this incarnation: tell it where this member is."""
+        """Report to a new master that this member is in its incarnation."""
         self.send("master", FollowsMaster(self.epoch, self.incarnation, *self.snapshots_asked))
 
     def repeat(self) -> None:
-        """Send again what the master needs to know, changed or not: if a message was lost, the
-        master sees a gap."""
+        """Repeat what the master needs to know, even if unchanged.
+
+        If a message was lost, the master then sees a gap.
+        """
         raise NotImplementedError
 
     def tick(self, now: float) -> float:
@@ -114,7 +118,7 @@ class Member(Role):
         return self._next_hello
 
     def hello(self) -> None:
-        """Tell the master how this member is."""
+        """Send the state of this member to the master."""
         if self.stopped:
             self.send("master", Goodbye(self.process))
             return
@@ -134,7 +138,7 @@ class Member(Role):
         return [(MASTER, data)]
 
     def report(self, trouble: Message) -> None:
-        """Tell the master of trouble, with each `Hello` until there is a new incarnation."""
+        """Report trouble to the master, with each `Hello` until the next incarnation."""
         self.trouble = trouble
         self.send("master", trouble)
 

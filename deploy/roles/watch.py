@@ -1,8 +1,8 @@
-"""The watch: asks nodes and master, or others, too, how they are, for people who watch a run.
+"""The watch: polls nodes and the master, or other roles, for their status.
 
-Takes `StatusReport` (nodes, master). Gives `AskReport` (nodes,
-master) and `Resize` (master). It is no member of the run, which goes on without it. Invariant:
-`outputs` and `dead_letters` never shrink, as nodes count what their consumers hold.
+Takes `StatusReport` (nodes, master). Sends `AskReport` (nodes, master) and `Resize` (master). It is
+not a member of the run, which does not depend on it. Invariant: `outputs` and `dead_letters` never
+shrink, as nodes count what their consumers hold.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ from driftline.engine.wire.messages import AskReport, MasterAt, Message, Resize,
 from driftline.engine.wire.party import Role
 
 ASK_EVERY_S = 1.0
-"""Seconds between two questions to each."""
+"""Seconds between two requests to each member."""
 
 SILENT_AFTER_S = 3.0
-"""An answer that is older says nothing about the present."""
+"""A status older than this counts as unknown."""
 
 
 class StatusPoller(Role):
-    """Asks everybody that it has the address of; `every_s`: inf: only when it is told to.
+    """Poller of all members whose address it knows, every `every_s`; if inf, only on `ask`.
 
-    `name`: no other watch has it; `roles`: who is asked.
+    `name`: unique among the watches; `roles`: the roles to poll.
     """
 
     def __init__(
@@ -33,24 +33,24 @@ class StatusPoller(Role):
     ) -> None:
         super().__init__(name)
         self.address = ""
-        """Its own, for the answers."""
+        """Its own address, for the answers."""
         self.reports: dict[str, StatusReport] = {}
         """Node or master -> its last answer."""
         self.nodes = 0
-        """How many nodes the master is asked for, with each question; 0: as many as there are."""
+        """Number of nodes that each request asks the master for; 0: leave it unchanged."""
         self.first = 0
-        """The number of the first one of the next nodes; 0: whatever is next."""
+        """Number of the first of the next nodes; 0: the next free one."""
         self._every_s = every_s
         self._roles = roles
         self._ask_at = 0.0
         self._answered_at: dict[str, float] = {}
-        """Node or master -> when it has answered last."""
+        """Node or master -> time of its last answer."""
         self._unanswered: set[str] = set()
-        """Nodes, and the master, that were asked and have not answered since."""
+        """Nodes and master with an unanswered request."""
         self._held: dict[tuple[str, str], int] = {}
         """(figure, node) -> what the consumer of the node holds."""
         self._has_run = False
-        """Whether the run has been running in this call: until then it starts."""
+        """The run has been running in this call; until then it is starting."""
 
     def tick(self, now: float) -> float:
         if self._every_s == inf:
@@ -61,7 +61,7 @@ class StatusPoller(Role):
         return self._ask_at
 
     def ask(self) -> None:
-        """Ask everybody now."""
+        """Send a request to every known member now."""
         for name in self.addresses:
             if name.partition("-")[0] in self._roles:
                 self._unanswered.add(name)
@@ -71,7 +71,7 @@ class StatusPoller(Role):
 
     @property
     def answered(self) -> bool:
-        """Whether everybody has answered since the last question."""
+        """True if every member has answered since the last request."""
         return not self._unanswered
 
     def handle(self, sender: str, message: Message) -> None:
@@ -92,7 +92,7 @@ class StatusPoller(Role):
             self._held[name, sender] = max(held, figures.get(name, 0))
 
     def _forget_all_but(self, wanted: Sequence[str]) -> None:
-        """Other nodes take part no more. What their consumers hold still counts."""
+        """Forget nodes that left the run. What their consumers hold still counts."""
         for name in [name for name in self.addresses if name.startswith("node-")]:
             if name not in wanted:
                 del self.addresses[name]
@@ -103,7 +103,7 @@ class StatusPoller(Role):
         """Do nothing: all its messages are control messages."""
 
     def heard_at(self, name: str) -> float:
-        """When a node or the master has answered last; -inf: never."""
+        """Return when a node or the master last answered; -inf for never."""
         return self._answered_at.get(name, -inf)
 
     @property
@@ -113,16 +113,16 @@ class StatusPoller(Role):
 
     @property
     def dead_letters(self) -> int:
-        """Elements whose function failed, that consumers hold, in the same runs."""
+        """Dead letters that consumers hold, in the same runs."""
         return self._sum("dead_letters")
 
     def figure(self, name: str) -> int:
-        """A figure of the master, as of its last answer; 0 if it has not said it."""
+        """Return a figure of the master's last answer; 0 if it had none."""
         report = self.reports.get("master")
         return dict(report.figures).get(name, 0) if report is not None else 0
 
     def state(self, now: float) -> str:
-        """What the run is doing, for people."""
+        """Return the state of the run, in words."""
         master = self.reports.get("master")
         if master is None:
             return "starting"
@@ -154,6 +154,6 @@ class StatusPoller(Role):
 
 
 def with_obstacles(state: str, obstacles: tuple[str, ...]) -> str:
-    """A state with its first obstacle, and how many there are beside."""
+    """Return a state with its first obstacle and the number of others."""
     more = f", and {len(obstacles) - 1} more" if len(obstacles) > 1 else ""
     return f"{state} ({obstacles[0]}{more})" if obstacles else state

@@ -12,9 +12,9 @@ bounded with it.
     >>> window.full
     False
 
-Takes: records that were sent, and how far they are settled. Gives: whether another one may be sent.
-Invariant: at most `records` records are under way, and at most `bytes_max` bytes before the last
-one was sent; so a record of any size can be sent.
+Takes sent records and how far they are settled; decides whether another one may be sent. Invariant:
+at most `records` records are under way, and at most `bytes_max` bytes before the last one was sent;
+so a record of any size can be sent.
 """
 
 from __future__ import annotations
@@ -25,20 +25,23 @@ from math import ceil
 from driftline.engine.meters import Histogram
 
 WINDOW = 384
-"""Records that may be under way, by default."""
+"""Default limit of records under way."""
 
 WINDOW_BYTES = 1 << 25
-"""Bytes under way from which on no record is sent."""
+"""No record is sent while this many bytes are under way."""
 
 RECENT_S = 5.0
-"""Latencies of records that were delivered within the last seconds count."""
+"""`LatencyMeter.recent` covers this many seconds."""
 
 SAMPLES_MAX = 8192
-"""Latencies that are kept, at most: the newest ones."""
+"""Number of latencies kept: the newest ones."""
 
 HANDED_MAX = 1 << 16
-"""Records under way that are remembered one by one, at most: where outputs wait for a snapshot,
-later ones are under way until the last of them is delivered, and have no latencies."""
+"""Maximum number of records under way that are timed individually.
+
+Where outputs wait for a snapshot, later ones have no latencies, and count as under way until the
+last of them is delivered.
+"""
 
 
 class Window:
@@ -48,38 +51,38 @@ class Window:
         self.records = records
         self.bytes_max = bytes_max
         self.bytes = 0
-        """Bytes of the records that are under way."""
+        """Bytes of the records under way."""
         self._flight: deque[tuple[int, int]] = deque()
-        """(time, bytes) of each"""
+        """(time, bytes) of each."""
 
     @property
     def full(self) -> bool:
-        """Whether no record may be sent."""
+        """True if no record may be sent."""
         return len(self._flight) >= self.records or self.bytes >= self.bytes_max
 
     @property
     def under_way(self) -> int:
-        """How many records are under way."""
+        """The number of records under way."""
         return len(self._flight)
 
     def told(self) -> dict[str, int]:
-        """What is under way, as figures of a `Report`."""
+        """Return what is under way, as figures of a `StatusReport`."""
         full = int(self.full)
         return {"under_way": self.under_way, "under_way_bytes": self.bytes, "window_full": full}
 
     def add(self, time: int, size: int) -> None:
-        """A record was sent. Times grow."""
+        """Add a record that was sent. Times grow."""
         self._flight.append((time, size))
         self.bytes += size
 
     def settle(self, time: int) -> None:
-        """Records below this time are not under way any more."""
+        """Remove records below this time: they are no longer under way."""
         flight = self._flight
         while flight and flight[0][0] < time:
             self.bytes -= flight.popleft()[1]
 
     def clear(self) -> None:
-        """No record is under way."""
+        """Remove all records."""
         self._flight.clear()
         self.bytes = 0
 
@@ -87,30 +90,30 @@ class Window:
 class LatencyMeter:
     """How long records are under way, from the front until they are delivered.
 
-    Takes: records handed to nodes, each once, however often it is replayed; and the delivered
-    frontier. Gives: the number of records under way, the age of the oldest, and the latencies of
-    the last seconds. So a latency includes the recoveries in it.
+    Takes records handed to nodes, each once even if it is replayed, and the delivered frontier.
+    Yields the number of records under way, the age of the oldest, and the latencies of the last
+    seconds. A latency therefore includes recoveries.
     """
 
     def __init__(self) -> None:
         self._handed: deque[tuple[int, float]] = deque()
-        """(time of the record, when it was handed over)"""
+        """(time of the record, when it was handed over)."""
         self._more, self._more_to = 0, 0
-        """Records behind those, and the time of the last one."""
+        """Number of records after those in `_handed`, and the time of the last one."""
         self._latencies: deque[tuple[float, float]] = deque(maxlen=SAMPLES_MAX)
-        """(when it was delivered, its latency)"""
+        """(when it was delivered, its latency)."""
         self.latencies = Histogram()
         """All latencies so far."""
 
     def hand(self, time: int, now: float) -> None:
-        """A record is handed to a node, for the first time; `now`: seconds, monotonic."""
+        """Add a record that is handed to a node for the first time; `now`: seconds, monotonic."""
         if self._more or len(self._handed) >= HANDED_MAX:
             self._more, self._more_to = self._more + 1, time
         else:
             self._handed.append((time, now))
 
     def look(self, now: float, delivered: int) -> None:
-        """All outputs of records below this time are delivered."""
+        """Measure the records below time `delivered`: all their outputs are delivered."""
         handed = self._handed
         latency, count = 0.0, 0
         while handed and handed[0][0] < delivered:
@@ -126,7 +129,7 @@ class LatencyMeter:
             self._more = 0
 
     def give_up(self) -> None:
-        """The records under way are lost: what was handed over will not be delivered."""
+        """Drop the records under way: they are lost and will not be delivered."""
         self._handed.clear()
         self._more = 0
 
@@ -137,21 +140,21 @@ class LatencyMeter:
 
     @property
     def oldest(self) -> int | None:
-        """The time (of its label) of the oldest of them; None without any."""
+        """The label time of the oldest of them, or None."""
         return self._handed[0][0] if self._handed else None
 
     def oldest_s(self, now: float) -> float:
-        """For how long the oldest of them has been under way, in seconds; 0 without any."""
+        """Return how many seconds the oldest of them has been under way; 0 without any."""
         return now - self._handed[0][1] if self._handed else 0.0
 
     def recent(self, now: float) -> list[float]:
-        """The latencies, in seconds, of records delivered within `RECENT_S`."""
+        """Return the latencies, in seconds, of records delivered within `RECENT_S`."""
         while self._latencies and self._latencies[0][0] < now - RECENT_S:
             self._latencies.popleft()
         return [latency for _, latency in self._latencies]
 
 
 def percentile(values: list[float], percent: float) -> float | None:
-    """The smallest value that is not exceeded by `percent` % of them; None if there are none."""
+    """Return the smallest value not exceeded by `percent` % of them, or None if there are none."""
     ordered = sorted(values)
     return ordered[max(0, ceil(len(ordered) * percent / 100) - 1)] if ordered else None

@@ -1,1 +1,1 @@
-"""What parties live in: processes, their start and end, sockets, clocks and threads."""
+"""Runtime of the roles: processes, their start and shutdown, sockets, clocks and threads."""

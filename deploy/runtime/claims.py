@@ -1,4 +1,4 @@
-"""Claims: what a process opens, or locks, before it can begin."""
+"""Locks and resources that a process acquires before it starts."""
 
 from __future__ import annotations
 
@@ -14,24 +14,24 @@ from driftline.engine.errors import InUse, Unavailable
 from driftline.engine.events import Trouble, about, log
 
 ANOTHER_STATE = ": mend that, or give another --state"
-"""What helps if the operating system refuses something in a state directory."""
+"""End of an error message if the operating system rejects an operation on a state directory."""
 
 CLAIM_S = 10.0
-"""How long the processes of a killed run may take to end."""
+"""Time in seconds that the processes of a killed run may take to exit."""
 
 SOON_S = 1.0
-"""Who waits for longer is told so."""
+"""Warn after waiting this long, in seconds."""
 
 OPEN_AGAIN_S = 1.0
-"""Seconds between two tries of a process that cannot open a directory now."""
+"""Pause before a process retries to open a directory, in seconds."""
 
 _Opened = TypeVar("_Opened")
 
 
 def claim(path: Path, by: str = "run") -> Lock:
-    """Lock a file until it is released or this process ends; wait for a process that is ending.
+    """Lock a file until it is released or this process exits; wait for a process that is exiting.
 
-    `by`: what else may hold it. Raises InUse if another one does, Unavailable.
+    `by`: what else may hold it. Raises InUse if another process holds it, Unavailable.
     """
     taken = (
         f"{path.parent} is in use by another {by}: wait for its end, or give another "
@@ -43,7 +43,7 @@ def claim(path: Path, by: str = "run") -> Lock:
 
 
 def lock_in_time(path: Path, taken: str) -> Lock:
-    """Lock a file; wait for a process that is ending, and say so if it takes long.
+    """Lock a file; wait for a process that is exiting, and warn if that takes long.
 
     Raises InUse with the text `taken`, OSError.
     """
@@ -57,7 +57,7 @@ def lock_in_time(path: Path, taken: str) -> Lock:
 
 
 def wait_for_others(state: Path) -> None:
-    """Wait until all processes of an earlier run have ended. Raises InUse, Unavailable."""
+    """Wait until all processes of an earlier run have exited. Raises InUse, Unavailable."""
     members = [*state.glob("node-*.lock"), *state.glob("front-*.lock")]
     for file in [state / "master.lock", *sorted(members)]:
         if file.exists():
@@ -65,7 +65,7 @@ def wait_for_others(state: Path) -> None:
 
 
 def opened(config: ProcessConfig, what: Callable[[], _Opened]) -> _Opened:
-    """What is opened; a process that is started again waits for what cannot be reached now."""
+    """Return the result of `what`; a restarted process retries while it raises Unavailable."""
     trouble = Trouble("cannot-open")
     while True:
         try:

@@ -1,4 +1,4 @@
-"""What all processes of a run are told, and each of its role."""
+"""Configuration of the processes of a run: the shared part and the role of each."""
 
 from __future__ import annotations
 
@@ -22,30 +22,29 @@ from driftline.engine.storage.manifest import Mark
 from driftline.engine.wire.kinds import WATCH
 
 SESSION_S = 1.5
-"""Default of the silence, in seconds, after which the next master leads."""
+"""Default session timeout in seconds; the next master leads after it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """When something counts as gone, lost or slow. Each is an option of `driftline run`."""
+    """Thresholds for dead, lost and slow. Each is an option of `driftline run`."""
 
     missing_after_s: float = MISSING_AFTER_S
-    """Silence after which a node or front counts as dead."""
+    """Silence in seconds after which a node or front counts as dead."""
     stalled_after_s: float = STALLED_AFTER_S
-    """How long work may stay unfinished, while no node works, before it counts as lost."""
+    """Time in seconds that work may stay unfinished, with idle nodes, before it counts as lost."""
     slow_after_s: float = SLOW_AFTER_S
-    """How long an element may take before a warning."""
+    """Time in seconds that an element may take before a warning."""
     deaths: int = DEATHS_MAX
-    """How often a process may die without progress of the run; then the run ends."""
+    """Deaths of a process without progress of the run after which the run ends."""
 
 
 LIMITS = Limits()
-"""The defaults."""
 
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """The inputs of a flow as a user names them, and how fronts read them."""
+    """Inputs of a flow as the user names them, and how fronts read them."""
 
     inputs: tuple[str, ...] = ()
     shape: Shape = DEFAULT_SHAPE
@@ -58,7 +57,7 @@ NOT_READING = Reading()
 
 @dataclass(frozen=True, slots=True)
 class ProcessConfig:
-    """The configuration that all processes of a run share, and the role of this process."""
+    """Configuration that all processes of a run share, and the role of this process."""
 
     flow: str
     nodes: int
@@ -71,106 +70,104 @@ class ProcessConfig:
     """Directory of the ipc sockets."""
     identity: str
     run: str
-    """New with each call of a command: the registry may hold the outcome of an earlier call."""
+    """Token of one call of a command: the registry may hold the outcome of an earlier call."""
     dead_letters: bool
     lineage: str = ""
-    """The run's token, and the number of its session: see `engine.storage.manifest`."""
+    """The run's token and the number of its session; see `engine.storage.manifest`."""
     session: int = 0
     layout: tuple[int, ...] = ()
-    """The nodes to begin with, by their numbers; (): the first `nodes`."""
+    """Numbers of the nodes to start with; (): the first `nodes`."""
     cores: tuple[int, ...] = ()
-    """The cores of a service, of which each process has its half; (): they are not told apart."""
+    """CPU cores of a service, of which each process gets one half; (): no affinity."""
     output: str = ""
-    """Directory of the run's records about its outputs; if empty, the consumer is a process of its
-    own."""
+    """Directory of the run's records about its outputs; if empty, the consumer has its own
+    process."""
     sink: str = "jsonl:"
     """Address of the sink that each node opens; JSON lines and LMDB are in `output`."""
     journal: bool = False
-    """Whether that process merges the outputs of all nodes in label order."""
+    """Whether the consumer process merges the outputs of all nodes in label order."""
     role: str = ""
     index: int = 0
     lifeline: int = -1
-    """The file descriptor of a pipe that is closed when the parent ends."""
+    """File descriptor of a pipe that closes when the parent exits."""
     keep_alive: int = -1
-    """The file descriptor of a pipe over which it says that it lives; -1: nobody wants to know."""
+    """File descriptor of the pipe for signs of life; -1: no parent reads them."""
     spare: int = -1
-    """The file descriptor over which a spare hears its role; -1: it has one."""
+    """File descriptor over which a spare receives its role; -1: not a spare."""
     careful: tuple[int, int] = CARELESS
-    """First and last time of the elements that the node notes, and works off one by one."""
+    """First and last time of the elements that the node notes and applies one by one."""
     limits: Limits = LIMITS
     paths: tuple[str, ...] = ()
-    """Folders in which modules are looked for, after all others."""
+    """Directories added to the end of the module search path."""
     code: str = ""
-    """The code of the flow in the command, as `Code.text`; empty if it is not compared."""
+    """The flow's code in the command, as `Code.text`; empty: do not compare."""
     process: str = ""
-    """The name of this process among all that have the role, new with each start."""
+    """Name of this process, unique among all processes of its role and new with each start."""
     watch: str = ""
-    """The address of the command's watch, which is told at once that the process has begun."""
+    """Address of the command's watch, to which the process reports when it starts."""
     watch_name: str = WATCH
-    """The name of that watch."""
     again: bool = False
-    """Whether an earlier process of this run has had the role: its directories could be opened."""
+    """Whether an earlier process of this run had the role, and so could open its directories."""
     log_level: int = logging.WARNING
-    """Lines below this level are not given to the parent."""
+    """Lowest level of the log lines that go to the parent."""
     metrics: str = ""
-    """Where the command serves metrics, from which follows where this process does; "": nowhere.
-    With port 0 each process has a free one, and notes it in `sockets`."""
+    """Address at which the command serves metrics; this process derives its own from it. "": no
+    metrics. With port 0 each process picks a free port and notes it in `sockets`."""
     submitted_as: str = ""
-    """The name of the flow in its cluster; "": it is not in one."""
+    """Name of the flow in its cluster; "": not in a cluster."""
     network: TransportConfig = LOCAL
     """How the processes reach each other."""
     zookeeper: str = ""
-    """``host:port,.../path`` of the flow in ZooKeeper, where masters queue up; if empty, there is
-    one master, with the registry in `state`."""
+    """``host:port,.../path`` of the flow in ZooKeeper, where masters queue; if empty, there is one
+    master, with the registry in `state`."""
     session_s: float = SESSION_S
-    """How long the place of a master in ZooKeeper outlives its silence."""
+    """Session timeout of a master in ZooKeeper, in seconds."""
     in_vain: int = 0
-    """How often this master has made way for the next one in a row, and the run got no further."""
+    """Number of consecutive step-downs of this master without progress of the run."""
     guide: str = ""
-    """The address of the guide, which knows where the master is; if empty, that is always the same.
-    """
+    """Address of the guide, which knows the leader's address; if empty, the master never moves."""
     reading: Reading = NOT_READING
-    """What fronts read that are processes of their own."""
+    """Inputs of fronts that run in processes of their own."""
     beginning: InitialState = NOTHING
-    """What nodes and fronts begin with whose directories are empty."""
+    """Savepoint that initialises empty state directories."""
 
     def to_json(self) -> str:
-        """The argument of the process."""
+        """Return the process's command-line argument."""
         return json.dumps(asdict(self))
 
     @staticmethod
     def from_json(text: str) -> ProcessConfig:
-        """Decode `to_json`."""
+        """Decode the result of `to_json`."""
         return msgspec.convert(json.loads(text), ProcessConfig)
 
     @property
     def name(self) -> str:
-        """The name of this process."""
+        """Name of this process."""
         numbered = self.role in ("node", "front") or (self.role == "master" and self.zookeeper)
         return f"{self.role}-{self.index}" if numbered else self.role
 
     @property
     def registry_file(self) -> Path:
-        """The file of the registry, if it is not in ZooKeeper."""
+        """File of the registry, if it is not in ZooKeeper."""
         return Path(self.state) / "registry"
 
     def mark(self, kind: str) -> Mark:
-        """The mark of a directory of this process; `kind`: node or output."""
+        """Return the mark of a directory of this process; `kind`: node or output."""
         return Mark(self.lineage, f"{kind}-{self.index}", self.session)
 
     def address(self, name: str) -> str:
-        """The address of a party whose address is the same in every process."""
+        """Return the address of a role whose address is the same in every process."""
         return self.network.address(name, self.sockets)
 
     @property
     def master_at(self) -> str:
-        """Where a member says its first `Hello`."""
+        """Address to which a member sends its first `Hello`."""
         return self.guide or self.address("master")
 
     def inbox(self, name: str) -> str:
-        """Where a party of this process listens."""
+        """Return the address at which a role of this process listens."""
         return self.network.inbox(name, self.sockets)
 
     def transport(self, sinks: tuple[str, ...] = ()) -> Transport:
-        """The transport of this process. `sinks`: whose outputs it sends to other processes."""
+        """Return the transport of this process. `sinks`: those whose outputs leave this process."""
         return self.network.transport(sinks)

@@ -1,8 +1,9 @@
-"""The process of a master: one with the registry on its disk, or one of several with ZooKeeper.
+"""The process of a master: the only one, with the registry on its disk, or one of several with
+ZooKeeper.
 
-Of several, each has a session with ZooKeeper and a place in the queue of masters; the first one
-leads (`deploy.roles.candidate`). One whose session is over, or that makes way for the next one,
-ends, and is started again.
+Each of several masters has a session with ZooKeeper and a place in the queue of masters; the first
+one leads (`deploy.roles.candidate`). A master whose session expires, or that steps down, exits and
+is restarted.
 """
 
 from __future__ import annotations
@@ -28,11 +29,11 @@ from driftline.engine.wire.messages import AskReport
 from driftline.engine.wire.party import DurableJob, Role
 
 REGISTRY, MASTERS = "/registry", "/masters"
-"""The z-nodes of a flow."""
+"""Paths of a flow's z-nodes."""
 
 
 def run_master(config: ProcessConfig, flow_plan: Plan, chosen: Policy) -> int:
-    """Run a master with its registry. Returns the exit status."""
+    """Run a master with its registry. Return the exit status."""
     if config.zookeeper:
         return _run_candidate(config, flow_plan, chosen)
     file = config.registry_file
@@ -54,7 +55,7 @@ def run_master(config: ProcessConfig, flow_plan: Plan, chosen: Policy) -> int:
 
 
 def _run_candidate(config: ProcessConfig, flow_plan: Plan, chosen: Policy) -> int:
-    # Here, as other processes would wait for the import when they start.
+    # Imported here, so that other processes start faster.
     from driftline.coordinator.zookeeper import LeaderQueue, ZooKeeperRegistry, close, connect
 
     client = opened(config, lambda: connect(config.zookeeper, config.session_s))
@@ -91,7 +92,7 @@ def _run_candidate(config: ProcessConfig, flow_plan: Plan, chosen: Policy) -> in
 def _master(
     config: ProcessConfig, flow_plan: Plan, chosen: Policy, where: str, found: ClusterState | None
 ) -> Master:
-    """A master that begins with a state of the registry at `where`. Raises StateMismatch."""
+    """Return a master that starts from the registry's state at `where`. Raises StateMismatch."""
     state = check_identity(found, config.identity, where)
     if state.lineage != config.lineage:
         raise StateMismatch(f"{where} was replaced by that of another run while this one runs")
@@ -112,6 +113,6 @@ def _master(
 
 
 def introduce(party: Role, config: ProcessConfig) -> None:
-    """Let a party report to the watch as if it had been asked."""
+    """Let a role report to the watch as if the watch had asked."""
     if config.watch:
         party.handle(config.watch_name, AskReport(config.watch))

@@ -1,12 +1,11 @@
-"""Log lines: their forms, how a child gives them to its parent, and where a command puts them.
+"""Log lines: their formats, their way from a child to its parent, and the handlers of a command.
 
 Lines come from the logger ``driftline``, with fields (`engine.events`), or from loggers of user
-code, whose ``extra`` becomes fields. Of libraries there are only warnings and errors. Every process
-uses the same formatter. A child writes each line as a JSON object to its
-standard error, between the characters RS and LF (a JSON text sequence, RFC 7464): so its parent
-tells log lines from text that user code prints. The parent hands the line to its own logger of the
-same name; the record's `processName` is the name of the child. `run` in Python installs no handler
-in the caller's process.
+code, whose ``extra`` becomes fields. Libraries log only warnings and errors. Every process uses the
+same formatter. A child writes each line to its standard error as a JSON object between the
+characters RS and LF (a JSON text sequence, RFC 7464), which its parent can tell from text that user
+code prints. The parent passes the line to its own logger of the same name; the record's
+`processName` is the name of the child. `run` in Python installs no handler in the caller's process.
 """
 
 from __future__ import annotations
@@ -27,32 +26,32 @@ from driftline.engine.events import FIELDS, about, log
 from driftline.engine.operators.users import is_users
 from driftline.engine.texts import visible_json, visible_lines
 
-if TYPE_CHECKING:  # a child has none, and a recovery would wait for the import
+if TYPE_CHECKING:  # a child has no console, and the import would delay a recovery
     from rich.console import Console
 
 BEGIN = b"\x1e"
-"""RS, which comes before each log line of a child."""
+"""RS, the character before each log line of a child."""
 
 LEVELS = ("debug", "info", "warning", "error")
 
 OURSELVES = "run"
-"""The name of the process that has no name: that of the command or of the caller."""
+"""Process name in the lines of the command or of the caller, whose process has no name."""
 
 FILE_BYTES, FILES_KEPT = 10 << 20, 3
-"""A log file is rotated when it would become larger; so many older ones are kept."""
+"""Size in bytes at which a log file is rotated, and the number of older files kept."""
 
 STANDARD_ERROR = 2
 
 MAIN = "MainProcess"
-"""What `logging` calls a process without a name."""
+"""Name that `logging` gives a process without a name."""
 
 
 class LineFormatter(logging.Formatter):
-    """A record as text for people, ``15:04:05.123 warning node-0  text``, or as a JSON object.
+    """Formatter for people, ``15:04:05.123 warning node-0  text``, or for JSON.
 
-    The object has ``time`` (ISO 8601, UTC), ``level``, ``process``, ``logger``, ``event``,
-    ``message`` and ``fields``. Whatever a message has in it, one record is one line, with others
-    that are indented after it in the form for people. `process`: the name of this process.
+    The JSON object has ``time`` (ISO 8601, UTC), ``level``, ``process``, ``logger``, ``event``,
+    ``message`` and ``fields``. A record is always one line of JSON; in the form for people, further
+    lines of a message are indented. `process`: the name of this process.
     """
 
     def __init__(self, as_json: bool, process: str = OURSELVES) -> None:
@@ -87,7 +86,7 @@ class LineFormatter(logging.Formatter):
 
 
 _STANDARD = {*vars(logging.makeLogRecord({})), "message", "asctime", "taskName"}
-"""The attributes that each record has; others are those of ``extra``."""
+"""Attributes of every record; any others come from ``extra``."""
 
 _is_users_file = cache(is_users)
 
@@ -96,7 +95,8 @@ _level = logging.WARNING
 
 
 def _install(handlers: list[logging.Handler], level: int) -> None:
-    """Use these handlers for all lines from this level on; of libraries only from warnings on."""
+    """Log lines of this level and above with these handlers; libraries log only from warnings
+    on."""
     global _level
     logging.basicConfig(level=level, handlers=handlers, force=True)
     for handler in handlers:
@@ -107,7 +107,8 @@ def _install(handlers: list[logging.Handler], level: int) -> None:
 
 
 def _is_wanted(record: logging.LogRecord) -> bool:
-    """Whether a record is of Driftline, of user code, or a warning. Children have chosen theirs."""
+    """Return whether a record is of Driftline or user code, or a warning; children filter
+    theirs."""
     return (
         record.levelno >= logging.WARNING
         or record.name == log.name
@@ -116,9 +117,9 @@ def _is_wanted(record: logging.LogRecord) -> bool:
 
 
 def insist() -> None:
-    """Undo what a flow has done to our lines: it may configure logging when it is loaded.
+    """Restore our logging after a flow was loaded, because the flow may configure logging.
 
-    Without a call of `log_to` or `log_to_parent` before, it does nothing: the process is a user's.
+    Does nothing unless `log_to` or `log_to_parent` was called before: the process is the user's.
     """
     if _installed:
         logging.disable(logging.NOTSET)
@@ -134,35 +135,35 @@ def insist() -> None:
 
 
 class ToParent(logging.Handler):
-    """Writes records to standard error itself, past anything that user code puts in its place."""
+    """Handler that writes to the real standard error, even if user code replaces `sys.stderr`."""
 
     def emit(self, record: logging.LogRecord) -> None:
         try:
             line = BEGIN + self.format(record).encode(errors="replace") + b"\n"
             while line:
                 line = line[os.write(STANDARD_ERROR, line) :]
-        except OSError:  # nobody hears: the parent is gone, or user code has closed it
+        except OSError:  # the parent is gone, or user code has closed it
             pass
         except Exception:
             self.handleError(record)
 
 
 def log_to_parent(process: str, level: int) -> None:
-    """In a child: give all lines from this level on, also those of user code, to the parent."""
+    """In a child: send all lines of this level and above, also of user code, to the parent."""
     handler = ToParent()
     handler.setFormatter(LineFormatter(as_json=True, process=process))
     _install([handler], level)
 
 
 def rename(process: str) -> None:
-    """In a child that was a spare: its lines are those of this process from now on."""
+    """In a child that was a spare: log under this process name from now on."""
     for handler in _installed:
         if isinstance(handler.formatter, LineFormatter):
             handler.formatter.process = process
 
 
 def from_child(line: bytes, process: str) -> logging.LogRecord | None:
-    """The record of a child's line, without `BEGIN`; None if it is something else."""
+    """Return the record of a child's line without `BEGIN`; None if it is not a log line."""
     try:
         told = json.loads(line)
         record = {
@@ -180,7 +181,7 @@ def from_child(line: bytes, process: str) -> logging.LogRecord | None:
 
 
 def tell_again(record: logging.LogRecord) -> None:
-    """Hand a child's record to the logger of its name in this process."""
+    """Pass a child's record to the logger of the same name in this process."""
     logger = logging.getLogger(record.name)
     if logger.isEnabledFor(record.levelno):
         logger.handle(record)
@@ -190,7 +191,7 @@ def tell_again(record: logging.LogRecord) -> None:
 
 
 class ToConsole(logging.Handler):
-    """Prints records above whatever the console shows live."""
+    """Handler that prints records above the console's live display."""
 
     def __init__(self, console: Console) -> None:
         super().__init__()
@@ -204,9 +205,9 @@ class ToConsole(logging.Handler):
 
 
 class ToFile(RotatingFileHandler):
-    """Writes records to a bounded file. Raises Unavailable if it cannot be opened.
+    """Handler that writes records to a bounded file. Raises Unavailable if it cannot be opened.
 
-    A file that cannot be written later, as on a full disk, lacks lines; the first failure is told.
+    If a later write fails, as on a full disk, the line is lost; only the first failure is logged.
     """
 
     def __init__(self, path: Path) -> None:
@@ -220,19 +221,19 @@ class ToFile(RotatingFileHandler):
         error = sys.exc_info()[1]
         if self._has_failed or not isinstance(error, OSError):
             return
-        self._has_failed = True  # before the next line, which comes here, too
+        self._has_failed = True  # before the warning, which reaches this handler too
         told = about("log-file", path=self.baseFilename, reason=error.strerror)
         log.warning(
             "log file %s: %s; it will lack lines", self.baseFilename, error.strerror, extra=told
         )
 
     def close(self) -> None:
-        with suppress(OSError):  # what was not written is lost
+        with suppress(OSError):  # unwritten lines are lost
             super().close()
 
 
 def log_to(console: Console, level: str, as_json: bool = False, file: Path | None = None) -> None:
-    """In a command: print lines from this level on, and write them to a file, too.
+    """In a command: print lines of this level and above, and optionally write them to a file.
 
     Raises Unavailable if the file cannot be opened.
     """

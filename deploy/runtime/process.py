@@ -1,9 +1,9 @@
-"""The process of a node, of the master, or of a spare, which becomes one of them later:
-``python -m driftline.deploy.runtime.process CONFIG``.
+"""The process of a node or master, or of a spare that later takes one of these roles: ``python -m
+driftline.deploy.runtime.process CONFIG``.
 
-CONFIG is the JSON form of `ProcessConfig`. The process runs until it is told to stop, or until its
-parent ends. Its exit status is STOPPED if it was told to stop, CANNOT_START if it has said why. Any
-other status is a death; also 0, as a user function may call exit.
+CONFIG is the JSON form of `ProcessConfig`. The process runs until it is asked to stop or its parent
+exits. It exits with STOPPED after a request to stop, and with CANNOT_START after logging why it
+cannot start. Any other status is a death, also 0, because a user function may call exit.
 """
 
 from __future__ import annotations
@@ -46,22 +46,22 @@ from driftline.engine.snapshots.fitting import begin_with
 from driftline.engine.snapshots.store import LmdbStore, PartStore
 
 NOTE_BYTES = 2048
-"""Size of the file in which a careful node notes its element."""
+"""Size in bytes of the file in which a careful node notes its element."""
 
 _random: list[int] = []
 
 
 def new_id() -> int:
-    """A random id of 63 bits; the kernel is asked for many at once."""
+    """Return a random id of 63 bits; random bytes are read from the kernel in batches."""
     if not _random:
         _random.extend(struct.unpack("64Q", os.urandom(512)))
     return _random.pop() >> 1 or 1
 
 
 def run_node(config: ProcessConfig, flow_plan: Plan, chosen: Policy) -> int:
-    """Run a node with its store and, if no other process is the consumer, its consumer.
+    """Run a node with its store, and with its consumer unless that is a separate process.
 
-    Returns the exit status.
+    Return the exit status.
     """
     process = config.process or secrets.token_hex(8)
     claim(Path(config.state) / f"node-{config.index}.lock")
@@ -116,13 +116,13 @@ def run_node(config: ProcessConfig, flow_plan: Plan, chosen: Policy) -> int:
         heartbeat = Heartbeat(runtime, [node], config.limits.slow_after_s, config.keep_alive)
         with heartbeat, serve_node(config, node, runtime, heartbeat):
             runtime.run(lambda: node.ended)
-        introduce(node, config)  # once more: its figures at the end
+        introduce(node, config)  # send the final figures
         runtime.close()
     return STOPPED
 
 
 def where_it_was(config: ProcessConfig, name: str) -> str:
-    """The element that a careful node worked on when it died, as text; empty if unknown."""
+    """Return the element, as text, at which a careful node died; empty if unknown."""
     try:
         note = _note_of(config, name).read_bytes()
     except OSError:
@@ -131,14 +131,14 @@ def where_it_was(config: ProcessConfig, name: str) -> str:
 
 
 def _notes(config: ProcessConfig) -> Callable[[str], None]:
-    """A function by which a careful node notes its element before it begins, in a file."""
+    """Return a function by which a careful node notes each element in a file before applying it."""
     path = _note_of(config, f"node-{config.index}")
     path.unlink(missing_ok=True)
     if config.careful == CARELESS:
         return lambda text: None
     try:
         file = os.open(path, os.O_WRONLY | os.O_CREAT, 0o644)
-        os.posix_fallocate(file, 0, NOTE_BYTES)  # no note fails later
+        os.posix_fallocate(file, 0, NOTE_BYTES)  # allocate now, so that no note fails later
     except OSError as error:
         raise Unavailable(f"{path}: {error.strerror}") from None
 
@@ -154,7 +154,8 @@ def _note_of(config: ProcessConfig, name: str) -> Path:
 
 
 def _same_plan(config: ProcessConfig) -> Plan:
-    """The plan of the flow. Raises StateMismatch unless it is the command's flow, with its code."""
+    """Return the flow's plan. Raises StateMismatch if it differs from the command's flow or
+    code."""
     flow_plan = plan(load_flow(config.flow))
     insist()
     code = code_of(flow_plan.flow)
@@ -174,15 +175,15 @@ RoleMain = Callable[[ProcessConfig, Plan, Policy], int]
 
 
 def main(argument: str, front: RoleMain | None = None) -> int:
-    """Run the process that a JSON text describes. Returns the exit status.
+    """Run the process that a JSON text describes. Return the exit status.
 
-    `front`: how a front is run, if it may be one.
+    `front`: runs a front; None: this module runs no fronts.
     """
     config = ProcessConfig.from_json(argument)
     if config.lifeline >= 0:
         hold_on(config.lifeline)
     log_to_parent(config.name, config.log_level)
-    if isinstance(sys.stdout, TextIOWrapper):  # a pipe, in which lines must not wait for others
+    if isinstance(sys.stdout, TextIOWrapper):  # a pipe, in which lines must not be buffered
         sys.stdout.reconfigure(line_buffering=True)
     sys.path += [path for path in config.paths if path not in sys.path]
     try:
@@ -212,4 +213,4 @@ if __name__ == "__main__":
     status = main(sys.argv[1])
     sys.stdout.flush()
     sys.stderr.flush()
-    os._exit(status)  # at once: a thread that does not end must not keep the process
+    os._exit(status)  # a thread that does not end must not keep the process alive

@@ -1,9 +1,9 @@
 """Receivers of inputs that a process reads itself: a live source, polled in a thread, and standard
 input.
 
-The live source belongs to the user: it may block, and its client library may be unsafe for several
-threads. So one thread makes all its calls. The loop takes what the thread has polled, batch by
-batch, as long as the input log has room; a full queue makes the thread wait.
+A live source belongs to the user: it may block, and its client library may not be thread-safe.
+Therefore one thread makes all its calls. The loop takes polled batches one by one while the input
+log has room; a full queue blocks the thread.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ from driftline.engine.errors import DriftlineError, InputError, Unavailable
 from driftline.engine.events import Trouble, about, log
 
 POLL_S = 0.1
-"""Seconds that one call of `poll` may wait; acknowledgements wait as long."""
+"""Timeout of one call of `poll` in seconds; acknowledgements wait as long."""
 
 BATCHES_MAX = 16
-"""Results of `poll` that wait for room at most."""
+"""Largest number of polled batches that wait for room."""
 
 _Batch = Sequence[Record] | BaseException | None
 
 
 class PolledReceiver(Receiver):
-    """The receiver of a live source. `begin` starts its thread."""
+    """Receiver of a live source. `begin` starts its thread."""
 
     def __init__(self, source: PolledSource, live: LiveSource, *, name: str) -> None:
         super().__init__(source, name=name)
@@ -43,7 +43,7 @@ class PolledReceiver(Receiver):
         self._live = GuardedSource(live)
         self._batches: Queue[_Batch] = Queue(BATCHES_MAX)
         self.file, self._signal = os.pipe()
-        """Has one byte for each batch that waits."""
+        """Pipe that contains one byte for each waiting batch."""
         self._stored: dict[str, int] = {}
         """Partition -> offset to acknowledge, since the last call of `acknowledge`."""
         self._lock = threading.Lock()
@@ -51,7 +51,7 @@ class PolledReceiver(Receiver):
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
 
     def begin(self) -> None:
-        """Start to poll."""
+        """Start polling."""
         offsets = self._source.offsets()
         fields = about("input", name=self._source.name, partitions=len(offsets))
         if self._source.closed:
@@ -82,12 +82,12 @@ class PolledReceiver(Receiver):
             self._stored.update((partition, offsets[partition]) for partition in producers)
 
     def close(self) -> None:
-        """Stop polling, acknowledge what is stored, and close the source."""
+        """Stop polling, acknowledge the stored records, and close the source."""
         self._ending.set()
         if self._thread.is_alive():
             self._thread.join(timeout=10)
 
-    # The thread.
+    # Methods of the polling thread.
 
     def _run(self) -> None:
         trouble = Trouble("source-unavailable")
@@ -97,7 +97,7 @@ class PolledReceiver(Receiver):
             ended = False
             while not self._ending.is_set():
                 self._acknowledge(trouble)
-                if ended:  # the last records are still to be acknowledged
+                if ended:  # the last records still need an acknowledgement
                     self._ending.wait(POLL_S)
                     continue
                 try:
@@ -141,11 +141,11 @@ class PolledReceiver(Receiver):
 
 
 READ_BYTES = 1 << 16
-"""Bytes that a turn reads at most: as many as a pipe holds."""
+"""Largest number of bytes that a turn reads: the capacity of a pipe."""
 
 
 class StandardInput(Receiver):
-    """The receiver of standard input. Raises Unavailable if the process has none."""
+    """Receiver of standard input. Raises Unavailable if the process has none."""
 
     def __init__(
         self,
@@ -155,8 +155,8 @@ class StandardInput(Receiver):
         name: str = "standard-input",
         asked_to_end: Callable[[], bool] = lambda: False,
     ) -> None:
-        """`asked_to_end`: whether the run has been asked to end: the end of the pipe is then the
-        end of the program before it, which got the same Ctrl-C, and not the end of the stream."""
+        """`asked_to_end`: whether the run has been asked to end. The end of the pipe is then not
+        the end of the stream: the program before it received the same Ctrl-C."""
         super().__init__(source, name=name)
         self._asked_to_end = asked_to_end
         if sys.stdin is None or sys.stdin.closed:
@@ -166,13 +166,13 @@ class StandardInput(Receiver):
         self._rows = text_rows if piped.is_text else json_rows
         self._shape = piped.shape
         self._partial = b""
-        """The beginning of a line whose end has not arrived."""
+        """Beginning of a line whose end has not arrived."""
         self._first = True
         self._number = 0
         self._ended = source.closed
 
     def announce(self) -> None:
-        """Tell what is read of standard input, and what is skipped."""
+        """Log how much of standard input is read, and how much is skipped."""
         source, taken = self._source, self._source.taken
         fields = about("input", name=source.name, stored=taken, read=not self._ended)
         if self._ended:
@@ -208,7 +208,7 @@ class StandardInput(Receiver):
         if newline or not data:
             self._take(self._partial + whole + newline)
             self._partial = b""
-        if len(self._partial) <= MAX_LINE_BYTES:  # a longer line is refused, whatever follows
+        if len(self._partial) <= MAX_LINE_BYTES:  # a longer line is rejected, whatever follows
             self._partial += rest
         if not data:
             self._ended = True
@@ -221,7 +221,8 @@ class StandardInput(Receiver):
                 log.warning("standard input is empty: it has ended without a record", extra=told)
 
     def _take(self, lines: bytes) -> None:
-        # A byte order mark may only begin the very first line: other lines get a line before them.
+        # A byte order mark is allowed only at the start of the first line, so later chunks get an
+        # empty line in front.
         for row in self._rows([lines] if self._first else [b"\n", lines]):
             self._number += 1
             for document in self._shape.documents(self._number, row):

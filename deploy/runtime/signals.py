@@ -1,11 +1,12 @@
 """Signals that ask the command to end: SIGTERM, SIGHUP and SIGINT (Ctrl-C).
 
-While a run can end in good order, the first signal is only noted: the run sees it, and ends once
-all is delivered and saved. A second one makes `check` raise, which the loop of the run calls: an
-exception out of a handler may come where it is swallowed. A third one, and a signal at any other
-time, is raised at once: SIGINT as KeyboardInterrupt, the others as SystemExit with status 128 + n.
+While a run can end gracefully, the first signal is only noted: the run sees it, and ends once
+everything is delivered and saved. A second one makes `check` raise, which the loop of the run
+calls: an exception raised in a handler might be swallowed. A third one, and a signal at any other
+time, raises at once: SIGINT as KeyboardInterrupt, the others as SystemExit with status 128 + n.
 
-If the file of a flow ignores SIGCHLD, it is not ignored: how a process has ended would be unknown.
+If a flow's file ignores SIGCHLD, the default is restored: exit statuses of children would be
+unknown.
 """
 
 from __future__ import annotations
@@ -23,13 +24,12 @@ ASKED = (signal.SIGTERM, signal.SIGHUP, signal.SIGINT)
 
 
 class Signals:
-    """Handles the signals of this process. A context manager; in other threads it does nothing."""
+    """Signal handlers of this process, as a context manager; a no-op outside the main thread."""
 
     def __init__(self) -> None:
         self.asked: signal.Signals | None = None
-        """The signal that was noted."""
+        """The noted signal."""
         self._again: signal.Signals | None = None
-        """The second signal."""
         self._notes = False
         self._before: dict[signal.Signals, object] = {}
 
@@ -47,16 +47,16 @@ class Signals:
         trace: TracebackType | None,
     ) -> None:
         for each, handler in self._before.items():
-            signal.signal(each, handler)  # type: ignore[arg-type]  # as `signal.signal` gave it
+            signal.signal(each, handler)  # type: ignore[arg-type]  # as `signal.signal` returned it
 
     def check(self) -> None:
-        """Raises KeyboardInterrupt or SystemExit after a second signal."""
+        """Raise KeyboardInterrupt or SystemExit after a second signal."""
         if self._again is not None:
             self._end(self._again)
 
     @contextmanager
     def noted(self) -> Iterator[None]:
-        """Within this context the first signal is noted in `asked`; `check` has to be called."""
+        """Note the first signal in `asked` within this context; the caller must call `check`."""
         self._notes = True
         try:
             yield

@@ -1,8 +1,8 @@
-"""The threads beside the loop of a process: one for its disk, one for each party that it hosts.
+"""Threads beside the loop of a process: one for its disk, one for each role that it hosts.
 
-A thread never touches what the loop works with: it leaves what it has made, and *rings*, with an
-empty message to the inbox of a party of the loop, which then takes it. Whatever exception is not
-ours ends the thread, and then the process (`ThreadDied`).
+A thread never touches the loop's data: it leaves its result and *rings*, that is, sends an empty
+message to the inbox of a role of the loop, which then takes the result. An unexpected exception
+ends the thread, and then the process (`ThreadDied`).
 """
 
 from __future__ import annotations
@@ -21,27 +21,28 @@ from driftline.engine.events import Trouble, about, log
 from driftline.engine.wire.party import DurableJob, Role
 
 SLOW_S, LOOK_EVERY_S = 10.0, 1.0
-"""How long a job may take before that is told, in seconds; how often it is looked at."""
+"""Time in seconds that a job may take before a warning; interval between checks."""
 
 SLOW = "slow disk"
-"""The key of a job that takes long among the obstacles of its party."""
+"""Key of a slow job among the obstacles of its role."""
 
 CarryOut = Callable[[DurableJob], object]
 
 
 class ThreadDied(Exception):
-    """An exception that is not ours ended a thread: its process ends, too, with this text."""
+    """An unexpected exception ended a thread; its process ends too, with this text."""
 
     @staticmethod
     def of(error: BaseException, during: str) -> ThreadDied:
-        """The exception that the loop raises for any exception of a thread, also a SystemExit."""
+        """Return the exception that the loop raises for any exception of a thread, even a
+        SystemExit."""
         died = ThreadDied(f"the thread for {during} died: {type(error).__name__}: {error}")
         died.__cause__ = error
         return died
 
 
 class Worker:
-    """A thread that carries out jobs in order, and wakes the loop with an empty message."""
+    """Thread that executes jobs in order and wakes the loop with an empty message."""
 
     ring: zmq.Socket[bytes]
     """Sends the empty messages."""
@@ -53,15 +54,15 @@ class Worker:
         self._results: deque[tuple[Role, DurableJob, object]] = deque()
         self._thread: threading.Thread | None = None
         self._trouble: dict[tuple[str, str], Trouble] = {}
-        """(party, kind of job) -> its failures."""
+        """(role, kind of job) -> its failures."""
         self._begun: tuple[float, Role, DurableJob] | None = None
-        """The job under way, and when it was begun."""
+        """Start time, role and job of the running job."""
         self._tell_after = SLOW_S
         self.look_at = 0.0
-        """When `look` is to be called."""
+        """When to call `look` next."""
 
     def put(self, party: Role, job: DurableJob, work: CarryOut) -> None:
-        """Add a job of a party. `work` carries it out."""
+        """Queue a job of a role. `work` executes it."""
         if self._thread is None:
             ours = threading.current_thread().name
             self._thread = threading.Thread(target=self._loop, name=ours, daemon=True)
@@ -69,7 +70,7 @@ class Worker:
         self._tasks.put((party, job, work))
 
     def look(self, now: float) -> None:
-        """Tell of a job that takes long: a disk that is frozen gives no error."""
+        """Log a job that takes long: a frozen disk reports no error."""
         self.look_at = now + LOOK_EVERY_S
         begun = self._begun
         if begun is None or now - begun[0] < SLOW_S:
@@ -84,7 +85,7 @@ class Worker:
             log.warning("%s: is it frozen, or overloaded?", text, extra=told)
 
     def report(self) -> None:
-        """Tell parties the results of their jobs. Raises ThreadDied."""
+        """Hand the results of jobs to their roles. Raises ThreadDied."""
         while self._results:
             party, job, result = self._results.popleft()
             if isinstance(result, ThreadDied):
@@ -97,10 +98,10 @@ class Worker:
             party.done(job, result)
 
     def _tell(self, party: Role, job: DurableJob, result: object) -> None:
-        """Tell when jobs of a kind begin to fail, while they do, and when they do no more."""
+        """Log when jobs of a kind start to fail, while they fail, and when they succeed again."""
         name, kind = party.name, type(job).__name__
         if isinstance(result, Disconnected):
-            return  # it has been told
+            return  # already logged
         if isinstance(result, Unavailable):
             trouble = self._trouble.setdefault((name, kind), Trouble("job-failed"))
             text = f"{name} cannot {job.what}: {result}; trying again"
@@ -133,7 +134,7 @@ class Worker:
 
 
 class Calls:
-    """What other threads want the loop to do."""
+    """Queue of calls that other threads want the loop to make."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -142,7 +143,7 @@ class Calls:
         """Wakes the loop."""
 
     def add(self, call: Callable[[], None]) -> None:
-        """Let the loop make a call soon. Any thread may call this, also after the loop's end."""
+        """Let the loop make a call soon. Thread-safe, also after the loop has ended."""
         with self._lock, suppress(zmq.ZMQError):
             self._calls.append(call)
             if self.ring is not None and not self.ring.closed:
@@ -155,12 +156,12 @@ class Calls:
 
 
 class LocalParty:
-    """A party in a thread of its own, which talks to one partner."""
+    """Role in a thread of its own that talks to one partner."""
 
     def __init__(
         self, party: Role, partner: Role, ring: zmq.Socket[bytes], at_end: Callable[[], None]
     ) -> None:
-        """`ring`: wakes the loop of the partner; `at_end`: is called by the thread as it ends."""
+        """`ring`: wakes the partner's loop; `at_end`: called by the thread as it ends."""
         self._at_end = at_end
         self._party = party
         self._partner = partner
@@ -173,23 +174,23 @@ class LocalParty:
         self._thread.start()
 
     def put(self, data: bytes) -> None:
-        """Send it a message."""
+        """Send the role a message."""
         self._tasks.put(data)
 
     def report(self) -> None:
-        """Hand its partner what it has said. Raises ThreadDied if it cannot go on."""
+        """Hand the role's messages to its partner. Raises ThreadDied if its thread died."""
         while self._answers:
             self._partner.receive(self._answers.popleft())
         if self._died is not None:
             raise self._died
 
     def stop(self) -> None:
-        """Let it work off all messages, and end."""
+        """Process all queued messages, then end."""
         self._tasks.put(None)
         self._thread.join(timeout=10)
 
     def _next(self) -> bytes | None:
-        """The next message, None at the end. Until it comes the party has its ticks."""
+        """Return the next message, None at the end. While waiting, tick the role."""
         while True:
             now = monotonic()
             if now >= self._tick_at:

@@ -1,1 +1,1 @@
-"""What a user writes: the flow, its plan, the context of a function, and how it is found."""
+"""Flows as users write them: graph, outline, plan, chains, loading, and digests of their code."""

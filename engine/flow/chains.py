@@ -1,4 +1,4 @@
-"""Operator chains: the steps between two shuffles, joined so that each pushes into the next."""
+"""Operator chains: the steps between two shuffles, each of which pushes into the next."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from driftline.engine.operators.steps import Failures, FanOut, OutputReceiver, S
 class Chains:
     """All chains of a plan on one node.
 
-    `entries[p]`: the first step of the chain at port p; `outbounds[p, q][n]`: the batches that this
-    chain has for port q on node n.
+    `entries[p]`: the first step of the chain at port p; `outbounds[p, q][n]`: the batches of this
+    chain for port q on node n.
     """
 
     def __init__(
@@ -33,10 +33,10 @@ class Chains:
 
 
 class _Chain:
-    """Joins the steps of one chain.
+    """Builder of the steps of one chain.
 
-    A vertex gets one step for each operator whose outputs reach it: the ends of the chain have to
-    know which operator has made an output.
+    A vertex gets one step for each operator whose outputs reach it, because the ends of the chain
+    have to know which operator made an output.
     """
 
     def __init__(self, chains: Chains, port: Port) -> None:

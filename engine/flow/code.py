@@ -1,19 +1,19 @@
-"""The code of a flow's functions as digests: says which operator's code has changed between runs.
+"""Digests of a flow's code, to detect which operators changed between runs.
 
 The digest of an operator covers its function, its key function, the `reduce` functions of its
-states and its `fields`: instructions with their constants, defaults, closed-over values, and in the
-same way the user's own functions, classes and variables that the code names, in its module or in
-other modules of the user, also in modules that a function imports itself. Comments, docstrings,
-annotations, places in files, and names of local variables do not count.
+states and its `fields`: instructions with their constants, defaults, closed-over values, and
+likewise the user's own functions, classes and variables that the code names, in its module, in
+other modules of the user, and in modules that a function itself imports. Comments, docstrings,
+annotations, positions in files, and names of local variables do not count.
 
 A value counts by its contents: containers by their items, other objects by what `pickle` would
-store of them. An object that cannot be pickled counts as its type, and `Code.unseen` names it.
-Variables count as they are when the flow is loaded: a cache that functions fill later does not
-change the digest, as the digest of a flow is made once.
+store. An object that cannot be pickled counts as its type, and `Code.unseen` names it. Variables
+count with their values when the flow is loaded. A cache that functions fill later does not change
+the digest, because the digest of a flow is computed once.
 
-The digest is the same in every process that loads the same code: no addresses, no hashes. Another
-version of Python makes other instructions of the same code: then digests cannot be compared, and
-`Code.python` differs.
+The digest is the same in every process that loads the same code: it contains no addresses and no
+hashes. Another version of Python compiles the same code to other instructions; then `Code.python`
+differs, and digests cannot be compared.
 """
 
 from __future__ import annotations
@@ -51,20 +51,20 @@ from driftline.engine.texts import let_through
 T = TypeVar("T")
 
 DEEPEST = 60
-"""Levels of values within values, and of functions that name functions, that a digest looks at."""
+"""Levels of nested values, and of functions that name functions, that a digest covers."""
 
 LONGEST = 10_000
-"""Items of one list, dict or set that a digest looks at: of a longer list or dict its first ones,
-of a longer set none, as they have no order."""
+"""Items of one list, dict or set that a digest covers: of a longer list or dict the first ones, of
+a longer set none, as sets have no order."""
 
 MOST = 200_000
-"""Values that the digest of an operator looks at; further ones count as their types."""
+"""Values that the digest of an operator covers; further ones count as their types."""
 
 OF_AN_ITEM = 1000
-"""The same for one item of a set."""
+"""Values that the digest of one item of a set covers."""
 
 LONG = 1000
-"""Characters or bytes of a text from which on it counts by a digest of its own."""
+"""A text or bytes longer than this counts by its own digest."""
 
 _PLAIN = (type(None), bool, int, float, complex, str, bytes, type(...))
 _FLAGS = (
@@ -81,29 +81,29 @@ _OF_MODULE = {"LOAD_GLOBAL", "LOAD_NAME"}
 
 @dataclass(frozen=True, slots=True)
 class Code:
-    """The code of a flow, as a run notes it."""
+    """Code of a flow, as a run records it."""
 
     python: str = ""
-    """The Python whose instructions the digests are of, as a text for people."""
+    """Python version of the instructions in the digests, for people."""
     operators: tuple[tuple[str, str], ...] = ()
     """(name of an operator, digest of its code), in the order of the flow."""
     unseen: tuple[str, ...] = field(default=(), compare=False)
-    """Operators and the types of the values in them whose changes are not noticed, for people."""
+    """Values, with type and operator, whose changes are not detected, for people."""
 
     @property
     def text(self) -> str:
-        """A short text that is the same for the same code on the same Python."""
+        """Short text that is the same for the same code on the same Python."""
         return f"{self.python} {_digest(self.operators)}"
 
     def changed(self, before: Code) -> list[str]:
-        """The operators of both codes whose digests differ; none if the Pythons differ."""
+        """Return the operators of both codes whose digests differ; none if the Pythons differ."""
         if self.python != before.python:
             return []
         digests = dict(before.operators)
         return [name for name, mine in self.operators if digests.get(name, mine) != mine]
 
     def log_unseen(self) -> None:
-        """Log the values whose changes are not noticed."""
+        """Log the values whose changes are not detected."""
         if self.unseen:
             told = about("code-unseen", values=", ".join(self.unseen))
             log.info("changes are not noticed of: %s", ", ".join(self.unseen), extra=told)
@@ -134,7 +134,7 @@ def _code_of(flow: Flow) -> Code:
 
 
 def functions_of(vertex: Vertex) -> list[object]:
-    """The functions of an operator: its own, that of its key, and those of its states."""
+    """Return the functions of an operator: its own, of its key, and of its states (or None)."""
     reduces = [getattr(state, "reduce", None) for state in vertex.states]
     return [vertex.function, vertex.key, *reduces]
 
@@ -145,27 +145,26 @@ def _digest(look: object) -> str:
 
 
 class _Looks:
-    """Makes looks: nested tuples of plain values that show what objects are.
+    """Builder of *looks*: nested tuples of plain values that describe objects, for a digest.
 
-    An object that is looked at already, or again, is the number of its first look: so functions may
-    name each other.
+    A repeated object is the number of its first look, so functions may name each other.
     """
 
     def __init__(self, depth: int = 0, most: int = MOST) -> None:
         self._numbers: dict[int, int] = {}
         self._kept: list[object] = []
-        """All objects with a number: no other object may get the id of one."""
+        """All objects with a number, kept alive so that no other object gets the same id."""
         self._depth = depth
         self._left = most
         self._names: list[str] = []
-        """The variables on the way to the value that is looked at."""
+        """Variables on the path to the current value."""
         self._modules: set[str] = set()
-        """Modules whose code was looked at because a function imports them."""
+        """Modules that are covered because a function imports them."""
         self.unseen: list[str] = []
         """Values that cannot be pickled."""
 
     def of_vertex(self, vertex: Vertex) -> object:
-        """The look of an operator. Its functions count whoever wrote them, but not Python's."""
+        """Return the look of an operator. Its functions count by code unless they are Python's."""
         parts: list[object] = [vertex.fields]
         for function in functions_of(vertex):
             if isinstance(function, FunctionType) and not is_of_python(
@@ -177,7 +176,7 @@ class _Looks:
         return tuple(parts)
 
     def of(self, value: object) -> object:
-        """The look of any value."""
+        """Return the look of any value."""
         if type(value) in _PLAIN:
             if isinstance(value, str | bytes) and len(value) > LONG:
                 return type(value).__name__, len(value), _digest(value)
@@ -188,7 +187,7 @@ class _Looks:
         self._depth += 1
         try:
             return self._once(value, self._new)
-        except BaseException as error:  # of the user's own properties, iterators or `__repr__`
+        except BaseException as error:  # from the user's own properties, iterators or `__repr__`
             let_through(error)
             self.unseen.append(" ".join([*self._names[-1:], f"({type(value).__qualname__})"]))
             return "no look", type(value).__qualname__, type(error).__name__
@@ -198,7 +197,7 @@ class _Looks:
     def _once(self, value: object, look: Callable[..., object]) -> object:
         if id(value) in self._numbers:
             return "again", self._numbers[id(value)]
-        if not isinstance(value, tuple | frozenset):  # equal constants may be one object, or two
+        if not isinstance(value, tuple | frozenset):  # equal constants may be one object or two
             self._numbers[id(value)] = len(self._numbers)
             self._kept.append(value)
         return look(value)
@@ -273,7 +272,7 @@ class _Looks:
         return "class", value.__qualname__, self._all(value.__bases__), tuple(parts)
 
     def _reduced(self, value: object) -> object:
-        """The look of an object by what `pickle` would store of it."""
+        """Return the look of an object by what `pickle` would store."""
         if type(value).__module__.startswith("driftline.engine."):
             return self._kind(value)
         pickled = copyreg.dispatch_table.get(type(value))
@@ -292,7 +291,10 @@ class _Looks:
         return (*numbers, code.co_flags & _FLAGS, code.co_exceptiontable, tuple(steps))
 
     def _step(self, code: CodeType, step: dis.Instruction) -> object:
-        """An instruction. Its constant counts by value: a docstring moves those after it."""
+        """Return the look of an instruction, with its constant by value, not by index.
+
+        A docstring shifts the indexes of later constants.
+        """
         if step.opcode in _HAS_CONSTANT:
             value = step.argval
             look = self._code(value) if isinstance(value, CodeType) else self.of(value)
@@ -300,7 +302,10 @@ class _Looks:
         return step.opname, step.argval if step.opcode in _HAS_NAME else step.arg
 
     def _named(self, code: CodeType, module: dict[str, object]) -> object:
-        """What the code, and code within it, names in its module; not what it assigns there."""
+        """Return the looks of what the code names in its module and imports.
+
+        Includes code within it; excludes variables that it assigns.
+        """
         codes = list(_codes(code))
         steps = [step for each in codes for step in dis.get_instructions(each)]
         assigned = {step.argval for step in steps if step.opname == "STORE_GLOBAL"}
@@ -311,9 +316,9 @@ class _Looks:
         return named, [self._imported(name) for name in _imports(steps, module)]
 
     def _of_module(self, name: str, value: object, attributes: list[str]) -> object:
-        """The look of a variable of a module.
+        """Return the look of a variable of a module.
 
-        `attributes`: the names that may follow a dot after it, or be given to `getattr`.
+        `attributes`: names that may follow it after a dot or in `getattr`.
         """
         if not isinstance(value, ModuleType):
             self._names.append(name)
@@ -327,7 +332,10 @@ class _Looks:
         return [(each, self._of_module(each, part, [])) for each, part in looks]
 
     def _imported(self, name: str) -> object:
-        """The code of a module that a function imports, and of its packages. Executes nothing."""
+        """Return the look of a module that a function imports, and of its packages.
+
+        Executes nothing.
+        """
         looks: list[object] = []
         path: Sequence[str] | None = None
         for inner in accumulate(name.split("."), "{}.{}".format):
@@ -350,7 +358,7 @@ def _first(values: Iterable[T]) -> Iterator[T]:
 
 
 def _imports(steps: Sequence[dis.Instruction], module: Mapping[str, object]) -> list[str]:
-    """The names of the modules that instructions import, perhaps also of variables in them."""
+    """Return the names of modules that instructions import, perhaps with variables in them."""
     found = []
     for (level, names), (_, step) in pairwise(pairwise(steps)):
         if step.opname == "IMPORT_NAME":
@@ -363,13 +371,13 @@ def _imports(steps: Sequence[dis.Instruction], module: Mapping[str, object]) -> 
 
 def _is_users_class(kind: type) -> bool:
     file = getattr(sys.modules.get(kind.__module__), "__file__", None)
-    if file is None:  # of a notebook, or of Python
+    if file is None:  # in a notebook, or in Python itself
         return kind.__module__ == "__main__"
     return is_users(file)
 
 
 def _wrapped(value: object) -> FunctionType | None:
-    """The function in a wrapper of Python, as of `functools.cache` and `cached_property`."""
+    """Return the function in a `functools.cache`, `cached_property` or similar wrapper, or None."""
     for name in ("__wrapped__", "func"):
         if isinstance(function := inspect.getattr_static(value, name, None), FunctionType):
             return function
@@ -377,12 +385,12 @@ def _wrapped(value: object) -> FunctionType | None:
 
 
 def _name(value: object) -> object:
-    """The look of code that is not the user's: its name."""
+    """Return the look of code that is not the user's: its name."""
     return "of others", getattr(value, "__module__", ""), getattr(value, "__qualname__", "")
 
 
 def _codes(code: CodeType) -> Iterator[CodeType]:
-    """A code object and all those within it."""
+    """Yield a code object and all those within it."""
     yield code
     for constant in code.co_consts:
         if isinstance(constant, CodeType):

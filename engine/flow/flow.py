@@ -1,4 +1,4 @@
-"""The flow: the logical graph that a user writes, checked while it is written.
+"""The flow: the logical graph that a user builds, checked while it is built.
 
     flow = Flow("word count")
     (
@@ -11,12 +11,12 @@
 
 Functions must be deterministic: no clock, no randomness but `Context.random`, no I/O. If the
 payloads of a stream are tuples, the stream may name their `fields`: then `key_by` takes a name, and
-a sink writes objects instead of arrays. A mistake in a flow raises a FlowError that names the
-operator, as early as possible.
+a sink writes objects instead of arrays. An invalid flow raises a FlowError that names the operator,
+as early as possible.
 
 A `Stream[T]` has the type of its elements, and a keyed operator calls its function with the states
-that it declares. So a type checker finds a function of the wrong type, and a state that is missing,
-superfluous, or of another type.
+that it declares. So a type checker detects a function of the wrong type, and a state that is
+missing, superfluous, or of another type.
 """
 
 from __future__ import annotations
@@ -42,15 +42,15 @@ from driftline.engine.state.managed import State
 from driftline.engine.texts import counted
 
 IN_A_ROW = 100
-"""Operators at most on the way from a source to a sink, both included: each takes some frames of
-Python's stack, which has to leave room for what functions call."""
+"""Largest number of operators on a path from a source to a sink, both included. Each uses some
+frames of Python's stack, which must leave room for the calls of user functions."""
 
 K = TypeVar("K")
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
 U = TypeVar("U")
 Handles = TypeVarTuple("Handles")
-"""The states that a function takes: of the declared classes, in the order of declaration."""
+"""States that a function takes: of the declared classes, in the order of declaration."""
 
 
 @dataclass(slots=True)
@@ -59,10 +59,10 @@ class Flow:
 
     Args:
         name: Name of the flow, in graphs and errors.
-        groups: Number of key groups; its state can be shared by at most so many nodes.
+        groups: Number of key groups, and so the largest number of nodes.
 
     Raises:
-        FlowError: `groups` is no int from 1 to 32768.
+        FlowError: `groups` is not an int from 1 to 32768.
     """
 
     name: str
@@ -70,14 +70,13 @@ class Flow:
     vertices: list[Vertex] = field(default_factory=list)
     """In topological order, by construction."""
     line: str = field(default_factory=line_of_caller, init=False, compare=False, repr=False)
-    """The line of the user's own code that has made it."""
+    """Line of the user's own code that made the flow."""
     variables: list[tuple[Vertex, object, dict[str, object]]] = field(
         default_factory=list, init=False, compare=False, repr=False
     )
-    """The functions of operators that were added since the last check, and their variables then."""
+    """(vertex, function, its variables when it was added) since the last check."""
     code: Any = field(default=None, init=False, compare=False, repr=False)
-    """(number of vertices, digests of their code), see `engine.flow.code`; None before the first
-    digest."""
+    """(number of vertices, digests of their code), see `engine.flow.code`; None until computed."""
 
     def __post_init__(self) -> None:
         if type(self.groups) is not int or not 1 <= self.groups <= GROUPS_MAX:
@@ -95,12 +94,12 @@ class Flow:
     def source(
         self, name: str, *, of: object = None, fields: Sequence[str] | None = None
     ) -> Stream[Any]:
-        """Add a source to the flow. Its input, a file for example, is given when the flow is run.
+        """Add a source to the flow. Its input, such as a file, is given when the flow is run.
 
         Args:
             name: Name of the source, in graphs and errors.
-            of: The type of its records, for type checkers: str, a TypedDict, tuple[str, int], ...
-                Nothing checks it at run time. Records pass through the wire format: sequences
+            of: Type of its records, for type checkers: str, a TypedDict, tuple[str, int], ...
+                It is not checked at run time. Records pass through the wire format: sequences
                 arrive as tuples. If mypy does not accept the type here (a union, the alias of a
                 tuple), annotate the stream: ``rows: Stream[Row] = flow.source("rows")``.
             fields: Names of the items of its records, if these are tuples.
@@ -109,28 +108,28 @@ class Flow:
             The stream of records; without `of` they may be of any type.
 
         Raises:
-            FlowError: The name is taken, or the fields are wrong.
+            FlowError: The name is taken, or the fields are invalid.
         """
         return Stream(self, self._add(SourceOperator(), name, (), fields=fields))
 
     def union(self, first: Stream[T], *others: Stream[U]) -> Stream[T | U]:
-        """All elements of several streams: the same as ``first.union(*others)``."""
+        """Merge several streams; the same as ``first.union(*others)``."""
         return first.union(*others)
 
     @property
     def sources(self) -> list[Vertex]:
-        """Sources in the order of their declaration; front i reads source i."""
+        """Sources in order of declaration; front i reads source i."""
         return [vertex for vertex in self.vertices if vertex.operator.is_source]
 
     @property
     def sinks(self) -> list[Vertex]:
-        """Sinks in the order of their declaration."""
+        """Sinks in order of declaration."""
         return [vertex for vertex in self.vertices if vertex.operator.is_sink]
 
     def in_order(self, inputs: Mapping[str, T]) -> list[T]:
-        """Inputs by the name of their source, in the order of the sources.
+        """Return inputs, given by source name, in the order of the sources.
 
-        Raises FlowError if a source has no input, or an input no source.
+        Raises FlowError if a source has no input, or an input has no source.
         """
         names = [source.name for source in self.sources]
         sources = f"flow {self.name!r} has the source{'s' * (len(names) > 1)} {', '.join(names)}"
@@ -141,7 +140,7 @@ class Flow:
         return [inputs[name] for name in names]
 
     def check_inputs(self, inputs: Sequence[object]) -> None:
-        """Raises FlowError unless there is one input for each source."""
+        """Raise FlowError unless there is one input for each source."""
         count = len(self.sources)
         if len(inputs) != count:
             names = ", ".join(source.name for source in self.sources)
@@ -160,15 +159,15 @@ class Flow:
             )
 
     def outputs_of(self, number: int) -> list[Vertex]:
-        """The vertices after a vertex, in the order of the edges (a union may occur twice)."""
+        """Return the vertices after a vertex, in the order of edges (a union may occur twice)."""
         return [v for v in self.vertices for before in v.inputs if before == number]
 
     def validate(self) -> Flow:
         """Check the whole flow, and return it.
 
         Raises:
-            FlowError: The flow is empty, has no sink, an operator leads nowhere, or there are too
-                many in a row.
+            FlowError: The flow is empty or has no sink, an operator has no consumer, or too many
+                operators are in a row.
         """
         if not self.vertices:
             at = as_line(self.line)
@@ -237,10 +236,10 @@ class Flow:
         return vertex
 
     def _warn_of_loops(self) -> None:
-        """Warn of functions made in a loop that use its variable: all of them see its last value.
+        """Warn of functions made in a loop that use its variable: all see its last value.
 
-        Of functions with the same code, one whose variable has another value than when its operator
-        was added was made in such a loop.
+        Criterion: several functions share their code, and a variable of one has changed since its
+        operator was added.
         """
         made = Counter(getattr(function, "__code__", None) for _, function, _ in self.variables)
         changed: dict[str, list[Vertex]] = {}
@@ -262,7 +261,7 @@ class Flow:
 
 @dataclass(frozen=True, slots=True)
 class Stream(Generic[T_co]):
-    """The output of an operator. Its methods add the next operator."""
+    """Output of an operator. Its methods add the next operator."""
 
     flow: Flow
     vertex: Vertex
@@ -274,7 +273,7 @@ class Stream(Generic[T_co]):
         name: str | None = None,
         fields: Sequence[str] | None = None,
     ) -> Stream[U]:
-        """One output for each element.
+        """Make one output for each element.
 
         Args:
             function: Takes an element, and returns the output.
@@ -285,7 +284,7 @@ class Stream(Generic[T_co]):
             The stream of outputs.
 
         Raises:
-            FlowError: `function` is no function, the name is taken, or the fields are wrong.
+            FlowError: `function` is not a function, the name is taken, or the fields are invalid.
         """
         return Stream(self.flow, self._next(Map(), name, function, fields))
 
@@ -296,7 +295,7 @@ class Stream(Generic[T_co]):
         name: str | None = None,
         fields: Sequence[str] | None = None,
     ) -> Stream[U]:
-        """Any number of outputs for each element.
+        """Make any number of outputs for each element.
 
         Arguments, result and errors are those of `map`, except that the function returns an
         iterable of outputs, or yields them.
@@ -306,7 +305,7 @@ class Stream(Generic[T_co]):
     def filter(
         self, predicate: Callable[[T_co], object], *, name: str | None = None
     ) -> Stream[T_co]:
-        """Only the elements for which the predicate is true, with the fields of this stream.
+        """Keep the elements for which the predicate is true, with the fields of this stream.
 
         Args:
             predicate: Takes an element, and returns whether to keep it.
@@ -316,16 +315,16 @@ class Stream(Generic[T_co]):
             The stream of these elements.
 
         Raises:
-            FlowError: `predicate` is no function, or the name is taken.
+            FlowError: `predicate` is not a function, or the name is taken.
         """
         return Stream(self.flow, self._next(Filter(), name, predicate, self.vertex.fields))
 
     def union(self, *others: Stream[U], name: str | None = None) -> Stream[T_co | U]:
-        """All elements of this stream and the others, in label order.
+        """Merge this stream and the others, in label order.
 
         If the streams have different types, the next function has to distinguish their elements,
-        by a tag for example (`examples/join.py`). The union has fields if all streams have the
-        same. For type checkers all `others` have one type: for three types, call `union` twice.
+        for example by a tag (`examples/join.py`). The union has fields if all streams have the
+        same. For type checkers all `others` have one type; for three types, call `union` twice.
 
         Args:
             others: Streams of the same flow.
@@ -335,7 +334,7 @@ class Stream(Generic[T_co]):
             The stream of all elements.
 
         Raises:
-            FlowError: A stream is of another flow or has a key, or the name is taken.
+            FlowError: A stream belongs to another flow or has a key, or the name is taken.
         """
         for other in others:
             if not isinstance(other, Stream):
@@ -361,8 +360,8 @@ class Stream(Generic[T_co]):
         only if type and value are the same: 5, 5.0 and True are three keys.
 
         Args:
-            key: A function from an element to its key; or the name of a field (in a stream without
-                fields: a key of a dict); or a position in the element.
+            key: A function from an element to its key, the name of a field (in a stream without
+                fields: a key of a dict), or a position in the element.
 
         Returns:
             The partitioned stream.
@@ -386,7 +385,7 @@ class Stream(Generic[T_co]):
     if not TYPE_CHECKING:  # type checkers report both on an unkeyed stream
 
         def __getattr__(self, name: str) -> object:
-            """Raises FlowError for a keyed operator: a state belongs to a key."""
+            """Raise FlowError for a keyed operator, as a state needs a key."""
             if name not in _KEYED:
                 raise AttributeError(f"a stream has no {name!r}")
             raise FlowError(
@@ -423,12 +422,12 @@ class Stream(Generic[T_co]):
 
 @dataclass(frozen=True, slots=True)
 class KeyedStream(Generic[K, T]):
-    """A stream of T, partitioned by keys K. Its operators have states."""
+    """Stream of T, partitioned by keys K. Its operators have states."""
 
     stream: Stream[T]
     key: Function
     line: str = field(default="", compare=False, repr=False)
-    """The line of the user's own code that has made the key."""
+    """Line of the user's own code that made the key."""
 
     def scan(
         self,
@@ -437,7 +436,7 @@ class KeyedStream(Generic[K, T]):
         name: str | None = None,
         fields: Sequence[str] | None = None,
     ) -> Stream[U]:
-        """One output for each element, in label order per key.
+        """Make one output for each element, in label order per key.
 
         Args:
             function: Takes an element and the states of its key, in the order of `states`, and
@@ -450,8 +449,8 @@ class KeyedStream(Generic[K, T]):
             The stream of outputs.
 
         Raises:
-            FlowError: `function` is no function, a state is no declaration or declared twice, the
-                name is taken, or the fields are wrong.
+            FlowError: `function` is not a function, a state is not a declaration or is declared
+                twice, the name is taken, or the fields are invalid.
         """
         return self._keyed(Scan(), name, fields, function, states)
 
@@ -462,7 +461,7 @@ class KeyedStream(Generic[K, T]):
         name: str | None = None,
         fields: Sequence[str] | None = None,
     ) -> Stream[U]:
-        """Any number of outputs for each element, in label order per key.
+        """Make any number of outputs for each element, in label order per key.
 
         Arguments, result and errors are those of `scan`, except that the function takes a Context
         before the element, and returns an iterable of outputs, or yields them.
@@ -470,9 +469,9 @@ class KeyedStream(Generic[K, T]):
         return self._keyed(Process(), name, fields, function, states)
 
     def distinct(self, *, name: str | None = None) -> Stream[T]:
-        """Only the first element of each key, in label order, with the fields of the stream.
+        """Keep the first element of each key in label order, with the fields of the stream.
 
-        The keys that have been seen are state: they are kept for as long as the flow runs.
+        The keys seen so far are state, which is never dropped.
 
         Args:
             name: Name of the operator, in graphs and errors; by default its kind and a number.
@@ -490,7 +489,7 @@ class KeyedStream(Generic[K, T]):
     if not TYPE_CHECKING:  # type checkers report these on a keyed stream
 
         def __getattr__(self, name: str) -> object:
-            """Raises FlowError for another operator: those of a keyed stream have states."""
+            """Raise FlowError for a stateless operator: a keyed stream has only keyed ones."""
             if name not in _NOT_KEYED:
                 raise AttributeError(f"a keyed stream has no {name!r}")
             raise FlowError(

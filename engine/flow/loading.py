@@ -1,7 +1,7 @@
-"""Loads the flow that a command names: ``module``, ``module:name``, ``file.py``, ``file.py:name``.
+"""Load a flow named as ``module``, ``module:name``, ``file.py`` or ``file.py:name``.
 
-The name is that of a Flow, or of a factory: a function without arguments that returns a Flow. Every
-process of a run loads the flow, and calls the factory, for itself.
+The name is that of a Flow, or of a factory: a function without arguments that returns a Flow. Each
+process of a run loads the flow and calls the factory itself.
 """
 
 import importlib
@@ -20,18 +20,18 @@ from driftline.engine.operators.users import as_line, line_of
 from driftline.engine.texts import let_through
 
 OF_A_FILE = "driftline_flow_"
-"""Prefix of the names of modules that are loaded from a file, before the name of the file."""
+"""Prefix of the names of modules loaded from a file, before the name of the file."""
 
 _being_loaded: list[str] = []
-"""Modules that `load_flow` is executing now."""
+"""Modules that are being loaded, innermost last."""
 
 
 class LoadedAgain(FlowError):
-    """A module that is being loaded for its flow runs a flow itself."""
+    """Error: a module that is being loaded for its flow runs a flow itself."""
 
 
 def check_not_loading(call: str) -> None:
-    """Raises LoadedAgain if a module that is being loaded makes this call: `run(...)`, ..."""
+    """Raise LoadedAgain if a module that is being loaded makes this call, such as `run(...)`."""
     if _being_loaded:
         raise LoadedAgain(
             f"{_being_loaded[-1]} calls {call} while it is loaded for the flow in it, as node "
@@ -40,24 +40,24 @@ def check_not_loading(call: str) -> None:
 
 
 def flow_of(flow: object) -> Flow:
-    """A Flow, or the flow that a text names. Raises FlowError for anything else."""
+    """Return a Flow itself, or the flow that a text names. Raises FlowError for anything else."""
     if isinstance(flow, str):
         return load_flow(flow)
     if not isinstance(flow, Flow):
         raise FlowError(f"a {type(flow).__name__} is no flow: give a Flow, or 'module:name'")
-    code_of(flow)  # before functions are called that change variables
+    code_of(flow)  # before any function can change variables
     return flow
 
 
 def load_flow(spec: str) -> Flow:
-    """The flow that `spec` names.
+    """Return the flow that `spec` names.
 
     Without a name: the module's `flow`, or its only Flow, or, if it has no Flow, the result of its
-    only function with the annotation ``-> Flow``. Raises FlowError if there is no such flow, or if
-    it cannot run; the text names the line of the user's code, if there is one.
+    only function with the annotation ``-> Flow``. Raises FlowError if there is no such flow or it
+    is invalid, with the line of the user's code, if there is one.
     """
     flow = _loaded(spec).validate()
-    code_of(flow)  # before functions are called that change variables
+    code_of(flow)  # before any function can change variables
     return flow
 
 
@@ -83,7 +83,7 @@ def _loaded(spec: str) -> Flow:
 
 
 def find_object(spec: str) -> object:
-    """The object that ``module:name`` names. Raises FlowError if there is none."""
+    """Return the object that ``module:name`` names. Raises FlowError if there is none."""
     where, _, name = spec.partition(":")
     if not name:
         raise FlowError(f"{spec} names no object: give {where}:NAME")
@@ -95,10 +95,10 @@ def find_object(spec: str) -> object:
 
 
 def load_object(spec: str, *arguments: object) -> object:
-    """The object that ``module:name`` names; what it makes, if it is a class or a function.
+    """Return the object that ``module:name`` names, or the result of calling a class or function.
 
-    `arguments`: are given to a class or function that requires some. Raises FlowError if there is
-    no such object, or if it cannot be made with these arguments; Unavailable if making it does.
+    `arguments`: passed to a class or function that requires some. Raises FlowError if there is no
+    such object or it cannot be called with these arguments; Unavailable if the call raises it.
     """
     value = find_object(spec)
     where, _, name = spec.partition(":")
@@ -108,7 +108,7 @@ def load_object(spec: str, *arguments: object) -> object:
 
 
 def _as_flow(value: object, name: str, where: str) -> Flow:
-    """The value itself if it is a Flow, or the result of a factory. Raises FlowError."""
+    """Return the value itself if it is a Flow, or the result of a factory. Raises FlowError."""
     if isinstance(value, Flow):
         return value
     if inspect.isclass(value) or not callable(value):
@@ -126,7 +126,10 @@ def _as_flow(value: object, name: str, where: str) -> Flow:
 def _called(
     function: Callable[..., object], name: str, where: str, arguments: Sequence[object] = ()
 ) -> object:
-    """What a function makes that requires none of the arguments, or all. Raises FlowError."""
+    """Call a function with no argument or with all, as it requires.
+
+    Raises FlowError, Unavailable.
+    """
     needed = _required(function)
     if len(needed) not in (0, len(arguments)):
         takes = f"{len(arguments)} at most" if arguments else "no arguments"
@@ -146,20 +149,20 @@ def _called(
 
 
 def _with_line(error: FlowError) -> FlowError:
-    """An error of the flow that user code builds, with the line that builds it."""
+    """Add the user's line to an error of a flow that user code builds."""
     line = _line(error)
-    if isinstance(error, LoadedAgain) or line in str(error):  # it says where, or there is no line
+    if isinstance(error, LoadedAgain) or line in str(error):  # line is present already, or ""
         return error
     return FlowError(f"{error}{line}")
 
 
 def _line(error: BaseException) -> str:
-    """The user's own line that an exception has come through, as a line of a text."""
+    """Return the line of user code in an exception's traceback, formatted for an error."""
     return as_line(line_of(error, of_libraries=False))
 
 
 def _said(error: BaseException) -> str:
-    """What user code has raised, or that it has called for the end of the process."""
+    """Describe an exception of user code, or its attempt to end the process."""
     if isinstance(error, SystemExit):
         return (
             f"it ends the process while it is loaded, by sys.exit({error.code!r}): put what a "
@@ -169,7 +172,7 @@ def _said(error: BaseException) -> str:
 
 
 def _required(function: Callable[..., object]) -> list[str]:
-    """The parameters without a default."""
+    """Return the parameters without a default."""
     return [
         parameter.name
         for parameter in inspect.signature(function).parameters.values()
@@ -179,7 +182,7 @@ def _required(function: Callable[..., object]) -> list[str]:
 
 
 def _factories(module: ModuleType) -> dict[str, FunctionType]:
-    """The functions of a module that are annotated as factories, without imported ones."""
+    """Return the functions of a module, not imported ones, that are annotated as factories."""
     return {
         name: value
         for name, value in vars(module).items()
@@ -194,7 +197,7 @@ def _returns(function: FunctionType) -> object:
     annotation: object = function.__annotations__.get("return")
     try:
         return get_type_hints(function).get("return")
-    except BaseException as error:  # a name that only a type checker knows
+    except BaseException as error:  # for example a name imported only for type checkers
         let_through(error)
         return Flow if annotation in ("Flow", "driftline.Flow") else None
 
@@ -227,7 +230,7 @@ def _load_module(where: str) -> ModuleType:
 
 
 def _find_also_in(folder: Path) -> None:
-    """Let a flow import modules of this folder. It is searched last, so it hides no module."""
+    """Let a flow import modules of this folder, searched last so that it hides no module."""
     path = str(folder.absolute())
     if path not in sys.path:
         sys.path.append(path)

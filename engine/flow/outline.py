@@ -1,7 +1,7 @@
-"""The outline of a flow: what has to be the same for a run to go on with its state.
+"""Outline of a flow: the properties that must not change if a run reuses its state.
 
-Two outlines are compared by the names of their operators, so that a refused run says what is new,
-what is gone, and what is another one. Code is no part of an outline (see `engine.flow.code`).
+Outlines are compared by the names of their operators, so the error of a rejected run lists what is
+new, removed or different. An outline does not contain code (see `engine.flow.code`).
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from driftline.engine.flow.flow import Flow
 
 @dataclass(frozen=True, slots=True)
 class OperatorOutline:
-    """An operator; `inputs`: the names of the operators before it; `states`: (type, name)."""
+    """Operator; `inputs`: the names of the operators before it; `states`: (type, name)."""
 
     name: str
     kind: str
@@ -27,7 +27,7 @@ class OperatorOutline:
 
 @dataclass(frozen=True, slots=True)
 class Outline:
-    """The name of a flow, its number of key groups, and its operators in their order."""
+    """Name of a flow, its number of key groups, and its operators in order."""
 
     flow: str
     groups: int
@@ -35,11 +35,11 @@ class Outline:
 
     @property
     def sources(self) -> list[str]:
-        """The names of the sources, in their order."""
+        """Names of the sources, in order."""
         return [each.name for each in self.operators if each.kind == "source"]
 
     def differences(self, before: Outline) -> list[str]:
-        """What differs from the outline `before`: a sentence for each difference."""
+        """Return a sentence for each difference from the outline `before`."""
         found = []
         if self.flow != before.flow:
             found.append(f"the flow is named {self.flow!r} instead of {before.flow!r}")
@@ -58,7 +58,7 @@ class Outline:
 
 
 def outline(flow: Flow) -> Outline:
-    """The outline of a flow."""
+    """Return the outline of a flow."""
     names = [vertex.name for vertex in flow.vertices]
     operators = tuple(
         OperatorOutline(
@@ -85,13 +85,13 @@ def _differences(before: OperatorOutline, now: OperatorOutline) -> list[str]:
 
 
 def unnamed(operator: OperatorOutline) -> bool:
-    """Whether the name is the kind and a number: operators before it change the number."""
+    """Return whether the name is the kind and a number, which depends on operators before it."""
     kind, _, number = operator.name.rpartition("-")
     return kind == operator.kind and number.isdecimal()
 
 
 def _states(before: Sequence[tuple[str, str]], now: Sequence[tuple[str, str]]) -> list[str]:
-    """What an operator's states have become."""
+    """Compare the states of an operator."""
     of_before, of_now = ({name: kind for kind, name in states} for states in (before, now))
     found = [f"lacks its state {name!r} ({kind})" for kind, name in before if name not in of_now]
     for kind, name in now:

@@ -1,9 +1,9 @@
 """The plan: a flow cut into operator chains at its shuffles, the same on every node.
 
-A *port* is where frames enter a chain: a source (fed by its front) or a keyed operator (fed by
-the shuffle before it). A port's *stage* is the number of shuffles on the longest way from a source
-to it. So all frames for a port come from earlier stages, and a tracker knows for each stage up to
-which time its input is complete. The stage after the last one stands for outputs that wait for
+A *port* is the entry of a chain: a source (fed by its front) or a keyed operator (fed by the
+shuffle before it). A port's *stage* is the number of shuffles on the longest path from a source to
+it. So all frames for a port come from earlier stages, and a tracker knows for each stage the time
+up to which its input is complete. The stage after the last one represents outputs that wait for
 their release.
 """
 
@@ -18,7 +18,7 @@ from driftline.engine.wire.codec import pack
 
 @dataclass(frozen=True, slots=True)
 class Port:
-    """An entry of an operator chain, at `vertex`.
+    """Entry of an operator chain, at `vertex`.
 
     `feeders`: the numbers of ports whose chains send to it; empty for a source. `front`: the number
     of the front that feeds a source; None for other ports.
@@ -33,7 +33,7 @@ class Port:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """A validated flow, its ports (sources first), and the number of its stages."""
+    """Validated flow, its ports (sources first), and the number of its stages."""
 
     flow: Flow
     ports: tuple[Port, ...]
@@ -41,19 +41,19 @@ class Plan:
 
     @property
     def fronts(self) -> int:
-        """The number of fronts: one for each source."""
+        """Number of fronts: one per source."""
         return len(self.flow.sources)
 
     def of_stage(self, stage: int) -> list[Port]:
-        """The ports of a stage."""
+        """Return the ports of a stage."""
         return [port for port in self.ports if port.stage == stage]
 
     def port_of(self, vertex: int) -> Port:
-        """The port at the vertex with this number. Precondition: there is one."""
+        """Return the port at the vertex with this number. Precondition: there is one."""
         return next(port for port in self.ports if port.vertex.number == vertex)
 
     def identity(self) -> str:
-        """A digest. Flows with equal digests can use each other's state."""
+        """Return a digest. Flows with equal digests can use each other's state."""
         shape = [
             (
                 v.number,
@@ -90,13 +90,15 @@ def plan(flow: Flow) -> Plan:
 
 
 def functions_follow(flow: Flow, vertex: Vertex) -> bool:
-    """Whether other functions of the same chain take the outputs of a vertex."""
+    """Return whether other functions of the same chain take the outputs of a vertex."""
     return any(after.function is not None for after in chain_of(flow, vertex)[1:])
 
 
 def functions_of(flow: Flow, entry: Vertex) -> list[str]:
-    """The names of the operators in a chain that have functions; also of keys of the operators
-    behind it, as failures name them, as these functions are called in the chain first."""
+    """Return the names of the functions that a chain calls, as failures name them.
+
+    Includes the key functions of the operators after the chain, as the chain calls them first.
+    """
     chain = chain_of(flow, entry)
     keyed = {after.number: after for v in chain for after in flow.outputs_of(v.number)}
     names = [vertex.name for vertex in chain if vertex.function is not None]
@@ -108,7 +110,7 @@ def functions_of(flow: Flow, entry: Vertex) -> list[str]:
 
 
 def chain_of(flow: Flow, entry: Vertex) -> list[Vertex]:
-    """The operator chain that begins at `entry`: all vertices before the next shuffle."""
+    """Return the operator chain that starts at `entry`: all vertices before the next shuffle."""
     chain = [entry]
     for vertex in chain:
         for after in flow.outputs_of(vertex.number):

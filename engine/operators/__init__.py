@@ -1,1 +1,1 @@
-"""Operators: stateless steps, and keyed ones in label order or as elements come."""
+"""Operators: stateless steps, and keyed steps in label order or in order of arrival."""

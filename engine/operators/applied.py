@@ -1,6 +1,7 @@
-"""Applied batches: the elements that a keyed operator has applied and may still undo, as columns.
+"""Applied batches: elements that a keyed operator has applied and may still undo, as columns.
 
-Two elements of different keys, each with the change of state that it made; the first is undone:
+Example: two elements of different keys, each with the state change that it made; the first is
+undone:
 
     >>> from driftline.engine.state.managed import ValueState
     >>> log = []
@@ -29,15 +30,15 @@ from driftline.engine.state.managed import Change
 from driftline.engine.wire.label_columns import Labels, select, times
 
 Arrived = tuple[Label, object, object, int]
-"""(label, key, payload, sign) of a late element, or of a tombstone"""
+"""(label, key, payload, sign) of a late element or a tombstone."""
 
 
 class Applied:
-    """A batch of elements that were applied one after the other and are not settled.
+    """Unsettled batch of elements, in order of application.
 
     Payloads and results are in the form of `engine.state.values`, which no function can change.
-    An element is in force unless its position is in `undone`. A batch is *closed* when nothing
-    earlier can come any more: then it holds only its `chunk`.
+    An element is in force unless its position is in `undone`. A batch can be *closed* once nothing
+    earlier can arrive: then it holds only its `chunk`.
     """
 
     __slots__ = (
@@ -58,17 +59,17 @@ class Applied:
         self.values = values
         self.results: Values = []
         self.ends: list[int] | None = []
-        """Per element, the position in the undo log behind its changes; None: found by key."""
+        """Per element, the end of its changes in the undo log; None: `changes` computes them."""
         self.undo_log: list[Change] = []
         self.undone: set[int] = set()
-        """Positions of the elements that have been undone."""
+        """Positions of the undone elements."""
         self.last = max(times(labels), default=0)
-        """The largest time of an element."""
+        """Largest time of an element."""
         self.chunk = b""
-        """The changes of a closed batch, encoded for the changelog; empty while it is open."""
+        """Changes of a closed batch, encoded for the changelog; empty while it is open."""
 
     def add(self, label: Label, key: object, value: object, result: object, end: int) -> None:
-        """Append an element; `end`: the position in the undo log behind its changes."""
+        """Append an element; `end`: the end of its changes in the undo log."""
         assert isinstance(self.labels, list)
         assert self.ends is not None
         self.labels.append(label)
@@ -79,7 +80,7 @@ class Applied:
         self.last = max(self.last, label[0])
 
     def without_late(self, on_time: list[bool]) -> list[Arrived]:
-        """Remove the elements that have not been applied, and return them."""
+        """Remove and return the elements that were not applied."""
         if all(on_time):
             return []
         late = [
@@ -96,7 +97,7 @@ class Applied:
         return late
 
     def changes(self, at: int) -> list[Change]:
-        """The changes of state that the element at a position made."""
+        """Return the state changes that the element at a position made."""
         if self.ends is None:
             counts = dict.fromkeys(self.keys, 0)
             for state, _, _, _ in self.undo_log:
@@ -105,14 +106,14 @@ class Applied:
         return self.undo_log[self.ends[at - 1] if at else 0 : self.ends[at]]
 
     def in_force(self) -> list[int]:
-        """The positions of the elements in force."""
+        """Return the positions of the elements in force."""
         return [at for at in range(len(self.labels)) if at not in self.undone]
 
     def close(self, changelog: Changelog) -> None:
-        """Encode the changes, and drop everything that only undoing needs.
+        """Encode the changes, and drop everything that only an undo needs.
 
-        Precondition: nothing earlier than these elements will come. A batch of several times, a
-        small one, and one that removes something from a state stay open.
+        Precondition: nothing earlier than these elements will arrive. A batch stays open if it is
+        small, has several times or undone elements, or if `Changelog.chunk` cannot encode it.
         """
         if not self.undone and self.labels and min(times(self.labels)) == self.last:
             chunk = changelog.chunk(self.undo_log)
@@ -122,19 +123,19 @@ class Applied:
                 self.results, self.ends, self.undo_log = [], [], []
 
     def final_changes(self) -> list[Change]:
-        """The changes of the elements in force."""
+        """Return the changes of the elements in force."""
         if not self.undone:
             return self.undo_log
         return [change for at in self.in_force() for change in self.changes(at)]
 
     def keys_from(self, time: int) -> Iterator[object]:
-        """The keys of the elements with this time or a later one."""
+        """Return the keys of the elements with this time or a later one."""
         if self.last < time:
             return iter(())
         return (key for label, key in zip(self.labels, self.keys, strict=True) if label[0] >= time)
 
     def split(self, frontier: int) -> tuple[Applied, Applied]:
-        """The elements in force with times below the frontier, and the others."""
+        """Split the elements in force into those with times below the frontier, and the others."""
         below, others = Applied([], [], []), Applied([], [], [])
         for at in self.in_force():
             label = self.labels[at]

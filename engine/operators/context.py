@@ -1,4 +1,4 @@
-"""The context of a user function in `process`, and the description of a function that failed."""
+"""Context of a user function in `process`, and failures of user functions."""
 
 import random
 import reprlib
@@ -28,14 +28,14 @@ from driftline.engine.wire.codec import (
 )
 
 RECORD_SHOWN = 200
-"""Characters of a record or key that an error shows."""
+"""Largest number of characters of a record or key in an error."""
 
 LEVELS_SHOWN = 500
-"""Levels of a value that its text shows: to show more could need more stack than there is."""
+"""Levels of nesting that the text of a value shows: more could exceed the stack."""
 
 
 class _Repr(reprlib.Repr):
-    """The repr of values that cannot travel: sets sorted, objects without their addresses."""
+    """Repr of values that cannot travel: sorts sets, omits addresses of objects."""
 
     def repr_instance(self, x: object, level: int) -> str:
         return f"<{type(x).__name__}>" if " at 0x" in repr(x) else super().repr_instance(x, level)
@@ -45,16 +45,16 @@ _REPR = _Repr()
 
 
 class Context:
-    """The label and the key of an element: the first argument of a function of `process`."""
+    """Label and key of an element: the first argument of a `process` function."""
 
     __slots__ = ("key", "label")
 
     label: Label
-    """The place of the element in the order of all elements: the time of its record, the number of
-    its source, then the child numbers on the way from the record to the element."""
+    """Position of the element in the total order: the time of its record, the number of its source,
+    then the child numbers on the path from the record to the element."""
 
     key: Any
-    """The key of the element, after the wire format: a sequence is a tuple."""
+    """Key of the element, as decoded from the wire format: a sequence is a tuple."""
 
     def __init__(self, label: Label, key: object) -> None:
         self.label = label
@@ -62,45 +62,45 @@ class Context:
 
     @property
     def random(self) -> random.Random:
-        """A new random generator, seeded by the label: its numbers are the same in every replay.
+        """New random generator, seeded by the label: its numbers are the same in every replay.
 
-        Each access returns a generator at its beginning: for several numbers, assign it first.
+        Each access returns a generator at its start; for several numbers, assign it first.
         """
         return random.Random(pack(self.label))
 
 
 Parts = tuple[str, str, object, str, str, str]
-"""The payload of a failure; its fields are `FAILURE_FIELDS`."""
+"""Payload of a failure; its fields are `FAILURE_FIELDS`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """A user function raised. A failure is an output like any other: it may be undone."""
+    """Error of a user function, as an output: like any other, it may be undone."""
 
     operator: str
     """Name of the operator."""
     key: str
-    """The key of the element, as text."""
+    """Key of the element, as text."""
     error: str
     """Type and text of the exception."""
     line: str
-    """The line of the user's own code that raised, or that called what raised, or that made the
-    operator; RETURNED if an output is wrong."""
+    """Line of the user's own code that raised, called the code that raised, or made the operator;
+    NO_LINE if unknown; RETURNED if an output is wrong."""
     kept: bytes = field(repr=False)
-    """The element, or the output, packed: no function can change it any more."""
+    """The element or the output, encoded, so that no function can change it."""
     text: str = ""
-    """How it begins, if it cannot travel, or is larger than a record may be; else nothing."""
+    """Its beginning as text, if it cannot travel or is larger than a record may be; else ""."""
 
     @staticmethod
     def of(
         operator: str, key: object, record: object, error: BaseException, made_at: str = ""
     ) -> "Failure":
-        """Describe an exception, in the same words after any replay.
+        """Describe an exception, identically in every replay.
 
-        `made_at`: the line that has made the operator, or its key. It stands in the place of a line
-        of a function if the exception has come through none.
+        `made_at`: the line that made the operator or its key, used if the traceback has no line of
+        a function.
 
-        Raises `error` itself if it is a Ctrl-C: that comes from outside.
+        Raises `error` itself if it is a Ctrl-C.
         """
         let_through(error)
         text = f"{raised(error)}{hint_for(error)}"
@@ -109,48 +109,48 @@ class Failure:
 
     @staticmethod
     def of_output(operator: str, key: object, output: object, problem: str) -> "Failure":
-        """Describe an output that a function must not make."""
+        """Describe an invalid output of a function."""
         text = f"PayloadError: {problem}"
         return Failure(operator, shown(plain_key(key)), text, RETURNED, *_kept(output))
 
     @staticmethod
     def of_payload(payload: object) -> "Failure":
-        """The failure with this payload."""
+        """Return the failure with this payload."""
         operator, key, record, error, line, text = parts(payload)
         return Failure(operator, key, error, line, pack_payload((record,)), text)
 
     @property
     def record(self) -> object:
-        """The element, or the output, as it travels; None if it cannot: see `text`."""
+        """The element or the output, in wire types; None if it cannot travel (see `text`)."""
         value = unpack(self.kept)
         assert isinstance(value, tuple)
         return value[0]
 
     def payload(self) -> Parts:
-        """The payload of the output."""
+        """Return the payload of the output."""
         return self.operator, self.key, self.record, self.error, self.line, self.text
 
 
 NO_LINE = "no line of the function: what it is given, or what it returns, does not fit"
-"""Stands in the place of a line if none is known."""
+"""Replaces an unknown line."""
 
 RETURNED = "what it returned"
-"""Stands in the place of a line where an output, and not the function, is wrong."""
+"""Replaces the line if an output is wrong."""
 
 FAILURE_FIELDS = ("operator", "key", "record", "error", "line", "text")
 
 
 def parts(payload: object) -> Parts:
-    """The payload of a failure, as it has come back from the wire."""
+    """Return the payload of a failure, decoded from the wire, with its type."""
     assert isinstance(payload, tuple)
     assert len(payload) == len(FAILURE_FIELDS)
     return payload
 
 
 def letter_of(payload: object, *, as_text: bool = False) -> dict[str, object]:
-    """What a dead letter says, by name; `payload`: of the failure.
+    """Return the fields of a dead letter; `payload`: of the failure.
 
-    `as_text`: say the element, or the output, as text; else only if it could not be kept.
+    `as_text`: give the element or the output as text; else only if it could not be kept.
     """
     operator, key, record, error, line, text = parts(payload)
     name = "output" if line == RETURNED else "record"
@@ -159,7 +159,7 @@ def letter_of(payload: object, *, as_text: bool = False) -> dict[str, object]:
 
 
 def describe(label: Label, payload: object) -> str:
-    """The error message for a failure that has become final; `payload`: of the failure."""
+    """Return the error message for a final failure; `payload`: of the failure."""
     operator, key, record, error, line, text = parts(payload)
     shown_record, key, error, line = map(visible, (text or shown(record), key, error, line))
     name = "output" if line == RETURNED else "record"
@@ -172,12 +172,12 @@ def describe(label: Label, payload: object) -> str:
 
 
 def shown(value: object) -> str:
-    """A value as text for an error: short, and the same in every process and replay."""
+    """Format a value for an error: short, and identical in every process and replay."""
     return beginning(whole(value), RECORD_SHOWN)
 
 
 def whole(value: object) -> str:
-    """A value as text, the same in every process and replay: all of it, if it can travel."""
+    """Format a value identically in every process and replay, in full if it can travel."""
     is_short = is_deeper(value, LEVELS_SHOWN) or why_not(value)
     return stable(shown_by(_REPR.repr if is_short else repr, value))
 
@@ -186,7 +186,7 @@ _NOTHING = pack_payload((None,))
 
 
 def _kept(value: object) -> tuple[bytes, str]:
-    """A value packed, and no text; or nothing, and how it begins as text, if it cannot be kept."""
+    """Return (encoded value, ""), or (encoded None, its beginning as text) if it cannot be kept."""
     try:
         data = pack_payload((value,))
         unpack(data)  # the packer accepts one level more than the unpacker
@@ -209,10 +209,10 @@ _DICT = (
 
 
 def hint_for(error: BaseException) -> str:
-    """Return what to do where a function does not know its argument; else an empty text.
+    """Return a hint if a function expected another class of its argument; else "".
 
-    Values travel without their class. Type checkers do not see it, as the types of streams are
-    those that functions return.
+    Values travel without their class. Type checkers miss that: they know only the types that
+    functions return.
     """
     hint = _of_attribute(error) if type(error) is AttributeError else _of_item(error)
     return f" ({hint})" if hint else ""
@@ -225,7 +225,7 @@ def _of_attribute(error: AttributeError) -> str:
 
 
 def _of_item(error: BaseException) -> str:
-    """For what lists can do and tuples cannot: Python says it in no other form than its text."""
+    """Return the hint for a list operation on a tuple, which only the error's text reveals."""
     if type(error) is not TypeError or not error.args:
         return ""
     cannot = "'tuple' object does not support item", "'tuple' object doesn't support item"

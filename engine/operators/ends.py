@@ -1,8 +1,8 @@
-"""The ends of a chain: `Shuffle` hands elements to other chains, `SinkStep` outputs to the barrier.
+"""Last steps of a chain: `Shuffle` sends elements to other chains, `SinkStep` to the barrier.
 
-Payloads are packed here, once, while they are in the processor's caches. An output that cannot be
-packed, or that has not the fields that its operator declares, becomes a failure of the function
-that made it (the *maker*), as if the function had raised.
+Payloads are packed here, once, while they are in the CPU caches. An output that cannot be packed,
+or lacks the fields that its operator declares, becomes a failure of the operator that made it (the
+*maker*), as if its function had raised.
 """
 
 from __future__ import annotations
@@ -42,9 +42,9 @@ _EXACT = ATOMS | {tuple, list, dict}
 
 
 class OutputEncoder:
-    """The operator whose outputs reach an end of a chain unchanged.
+    """Encoder of the outputs of one operator, which reach an end of the chain unchanged.
 
-    `functions_follow`: whether functions of the same chain see its outputs, too.
+    `functions_follow`: whether functions of the same chain also see its outputs.
     """
 
     __slots__ = ("fields", "functions_follow", "keys", "labels", "name")
@@ -54,11 +54,11 @@ class OutputEncoder:
         self.fields = fields
         self.functions_follow = functions_follow
         self.labels: Labels = []
-        """The labels of the elements that the operator has just applied, if it is a keyed one."""
+        """Labels of the elements that a keyed operator applied last; `keys` are their keys."""
         self.keys: Sequence[object] = ()
 
     def arriving(self, label: Label, output: object) -> object:
-        """An output as it arrives elsewhere, or a Failure if it cannot leave the chain."""
+        """Return an output as a receiver sees it, or a Failure if it cannot leave the chain."""
         try:
             value = travelled(output)
             problem = not_of_fields(value, self.fields)
@@ -75,13 +75,13 @@ class OutputEncoder:
         return None
 
     def pack(self, values: Values) -> bytes:
-        """Outputs in the wire format. Raises PayloadError if one of them cannot leave the chain."""
+        """Encode outputs. Raises PayloadError if one of them cannot leave the chain."""
         try:
             columns = encode_rows(values)
             if self.fields is not None:
                 self._check_fields(columns, values)
             return pack_nested(columns)
-        except BaseException as error:  # a user's class may raise anything when it is compared
+        except BaseException as error:  # comparing a user's class may raise anything
             let_through(error)
             raise PayloadError(text_of(error)) from None
 
@@ -93,8 +93,9 @@ class OutputEncoder:
                     raise PayloadError(problem)
 
     def without_refused(self, batch: Elements, failures: Failures) -> Elements:
-        """The elements that can leave the chain, as they arrive elsewhere: so no method of a user's
-        class is called once more. The others are reported as failures.
+        """Return the elements that can leave the chain; report the others as failures.
+
+        Payloads are as a receiver sees them, so no method of a user's class is called again.
         """
         labels, values, signs = batch
         found = list(map(self.arriving, labels, values))
@@ -104,7 +105,7 @@ class OutputEncoder:
 
 
 def not_of_fields(output: object, fields: Fields) -> str:
-    """How an output differs from the fields that its operator declares; empty if it has them."""
+    """Describe how an output differs from its operator's declared fields; "" if it has them."""
     if fields is None or (isinstance(output, (tuple, list)) and len(output) == len(fields)):
         return ""
     has = f"has {len(output)} values" if isinstance(output, (tuple, list)) else "is no sequence"
@@ -112,7 +113,7 @@ def not_of_fields(output: object, fields: Fields) -> str:
 
 
 class SinkStep:
-    """A sink of the flow: hands outputs to the node's barrier."""
+    """Sink of the flow: passes outputs to the node's barrier."""
 
     def __init__(
         self, number: int, barrier: OutputReceiver, maker: OutputEncoder, failures: Failures
@@ -134,16 +135,19 @@ class SinkStep:
 
 
 class Outbound:
-    """Batches waiting to leave this node for one port on one node."""
+    """Queue of batches for one port on one node."""
 
     __slots__ = ("batches",)
 
     def __init__(self) -> None:
         self.batches: list[tuple[Elements, bytes]] = []
-        """(batch, its payloads in the wire format, or nothing for small batches)"""
+        """(batch, encoded payloads); b"" for joined small batches."""
 
     def add(self, batch: Elements, packed: bytes) -> None:
-        """Append a batch; small batches are joined. `packed`: its payloads in the wire format."""
+        """Append a batch, or join it with the last one if both are small.
+
+        `packed`: its encoded payloads.
+        """
         if self.batches and len(self.batches[-1][0][0]) + len(batch[0]) < MANY:
             self.batches[-1] = _joined(self.batches[-1][0], batch), b""
         elif batch[0]:
@@ -163,12 +167,12 @@ def _joined(one: Elements, other: Elements) -> Elements:
 
 
 class Shuffle:
-    """Sends each element to the node that owns its key.
+    """Step that sends each element to the node that owns its key.
 
-    `operator`: the name of the keyed operator behind it; `made_at`: the line that has made its key.
+    `operator`: name of the keyed operator that follows; `made_at`: the line that called `key_by`.
 
-    The key function is called twice for an element: here, to find the node, and there, to find the
-    state. Both calls get the payload in the form in which it arrives there.
+    The key function is called twice per element: here to find the node, and there to find the
+    state. Both calls get the payload as the receiver sees it.
     """
 
     def __init__(
@@ -200,13 +204,13 @@ class Shuffle:
                 self._send(batch, owners)
 
     def _owners(self, values: Values) -> list[int]:
-        """The node of each element. Raises PayloadError if one of them may have no key."""
+        """Return the node of each element. Raises PayloadError if one of them may have no key."""
         kinds = set(map(type, values))
         direct = kinds <= ATOMS or (isinstance(self.key, itemgetter) and kinds <= _EXACT)
         try:
             arriving = values if direct else unpack_rows(self.maker.pack(values))
             keys = list(map(self.key, arriving))
-            if len(keys) < len(values):  # `map` ends at a StopIteration of the function
+            if len(keys) < len(values):  # `map` ends if the function raises StopIteration
                 raise PayloadError("one of the elements has no key")
             return self.owners.of(keys)
         except PayloadError:
@@ -216,7 +220,7 @@ class Shuffle:
             raise PayloadError("one of the elements has no key") from error
 
     def _with_owners(self, batch: Elements) -> tuple[Elements, list[int]]:
-        """The elements that have a key, and their nodes; the others are reported as failures."""
+        """Return the elements that have a key, and their nodes; report the others as failures."""
 
         def owner(value: object) -> int:
             return self.owners.of([self.key(value)])[0]
@@ -233,7 +237,7 @@ class Shuffle:
             batch if len(self.outbounds) == 1 else chosen(batch, [o == node for o in owners])
             for node in range(len(self.outbounds))
         ]
-        # All are packed before one is added: a PayloadError must leave `outbounds` as they were.
+        # Pack all before adding any: a PayloadError must leave `outbounds` unchanged.
         packed = [self.maker.pack(values) for _, values, _ in by_node]
         for outbound, own, data in zip(self.outbounds, by_node, packed, strict=True):
             outbound.add(own, data)

@@ -1,13 +1,13 @@
-"""Keyed operators: state per key, and everything that does not depend on the order of elements.
+"""Keyed operators: state per key, and all that does not depend on the order of elements.
 
-`Arrival` applies elements in the order of their arrival, for the policies without an order;
+`Arrival` applies elements in order of arrival, for policies without label order;
 `engine.operators.speculative` applies them in label order.
 
-A user function may go on changing its argument, a value that it has put into a state, and an output
-that it has returned. Nothing of the engine depends on such an object: payloads are stored in the
-form of `engine.state.values`, and where a batch has put or returned values that the function could
-still change, the batch is undone and applied again to states that serialise their values
-(`engine.state.table`). A function always gets the payload as it arrived.
+A user function may later change its argument, a value that it put into a state, or an output that
+it returned. The engine does not depend on such objects: payloads are stored in the form of
+`engine.state.values`. If a batch put or returned values that the function could still change, the
+batch is undone and applied again with states that serialise their values (`engine.state.table`) or
+with copied outputs. A function always gets the payload as it arrived.
 """
 
 from __future__ import annotations
@@ -48,10 +48,10 @@ from driftline.engine.wire.label_columns import Labels
 
 
 class Keyed:
-    """The states of an operator, the call of its function, and the way of its outputs.
+    """Base of keyed steps: owns the states, calls the function, sends the outputs.
 
-    `record`: whether final changes go to the changelog, as there are snapshots; `maker`: tells
-    whose outputs these are where the chain ends.
+    `record`: whether final changes go to the changelog, for snapshots; `maker`: identifies the
+    operator of these outputs at the end of the chain.
     """
 
     def __init__(
@@ -69,44 +69,43 @@ class Keyed:
         self.function = vertex.function
         self.many = vertex.operator.many
         self.apply = self.function if len(vertex.states) == 1 and not self.many else None
-        """The function, if it can be called without a wrapper: with an element and one state."""
+        """The function, if it can be called without a wrapper, with an element and one state."""
         self.after = after
         self.failures = failures
         self.record = record
         self.maker = maker or OutputEncoder(vertex.name, vertex.fields)
         self._has_maps = any(isinstance(state, MapState) for state in vertex.states)
         self.undo_log: list[Change] = []
-        """The changes of the batch that is being applied, oldest first."""
+        """Changes of the batch that is being applied, oldest first."""
         self.table = StateTable(vertex.states, self.undo_log)
         self.changelog = Changelog(vertex.name, vertex.states)
         self.given: Values = []
-        """The results of the batch, in a form that later functions cannot change."""
+        """Results of the batch, in a form that later functions cannot change."""
         self.to_serialise = False
-        """Whether a function that raised has made it necessary that states serialise."""
+        """Whether states have to serialise because of a function that raised."""
         self.gives_own = False
-        """Whether each output is copied as soon as the function has returned it."""
+        """Whether each output is copied as soon as the function returns it."""
         self.elements = 0
         self.late = 0
-        """Elements that came after a later element of their key had been applied."""
+        """Number of elements that arrived after a later element of their key was applied."""
         self.reapplied = 0
-        """Elements that were undone because of late ones, and applied again."""
+        """Number of elements undone because of late ones, and applied again."""
 
     def push(self, labels: Labels, values: Values, signs: Signs) -> None:
         """Take a batch of elements."""
         raise NotImplementedError
 
     def close(self, frontier: int) -> None:
-        """No element with a time below the frontier will come any more."""
+        """Note that no element with a time below the frontier will arrive any more."""
 
     def settle(self, frontier: int, exactly: bool = False) -> None:
-        """Move the changes of elements below the frontier to the changelog: they are final.
+        """Move the final changes, those of elements below the frontier, to the changelog.
 
         Stops before the first batch that is only partly below the frontier, unless `exactly`.
         """
 
     def arrived(self, values: Values) -> tuple[Values, list[object], Values]:
-        """Return a batch's payloads as they are stored, its exact keys, and its payloads for the
-        function."""
+        """Return (stored payloads, exact keys, payloads for the function) of a batch."""
         kept = stored(values)
         keys = list(map(self.key, values))
         assert len(keys) == len(values), "every element that is sent has a key"
@@ -119,7 +118,7 @@ class Keyed:
         return kept, keys, values
 
     def call(self, label: Label, key: object, value: object) -> object:
-        """The result of the user function: an output, a list of outputs, or a Failure."""
+        """Call the user function; return an output, a list of outputs, or a Failure."""
         states = self.table.states(key)
         before = len(self.undo_log)
         try:
@@ -133,23 +132,23 @@ class Keyed:
             return self.failed(key, value, error, before)
 
     def failed(self, key: object, value: object, error: BaseException, before: int) -> Failure:
-        """Undo what a function changed before it raised. Returns the failure.
+        """Undo the changes of a function that raised; return the failure.
 
         `before`: the length of the undo log before the call.
         """
         if not self.can_keep(self.undo_log[before:]):
-            self.to_serialise = True  # the failure may depend on values that were changed in place
+            self.to_serialise = True  # the failure may depend on values changed in place
         self.take_back(before)
         return Failure.of(self.vertex.name, key, value, error, self.vertex.line)
 
     def _own(self, key: object, outputs: Values) -> Values:
-        """Copies of outputs, so that nothing can change them; a Failure for one without a copy."""
+        """Copy outputs, so that nothing can change them; one that cannot travel is a Failure."""
         if not self.maker.functions_follow:
             return copies(outputs)
         return [self._arriving(key, output) for output in outputs]
 
     def _arriving(self, key: object, output: object) -> object:
-        """An output as it would arrive on another node: functions see that form everywhere."""
+        """Return an output as another node would receive it: functions always see that form."""
         if is_plain(output):
             return output
         try:
@@ -158,9 +157,9 @@ class Keyed:
             return Failure.of_output(self.vertex.name, key, output, str(error))
 
     def call_again(self, label: Label, key: object, kept: object) -> object:
-        """`call` for an element that was applied before. Sets `given` to its one result.
+        """Run `call` again for an applied element, and set `given` to its one result.
 
-        `kept`: its payload as it is stored.
+        `kept`: its stored payload.
         """
         before = len(self.undo_log)
         result = self.call(label, key, fresh(kept))
@@ -169,23 +168,23 @@ class Keyed:
         return result
 
     def can_keep(self, changes: Sequence[Change]) -> bool:
-        """Whether no function can change the values in these changes any more."""
+        """Return whether no function can still change the values in these changes."""
         if self.table.convert is not None or not changes:  # states that serialise hold bytes
             return True
         _, slots, _, news = zip(*changes, strict=True)
-        return may_be_kept(slots, news) or may_be_kept(  # again without what stands for a removal
+        return may_be_kept(slots, news) or may_be_kept(  # again without the marks of removals
             [slot for slot in slots if slot is not ALL],
             [new for new in news if new is not MISSING],
         )
 
     def begins_again(self, results: Values, before: int = 0) -> bool:
-        """Whether a batch has to be applied again, as functions could change what it made.
+        """Undo a batch if functions could change its values; return whether to apply it again.
 
-        Precondition: the undo log has the batch's changes from position `before` on. If True is
-        returned, they are undone, and the next attempt makes only what can be kept: states
-        serialise; an output that holds a MapState, which the next element of its key changes, is
-        copied; an output that another function will see gets the form in which values travel. If
-        False is returned, `given` has the results.
+        Precondition: the undo log has the batch's changes from position `before` on. After True,
+        the next attempt makes only values that can be kept: states serialise, or outputs are
+        copied. Outputs are copied if they hold a MapState, which the next element of its key
+        changes, or if another function sees them; those get the form in which values travel.
+        After False, `given` has the results.
         """
         if self.to_serialise or not self.can_keep(self.undo_log[before:]):
             serialise(self.table)
@@ -196,7 +195,7 @@ class Keyed:
         return True
 
     def _must_own(self, results: Values) -> bool:
-        """Sets `given`. Returns whether outputs have to be copied from now on, and are not yet."""
+        """Set `given`. Returns whether outputs must be copied from now on and were not so far."""
         self.given = self.kept_results(results)
         if self.given is results or self.gives_own:
             return False
@@ -215,7 +214,7 @@ class Keyed:
         return holds(MapState, outputs)
 
     def kept_results(self, results: Values) -> Values:
-        """Results in a form that no function can change: the same list if they have it already."""
+        """Return results in a form that no function can change; the same list if they have it."""
         if not self.many:
             return kept_outputs(results, self.maker.functions_follow)
         lists = [result for result in results if isinstance(result, list)]
@@ -230,7 +229,7 @@ class Keyed:
         del self.undo_log[before:]
 
     def keep(self, changes: list[Change]) -> list[object]:
-        """Add final changes to the changelog. Returns the keys from whose states they remove."""
+        """Add final changes to the changelog. Returns the keys with removals."""
         if self.record:
             return self.changelog.keep(changes)
         return [state.key for state, _, _, new in changes if new is MISSING]
@@ -252,19 +251,19 @@ class Keyed:
             self.after.push(labels, results, signs)
 
     def validate(self) -> None:
-        """Assert the invariant, as far as it can be checked."""
+        """Assert the invariants that can be checked."""
         assert not self.undo_log
         known = {*self.table.perhaps_empty, *self.keys_with_removals()}
         for key in filter(self.table.is_empty, self.table):
             assert key in known, f"operator {self.vertex.name!r} never forgets key {key!r}"
 
     def keys_with_removals(self) -> Iterable[object]:
-        """The keys from whose states elements have removed something that are not settled."""
+        """Return the keys from whose states unsettled elements removed something."""
         return ()
 
 
 class Arrival(Keyed):
-    """Elements are applied in the order of their arrival, and are final at once."""
+    """Keyed operator in order of arrival; elements are final at once."""
 
     def push(self, labels: Labels, values: Values, signs: Signs) -> None:
         assert signs is None, "without an order nothing is ever taken back"

@@ -1,12 +1,12 @@
-"""The contract of an operator: what a flow, its chains and the reference interpreter ask it for.
+"""Contract of an operator with flows, chains and the reference interpreter.
 
-An operator is one class. It declares what it takes and keeps (`takes_function`,
-`keyed`, `states`) and which labels its outputs have (`many`). It makes the step that runs it
-(`step`), and says in plain code, which shares nothing with that step, what it means (`plain`).
+An operator is one class. It declares its inputs and states (`takes_function`, `keyed`, `states`)
+and the labels of its outputs (`many`). It makes the step that runs it (`step`), and defines its
+meaning in plain code that shares nothing with that step (`plain`).
 
-To add an operator: write its class, name it in `engine.operators.registry`, and give
-`Stream` or `KeyedStream` a method of its kind. Graphs, chains, the reference interpreter, Spark and
-the simulation then have it. `Distinct` (`engine.operators.scan`) is an example.
+To add an operator: write its class, list it in `engine.operators.registry`, and give `Stream` or
+`KeyedStream` a method named after its kind. Graphs, chains, the reference interpreter, Spark and
+the simulation then support it. Example: `Distinct` (`engine.operators.scan`).
 """
 
 from __future__ import annotations
@@ -23,29 +23,29 @@ from driftline.engine.state.managed import State
 
 @dataclass(frozen=True)
 class Operator:
-    """An operator without its functions: those belong to a `Vertex`.
+    """Operator without its functions, which belong to a `Vertex`.
 
-    A subclass that has parameters declares them as fields of a frozen dataclass.
+    A subclass with parameters declares them as fields of a frozen dataclass.
     """
 
     kind: ClassVar[str]
-    """Its name in graphs and errors, and the name of the method that adds it to a flow."""
+    """Name in graphs and errors, and of the method that adds the operator to a flow."""
     keyed: ClassVar[bool] = False
-    """Whether its elements are shuffled by key, and it has states."""
+    """Whether the input is shuffled by key, and the operator has states."""
     takes_function: ClassVar[bool] = False
-    """Whether the user gives it a function."""
+    """Whether the operator needs a user function."""
     many: ClassVar[bool] = False
-    """Whether each output has a label of its own: that of the element with its number appended.
-    Otherwise an element has one output at most, at its own label."""
+    """Whether each output has its own label, the element's with the output's number appended.
+    Otherwise an element has at most one output, at its own label."""
     passes_on: ClassVar[bool] = False
-    """Whether its outputs are elements that it was given, still made by the operator before it."""
+    """Whether outputs are input elements, whose maker remains the operator before this one."""
     is_source: ClassVar[bool] = False
     """Whether elements enter the flow here."""
     is_sink: ClassVar[bool] = False
     """Whether elements leave the flow here."""
 
     def step(self, vertex: Vertex, chain: Chain, maker: OutputEncoder) -> Step:
-        """Make the step of a vertex. `maker`: the operator whose outputs are its elements."""
+        """Make the step of a vertex. `maker`: encoder of the operator that makes its elements."""
         raise NotImplementedError
 
     def plain(
@@ -53,27 +53,27 @@ class Operator:
     ) -> list[object]:
         """Return the outputs for one element, as the reference interpreter defines them.
 
-        `states`: of the element's key, as `engine.state.plain` makes them. Raises any exception of
-        the user's function.
+        `states`: those of the element's key, made by `engine.state.plain`. Raises any exception of
+        the user function.
         """
         raise NotImplementedError
 
 
 class KeyedOperator(Operator):
-    """Base of the operators that have states by key.
+    """Base of the operators with state per key.
 
-    `Speculative` or `Arrival` (`engine.operators.keyed`) calls its function for each element. If
-    an element comes late, they undo what later ones have changed, and call it again. If the
-    frontier moves, their `close` and `settle` make the changes of state below it final. An operator
-    that does more when the frontier moves makes a step of its own with these methods.
+    `Speculative` or `Arrival` (`engine.operators.keyed`) calls the function for each element. If an
+    element is late, `Speculative` undoes the changes of later ones and calls the function again.
+    When the frontier moves, `close` and `settle` make the state changes below it final. An
+    operator that does more when the frontier moves makes its own step with these methods.
     """
 
     keyed = True
     states: ClassVar[tuple[State, ...]] = ()
-    """What it keeps for each key, if the user does not declare it."""
+    """States per key, if the user does not declare them."""
     apply: ClassVar[Callable[..., object]]
-    """Its function, if the user gives none: takes a value and its states, and returns the output.
-    If there may be many outputs, it takes a Context first, and returns an iterable of outputs."""
+    """Function if the user gives none: takes a value and its states, and returns the output.
+    With `many`, it takes a Context first and returns an iterable of outputs."""
 
     def step(self, vertex: Vertex, chain: Chain, maker: OutputEncoder) -> Step:
         maker = OutputEncoder(vertex.name, vertex.fields, chain.functions_follow(vertex))
@@ -82,7 +82,7 @@ class KeyedOperator(Operator):
 
 @dataclass(frozen=True, slots=True)
 class Vertex:
-    """One operator of a flow; `inputs`: the numbers of the vertices before it."""
+    """Operator in a flow; `inputs`: the numbers of the vertices before it."""
 
     number: int
     operator: Operator
@@ -93,13 +93,13 @@ class Vertex:
     states: tuple[State, ...] = ()
     fields: Fields = None
     line: str = field(default="", compare=False, repr=False)
-    """The line of the user's own code that has made it."""
+    """Line of the user's own code that made it."""
     key_line: str = field(default="", compare=False, repr=False)
-    """The line that has made its key."""
+    """Line of the user's own code that made its key."""
 
     @property
     def kind(self) -> str:
-        """The kind of its operator."""
+        """Kind of its operator."""
         return self.operator.kind
 
     @property
@@ -109,20 +109,20 @@ class Vertex:
 
 
 KeyedStep = Callable[[Vertex, Step, Failures, OutputEncoder], Step]
-"""Makes the step of a keyed operator: `Speculative` or `Arrival`."""
+"""Factory of the step of a keyed operator: `Speculative` or `Arrival`."""
 
 
 class Chain(Protocol):
-    """The chain of steps that a step becomes a part of."""
+    """Chain of steps that an operator's step joins."""
 
     failures: Failures
     keyed: KeyedStep
 
     def after(self, vertex: Vertex, maker: OutputEncoder) -> Step:
-        """Return what a vertex pushes its outputs into; `maker`: the operator that made them."""
+        """Return the step that takes the outputs of a vertex; `maker`: of these outputs."""
 
     def sink(self, vertex: Vertex, maker: OutputEncoder) -> Step:
-        """Return the step that hands outputs to the barrier as those of this sink."""
+        """Return the step that passes outputs of this sink to the barrier."""
 
     def functions_follow(self, vertex: Vertex) -> bool:
         """Return whether other functions of the chain take the outputs of a vertex."""

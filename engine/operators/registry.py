@@ -1,4 +1,4 @@
-"""The operators that a flow can have."""
+"""Registry of the operators that a flow can have."""
 
 from __future__ import annotations
 

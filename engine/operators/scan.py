@@ -1,4 +1,4 @@
-"""The keyed operators: scan and process, with a function of the user, and distinct."""
+"""Keyed operators: scan and process, which take a user function, and distinct."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from driftline.engine.state.managed import ValueState
 
 
 class Scan(KeyedOperator):
-    """One output for each element."""
+    """Operator with one output per element."""
 
     kind = "scan"
     takes_function = True
@@ -24,7 +24,7 @@ class Scan(KeyedOperator):
 
 
 class Process(KeyedOperator):
-    """Any number of outputs for each element; the function sees its label and key."""
+    """Operator with any number of outputs per element; the function sees its label and key."""
 
     kind = "process"
     takes_function = True
@@ -38,7 +38,7 @@ class Process(KeyedOperator):
 
 
 class Distinct(KeyedOperator):
-    """Passes the first element of each key, and drops those after it."""
+    """Operator that passes the first element of each key, and drops later ones."""
 
     kind = "distinct"
     many = True

@@ -1,11 +1,11 @@
-"""Label order by speculation: an element is applied at once, and undone when an earlier one comes.
+"""Speculative label order: apply elements at once, and undo them when an earlier one arrives.
 
 This is the drifting state of the model (design of FlameStream; Delivery, consistency, and
-determinism, section V). An element that has the largest label of its key so far is applied at once.
-An element that comes late is put in its place: the later elements of its key are undone, it is
-applied, and they are applied again. Outputs that have changed are taken back by tombstones.
+determinism, section V). An element with the largest label of its key so far is applied at once. For
+a late element, the later elements of its key are undone, it is applied, and they are applied again.
+Tombstones retract outputs that changed.
 
-An example: running totals. Element 100 comes late, between 10 and 5:
+Example: running totals. Element 100 arrives late, between 10 and 5:
 
     >>> from driftline.engine.flow.flow import Flow
     >>> from driftline.engine.state.managed import ReducingState
@@ -30,14 +30,14 @@ An example: running totals. Element 100 comes late, between 10 and 5:
     >>> totals.push([(4, 0)], [1], None)
     (4, 0) 116
 
-An element is *in force* from when it is applied until it is undone. Invariant: the states of a key
-are what its elements in force make of the settled state, applied in label order; and the outputs
-that were sent and not taken back are the results of the elements in force.
+An element is *in force* from its application until it is undone. Invariant: the states of a key
+equal the settled state plus its elements in force, applied in label order; the outputs that were
+sent and not retracted are the results of the elements in force.
 
-Elements are kept batch by batch, in columns, in the order in which they were applied. Only a batch
-that is not later than all others makes the operator look for elements of its keys. So order costs
-one comparison per batch as long as nothing comes late. Cost of an element that is late by k
-elements of its key: 2k + 1 applications, and one pass over the batches that it is earlier than.
+Elements are stored per batch, in columns, in order of application. The operator searches for
+elements of a batch's keys only if the batch is not later than all others. So order costs one
+comparison per batch while nothing is late. An element that is late by k elements of its key costs
+2k + 1 applications, and one pass over the batches that it precedes.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ _label_of = itemgetter(0)
 
 
 class Speculative(Keyed):
-    """A keyed operator in label order (see the module's docstring for an example)."""
+    """Keyed operator in label order (example: see the module's docstring)."""
 
     def __init__(
         self,
@@ -76,13 +76,13 @@ class Speculative(Keyed):
     ) -> None:
         super().__init__(vertex, after, failures, record, maker)
         self.batches: list[Applied] = []
-        """Batches that are not settled, in the order in which they were applied."""
+        """Unsettled batches, in order of application."""
         self._open: list[Applied] = []
-        """The batches in `batches` that are not closed."""
+        """The batches of `batches` that are not closed."""
         self.last = -1
-        """The largest time of all elements so far."""
+        """The largest time so far."""
         self.closed = 0
-        """Precondition of `push`: no element has a smaller time than this."""
+        """Smallest time that an element given to `push` may have."""
 
     def push(self, labels: Labels, values: Values, signs: Signs) -> None:
         first = min(times(labels))
@@ -112,10 +112,10 @@ class Speculative(Keyed):
             self._correct(late)
 
     def _apply_at_once(self, batch: Applied, values: Values) -> bool:
-        """Apply a batch whose keys all differ, with no late element: the hot path of the system.
+        """Apply a batch with distinct keys and no late element: the hot path of the system.
 
-        Returns False if the function raises, or if its changes cannot be kept as they are; then
-        the states are as before the call.
+        Returns False, with unchanged states, if the function raises or if its changes cannot be
+        kept as they are.
         """
         try:
             if self.apply is None:
@@ -127,12 +127,12 @@ class Speculative(Keyed):
             let_through(error)
             self.take_back(0)
             return False
-        if len(batch.results) < len(values):  # `map` takes StopIteration for its own end
+        if len(batch.results) < len(values):  # `map` ends if the function raises StopIteration
             self.take_back(0)
             return False
         if self.begins_again(batch.results):
             return False
-        batch.ends = None  # the keys all differ, so `Applied.changes` can find the ends by key
+        batch.ends = None  # `Applied.changes` can find the ends by key, as the keys are distinct
         return True
 
     def _apply_in_turn(
@@ -141,10 +141,9 @@ class Speculative(Keyed):
         since: Mapping[object, list[tuple[Applied, int]]],
         values: Values,
     ) -> list[Arrived]:
-        """Apply the elements of a batch that are not late.
+        """Apply the elements of a batch that are not late; remove and return the late ones.
 
-        `since`: for each key its elements in force that are later than the batch's first label.
-        Returns the late elements, which are removed from the batch.
+        `since`: per key, its elements in force from the batch's first label on.
         """
         on_time = self._try_in_turn(batch, since, values)
         while self.begins_again(batch.results):
@@ -157,7 +156,7 @@ class Speculative(Keyed):
         since: Mapping[object, list[tuple[Applied, int]]],
         values: Values,
     ) -> list[bool]:
-        """Apply the elements that are not late. Returns for each element whether it was applied."""
+        """Apply the elements that are not late. Returns per element whether it was applied."""
         call, apply, undo_log = self.call, self.apply, self.undo_log
         last = {key: found[-1][0].labels[found[-1][1]] for key, found in since.items()}
         batch.results, batch.ends = [], []
@@ -181,7 +180,7 @@ class Speculative(Keyed):
         return on_time
 
     def _append(self, batch: Applied) -> None:
-        """Add a batch that has just been applied; its changes are in the undo log."""
+        """Add a batch that was just applied; its changes are in the undo log."""
         if batch.labels:
             self.last = max(self.last, batch.last)
             batch.undo_log = self.undo_log[:]
@@ -190,7 +189,7 @@ class Speculative(Keyed):
             self._open.append(batch)
 
     def _correct(self, arrived: list[Arrived]) -> None:
-        """Insert late elements (sign +1) at their labels, and remove elements (sign -1)."""
+        """Insert late elements (sign +1) at their labels, and remove retracted ones (sign -1)."""
         by_key: dict[object, list[Arrived]] = {}
         for element in arrived:
             by_key.setdefault(element[1], []).append(element)
@@ -205,7 +204,10 @@ class Speculative(Keyed):
     def _applied_since(
         self, label: Label, keys: Container[object]
     ) -> dict[object, list[tuple[Applied, int]]]:
-        """Per key, (batch, position) of its elements in force from a label on, in label order."""
+        """Return, per key, (batch, position) of its elements in force from a label on.
+
+        They are in label order.
+        """
         found: dict[object, list[tuple[Applied, int]]] = {}
         for batch in self.batches:
             if batch.last >= label[0]:
@@ -222,10 +224,10 @@ class Speculative(Keyed):
         again: Applied,
         out: _Corrections,
     ) -> None:
-        """Undo the elements of a key from the first label of `arrived` on, and apply all again.
+        """Undo the elements of a key from the first label of `arrived` on, and apply them again.
 
-        `applied`: the elements of the key in force; `again` gets the elements that are applied
-        again, `out` the outputs and tombstones to send.
+        `applied`: the key's elements in force. `again` receives the reapplied elements, `out` the
+        outputs and tombstones to send.
         """
         to = min(arrived, key=_label_of)[0]
         there: list[_Entry] = []
@@ -238,7 +240,7 @@ class Speculative(Keyed):
         there.reverse()
         for label, _, value, sign in arrived:
             if sign > 0:
-                # Behind elements of the same label: one of them may be taken back in a moment.
+                # Behind elements of the same label: a tombstone for one of them may follow.
                 at = bisect_right(there, label, key=_label_of)
                 self.late += at < len(there)
                 there.insert(at, (label, value, False, None))
@@ -277,7 +279,7 @@ class Speculative(Keyed):
             self._open = left
 
     def settle(self, frontier: int, exactly: bool = False) -> None:
-        # In order of application: the changelog has to have the rows of a key in label order.
+        # In order of application: the changelog needs the rows of a key in label order.
         lost: list[object] = []
         done = 0
         while done < len(self.batches) and self.batches[done].last < frontier:
@@ -302,10 +304,10 @@ class Speculative(Keyed):
         self._reclaim(frontier)
 
     def _reclaim(self, frontier: int) -> None:
-        """Forget keys whose states are empty, once most of those that may be are settled.
+        """Drop keys with empty states, once most keys that may be empty are settled.
 
-        So a key is looked at about twice, however often elements are settled. An element that may
-        still be undone needs the states of its key: its changes name them.
+        So each key is checked about twice, however often `settle` runs. Keys of elements that may
+        still be undone stay, as their changes refer to the states.
         """
         found = len(self.table.perhaps_empty)
         if found and found > 2 * sum(len(batch.keys) for batch in self.batches):
@@ -334,11 +336,11 @@ class Speculative(Keyed):
 
 
 _Entry = tuple[Label, object, bool, object]
-"""(label, payload, whether it was applied before, its result then)"""
+"""(label, payload, whether it was applied before, its result then)."""
 
 
 class _Corrections:
-    """The tombstones and new outputs that late elements cause."""
+    """Tombstones and new outputs that late elements cause."""
 
     __slots__ = ("keys", "labels", "results", "signs")
 
@@ -356,17 +358,17 @@ class _Corrections:
 
 
 def _made(result: object) -> object:
-    """A result as the function returned it. `result`: as `Keyed.kept_results` keeps it."""
+    """Return a result as the function returned it, from the form of `Keyed.kept_results`."""
     return list(map(output, result)) if type(result) is list else output(result)
 
 
 def _alike(one: object, other: object) -> bool:
-    """Whether two stored payloads are the same; 1, 1.0 and True are not."""
+    """Return whether two stored payloads are the same; 1, 1.0 and True differ."""
     return exactly(one) == exactly(other)
 
 
 def _same(one: object, other: object) -> bool:
-    """Whether two stored results would be sent as the same bytes; 1, 1.0 and True would not."""
+    """Return whether two stored results encode to the same bytes; 1, 1.0 and True differ."""
     if is_a(one, Failure) or is_a(other, Failure):
         return one == other
     return exact(_made(one)) == exact(_made(other))

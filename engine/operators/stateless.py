@@ -1,4 +1,4 @@
-"""The operators that keep nothing: map, filter and flat_map; source, union and sink."""
+"""Stateless operators: map, filter and flat_map; source, union and sink."""
 
 from __future__ import annotations
 
@@ -25,18 +25,18 @@ from driftline.engine.wire.label_columns import Labels
 
 
 class Stateless(Operator):
-    """Base of the operators that call a function for each element and keep nothing."""
+    """Base of the operators that call a function for each element and have no state."""
 
     takes_function = True
 
     def calls(self, function: Function) -> Function:
-        """Return what is called for each element; `outputs` takes its results."""
+        """Return the callable for each element; `outputs` takes its results."""
         return function
 
     def outputs(
         self, labels: Labels, values: Values, results: Values, signs: Signs
     ) -> list[Elements]:
-        """Return the outputs of a batch. `results`: of the function, without failures."""
+        """Return the outputs of a batch. `results`: those of the function, without failures."""
         raise NotImplementedError
 
     def step(self, vertex: Vertex, chain: Chain, maker: OutputEncoder) -> Step:
@@ -47,10 +47,9 @@ class Stateless(Operator):
 
 
 class StatelessStep:
-    """Calls a user function for each element of a batch.
+    """Step that calls a user function for each element of a batch.
 
-    `functions_follow`: whether the next functions see the outputs: then each output is copied for
-    them.
+    `functions_follow`: whether later functions of the chain see the outputs, which are then copied.
     """
 
     def __init__(
@@ -83,7 +82,7 @@ class StatelessStep:
 
 
 class Map(Stateless):
-    """One output, at the label of its element."""
+    """Operator with one output per element, at the element's label."""
 
     kind = "map"
 
@@ -100,7 +99,7 @@ class Map(Stateless):
 
 
 class Filter(Stateless):
-    """The elements for which the function returns something true."""
+    """Operator that passes the elements for which the function returns a true value."""
 
     kind = "filter"
     passes_on = True
@@ -123,7 +122,7 @@ class Filter(Stateless):
 
 
 class FlatMap(Stateless):
-    """Any number of outputs; their labels are that of the element with their number appended."""
+    """Operator with any number of outputs; each appends its number to the element's label."""
 
     kind = "flat_map"
     many = True
@@ -153,7 +152,7 @@ class _PassingOn(Operator):
 
 
 class SourceOperator(_PassingOn):
-    """Where the records of an input enter."""
+    """Entry of the records of an input."""
 
     kind = "source"
     is_source = True
@@ -163,7 +162,7 @@ class SourceOperator(_PassingOn):
 
 
 class Union(_PassingOn):
-    """All elements of several streams: nothing is to be done for them."""
+    """All elements of several streams, unchanged."""
 
     kind = "union"
 
@@ -172,7 +171,7 @@ class Union(_PassingOn):
 
 
 class Sink(_PassingOn):
-    """Where outputs leave, through the barrier."""
+    """Exit of outputs, through the barrier."""
 
     kind = "sink"
     is_sink = True

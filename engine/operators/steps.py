@@ -1,11 +1,11 @@
-"""Steps: the operators of a chain on a node, joined so that one pushes into the next.
+"""Steps: the operators of a chain on a node; each pushes its outputs into the next.
 
 A step takes a batch of elements, as columns: labels, payloads, and signs (+1, or -1 for a
 tombstone; None if all are +1). It applies its function to each payload in one tight loop; all other
-work is done once for the batch. Then it pushes its outputs into the next step.
+work is done once per batch.
 
-Where a user function raises, a `Failure` with the element's label goes to the barrier: failures
-are outputs, too, so that they are in the same order in every replay.
+If a user function raises, a `Failure` with the element's label goes to the barrier. Failures are
+outputs, so their order is the same in every replay.
 """
 
 from __future__ import annotations
@@ -22,55 +22,56 @@ from driftline.engine.wire.codec import is_a
 from driftline.engine.wire.label_columns import LabelColumn, Labels, numbered, select, times
 
 Function = Callable[..., object]
-"""A function of the user."""
+"""A user function."""
 Fields = tuple[str, ...] | None
-"""The names of the items of a stream's payloads, if these are tuples with names."""
+"""Names of the items of a stream's payloads, if these are tuples with names."""
 Values = list[object]
 Signs = list[int] | None
 Elements = tuple[Labels, Values, Signs]
-"""A batch: labels, payloads, and signs (None: all are +1) of elements."""
+"""A batch: labels, payloads, and signs (None: all are +1)."""
 
 MANY = 16
-"""Smaller batches are joined with others, larger ones are not."""
+"""Batches with fewer elements are joined."""
 
 
 class Step(Protocol):
-    """Takes batches of elements."""
+    """Receiver of batches of elements."""
 
     def push(self, labels: Labels, values: Values, signs: Signs) -> None:
-        """Take a batch. The columns have one length, and belong to the step from now on."""
+        """Take a batch. The columns have equal lengths; the step takes ownership of them."""
 
 
 class OutputReceiver(Protocol):
-    """The barrier as operators see it: takes the outputs of a node."""
+    """The barrier as operators see it: it takes the outputs of a node."""
 
     def hold(
         self, sink: int, labels: Labels, values: Values, signs: Signs, packed: bytes = b""
     ) -> None:
         """Take outputs of a sink; sink FAILURES takes the payloads of failures.
 
-        `packed`: the payloads in the wire format (`engine.wire.codec.pack_rows`), if that is known.
+        `packed`: the payloads in the wire format (`engine.wire.codec.pack_rows`), if already
+        encoded.
         """
 
 
 FAILURES = -1
-"""The number of the sink that failures go to."""
+"""Number of the sink for failures."""
 
 
 class Failures:
-    """Reports failures of user functions to the barrier."""
+    """Reporter of user function failures to the barrier."""
 
     def __init__(self, barrier: OutputReceiver) -> None:
         self.barrier = barrier
 
     def add(self, label: Label, failure: Failure, sign: int) -> None:
-        """Report a failure (sign +1), or take one back (sign -1)."""
+        """Report a failure (sign +1), or retract one (sign -1)."""
         self.barrier.hold(FAILURES, [label], [failure.payload()], [sign])
 
     def sort_out(self, labels: Labels, results: Values, signs: Signs) -> list[bool] | None:
         """Report the failures among results.
 
-        Returns for each result whether it is an output, or None if all are.
+        Returns per result whether it is an output, or None if all are.
         """
         if not countOf(map(type, results), Failure):
             return None
@@ -81,17 +82,15 @@ class Failures:
 
 
 def called(function: Function, name: str, values: Values, made_at: str) -> Values:
-    """What a function returns for each value, or a Failure where it raises.
+    """Call a function once per value; return its results, or a Failure where it raises.
 
-    `name`, `made_at`: of the operator, and the line that has made it.
-
-    The function is called exactly once for each value.
+    `name`: of the operator; `made_at`: the line that made it.
     """
     results: Values = []
     add = results.append
     while len(results) < len(values):
         try:
-            # Not by `map`, which ends at a StopIteration of the function.
+            # Not `map`, which ends if the function raises StopIteration.
             for value in values[len(results) :] if results else values:
                 add(function(value))
         except BaseException as error:
@@ -100,7 +99,7 @@ def called(function: Function, name: str, values: Values, made_at: str) -> Value
 
 
 def chosen(batch: Elements, selectors: Sequence[object]) -> Elements:
-    """The elements of a batch whose selector is true. Precondition: one selector per element."""
+    """Return the elements whose selector is true. Precondition: one selector per element."""
     labels, values, signs = batch
     return (
         select(labels, selectors),
@@ -110,10 +109,10 @@ def chosen(batch: Elements, selectors: Sequence[object]) -> Elements:
 
 
 def by_time(batch: Elements) -> list[tuple[int, Elements]]:
-    """A batch cut into smaller ones wherever the time changes: (time, batch), in its order."""
+    """Split a batch wherever the time changes; return (time, batch) pairs in its order."""
     labels, values, signs = batch
     found = times(labels)
-    if len(found) == 1:  # nearly always: a batch of one root
+    if len(found) == 1:  # a batch of one root: nearly always
         return [(found[0], batch)]
     batches: list[tuple[int, Elements]] = []
     start = 0
@@ -127,10 +126,11 @@ def by_time(batch: Elements) -> list[tuple[int, Elements]]:
 
 
 def children(labels: Labels, made: list[Values], signs: Signs) -> list[Elements]:
-    """Batches of outputs. `made`: the outputs of each of the elements with these labels.
+    """Return batches of outputs. `made`: the outputs of each element with these labels.
 
-    The outputs of an element with many outputs are a batch of their own: a value that all of them
-    share, such as the id of a document, is then written once, and is one object where they arrive.
+    If elements have MANY outputs on average, each element's outputs are a batch of their own. A
+    value that all of them share, such as the id of a document, is then encoded once, and is one
+    object at the receiver.
     """
     every = signs or [1] * len(labels)
     if sum(map(len, made)) >= MANY * len(labels):
@@ -150,7 +150,7 @@ def children(labels: Labels, made: list[Values], signs: Signs) -> list[Elements]
 
 
 class FanOut:
-    """An operator with several edges: each appends its number to labels, and gets own copies."""
+    """Step that feeds several edges: each appends its number to labels, and gets its own copies."""
 
     def __init__(self, edges: list[Step]) -> None:
         self.edges = edges
@@ -162,9 +162,9 @@ class FanOut:
 
 
 def iterable(outputs: object) -> Values:
-    """The outputs that a user function returned, or yields; each as it is at the yield.
+    """Return the outputs that a user function returned or yields, each as it is at the yield.
 
-    Raises TypeError if the function returned something else, or a single output: a text or a dict.
+    Raises TypeError if the function returned no iterable, or a single output: a text or a dict.
     """
     if isinstance(outputs, (list, tuple)):
         return list(outputs)

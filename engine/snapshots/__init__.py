@@ -1,1 +1,1 @@
-"""Snapshots: what is asked of a disk, how parts are merged, where they are, and savepoints."""
+"""Snapshots: jobs for the disk, the store of parts, their merging, and savepoints."""

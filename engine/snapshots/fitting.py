@@ -1,16 +1,16 @@
-"""How a savepoint fits a flow: which state goes to which operator, by name.
+"""Fit a savepoint to a flow: assign its state to operators, by name.
 
-A flow may differ from the one that has made the savepoint. An operator, or one state of it, that
-the savepoint lacks begins empty. What the savepoint has and the flow lacks would be lost: that is
-refused unless the user drops it by name, or says which operator it belongs to now.
+A flow may differ from the one that made the savepoint. An operator, or one state of it, that the
+savepoint lacks starts empty. State that the flow lacks would be lost, so it is rejected unless the
+user drops it by name or assigns it to another operator.
 
-An operator without a name of its own is called by its kind and its place (`scan-3`), and means
-another one as soon as operators are put in or taken out before it. Such a name counts only if
-nothing has changed up to that place; otherwise the user has to say whose state it is.
+An operator without a name of its own is named by its kind and position (`scan-3`), and the name
+moves to another one if operators are added or removed before it. Such a name counts only if nothing
+changed up to that position; otherwise the user has to assign the state.
 
 Takes: a savepoint, a flow, and the user's `Choice`. Gives: the segments of each key group for the
-flow, and `notes`, what people should know. Invariant: each state of the savepoint goes to exactly
-one state of the same type, or the user has dropped it.
+flow, and `notes` for people. Invariant: each state of the savepoint goes to exactly one state of
+the same type, or the user dropped it.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ from driftline.engine.state.changelog import encoded
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """What the user says of a savepoint whose flow was another one.
+    """The user's choices for a savepoint of a different flow.
 
-    `drop`: operators whose state is not wanted, or `OPERATOR.STATE`; `rename`:
-    (old name, new name) of operators and sources.
+    `drop`: operators whose state to drop, or `OPERATOR.STATE`; `rename`: (old name, new name) of
+    operators and sources.
     """
 
     drop: tuple[str, ...] = ()
@@ -46,7 +46,7 @@ AS_IT_IS = Choice()
 
 @dataclass(frozen=True, slots=True)
 class RestoredState:
-    """The state that an operator takes; `before`: the name of the operator that has left it."""
+    """State that an operator takes; `before`: name of the operator that left it."""
 
     before: str
     states: frozenset[str]
@@ -60,17 +60,17 @@ class Fitted:
 
     savepoint: Savepoint
     taken: Mapping[str, RestoredState]
-    """Operator of the flow -> what it takes; others begin empty."""
+    """Operator of the flow -> state that it takes; others start empty."""
     inputs: Mapping[str, bool | None]
-    """Source of the savepoint, by its name now -> whether its records were numbered from 1; None if
-    that is not known."""
+    """Source of the savepoint, by its new name -> whether its records were numbered from 1; None if
+    unknown."""
     notes: tuple[str, ...] = ()
-    """What begins empty and what is dropped, for people."""
+    """Empty and dropped state, for people."""
     alone: bool = False
-    """Whether the savepoint has one source only: its input has all the times."""
+    """Whether the savepoint has only one source, whose input therefore has all times."""
 
     def segment(self, group: int) -> bytes:
-        """The state of all operators for a key group. Raises SnapshotDamaged."""
+        """Return the state of all operators for a key group. Raises SnapshotDamaged."""
         return b"".join(self._of(group, name, taken) for name, taken in self.taken.items())
 
     def _of(self, group: int, name: str, taken: RestoredState) -> bytes:
@@ -85,7 +85,7 @@ class Fitted:
 
 
 def fit(savepoint: Savepoint, flow: Flow, choice: Choice = AS_IT_IS) -> Fitted:
-    """How a savepoint fits a flow. Raises StateMismatch, which says all that is in the way."""
+    """Fit a savepoint to a flow. Raises StateMismatch, which lists all problems."""
     now = outline(flow)
     if now.groups != savepoint.groups:
         raise StateMismatch(
@@ -106,7 +106,7 @@ class _Fitting:
     problems: list[str] = field(default_factory=list)
     dropped: list[str] = field(default_factory=list)
     unused: set[str] = field(default_factory=set)
-    """What the user drops and was not found so far."""
+    """The user's drops that were not found so far."""
 
     def fitted(self) -> Fitted:
         self.unused = {*self.choice.drop}
@@ -134,7 +134,7 @@ class _Fitting:
         return Fitted(self.savepoint, self.taken, inputs, tuple(notes), alone)
 
     def _renamed(self) -> dict[str, str]:
-        """Old name -> new name, as the user has said."""
+        """Return old name -> new name, as given by the user."""
         renamed = dict(self.choice.rename)
         known = {each.name for each in self.before.operators}
         there = {each.name for each in self.now.operators}
@@ -155,7 +155,7 @@ class _Fitting:
 
     @property
     def _with_state(self) -> list[str]:
-        """The operators and sources of the savepoint that may have left something."""
+        """Operators with state, and sources, of the savepoint."""
         operators = self.before.operators
         return [each.name for each in operators if each.states or each.kind == "source"]
 
@@ -164,7 +164,7 @@ class _Fitting:
         return name in self.choice.drop
 
     def _take(self, before: OperatorOutline, name: str, *, confirmed: bool) -> None:
-        """Find out what of an operator's state goes to operator `name` of the flow."""
+        """Assign an operator's state to operator `name` of the flow, or note problems."""
         if not self.savepoint.holds(before.name):
             self.unused -= {f"{before.name}.{state}" for _, state in before.states}
             return
@@ -199,7 +199,7 @@ class _Fitting:
         self.taken[name] = RestoredState(before.name, frozenset(states), whole)
 
     def _same_place(self, operator: OperatorOutline) -> bool:
-        """Whether the flow is the same up to an operator, whose name is its place."""
+        """Return whether the flow is unchanged up to an operator that is named by position."""
         until = self.before.operators.index(operator) + 1
         before, now = (
             [(each.kind, each.name, each.inputs) for each in flow.operators[:until]]
@@ -208,7 +208,7 @@ class _Fitting:
         return before == now
 
     def _empty(self) -> list[str]:
-        """What begins empty in the flow although the savepoint has state."""
+        """Return what starts empty in the flow and was not empty in the savepoint."""
         found = []
         for operator in self.now.operators:
             taken = self.taken.get(operator.name)
@@ -223,7 +223,7 @@ class _Fitting:
         return found
 
     def _was_empty(self, operator: OperatorOutline) -> bool:
-        """Whether the savepoint has the operator, and nothing in it."""
+        """Return whether the savepoint has the operator, without state in it."""
         found = next((each for each in self.before.operators if each.name == operator.name), None)
         return found is not None and not self.savepoint.holds(found.name)
 
@@ -236,23 +236,22 @@ class _Fitting:
 
 
 FIRST = 1
-"""The number of the snapshot that a savepoint becomes."""
+"""Number of the snapshot that a savepoint becomes."""
 
 
 @dataclass(frozen=True, slots=True)
 class InitialState:
-    """What a flow begins with: a savepoint, and what the user says of it (see `Choice`)."""
+    """Initial state of a flow: a savepoint, and the user's choices (see `Choice`)."""
 
     savepoint: str = ""
-    """Its directory; "": the flow begins with an empty state."""
+    """Its directory; "": the flow starts with empty state."""
     drop: tuple[str, ...] = ()
     rename: tuple[tuple[str, str], ...] = ()
     about: str = ""
-    """Which savepoint it is, wherever it lies."""
+    """Name and time of the savepoint (`Savepoint.title`), independent of its location."""
 
     def fitted(self, flow: Flow) -> Fitted:
-        """The savepoint as the state of a flow. Raises StateMismatch, SnapshotDamaged,
-        Unavailable."""
+        """Fit the savepoint to a flow. Raises StateMismatch, SnapshotDamaged, Unavailable."""
         return fit(open_savepoint(Path(self.savepoint)), flow, Choice(self.drop, self.rename))
 
 
@@ -260,7 +259,7 @@ NOTHING = InitialState()
 
 
 def begin_with(store: PartStore, fitted: Fitted, groups: Iterable[int]) -> None:
-    """Make the state of these key groups the first snapshot of a store, and its only one.
+    """Make the state of these key groups the first and only snapshot of a store.
 
     Raises SnapshotDamaged, Unavailable.
     """

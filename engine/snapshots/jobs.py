@@ -1,11 +1,11 @@
-"""The jobs of a snapshot store: write a part, commit a snapshot, load one.
+"""Jobs of a snapshot store: write a part, commit a snapshot, load one.
 
-A part is incremental: it holds the rows that were final since the part before, as one *segment*
-(`engine.state.changelog`), in the order in which they became final. When parts are merged, which is
-not urgent, rows are sorted by key group (`engine.snapshots.merging`).
+A part is incremental: it holds the rows that became final since the previous part, as one *segment*
+(`engine.state.changelog`), in the order in which they became final. A later merge of parts, which
+is not urgent, sorts rows by key group (`engine.snapshots.merging`).
 
-`Capture` encodes the changelogs when a snapshot begins. It does so in steps of about a tenth of a
-millisecond, so that it never holds up the loop of the node for longer.
+`Capture` encodes the changelogs when a snapshot begins, in steps of about 0.1 ms, so that it does
+not block the loop of the node for longer.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from driftline.engine.wire.party import DurableJob
 
 @dataclass(frozen=True, slots=True)
 class StoreSnapshot(DurableJob):
-    """Make a part durable: `segments` by key group, and `meta`. Result: None.
+    """Job: make a part durable, with `segments` by key group, and `meta`. Result: None.
 
     `number`: of the snapshot; `taken`: the incarnation, as a later one may take another snapshot
     with the same number.
@@ -37,10 +37,10 @@ class StoreSnapshot(DurableJob):
 
 @dataclass(frozen=True, slots=True)
 class LoadSnapshot(DurableJob):
-    """Remove the parts after snapshot `number`, and load that snapshot. Result: `Loaded`.
+    """Job: remove the parts after snapshot `number`, and load that snapshot. Result: `Loaded`.
 
-    `taken`: the incarnation that took it; `or_later`: load the newest part instead, and remove
-    nothing. Precondition then: the newest part has at least this number.
+    `taken`: the incarnation that took it. `or_later`: load the newest part instead, and remove
+    nothing; precondition: the newest part has at least this number.
     """
 
     what: ClassVar[str] = "load a snapshot"
@@ -52,10 +52,10 @@ class LoadSnapshot(DurableJob):
 
 @dataclass(frozen=True, slots=True)
 class CommitSnapshot(DurableJob):
-    """Snapshot `number` is committed; `before`: the committed one before it (0: none).
+    """Job: merge parts after the commit of `number`; `before`: the previous commit (0: none).
 
     Both stay loadable; parts up to `before` may be merged. Result: whether there is more to merge.
-    `whole`: merge everything in this job; otherwise a little, and the job is to be repeated.
+    `whole`: merge everything in this job; otherwise do one step, and the caller repeats the job.
     """
 
     what: ClassVar[str] = "merge its parts of snapshots"
@@ -67,7 +67,7 @@ class CommitSnapshot(DurableJob):
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """A snapshot as it is loaded: the meta data of its last part, and all segments, in order."""
+    """Loaded snapshot: the metadata of its last part, and all segments, in order."""
 
     meta: bytes
     segments: list[bytes]
@@ -76,12 +76,11 @@ class Loaded:
 
 @dataclass(frozen=True, slots=True)
 class ListParts(DurableJob):
-    """Which segments hold what is in snapshot `number`, and not in snapshot `after` (0: none).
+    """Job: list the segments of snapshot `number` that snapshot `after` lacks (0: none).
 
     `taken`, `after_taken`: the incarnations in which these were taken; `groups`: the first and the
-    last key group that is needed; `to`: who asks. Result: (part, key group, checksum) of each, in
-    order. Raises SnapshotDamaged if one
-    of these snapshots is not there, or is a part of a joined one.
+    last key group needed; `to`: the node that asks. Result: (part, key group, checksum) of each, in
+    order. Raises SnapshotDamaged if one of these snapshots is missing or was joined into another.
     """
 
     what: ClassVar[str] = "list its parts of snapshots for another node"
@@ -96,8 +95,10 @@ class ListParts(DurableJob):
 
 @dataclass(frozen=True, slots=True)
 class ReadSlice(DurableJob):
-    """Bytes of a segment, for `to`. Result: at most `size` bytes from `offset` on; none if the
-    segment is not there any more."""
+    """Job: read bytes of a segment, for node `to`.
+
+    Result: at most `size` bytes from `offset` on; b"" if the segment no longer exists.
+    """
 
     what: ClassVar[str] = "read its parts of snapshots for another node"
 
@@ -110,10 +111,10 @@ class ReadSlice(DurableJob):
 
 @dataclass(frozen=True, slots=True)
 class Vacate(DurableJob):
-    """Remove all parts, to get others from other nodes; the master of an epoch has asked for it.
+    """Job: remove all parts, to receive those of other nodes; the master of `epoch` requests it.
 
-    Result: whether that was done. A store that was vacated for a later master stays as it is: its
-    parts may have become those of the run since.
+    Result: whether the parts were removed. A store already vacated for a later master stays
+    unchanged: its parts may belong to the run since then.
     """
 
     what: ClassVar[str] = "empty its state directory"
@@ -122,13 +123,13 @@ class Vacate(DurableJob):
 
 
 MIXED = 0xFFFE
-"""Stands for all key groups: a segment with rows in the order in which they became final."""
+"""Key group number of a segment of all groups, whose rows are in the order they became final."""
 
 
 class Capture:
-    """The changelogs of operators, on their way into the segment of a part.
+    """Encoder of operators' changelogs into the segment of a part.
 
-    `take` takes them at once, `step` encodes a little of them.
+    `take` empties a changelog at once; `step` encodes one chunk.
     """
 
     def __init__(self) -> None:
@@ -137,7 +138,7 @@ class Capture:
         self._work = self._steps()
 
     def take(self, changelog: Changelog) -> None:
-        """Empty an operator's changelog: its later changes are for the next snapshot."""
+        """Empty an operator's changelog; its later changes belong to the next snapshot."""
         self._taken.append(changelog.take())
 
     def step(self) -> bool:

@@ -1,15 +1,15 @@
-"""The ledger of a node under strong productions: which frames it has worked off and which it sent.
+"""Ledger of a node under strong productions: the frames that it has processed and sent.
 
-Takes: each record and frame that was worked off, each frame and output that was made, what the
-consumer has, and the processed frontier. Gives: whether a frame or record was worked off before,
-and which frames and outputs to send again after a failure.
-Invariants: a frame or record that was worked off is recognised: a record by its time, as fronts
-send in order; a frame by its id, or because its time is processed everywhere. A frame sent is kept
-until its time is processed everywhere, an output until the consumer has it.
+Takes: each record and frame that was processed, each frame and output that was made, what the
+consumer has, and the processed frontier. Gives: whether a frame or record was processed before, and
+which frames and outputs to resend after a failure.
+Invariants: a processed record is recognised by its time, as fronts send in order; a processed frame
+by its id, or because its time is processed everywhere. A sent frame is kept until its time is
+processed everywhere, an output until the consumer has it.
 
 The ledger is managed state like that of an operator: each change adds a row, and a production
 makes the rows durable together with those of the operators. So a production writes only changes,
-however much the ledger holds; removed entries leave the disk when parts of the store are joined.
+whatever the size of the ledger. Removed entries leave the disk when parts of the store are joined.
 """
 
 from __future__ import annotations
@@ -25,30 +25,30 @@ from driftline.engine.state.table import States, StateTable
 from driftline.engine.wire.messages import Frame, MessageHeader, decode, encode
 
 LEDGER = "(ledger)"
-"""The operator's name in rows of the ledger."""
+"""Operator name in rows of the ledger."""
 
 _PROCESSED = -1
-"""The key of the processed frontier in `_next`, where the other keys are numbers of fronts."""
+"""Key of the processed frontier in `_next`; the other keys are numbers of fronts."""
 
 _HEADER = MessageHeader("", 0, 0)
 
 Outputs = tuple[int, tuple[bytes, ...]]
-"""(smallest time of the outputs, their blobs)"""
+"""(smallest time of the outputs, their blobs)."""
 
 
 class Ledger:
-    """What a node has worked off, and what it has made for other nodes and for the consumer."""
+    """Record of what a node processed, and made for other nodes and for the consumer."""
 
     def __init__(self) -> None:
         undo_log: list[Change] = []
         self._next = MapState[int, int]("next").fresh(None, undo_log)
-        """Front -> its records below this time have been worked off."""
+        """Front -> time below which all its records are processed."""
         self._received = MapState[int, int]("received").fresh(None, undo_log)
-        """Id -> time of each frame of a node that has been worked off."""
+        """Id -> time of each processed frame of a node."""
         self._sent = MapState[int, tuple[int, str, bytes]]("sent").fresh(None, undo_log)
-        """Id -> (time, receiver, encoded frame)"""
+        """Id -> (time, receiver, encoded frame)."""
         self._outputs = MapState[int, Outputs]("outputs").fresh(None, undo_log)
-        """Number of a production -> its outputs that the consumer may not have."""
+        """Number of a production -> its outputs that the consumer may lack."""
         states = States((self._next, self._received, self._sent, self._outputs))
         self.table = StateTable(states, undo_log)
         self.table[None] = states
@@ -56,29 +56,29 @@ class Ledger:
         self._times: list[tuple[int, int]] = []
         """Heap of (time, id) of all frames in `_received` and `_sent`."""
 
-    # Frames and records that were worked off.
+    # Processed frames and records.
 
     def next_of(self, front: int) -> int:
-        """The time below which all records of a front have been worked off."""
+        """Return the time below which all records of a front are processed."""
         return max(self._next.get(front, 0), self._next.get(_PROCESSED, 0))
 
     def take_record(self, front: int, time: int) -> None:
-        """Note that all records of a front up to and including this time have been worked off."""
+        """Note that all records of a front up to and including this time are processed."""
         self._next[front] = time + 1
 
     def has_had(self, time: int, id: int) -> bool:
-        """Whether the frame of a node with this tracking time and id has been worked off."""
+        """Return whether the frame of a node with this tracking time and id was processed."""
         return id in self._received or time < self._next.get(_PROCESSED, 0)
 
     def take_frame(self, time: int, id: int) -> None:
-        """Note that the frame of a node with this tracking time and id has been worked off."""
+        """Note that the frame of a node with this tracking time and id is processed."""
         self._received[id] = time
         heappush(self._times, (time, id))
 
-    # Frames and outputs that were made.
+    # Frames and outputs that this node made.
 
     def keep_frame(self, to: str, frame: Frame) -> None:
-        """Keep a frame that was made for a node. Raises PayloadError if it cannot be encoded."""
+        """Keep a frame made for a node. Raises PayloadError if it cannot be encoded."""
         self._sent[frame.id] = frame.time, to, encode(_HEADER, frame)
         heappush(self._times, (frame.time, frame.id))
 
@@ -88,7 +88,7 @@ class Ledger:
 
     @property
     def frames(self) -> list[tuple[str, Frame]]:
-        """(receiver, frame) of all frames that are kept. Raises MalformedMessage."""
+        """(receiver, frame) of all kept frames. Raises MalformedMessage."""
         frames = []
         for _, to, data in self._sent.values():
             _, frame = decode(data)
@@ -99,10 +99,10 @@ class Ledger:
 
     @property
     def outputs(self) -> dict[int, Outputs]:
-        """Production -> outputs that are kept; in the order of productions."""
+        """Production -> kept outputs; in the order of productions."""
         return dict(sorted(self._outputs.items()))
 
-    # Entries that are not needed any more.
+    # Entries that are no longer needed.
 
     def forget_outputs(self, productions: Iterable[int]) -> None:
         """Drop the outputs of these productions: the consumer has them."""
@@ -110,9 +110,9 @@ class Ledger:
             del self._outputs[number]
 
     def forget(self, processed: int) -> None:
-        """Drop all frames below a time: everything below it is durably worked off on every node.
+        """Drop all frames below a time: every node has durably processed everything below it.
 
-        At the end of a run these are all frames; inputs that grow may bring later ones.
+        At the end of a run (INFINITY) these are all frames; growing inputs may bring later ones.
         """
         if processed >= INFINITY:
             processed = max(self._times, default=(-1, 0))[0] + 1
@@ -128,12 +128,12 @@ class Ledger:
     # The disk.
 
     def keep_changes(self) -> None:
-        """Move all changes since the last call to the changelog, for the next part of the store."""
+        """Move all changes since the last call to the changelog, for the next part."""
         self.changelog.keep(self.table.undo_log)
         self.table.undo_log.clear()
 
     def loaded(self) -> None:
-        """Rebuild the heap of times, after the rows were read from the disk."""
+        """Rebuild the heap of times, after the rows were loaded from disk."""
         self._times = [(time, id) for id, time in self._received.items()]
         self._times += [(time, id) for id, (time, _, _) in self._sent.items()]
         heapify(self._times)

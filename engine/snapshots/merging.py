@@ -1,7 +1,7 @@
-"""Restores state from the segments of a snapshot, and merges segments into one.
+"""Restore state from the segments of a snapshot, and merge segments into one.
 
-Restoring applies the rows of all segments, in order. Merging does the same with empty states, and
-writes all that they hold then as one segment. Both are generators that do a little at a time.
+Restoring applies the rows of all segments, in order. Merging applies them to empty states, and
+writes the result as one segment. Both are generators that work in small steps.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from driftline.engine.wire.codec import decode_rows, unpack_all
 _last = itemgetter(-1)
 
 MERGED_AT_ONCE = 1000
-"""Rows that one step of a merge reads or writes, about."""
+"""Approximate number of rows that one step of a merge reads or writes."""
 
 
 def restore(tables: Mapping[str, StateTable], segments: Iterable[bytes]) -> None:
@@ -32,7 +32,7 @@ def restore(tables: Mapping[str, StateTable], segments: Iterable[bytes]) -> None
 
 
 def restoring(tables: Mapping[str, StateTable], segments: Iterable[bytes]) -> Iterator[None]:
-    """`restore` in steps of about a millisecond."""
+    """Run `restore` in steps of about a millisecond."""
     for _ in _restoring(tables, segments):
         yield
 
@@ -40,8 +40,10 @@ def restoring(tables: Mapping[str, StateTable], segments: Iterable[bytes]) -> It
 def restoring_some(
     tables: Mapping[str, StateTable], segment: bytes, owners: Owners, place: int
 ) -> Iterator[bytes]:
-    """Restore those rows of a segment whose keys the node at a place owns, in steps. Yields them,
-    as chunks. Raises SnapshotDamaged."""
+    """Restore, in steps, the rows of a segment whose keys the node at a place owns.
+
+    Yields them as chunks. Raises SnapshotDamaged.
+    """
     places = _places(tables)
     for operator, name, rows in read_segment(segment):
         of = owners.of([row[0] for row in rows])
@@ -51,7 +53,7 @@ def restoring_some(
 
 
 def _restoring(tables: Mapping[str, StateTable], segments: Iterable[bytes]) -> Iterator[int]:
-    """Restore in steps. Yields the number of rows of each."""
+    """Restore in steps. Yields the number of rows of each step."""
     places = _places(tables)
     for segment in segments:
         for operator, name, rows in read_segment(segment):
@@ -60,7 +62,7 @@ def _restoring(tables: Mapping[str, StateTable], segments: Iterable[bytes]) -> I
 
 
 _Places = Mapping[tuple[str, str], tuple[StateTable, int]]
-"""(operator, state) -> the table of the operator, and the place of the state in it."""
+"""(operator, state) -> the table of the operator, and the index of the state in it."""
 
 
 def _places(tables: Mapping[str, StateTable]) -> _Places:
@@ -89,9 +91,9 @@ def _apply(places: _Places, operator: str, name: str, rows: Sequence[Row]) -> No
 
 
 def read_segment(segment: bytes) -> Iterator[tuple[str, str, list[Row]]]:
-    """The chunks of a segment, as (operator, state, rows); their keys and slots are exact keys.
+    """Yield the chunks of a segment, as (operator, state, rows).
 
-    Raises SnapshotDamaged.
+    Their keys and slots are exact keys. Raises SnapshotDamaged.
     """
     try:
         for chunk in unpack_all(segment, keep_frozen):
@@ -105,7 +107,7 @@ def read_segment(segment: bytes) -> Iterator[tuple[str, str, list[Row]]]:
 
 
 def _with_exact_keys(rows: list[Row]) -> list[Row]:
-    """Rows with their keys and slots as exact keys; the same list if that changes none."""
+    """Return rows with keys and slots as exact keys; the same list if nothing changes."""
     for at in (0, 1):
         plain = [row[at] for row in rows if len(row) > at]
         exact = exact_keys(plain)
@@ -120,9 +122,9 @@ def _with_exact_keys(rows: list[Row]) -> list[Row]:
 def by_group(
     groups: int, segment: bytes, rows_at_once: int = MERGED_AT_ONCE
 ) -> Iterator[tuple[int, bytes]]:
-    """The rows of a segment of all key groups as chunks of one each: (group, chunk).
+    """Split a segment of all key groups; yield (group, chunk), each chunk of one group.
 
-    Yields an empty chunk after every `rows_at_once` rows, so that no step takes long.
+    Yields an empty chunk about every `rows_at_once` rows, so that steps are short.
     """
     group_of = GroupCache(groups)
     by_place: dict[tuple[int, str, str], list[Row]] = {}
@@ -141,9 +143,9 @@ def by_group(
 def merge(
     flow: Flow, segments: Iterable[bytes], rows_at_once: int = MERGED_AT_ONCE
 ) -> Iterator[bytes]:
-    """The chunks of one segment that restores the same state as a sequence of segments.
+    """Yield the chunks of one segment that restores the same state as a sequence of segments.
 
-    Yields an empty chunk after every `rows_at_once` rows, so that no step takes long.
+    Yields an empty chunk about every `rows_at_once` rows, so that steps are short.
     """
     tables = {v.name: StateTable(v.states, []) for v in flow.vertices if v.keyed}
     tables[LEDGER] = Ledger().table
@@ -158,7 +160,7 @@ def merge(
 
 
 def as_segment(operator: str, table: StateTable, keys: Collection[object]) -> bytes:
-    """A segment with the states of an operator for these keys; empty if all of them are empty."""
+    """Encode the states of an operator for these keys as a segment; empty if all are empty."""
     return b"".join(_chunks(operator, table, keys, MERGED_AT_ONCE))
 
 

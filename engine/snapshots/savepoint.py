@@ -1,18 +1,18 @@
-"""Savepoints: the state of a flow as files, to begin a run from, to inspect, or to keep.
+"""Savepoints: the state of a flow as files, to start a run from, to inspect, or to archive.
 
     DIR/manifest.json                    the flow, T, and size and checksum of every file
     DIR/00017-totals-3fa2c1d0.segment    the state of operator `totals` for key group 17
 
 It is the state after all elements with times below T, computed by nodes or by a batch run over
-history. For the form of a segment see `engine.state.changelog`. The manifest is written last and
-names all files: a directory without one is no savepoint, and damaged or missing files are noticed.
-Nothing in it says where it is, and reading changes nothing: it may be moved, copied, and used by
-any number of runs at the same time.
-A run that begins from a savepoint counts outputs below T as delivered (t_last is T - 1); its
-checksum over outputs begins at 0.
+history. `engine.state.changelog` defines the form of a segment. The manifest is written last and
+names all files: a directory without one is no savepoint, and damaged or missing files are detected.
+The files do not contain their location, and reading does not change them: a savepoint may be moved,
+copied, and used by any number of runs at the same time.
+A run that starts from a savepoint counts outputs below T as delivered (t_last is T - 1); its
+checksum over outputs starts at 0.
 
-State belongs to an operator by its name, so that a flow whose other operators differ can begin from
-it (`engine.snapshots.fitting`).
+State belongs to an operator by its name, so a flow whose other operators differ can start from it
+(`engine.snapshots.fitting`).
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _MANIFEST = "manifest.json"
 
 @dataclass(frozen=True, slots=True)
 class Savepoint:
-    """A complete savepoint; `time`: T."""
+    """Complete savepoint; `time`: T."""
 
     path: Path
     plan: str
@@ -50,19 +50,19 @@ class Savepoint:
     """Number of key groups."""
     time: int
     files: Mapping[str, tuple[int, int]]
-    """Name of a file -> (bytes, checksum)"""
+    """Name of a file -> (size in bytes, checksum)."""
     about: Outline
-    """The flow."""
+    """Outline of the flow."""
     inputs: Mapping[str, bool] = field(default_factory=dict)
-    """Source -> whether its records are numbered from 1; without sources that are not known."""
+    """Source -> whether its records are numbered from 1; omitted if unknown."""
 
     @property
     def title(self) -> str:
-        """Name and time, as the identity of a run names it (see `begins_at`)."""
+        """Name and time, as in the identity of a run (see `begins_at`)."""
         return f"{self.path.name} at {self.time}"
 
     def segment(self, group: int, operator: str) -> bytes:
-        """The state of an operator for a key group; empty if it has none.
+        """Return the state of an operator for a key group; b"" if it has none.
 
         Raises SnapshotDamaged.
         """
@@ -79,11 +79,11 @@ class Savepoint:
         return data
 
     def holds(self, operator: str) -> bool:
-        """Whether it has any state of an operator."""
+        """Return whether the savepoint has any state of an operator."""
         return any(_name(group, operator) in self.files for group in range(self.groups))
 
     def check_flow(self, flow: Flow) -> None:
-        """Raises StateMismatch if it was made by a flow with another plan."""
+        """Raise StateMismatch if a flow with another plan made the savepoint."""
         if (self.plan, self.groups) != (plan(flow).identity(), flow.groups):
             lines = "".join(f"\n  {text}" for text in outline(flow).differences(self.about))
             raise StateMismatch(
@@ -94,12 +94,12 @@ class Savepoint:
 
 
 def begins_at(identity: str, time: int) -> bool:
-    """Whether a run with this identity begins from a savepoint as of `time`."""
+    """Return whether a run with this identity starts from a savepoint as of `time`."""
     return re.search(rf"\|from [^|]* at {time}$", identity) is not None
 
 
 def open_savepoint(path: Path) -> Savepoint:
-    """The savepoint in a directory. Raises Unavailable, SnapshotDamaged."""
+    """Open the savepoint in a directory. Raises Unavailable, SnapshotDamaged."""
     try:
         text = (path / _MANIFEST).read_text(errors="replace")
     except OSError as error:
@@ -123,13 +123,13 @@ def open_savepoint(path: Path) -> Savepoint:
 
 
 def write_segment(path: Path, group: int, operator: str, segment: bytes) -> None:
-    """Write one file of a savepoint, atomically; a retry writes the same. Raises Unavailable."""
+    """Write one file of a savepoint atomically, so that a retry is safe. Raises Unavailable."""
     with reported("savepoint", path):
         replace_file(path / _name(group, operator), segment)
 
 
 def write_table(path: Path, vertex: Vertex, table: StateTable, groups: GroupCache) -> None:
-    """Write the state of a vertex, a file for each key group that has some. Raises Unavailable."""
+    """Write the state of a vertex, one file per key group that has any. Raises Unavailable."""
     keys_of_group: dict[int, list[object]] = {}
     for key in table:
         keys_of_group.setdefault(groups[key], []).append(key)
@@ -141,9 +141,9 @@ def write_table(path: Path, vertex: Vertex, table: StateTable, groups: GroupCach
 def complete(
     path: Path, flow: Flow, time: int, inputs: Mapping[str, bool] | None = None
 ) -> Savepoint:
-    """Make a savepoint as of `time` of the files in `path`, by its manifest. Raises Unavailable.
+    """Complete the savepoint as of `time` in `path`: write its manifest. Raises Unavailable.
 
-    `inputs`: source -> whether its records are numbered from 1, as far as it is known.
+    `inputs`: source -> whether its records are numbered from 1, if known.
     """
     files = {}
     for file in sorted(path.glob("*.segment")):
@@ -169,7 +169,7 @@ def complete(
 
 
 def begin(path: Path) -> None:
-    """Make the directory of a savepoint. Raises StateMismatch if it holds files, Unavailable."""
+    """Create the directory of a savepoint. Raises StateMismatch if it holds files, Unavailable."""
     with reported("savepoint", path):
         path.mkdir(parents=True, exist_ok=True)
         if any(path.iterdir()):
@@ -177,7 +177,7 @@ def begin(path: Path) -> None:
 
 
 def _name(group: int, operator: str) -> str:
-    """The file of an operator: safe on any disk, also one that ignores case, and for any name."""
+    """Return an operator's file name: safe on any disk, even case-insensitive, for any operator."""
     readable = re.sub(r"[^a-z0-9_]+", "-", operator.lower())[:40]
     digest = blake2b(operator.encode(errors="surrogatepass"), digest_size=4).hexdigest()
     return f"{group:05}-{readable}-{digest}.segment"

@@ -1,19 +1,19 @@
-"""The snapshot store of a node: parts of snapshots in a key-value store, checked when read.
+"""Snapshot store of a node: parts of snapshots in a key-value store, checked when read.
 
-Keys are ``(snapshot, key group)``, values are segments. The key with key group META holds the meta
-data of a part, the checksums of its segments and the number of the part before it; one more record
-holds the number of the newest part. So both damage and loss are noticed. A part is written whole or
-not at all, and never overwritten: a node that has one more part than the committed snapshot goes
-back by deleting that part.
+Keys are ``(snapshot, key group)``, values are segments. The key with key group META holds the
+metadata of a part, the checksums of its segments and the number of the part before it; one more
+record holds the number of the newest part. So both damage and loss are detected. A part is written
+whole or not at all, and never overwritten: a node with one more part than the committed snapshot
+rolls back by deleting that part.
 
-A part that cannot be read at the moment is neither damaged nor missing: reading is tried again.
+A part that temporarily cannot be read is neither damaged nor missing: reading is retried.
 
 Once there are many parts, small ones are joined with small ones, as in a log-structured merge tree:
-a row is copied O(log n) times. Rows that were overwritten are dropped when the oldest part is among
-those joined, that is, when the later parts have grown to half of its size.
+a row is copied O(log n) times. Overwritten rows are dropped when the oldest part is among those
+joined, that is, when the later parts have grown to half of its size.
 
-`LmdbStore` keeps the parts in LMDB: a part is written in one durable transaction. `read_store`
-reads such a store without a change to it.
+`LmdbStore` stores the parts in LMDB, each in one durable transaction. `read_store` reads such a
+store without changing it.
 """
 
 from __future__ import annotations
@@ -49,41 +49,44 @@ from driftline.engine.wire.party import DurableJob
 META = 0xFFFF
 _KEY = struct.Struct(">QH")
 NEWEST = _KEY.pack(0, META)
-"""The key of the number of the newest part; parts have numbers from 1."""
+"""Key of the number of the newest part; parts have numbers from 1."""
 VACATED = _KEY.pack(0, 0)
-"""The key of the epoch of the newest master for which the store was vacated."""
+"""Key of the epoch of the newest master for which the store was vacated."""
 
 _FORMAT = 5
 MAP_SIZE = 1 << 36
-"""Initial address space in bytes. The file grows as it is filled, and the space when it is full."""
+"""Initial address space in bytes. The file grows on demand, and the space when it is full."""
 
 MERGE_AT = 32
-"""How many parts there have to be before some are joined."""
+"""Number of parts from which on some are joined."""
 
 
 class KeyValue(Protocol):
-    """The key-value store that a `PartStore` writes to; `name`: for errors."""
+    """Key-value store under a `PartStore`; `name`: for errors."""
 
     name: str
 
     def read(self, key: bytes) -> bytes | None:
-        """The value of a key; None if it has none. Raises Unavailable, SnapshotDamaged."""
+        """Return the value of a key, or None. Raises Unavailable, SnapshotDamaged."""
 
     def read_slice(self, key: bytes, offset: int, size: int) -> bytes:
-        """At most `size` bytes of a value from `offset` on. Raises Unavailable, SnapshotDamaged."""
+        """Return at most `size` bytes of a value from `offset` on, b"" without a value.
+
+        Raises Unavailable, SnapshotDamaged.
+        """
 
     def all_keys(self) -> list[bytes]:
-        """All keys, sorted. Raises Unavailable, SnapshotDamaged."""
+        """Return all keys, sorted. Raises Unavailable, SnapshotDamaged."""
 
     def write(self, puts: Mapping[bytes, bytes], deletes: Iterable[bytes]) -> None:
         """Make all changes in one atomic, durable step. Raises Unavailable."""
 
 
 class PartStore:
-    """Carries out the snapshot jobs of a node.
+    """Store of the parts of a node's snapshots; runs the snapshot jobs.
 
-    `merge_at`: how many parts there have to be before some are joined. `rows_at_once`: about how
-    many rows one step of joining works off.
+    `merge_at`: number of parts from which on some are joined. `rows_at_once`: approximate number of
+    rows per step of joining.
     """
 
     def __init__(
@@ -98,11 +101,11 @@ class PartStore:
         self._merge_at = max(2, merge_at)
         self._rows_at_once = rows_at_once
         self._sizes = self._survey()
-        """Number of each part -> its size in bytes; in the order of numbers."""
+        """Part number -> its size in bytes; in the order of numbers."""
         self._joining: Iterator[None] | None = None
 
     def carry_out(self, job: DurableJob) -> object:
-        """Do a job durably. Returns the job's result. Raises SnapshotDamaged, Unavailable."""
+        """Run a job durably; return its result. Raises SnapshotDamaged, Unavailable."""
         if isinstance(job, LoadSnapshot):
             if job.or_later:
                 return self._load(self._latest(job.number))
@@ -124,7 +127,7 @@ class PartStore:
         return None
 
     def _write(self, number: int, part: Mapping[bytes, bytes], gone: Sequence[int]) -> None:
-        """Write a part, and delete the parts `gone`, in one step."""
+        """Write a part, and delete the parts `gone`, in one atomic step."""
         keys = [key for n in gone for key in self._keys_of(n) if key not in part]
         self._kv.write(part, keys)
         for n in gone:
@@ -137,7 +140,7 @@ class PartStore:
         return [_KEY.pack(part, group) for group in (*checksums, META)]
 
     def look(self, number: int) -> Loaded:
-        """Read snapshot `number`; changes nothing. Raises SnapshotDamaged, Unavailable."""
+        """Read snapshot `number` without changes. Raises SnapshotDamaged, Unavailable."""
         parts = [part for part in self._sizes if part <= number]
         if not parts or parts[-1] != number:
             raise SnapshotDamaged(f"{self._kv.name}: snapshot {number} is missing")
@@ -158,10 +161,10 @@ class PartStore:
         return keys
 
     def newest(self) -> int:
-        """The number of the newest part, 0 if there is none.
+        """Return the number of the newest part, or 0.
 
-        Raises SnapshotDamaged if the newest part that was written is not the newest one present:
-        parts are written whole or not at all, so a part that is missing was lost later.
+        Raises SnapshotDamaged if the newest part written is not the newest one present: parts are
+        written whole or not at all, so a missing part was lost later.
         """
         about = self._kv.read(NEWEST) or _as_newest(0)
         if len(about) != len(_as_newest(0)) or about != _as_newest(_newest_in(about)):
@@ -227,9 +230,9 @@ class PartStore:
         return True
 
     def _read(self, parts: Sequence[int], before: int) -> tuple[_About, list[tuple[int, bytes]]]:
-        """The meta data of the last of these parts, and (key group, segment) of all, in order.
+        """Read the metadata of the last of these parts, and (key group, segment) of all, in order.
 
-        `before`: the part before the first one, or 0. Checks every checksum and that each part
+        `before`: the part before the first one, or 0. Checks every checksum, and that each part
         follows the one before it. Raises SnapshotDamaged, Unavailable.
         """
         about = _About(0, 0, b"", {})
@@ -257,7 +260,7 @@ class PartStore:
             raise SnapshotDamaged(f"{self._kv.name}: snapshot {part}: {error}") from None
 
     def _go_on_joining(self, job: CommitSnapshot) -> bool:
-        """Begin to join parts, or do the next step. Returns whether steps are left."""
+        """Start joining parts, or do the next step. Returns whether steps are left."""
         if self._joining is None:
             self._joining = self._join(job.before)
         for _ in self._joining:
@@ -269,7 +272,7 @@ class PartStore:
     def _join(self, last: int) -> Iterator[None]:
         """Join parts up to `last`, in steps, if there are many: the newest ones of similar sizes.
 
-        The joined part has the number of the newest of them, so that snapshot stays loadable.
+        The joined part has the number of the newest of them, so that snapshot remains loadable.
         """
         old = [part for part in self._sizes if part <= last]
         if len(old) < self._merge_at:
@@ -283,7 +286,7 @@ class PartStore:
         try:
             about, segments = self._read(chosen, before)
         except SnapshotDamaged:
-            return  # the damage is reported when the part is loaded
+            return  # loading the part will report the damage
         groups: dict[int, list[bytes]] = {}
         for group, segment in segments:
             if group != MIXED:
@@ -293,8 +296,8 @@ class PartStore:
                 if chunk:
                     groups.setdefault(of_rows, []).append(chunk)
                 yield
-        # With older parts left, removals must be kept: their slots may be in an older part. So rows
-        # are merged only if there is none, else put one after the other.
+        # Removals must be kept while older parts are left, which may contain their slots. So rows
+        # are merged only if no older part is left, and concatenated otherwise.
         joined: dict[int, bytes] = {}
         for group, parts in groups.items():
             chunks = []
@@ -308,11 +311,11 @@ class PartStore:
 
 
 class _About(NamedTuple):
-    """The meta data of a part.
+    """Metadata of a part.
 
     `before`: the part that it follows, or 0. `taken`: the incarnation in which it was written.
-    `meta`: given by the node, which gets it back when it loads the part. `checksums`: key group ->
-    checksum of its segment.
+    `meta`: data of the node, returned when it loads the part. `checksums`: key group -> checksum of
+    its segment.
     """
 
     before: int
@@ -324,7 +327,7 @@ class _About(NamedTuple):
 def as_part(
     number: int, segments: dict[int, bytes], meta: bytes, before: int, taken: int
 ) -> dict[bytes, bytes]:
-    """The keys and values of part `number`; for the arguments, see `_About`."""
+    """Return the keys and values of part `number`; arguments: see `_About`."""
     checksums = {group: crc32(segment) for group, segment in segments.items()}
     about = pack((before, taken, meta, checksums))
     part = {_KEY.pack(number, group): segment for group, segment in segments.items()}
@@ -333,7 +336,7 @@ def as_part(
 
 
 def part_of(key: bytes) -> int:
-    """The number of the part that a key belongs to."""
+    """Return the number of the part that a key belongs to."""
     number: int = _KEY.unpack(key)[0]
     return number
 
@@ -348,7 +351,7 @@ def _newest_in(about: bytes) -> int:
 
 
 def check_parts(kv: KeyValue) -> int:
-    """Read and check all parts; changes nothing. Returns the number of the newest part.
+    """Read and check all parts without changes. Returns the number of the newest part.
 
     Raises SnapshotDamaged, Unavailable.
     """
@@ -359,7 +362,7 @@ def check_parts(kv: KeyValue) -> int:
 
 
 class LmdbStore:
-    """A key-value store in one LMDB directory, which belongs to the runs of one identity."""
+    """Key-value store in one LMDB directory, which belongs to the runs of one identity."""
 
     def __init__(
         self, path: Path, identity: str, mark: Mark = NOBODY, map_size: int = MAP_SIZE
@@ -403,7 +406,7 @@ class LmdbStore:
                 self._env.set_mapsize(2 * self._env.info()["map_size"])
 
     def _write(self, puts: Mapping[bytes, bytes], deletes: Iterable[bytes]) -> bool:
-        """Make all changes, or none. Returns False if the address space is too small."""
+        """Make all changes, or return False if the address space is too small."""
         try:
             with self._env.begin(write=True, db=self._parts) as txn:
                 for key in deletes:
@@ -419,7 +422,7 @@ class LmdbStore:
         self._env.close()
 
     def _begin(self, identity: str) -> None:
-        """Check the identity, and write it into a new directory."""
+        """Check the identity, or write it into a new directory."""
         mine = pack((_FORMAT, identity))
         with self._env.begin(write=True) as txn:
             self._parts = self._env.open_db(b"parts", txn=txn)
@@ -436,12 +439,12 @@ class LmdbStore:
 
 @dataclass(slots=True)
 class ReadOnlyStore:
-    """The rows of a store in memory, as a key-value store that nothing can be written to."""
+    """Read-only key-value store: the rows of a store in memory."""
 
     name: str
     rows: dict[bytes, bytes]
     mark: Mark | None = None
-    """None: it has none."""
+    """None if the directory has no mark."""
 
     def read(self, key: bytes) -> bytes | None:
         return self.rows.get(key)
@@ -457,8 +460,10 @@ class ReadOnlyStore:
 
 
 def read_store(path: Path) -> ReadOnlyStore:
-    """The store in a directory. Raises SnapshotDamaged, Unavailable, and StateMismatch if its mark
-    is damaged."""
+    """Read the store in a directory.
+
+    Raises SnapshotDamaged, Unavailable, and StateMismatch if its mark is damaged.
+    """
     name = f"state directory {path}"
     with reported(name, SnapshotDamaged):
         rows = {key: value for _, key, value in every_row(path, b"parts")}

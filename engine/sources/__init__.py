@@ -1,4 +1,4 @@
-"""Sources give records with times: what a source is, sources in memory, and checks of records.
+"""Sources of records with times: the contract, sources in memory, and checks of records.
 
 The sources of files and of live inputs are connectors, above this package.
 """

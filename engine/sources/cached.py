@@ -1,9 +1,9 @@
-"""A source that packs the records of another one, and keeps the latest of them.
+"""A source that packs the records of another one, and caches the latest of them.
 
-To read a file from some record on, all records before it have to be read, too. A recovery asks for
-records that were read a moment ago: these come from memory. They are kept in the wire format, in
-which a front sends them: so their size is known, and is what they take. Records that do not fit
-are read again from the other source.
+Reading a file from some record on means reading all records before it, too. A recovery needs
+records that were read a moment ago: these come from memory. They are cached in the wire format, in
+which a front sends them: so their size in memory is known. Records that do not fit are read again
+from the other source.
 """
 
 from __future__ import annotations
@@ -16,22 +16,22 @@ from driftline.engine.sources.source import BadRecord, Source, time_of
 from driftline.engine.wire.codec import pack_payload
 
 KEPT_BYTES = 1 << 26
-"""Bytes of the records that are kept, at most."""
+"""Maximum size of the cached records."""
 
 EACH_BYTES = 150
-"""Bytes of memory that a kept record takes beside its content, about."""
+"""Approximate memory of a cached record beyond its content, in bytes."""
 
 PackedRecord = tuple[int, bytes] | BadRecord
 """(time, payload in the wire format), or a record that cannot be read."""
 
 
 def packed(record: tuple[int, object] | BadRecord) -> PackedRecord:
-    """The record in the wire format. Raises PayloadError if it cannot travel."""
+    """Return the record in the wire format. Raises PayloadError if it cannot travel."""
     return record if isinstance(record, BadRecord) else (record[0], pack_payload(record[1]))
 
 
 class CachedSource:
-    """Another source, with its latest records in memory, `kept_bytes` at most.
+    """Another source, with its latest records cached in memory, `kept_bytes` at most.
 
     Only the latest `read` may be used.
     """
@@ -41,18 +41,18 @@ class CachedSource:
         self._kept_bytes = kept_bytes
         self._kept: deque[PackedRecord] = deque()
         self._from: int | None = None
-        """All records from this time to the last one read are kept; None before the first read."""
+        """The cache holds all records from this time to the last read one; None before `read`."""
         self._rest: Iterator[tuple[int, object] | BadRecord] = iter(())
-        """The records that were not read yet."""
+        """The records that are still unread."""
         self.bytes = 0
-        """Bytes of the records that are kept."""
+        """Size of the cached records."""
 
     @property
     def name(self) -> str:
         return self._source.name
 
     def read(self, start: int) -> Iterator[PackedRecord]:
-        """Records with time >= `start`. Iterators of earlier calls must not be used any more.
+        """Yield records with time >= `start`. Iterators of earlier calls must not be used any more.
 
         Raises PayloadError at a record that cannot travel.
         """
@@ -64,7 +64,7 @@ class CachedSource:
         return self._read(bisect_left(self._kept, start, key=time_of))
 
     def trim(self, time: int) -> None:
-        """Forget kept records below this time."""
+        """Drop cached records below this time."""
         while self._kept and time_of(self._kept[0]) < time:
             self._drop()
 

@@ -1,4 +1,4 @@
-"""A source in memory, for tests of flows, and one that repeats another source.
+"""A source in memory, for tests of flows, and a source that repeats another one.
 
 >>> list(ListSource(["a", "b"], first=7).read(1))
 [(7, 'a'), (8, 'b')]
@@ -19,7 +19,7 @@ class ListSource:
     """The records of a sequence at the times `first`, `first` + 1, ...
 
     Precondition: the time of a BadRecord among them is that of its place in the sequence. `name`:
-    how errors call the source.
+    the source's name in errors.
     """
 
     def __init__(self, records: Sequence[object], name: str = "memory", first: int = 1) -> None:
@@ -30,17 +30,17 @@ class ListSource:
         self._first = first
 
     def read(self, start: int) -> Iterator[tuple[int, object] | BadRecord]:
-        """All records with time >= `start`; skips the others in O(1)."""
+        """Yield all records with time >= `start`; skip the others in O(1)."""
         for i in range(max(0, start - self._first), len(self._records)):
             record = self._records[i]
             yield record if isinstance(record, BadRecord) else (self._first + i, record)
 
     def progress(self) -> tuple[int, int] | None:
-        """None: there are no bytes."""
+        """Return None: there are no bytes."""
         return None
 
     def identity(self) -> str:
-        """A hash of the records; costs encoding all of them."""
+        """Return a hash of the records; costs encoding all of them."""
         content = hashlib.sha256()
         for record in self._records:
             content.update(pack(astuple(record) if isinstance(record, BadRecord) else record))
@@ -54,7 +54,7 @@ ID_STRIDE = 2**40
 class Repeated:
     """A source's records, round after round, up to the time `documents`.
 
-    Precondition: the source's times are 1, 2, ... The times go on from round to round. Ids stay
+    Precondition: the source's times are 1, 2, ... The times continue from round to round. Ids stay
     unique and of their type: in round k a text ends with `~k`, and a number is larger by
     (k - 1) * 2**40. Bad records are repeated, too, and have a time.
     """
@@ -66,7 +66,7 @@ class Repeated:
         self._period: int | None = None  # the source's last time; None until it was reached
 
     def read(self, start: int) -> Iterator[tuple[int, object] | BadRecord]:
-        """All records with time >= `start`. The first call reads a round, to learn its length."""
+        """Yield all records with time >= `start`. The first call reads a round for its length."""
         start = max(1, start)
         if self._period is None:
             last = 0
@@ -93,7 +93,7 @@ class Repeated:
     def _copy(
         self, record: tuple[int, object] | BadRecord, completed: int, time: int
     ) -> tuple[int, object] | BadRecord:
-        """A record as it comes after so many completed rounds, with its new time."""
+        """Return a record after so many completed rounds, with its new time."""
         if isinstance(record, BadRecord):
             return replace(record, time=time)
         _, document = record
@@ -108,11 +108,11 @@ class Repeated:
         return BadRecord(time, self.name, reason, "")
 
     def progress(self) -> tuple[int, int] | None:
-        """None: the size of all rounds is not known beforehand."""
+        """Return None: the size of all rounds is not known in advance."""
         return None
 
     def identity(self) -> str:
-        """The source's identity, and the number of records."""
+        """Return the source's identity, and the number of records."""
         return f"{self._source.identity()}, repeated up to {self._documents}"
 
 

@@ -1,4 +1,4 @@
-"""From a row of a file to documents of a flow: ids, text, sections.
+"""Documents of a flow from rows of a file: ids, text, sections.
 
 Whatever the format of the file, a document is a dict with an "id" that is a str or an int, and its
 values are as after a shuffle (`engine.wire.codec`): a user function must not see lists on one node
@@ -24,36 +24,36 @@ from driftline.engine.texts import beginning, let_through, shown_by
 from driftline.engine.wire.codec import pack_rows, unpack_rows, why_refused
 
 TEXT_CHARS = 200
-"""How much of a bad record is shown to people."""
+"""Characters of a bad record that messages show."""
 
 RAW_CHARS = 1 << 20
-"""Characters of a bad record that are kept, to be set aside, at most."""
+"""Characters of a bad record that the file of bad records keeps, at most."""
 
 UTF_8, COMMA = "utf-8", ","
-"""Encoding and delimiter of a file by default."""
+"""Default encoding and delimiter of a file."""
 
 _REPR = Repr()
 _REPR.maxstring = TEXT_CHARS // 2
 
 
 class Malformed(Exception):
-    """A row that cannot be read. Never leaves `engine.sources`."""
+    """Invalid row. Never leaves `engine.sources`."""
 
     def __init__(self, reason: str, text: str, raw: str | None = None) -> None:
-        """`text`: the row for people; `raw`: the whole row, if it differs from the text, of which
-        only the beginning is kept if it is long."""
+        """`text`: the row for messages; `raw`: the whole row, if it differs from the text; a long
+        one is cut."""
         super().__init__(reason)
         self.reason = reason
         self.text = text[:TEXT_CHARS]
         self.raw = cut(text if raw is None else raw)
 
     def at(self, time: int, file: str) -> BadRecord:
-        """The bad record that a source gives for this row."""
+        """Return the bad record for this row."""
         return BadRecord(time, file, self.reason, self.text, self.raw)
 
 
 def cut(raw: str) -> str:
-    """A bad record as it is kept: its beginning, with a remark, if it is long."""
+    """Cut a long bad record, and add a remark."""
     if len(raw) <= RAW_CHARS:
         return raw
     remark = f" [this is the beginning of {len(raw)} characters]"
@@ -97,7 +97,7 @@ class Shape:
             )
 
     def as_text(self) -> str:
-        """For people: what differs from the usual; empty if nothing does."""
+        """Describe what differs from the defaults, for messages; empty if nothing does."""
         parts = [f", id from {self.id_field!r}"] if self.id_field else []
         parts += [f", text from {self.text_field!r}"] if self.text_field else []
         parts += [", in sections"] if self.sections else []
@@ -106,7 +106,7 @@ class Shape:
         return "".join(parts)
 
     def documents(self, number: int, row: Row) -> Iterator[Row]:
-        """The documents of a row: one, or one for each section. `Malformed` if there is none.
+        """Yield the documents of a row: one, or one per section; `Malformed` for an invalid row.
 
         `number`: the row's number, from 1.
         """
@@ -147,7 +147,7 @@ DEFAULT_SHAPE = Shape()
 
 
 def _field(row: dict[str, object], name: str, option: str = "") -> object:
-    """The value of a field; `option`: what the user has named the field by, if that was needed."""
+    """Return the value of a field; `option`: the option that named the field, if any."""
     if name not in row:
         if not option:
             raise _malformed(f"field {name!r} is missing", row)
@@ -163,9 +163,9 @@ def _names(row: dict[str, object]) -> str:
 
 
 def as_taken(payload: object) -> object:
-    """A record as it arrives at a function. Raises PayloadError if it cannot be taken.
+    """Return a record as a function receives it. Raises PayloadError if it is not valid.
 
-    It cannot if it exceeds the limits of a record, or if a value in it cannot travel.
+    A record is invalid if it exceeds the limits of a record, or if a value in it cannot travel.
     """
     data = pack_rows([payload])
     if reason := why_refused(payload, len(data)):
@@ -177,7 +177,7 @@ def as_taken(payload: object) -> object:
 
 
 def taken(time: int, payload: object, file: str) -> tuple[int, object] | BadRecord:
-    """A record as it arrives, or a bad record if it cannot be taken. `file`: where it is."""
+    """Return a record as a function receives it, or a bad record. `file`: where it is."""
     try:
         return time, as_taken(payload)
     except PayloadError as error:
@@ -185,7 +185,7 @@ def taken(time: int, payload: object, file: str) -> tuple[int, object] | BadReco
 
 
 def refused(time: int, payload: object, file: str, reason: str) -> BadRecord:
-    """The bad record in the place of one that cannot be taken."""
+    """Return the bad record that replaces an invalid one."""
     return _malformed(reason, payload).at(time, file)
 
 
@@ -199,12 +199,12 @@ def _malformed(reason: str, row: object) -> Malformed:
 
 
 def _shown(row: object) -> str:
-    """The row for people: short, whatever it holds, and only of characters that can be stored."""
+    """Return the row for messages: short, and only with characters that can be stored."""
     return shown_by(_REPR.repr, row)
 
 
 def _sections(page: dict[str, object]) -> Iterator[dict[str, object]]:
-    """A document for each section with a word in it; `#n` in its id is MediaWiki's `section=n`."""
+    """Yield a document per section with a word in it; `#n` in its id is MediaWiki's `section=n`."""
     text = _field(page, "text")
     if not isinstance(text, str):
         kind = type(text).__name__

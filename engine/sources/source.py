@@ -1,8 +1,8 @@
 """Sources, and records that cannot be read.
 
-A source gives numbered records. The number is the record's *time*: it becomes the first part of
+A source yields numbered records. The number is the record's *time*: it becomes the first part of
 the labels of all elements made from the record, so it has to be the same in every run. A record
-that cannot be read therefore keeps its number, and comes as a `BadRecord`. The reader decides
+that cannot be read therefore keeps its number, and becomes a `BadRecord`. The reader decides
 whether a bad record ends the run (`strict`) or is counted and skipped (`lenient`). An input that
 breaks off ends with a BadRecord that always ends the run: the records after it have no numbers.
 
@@ -10,8 +10,8 @@ breaks off ends with a BadRecord that always ends the run: the records after it 
     >>> list(ListSource(["a", "b", "c"]).read(2))
     [(2, 'b'), (3, 'c')]
 
-A *live* source gives each record its time once, when the record comes, and can replay it with that
-time until it is told to `trim`.
+A *live* source assigns each record its time once, on arrival, and can replay it with that time
+until `trim` removes it.
 """
 
 from __future__ import annotations
@@ -29,27 +29,27 @@ from driftline.engine.labels import INFINITY
 
 @dataclass(frozen=True)
 class BadRecord:
-    """A record that cannot be read, in the place of the record."""
+    """Replacement for a record that cannot be read."""
 
     time: int
-    """Its number."""
+    """The record's number."""
     file: str
-    """Where it is, as errors name it."""
+    """The file's name in errors."""
     reason: str
     """Why it cannot be read."""
     text: str
-    """How it begins, at most 200 characters; empty if not even that is known."""
+    """Its first characters, at most 200; empty if unknown."""
     raw: str = ""
-    """All of it: JSON, or the text that it is; empty if it is not known."""
+    """The whole record, as JSON or text; empty if unknown."""
     ends: bool = False
-    """Whether the input breaks off here. Such a record ends a run, it cannot be set aside."""
+    """Whether the input breaks off here. Such a record always ends a run."""
 
     def error(self) -> InputError:
-        """The error of a run that this record ends."""
+        """Return the error of a run that this record ends."""
         return InputError(self.file, self.time, self.reason)
 
     def as_line(self) -> str:
-        """The record as a line of a file of dead letters, without the line's end.
+        """Return the record as a line of a file of dead letters, without the line's end.
 
         The line contains none of the characters at which Unicode ends a line.
         """
@@ -62,7 +62,7 @@ class BadRecord:
         try:
             value = json.loads(self.raw)
             line = _line({**about, "value": value} if isinstance(value, dict) else about)
-        except (ValueError, RecursionError):  # cannot be read as JSON, or not written as JSON
+        except (ValueError, RecursionError):  # not valid JSON, or not representable as JSON
             line = _line(about)
         return line
 
@@ -75,13 +75,13 @@ def _line(about: dict[str, object]) -> str:
 
 
 def time_of(record: tuple[int, object] | BadRecord) -> int:
-    """The number of a record."""
+    """Return the number of a record."""
     return record.time if isinstance(record, BadRecord) else record[0]
 
 
 @runtime_checkable
 class Source(Protocol):
-    """Gives a front its records: each `read` gives the same records with the same times."""
+    """Source of a front's records: each `read` yields the same records with the same times."""
 
     @property
     def name(self) -> str:
@@ -89,38 +89,38 @@ class Source(Protocol):
         ...
 
     def read(self, start: int) -> Iterator[tuple[int, object] | BadRecord]:
-        """All records from a time on.
+        """Yield all records from a time on.
 
         May be called any number of times: after a failure, with an earlier time again.
 
         Args:
-            start: The time of the first record that is wanted; there may be none with that time.
+            start: The least time of a record; there may be none with exactly that time.
 
         Yields:
             (time, record) with growing times, the record of the types that can travel; a BadRecord
             in the place of one that cannot be read.
 
         Raises:
-            Unavailable: If the input is not to be had.
-            InputError: Where there is no going on.
+            Unavailable: If the input is not available.
+            InputError: Where reading cannot continue.
         """
         ...
 
     def progress(self) -> tuple[int, int] | None:
-        """(bytes that the latest `read` has consumed, bytes in all); None if unknown."""
+        """Return (bytes that the latest `read` consumed, total bytes); None if unknown."""
         ...
 
     def identity(self) -> str:
-        """A text that is equal for equal inputs: a state directory belongs to one of them.
+        """Return a text that is equal for equal inputs: a state directory belongs to one of them.
 
-        It should not say where the input is, which may be moved. That of a file says nothing of its
-        records: those that a run has used are compared by themselves, the others may change.
+        It should not contain the input's location, which may change. That of a file ignores its
+        records: those that a run has used are compared separately, the others may change.
         """
         ...
 
 
 def strict(records: Iterable[tuple[int, object] | BadRecord]) -> Iterator[tuple[int, object]]:
-    """The same records; raises InputError at a bad one."""
+    """Yield the same records; raise InputError at a bad one."""
     for record in records:
         if isinstance(record, BadRecord):
             raise record.error()
@@ -130,7 +130,7 @@ def strict(records: Iterable[tuple[int, object] | BadRecord]) -> Iterator[tuple[
 def lenient(
     records: Iterable[tuple[int, object] | BadRecord],
 ) -> Iterator[tuple[int, object] | BadRecord]:
-    """The same records; raises InputError where the input breaks off."""
+    """Yield the same records; raise InputError where the input breaks off."""
     for record in records:
         if isinstance(record, BadRecord) and record.ends:
             raise record.error()
@@ -138,44 +138,44 @@ def lenient(
 
 
 class RetainedSource:
-    """Base of sources whose records come while the flow runs.
+    """Base of sources whose records arrive while the flow runs.
 
-    It gives a record its time once, when it comes, and can replay it with that time until it is
-    told to `trim`.
+    It assigns a record its time once, on arrival, and can replay it with that time until `trim`
+    removes it.
     """
 
     name = "live"
-    """How errors and progress call it."""
+    """The name in errors and progress reports."""
 
     durable = INFINITY
     """Records below this time survive any crash."""
 
     trimmed = 0
-    """Records below this time were given up: they are removed, or will be."""
+    """Records below this time are removed, or will be."""
 
     obstacle = ""
-    """Why records cannot be made durable at the moment, for people; "" if they can."""
+    """Why records cannot be made durable at the moment; "" if they can."""
 
     def read(self, start: int) -> Iterator[tuple[int, object] | BadRecord | None]:
-        """Records with time >= `start` that are retained, then those that come.
+        """Yield retained records with time >= `start`, then new ones.
 
-        Gives None where there is nothing at the moment, and ends when no more records will come.
+        Yields None if there is no record at the moment, and ends when no more records will arrive.
         """
         raise NotImplementedError
 
     def move_to(self, time: int) -> int:
-        """Give no time below this one any more: other sources have sent records up to it.
+        """Assign no time below this one any more: other sources have sent records up to it.
 
-        Returns the smallest time that may still come. Without it, an idle source would hold the
+        Return the smallest time that may still follow. Otherwise an idle source would hold the
         others back.
         """
         raise NotImplementedError
 
     def stop(self) -> int:
-        """Take no record any more in this process. Returns a time that all taken ones are below.
+        """Accept no more records in this process. Return a time above all accepted ones.
 
-        Of a source that has ended it is finite, too: other sources may have to pass that time
-        before there is room to read this one to its end.
+        It is finite even if the source has ended: other sources may have to pass that time before
+        there is room to read this one to its end.
         """
         raise NotImplementedError
 
@@ -183,16 +183,16 @@ class RetainedSource:
         """Allow the source to remove records below this time."""
 
     def progress(self) -> tuple[int, int] | None:
-        """None: how much will come is not known."""
+        """Return None: the total is not known."""
         return None
 
     def identity(self) -> str:
-        """Its name: it is the same input whatever comes."""
+        """Return its name: it is the same input whatever arrives."""
         return self.name
 
 
 class QueueSource(RetainedSource):
-    """A live source of records that the same process puts in; their times are 1, 2, ..."""
+    """Live source of records that the same process adds; their times are 1, 2, ..."""
 
     def __init__(self, name: str = "queue") -> None:
         self.name = name
@@ -201,7 +201,7 @@ class QueueSource(RetainedSource):
         self._closed = False
 
     def put(self, payload: object) -> int:
-        """Add a record. Returns its time."""
+        """Add a record. Return its time."""
         time = self._next
         self._next += 1
         self._records.append((time, payload))

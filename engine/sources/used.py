@@ -1,10 +1,10 @@
-"""What a run has used of an input: a checksum over its records, so that the rest may change.
+"""Fingerprint of the records that a run has used of an input, so that the rest may change.
 
-A file may grow, or be mended, between two calls of a command. What the run has used must be the
-same: state and outputs were made of it. So with each committed snapshot a front notes a
-`InputFingerprint`: a time, and a checksum over all records below it. At the next start
-`VerifiedSource` reads these records again, as it has to in order to count them, and compares. The
-checksum is over records, not over the file: compression, line ends and blanks do not matter.
+A file may grow, or be corrected, between two calls of a command. The records that the run has used
+must not change: state and outputs were made of them. So with each committed snapshot a front stores
+an `InputFingerprint`: a time, and a checksum over all records below it. At the next start
+`VerifiedSource` reads these records again, which it needs to count them, and compares. The checksum
+is over records, not over the file: compression, line ends and blanks do not matter.
 
     >>> from driftline.engine.sources.memory import ListSource
     >>> source = VerifiedSource(ListSource(["a", "b"]))
@@ -21,10 +21,10 @@ checksum is over records, not over the file: compression, line ends and blanks d
     driftline.engine.errors.StateMismatch: memory: of the first 2 records, ...
 
 A file may end in a line without a newline, which counts as a record. Its writer may complete the
-line later. If it was the last record that was used, and the snapshot to resume from is behind it,
-the run goes on behind the line. Its outputs keep the record as it was used; a warning says so.
+line later. If it was the last record used, and the snapshot to resume from is behind it, the run
+continues behind the line. Its outputs keep the record as it was used, and a warning is logged.
 
-Invariant: an older `InputFingerprint` of a run is true, too; it only says less.
+Invariant: an older `InputFingerprint` of a run is valid, too; it only covers fewer records.
 """
 
 from __future__ import annotations
@@ -49,18 +49,18 @@ WAYS_OUT = (
 )
 
 SHOWN_CHARS = 80
-"""The largest number of characters of a line that is shown to people."""
+"""Maximum number of characters of a line in a message."""
 
 Record = tuple[int, object] | BadRecord
 
 
 @dataclass(frozen=True, slots=True)
 class InputFingerprint:
-    """All records of an input with times below `until`."""
+    """Fingerprint of all records of an input with times below `until`."""
 
     until: int = 0
     last: int = 0
-    """The time of the last one of them; 0: there is none."""
+    """The time of the last one of them; 0: none."""
     sum: int = 0
     """A checksum over them, in order."""
     unended: tuple[int, int, bytes] | None = None
@@ -73,7 +73,7 @@ NOTHING = InputFingerprint()
 
 @dataclass(frozen=True, slots=True)
 class StoreUsed(DurableJob):
-    """Job: store durably what a front has used of its input. Result: None."""
+    """Job: durably store the fingerprint of what a front has used of its input. Result: None."""
 
     what: ClassVar[str] = "note what was used of its input"
 
@@ -82,20 +82,20 @@ class StoreUsed(DurableJob):
 
 @runtime_checkable
 class GrowingSource(Protocol):
-    """A source of files, whose last line may be completed later."""
+    """Source of files, whose last line may be completed later."""
 
     def unended(self) -> tuple[int, bytes] | None:
-        """(offset, text) of the last line if it is a record without a newline at its end."""
+        """Return (offset, text) of the last line if it is a record without a newline at its end."""
 
     def line_at(self, time: int, offset: int, size: int) -> bytes:
-        """The line at an offset of the file with a record, or about `size` bytes of it."""
+        """Return the line at an offset of a record's file, or about `size` bytes of it."""
 
     def place(self, time: int) -> str:
-        """Where a record is, for people."""
+        """Return where a record is, for messages."""
 
 
 class VerifiedSource:
-    """A source that reads from its beginning anyway; what a run has used of it is checked.
+    """Source that reads from its beginning anyway, and checks the records that a run has used.
 
     Only the latest `read` may be used. Memory: 16 bytes for each record since the last snapshot.
     """
@@ -103,15 +103,15 @@ class VerifiedSource:
     def __init__(self, source: Source, used: InputFingerprint = NOTHING) -> None:
         self._source = source
         self._used = used
-        """What is compared whenever it is read."""
+        """The fingerprint that each read is compared with."""
         self._below = 0, 0
         """(time of the last record, checksum) of the records before those in `_times`."""
         self._unended: tuple[int, tuple[int, int, bytes]] | None = None
-        """(time, `InputFingerprint.unended`) of the last record, once everything was read."""
+        """(time, `InputFingerprint.unended`) of the last record, after everything was read."""
         self._warned = False
         self._times = array("q")
         self._sums = array("q")
-        """The times of the records that were read, and the checksums up to each of them."""
+        """The times of the records read, and the checksums up to each of them."""
 
     @property
     def name(self) -> str:
@@ -124,7 +124,7 @@ class VerifiedSource:
         return self._source.identity()
 
     def check(self, start: int = INFINITY) -> None:
-        """Compare the records that were used. `start`: the time from which on it will be read.
+        """Compare the records that were used. `start`: the time from which the run will read.
 
         Raises StateMismatch if they have changed, and the errors of `read`.
         """
@@ -132,11 +132,11 @@ class VerifiedSource:
             next(self._read(self._used.until, start), None)
 
     def read(self, start: int) -> Iterator[Record]:
-        """All records with time >= `start`. Raises StateMismatch where used ones have changed."""
+        """Yield all records with time >= `start`. Raises StateMismatch if used ones changed."""
         return self._read(start, start)
 
     def _read(self, start: int, resume: int) -> Iterator[Record]:
-        """All records with time >= `start`; those from time `resume` on will be processed."""
+        """Yield all records with time >= `start`; the run processes those from `resume` on."""
         used = self._used
         total = before = last = 0
         self._unended = None
@@ -146,7 +146,7 @@ class VerifiedSource:
             if isinstance(record, BadRecord) and record.ends:
                 if time >= start:
                     yield record
-                continue  # where a file breaks off nothing was read that could be used
+                continue  # nothing was read here that a run could have used
             if time > used.last and used.until:
                 self._compare(used, last, before, total, time, resume)
                 used = NOTHING
@@ -164,7 +164,8 @@ class VerifiedSource:
             self._unended = last, (before, *line)
 
     def used(self, until: int) -> InputFingerprint:
-        """What there is below a time. Preconditions: all of it was read; times do not decrease."""
+        """Return the fingerprint of all records below a time. Preconditions: all were read; times
+        do not decrease."""
         count = bisect_left(self._times, until)
         if count:
             self._below = self._times[count - 1], self._sums[count - 1]
@@ -174,7 +175,7 @@ class VerifiedSource:
         return InputFingerprint(max(until, last + 1), last, total, unended)
 
     def note(self, used: InputFingerprint) -> None:
-        """From now on a run depends on these records, too."""
+        """Record that a run depends on these records, too."""
         if used.until > self._used.until:
             self._used = used
 
@@ -187,7 +188,7 @@ class VerifiedSource:
         following: int,
         resume: int,
     ) -> None:
-        """Compare what was read up to time `last`; `following`: the time of the next record.
+        """Compare the records up to time `last`; `following`: the time of the next record.
 
         `before`: the checksum without the last record; `resume`: as in `_read`.
         """
@@ -211,7 +212,7 @@ class VerifiedSource:
         raise StateMismatch(f"{self.name}: {problem}. {WAYS_OUT}")
 
     def _completed(self, used: InputFingerprint, before: int) -> str:
-        """A sentence if the last used record was a line that has been completed; else empty."""
+        """Describe the completion of the last used record, a line; "" if there was none."""
         if (
             used.unended is None
             or used.unended[0] != before
@@ -236,7 +237,7 @@ class VerifiedSource:
 
 
 def _end(line: str) -> str:
-    """A line for people: its last characters."""
+    """Return the last characters of a line, for messages."""
     return repr(line if len(line) <= SHOWN_CHARS else f"…{line[-SHOWN_CHARS:]}")
 
 

@@ -8,9 +8,9 @@
 Independent of the language: files, categories and links to other wikis are recognised by their form
 (a colon, a file ending, alone on a line), not by the names of namespaces.
 
-Cost: each pass is linear in the text, also for markup that is never closed or is made to be slow.
-For this no regular expression scans text twice: quantifiers are bounded, possessive, or end at the
-character at which the next match begins.
+Cost: each pass is linear in the text, even for unclosed or malicious markup. To ensure this, no
+regular expression scans text twice: quantifiers are bounded, possessive, or end at the character at
+which the next match begins.
 """
 
 import html
@@ -47,7 +47,7 @@ _LINK_DEPTH_MAX = 8
 
 
 def sections(text: str) -> Iterator[tuple[str, str]]:
-    """(heading, wikitext) of each section; the text before the first heading has the heading ""."""
+    """Yield (heading, wikitext) of each section; the heading of text before the first one is ""."""
     heading = ""
     body: list[str] = []
     for line in _without_comments(text).split("\n"):
@@ -61,7 +61,7 @@ def sections(text: str) -> Iterator[tuple[str, str]]:
 
 
 def clean(wikitext: str) -> str:
-    """The text without markup, templates, tables, references, files and categories."""
+    """Return the text without markup, templates, tables, references, files and categories."""
     text = _without_comments(wikitext)
     text = _without_hidden(text)
     text = _without_braces(text)
@@ -87,7 +87,7 @@ def _heading(line: str) -> str | None:
 
 
 def _plain_line(line: str) -> str:
-    """A line without list marks and surplus space; empty for a line left over from a table."""
+    """Strip list marks and surplus space from a line; empty for a line left over from a table."""
     line = _heading(line) or line.lstrip("*#:; \t")
     if line.startswith(("|", "{|", "----")):
         line = line.lstrip("-") if line.startswith("-") else ""
@@ -106,7 +106,7 @@ def _without_comments(text: str) -> str:
 
 
 def _without_hidden(text: str) -> str:
-    """Drop elements with content that is not prose. An opening tag without a closing one stays."""
+    """Drop elements whose content is not prose. An opening tag without a closing one stays."""
     tags = list(_HIDDEN.finditer(text))
     last_close = {tag[2].lower(): tag.start() for tag in tags if tag[1]}
     kept: list[str] = []
@@ -146,7 +146,7 @@ def _without_braces(text: str) -> str:
 
     for token in _BRACES.finditer(text):
         kind = "template" if token.lastgroup in ("open", "close") else "table"
-        # A run of braces is as many pairs as fit: {{{1}}} is one, {{a|{{b}}}} ends with two.
+        # Braces in a row form as many pairs as fit: {{{1}}} is one, {{a|{{b}}}} ends with two.
         pairs = len(token[token.lastgroup or 0]) // 2
         for _ in range(pairs):
             if token.lastgroup in ("open", "table"):

@@ -1,1 +1,1 @@
-"""Managed state: what a keyed operator remembers, undoes, and gives to snapshots."""
+"""Managed state of keyed operators: it can be undone, and written to snapshots."""

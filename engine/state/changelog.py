@@ -1,12 +1,12 @@
-"""The changelog of an operator: its final changes that no snapshot has taken yet.
+"""Changelog of an operator: its final changes that no snapshot contains yet.
 
-A *chunk* is (operator, state, rows) in the wire format; a *segment* is chunks one after the other.
+A *chunk* is (operator, state, rows) in the wire format; a *segment* is a concatenation of chunks.
 A row is ``(key, slot, value)``, or ``(key, slot)`` for a removed slot, or ``(key,)`` for a cleared
 state.
 
-The changes of a large batch are encoded to a chunk at once, while they are in the processor's
-caches. The changes of small batches are kept as rows until there are many. For a state that is
-overwritten by every change, only the last row of each key is kept.
+The changes of a large batch are encoded to a chunk at once, while they are in the CPU caches. Those
+of small batches are kept as rows until there are many. For a state that every change overwrites,
+only the last row of each key is kept.
 
 Invariant: the rows of a key and state are in the order in which their changes became final.
 """
@@ -24,31 +24,31 @@ from driftline.engine.wire.codec import Columns, encode_columns, encode_rows
 Row = tuple[object, ...]
 
 MANY = 16
-"""A batch with at least this many changes gets a chunk of its own."""
+"""A batch with at least this many changes gets its own chunk."""
 
 EARLY_FROM = 4096
-"""With at least this many rows in a state, some are encoded before a snapshot asks for them."""
+"""With at least this many rows in a state, some are encoded before the next snapshot."""
 
 ROWS_OF_A_CHUNK = 256
-"""Rows of a chunk that is encoded for a snapshot: about a tenth of a millisecond."""
+"""Rows of a chunk that is encoded for a snapshot; takes about 0.1 ms."""
 
 _key_of = attrgetter("key")
 
 
 class Changelog:
-    """The final changes of one operator that no snapshot has taken yet."""
+    """Final changes of one operator that no snapshot contains yet."""
 
     def __init__(self, operator: str, declared: Sequence[State]) -> None:
         self.operator = operator
         self._columnar = len(declared) == 1 and not declared[0].overwrites
-        """Whether the changes of a large batch become a chunk: all are of one state then."""
+        """Whether the changes of a large batch become a chunk: all must be of one state."""
         self._chunks: list[bytes] = []
         self.bytes = 0
-        """Bytes of the changes that are encoded."""
+        """Size of the encoded changes, in bytes."""
         self._rows: dict[str, list[Row]] = {}
         """State -> rows that are later than all chunks."""
         self._latest: dict[str, dict[object, Row]] = {}
-        """State that is overwritten by every change -> key -> last row."""
+        """State that every change overwrites -> key -> last row."""
         for state in declared:
             if state.overwrites:
                 self._latest[state.name] = {}
@@ -56,7 +56,7 @@ class Changelog:
                 self._rows[state.name] = []
 
     def keep(self, changes: Sequence[Change]) -> list[object]:
-        """Add final changes. Returns the keys of which a slot was removed or a state cleared."""
+        """Add final changes. Returns the keys with a removed slot or a cleared state."""
         chunk = self.chunk(changes)
         if chunk is not None:
             self.add(chunk)
@@ -76,9 +76,10 @@ class Changelog:
         return keys_with_removals
 
     def chunk(self, changes: Sequence[Change]) -> bytes | None:
-        """The changes of one batch as a chunk.
+        """Encode the changes of one batch as a chunk.
 
-        None if they are fewer than MANY, contain a removal, or are not of one state.
+        Returns None if they are fewer than MANY, contain a removal, are not of one state, or if
+        every change overwrites that state.
         """
         if not self._columnar or len(changes) < MANY:
             return None
@@ -97,7 +98,7 @@ class Changelog:
         self._append(chunk)
 
     def encode_early(self, limit: int) -> bool:
-        """Encode at most `limit` rows of each state that has many. Returns whether one had."""
+        """Encode at most `limit` rows of each state with many rows. Returns whether any has."""
         encoded_any = False
         for name, rows in self._rows.items():
             if len(rows) >= EARLY_FROM:
@@ -107,7 +108,7 @@ class Changelog:
         return encoded_any
 
     def take(self) -> Iterator[bytes]:
-        """Empty the changelog. Returns its changes as chunks, each encoded when it is asked for."""
+        """Empty the changelog. Returns its changes as lazily encoded chunks."""
         chunks, self._chunks, self.bytes = self._chunks, [], 0
         unencoded = [(name, iter(rows)) for name, rows in self._rows.items()]
         unencoded += [(name, iter(rows.values())) for name, rows in self._latest.items()]
@@ -133,7 +134,7 @@ class Changelog:
 
 
 def encoded(operator: str, state: str, rows: Sequence[Row]) -> bytes:
-    """The chunk of these rows. Raises PayloadError if a value in them cannot be stored."""
+    """Encode rows as a chunk. Raises PayloadError if a value in them cannot be stored."""
     return _packed(operator, state, encode_rows(rows))
 
 

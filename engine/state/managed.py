@@ -1,18 +1,17 @@
-"""Managed state: the memory of keyed operators, in types whose changes can be undone.
+"""Managed state of keyed operators, in types whose changes can be undone.
 
 A user declares a state once, and the function takes the state of each key as an argument of the
 same class. The type of its values is in the declaration, ``MapState[str, int]("postings")``, or in
 the annotation of the argument: ``MapState("postings")``.
 
 Every mutation appends one change ``(state, slot, old, new)`` to the undo log of the operator, in
-O(1). Read backwards, the changes undo an element that came too early. Read forwards, once the
-element is final, they are exactly the rows that a snapshot has to write. So neither a roll-back nor
-a snapshot ever copies a state.
+O(1). Read backwards, the changes undo an element that was applied too early. Read forwards, once
+the element is final, they are exactly the rows that a snapshot writes. So neither a roll-back nor a
+snapshot copies a state.
 
-Immutable values (None, bool, int, float, str, bytes and tuples of these) are stored as they are. A
-list or a dict may be changed later without a trace, and could not be undone: so once an operator
-stores one, its states are `serialised` (`engine.state.table`): they store such values as
-bytes.
+Immutable values (None, bool, int, float, str, bytes and tuples of these) are stored as they are. An
+in-place change of a list or a dict would bypass the undo log. So once an operator stores one, its
+states are *serialised* (`engine.state.table`): they store such values as bytes.
 
     >>> undo_log: list[Change] = []
     >>> total = ReducingState("total", lambda a, b: a + b).fresh("key", undo_log)
@@ -48,44 +47,44 @@ class _Mark:
 
 
 MISSING: Final = _Mark("MISSING")
-"""As an old value: the slot did not exist; as a new value: the slot is removed."""
+"""As an old value, the slot did not exist; as a new value, the slot is removed."""
 
 ALL: Final = _Mark("ALL")
-"""The slot that stands for the whole state, in the changes of `clear`."""
+"""Slot for the whole state, in the changes of `clear`."""
 
 
 class State:
-    """Base of all state types. A declared state is the pattern for the states of the keys."""
+    """Base of all state types. A declared state is the template for the states of keys."""
 
     __slots__ = ()
 
     name: str
     key: object
-    """The key that the state belongs to."""
+    """Key that the state belongs to."""
     undo_log: list[Change]
-    """The undo log of the operator."""
+    """Undo log of the operator."""
     overwrites = False
-    """Whether every change replaces the whole state: then a snapshot needs only the last change."""
+    """Whether every change replaces the whole state, so a snapshot needs only the last change."""
 
     def fresh(self, key: object, undo_log: list[Change]) -> State:
-        """An empty state with the same declaration, for a key."""
+        """Return an empty state with the same declaration, for a key."""
         raise NotImplementedError
 
     def is_empty(self) -> bool:
-        """Whether the state equals a fresh one."""
+        """Return whether the state equals a fresh one."""
         raise NotImplementedError
 
     def assign(self, slot: object, value: object) -> None:
-        """Set a slot without a change in the undo log, to undo or restore. MISSING removes it."""
+        """Set a slot without logging a change, to undo or restore. MISSING removes it."""
         raise NotImplementedError
 
     def slots(self) -> Iterator[tuple[object, object]]:
-        """The contents of the state, as (slot, value) pairs for `assign`."""
+        """Return the contents of the state, as (slot, value) pairs for `assign`."""
         raise NotImplementedError
 
 
 Change = tuple[State, object, object, object]
-"""(state, slot, old value, new value)"""
+"""(state, slot, old value, new value)."""
 
 
 class ValueState(State, Generic[V]):
@@ -113,7 +112,7 @@ class ValueState(State, Generic[V]):
     @overload
     def get(self, default: D) -> V | D: ...
     def get(self, default: object = None) -> object:
-        """The value, or the default if there is none."""
+        """Return the value, or the default if there is none."""
         return default if self.data is MISSING else self.data
 
     def set(self, value: V) -> None:
@@ -158,7 +157,7 @@ class ReducingState(ValueState[V]):
         return made
 
     def add(self, value: V) -> V:
-        """Replace the value by `reduce(old, value)`, at first by `value`; return it."""
+        """Set the value to `reduce(old, value)`, or to `value` if there is none; return it."""
         old = self.data
         new = value if old is MISSING else self.reduce(cast(V, old), value)
         self.undo_log.append((self, None, old, new))
@@ -195,9 +194,9 @@ class ListState(State, Generic[V]):
             self.append(value)
 
     def pop(self, index: SupportsIndex = -1) -> V:
-        """Remove and return the last value, or the value at another place.
+        """Remove and return the last value, or the value at an index.
 
-        All values behind the place move, and count as changes.
+        All values after the index move, and count as changes.
 
         Raises:
             IndexError: There is no such value.
@@ -217,7 +216,7 @@ class ListState(State, Generic[V]):
         self._replace(new)
 
     def _replace(self, new: list[V]) -> None:
-        """Become a list that is not longer."""
+        """Replace the list by one that is not longer."""
         old, changes = self.data, self.undo_log
         for at, value in enumerate(new):
             if value is not old[at]:
@@ -250,7 +249,7 @@ class ListState(State, Generic[V]):
         return len(self.data)
 
     def __iter__(self) -> Iterator[V]:
-        return iter(self.data[:])  # a copy: the loop may change the list
+        return iter(self.data[:])  # a copy, as the loop may change the list
 
     def is_empty(self) -> bool:
         return not self.data
@@ -265,7 +264,7 @@ class ListState(State, Generic[V]):
             del data[index:]
         elif index < len(data):
             data[index] = cast(V, value)
-        else:  # a restore may meet a later slot first
+        else:  # a restore may assign a later slot first
             data.extend([cast(V, MISSING)] * (index - len(data)))
             data.append(cast(V, value))
 
@@ -276,10 +275,11 @@ class ListState(State, Generic[V]):
 class MapState(dict[K, V], State):
     """A map for each key: a dict whose changes can be undone.
 
-    Its keys are what `key_by` accepts, and are the same only if type and value are the same: 5, 5.0
-    and True are three keys. (A plain dict, as `copy` returns it, has one item for all of them.)
+    Keys have the types that `key_by` accepts. Two keys are the same only if type and value are the
+    same: 5, 5.0 and True are three keys. (A plain dict, as `copy` returns it, has one item for all
+    of them.)
 
-    Iteration is in the order of the encoded keys, O(n log n): the order of insertion would differ
+    Iteration is in the order of the encoded keys, O(n log n), because insertion order would differ
     after an undo or a recovery. `popitem` removes the last item in that order.
 
     Args:
@@ -310,7 +310,7 @@ class MapState(dict[K, V], State):
         return _dict_contains(self, key if type(key) in EXACT else exact_key(key))
 
     def __setitem__(self, key: K, value: V) -> None:
-        # One look-up for a new key: this is the hot path of the whole system.
+        # One look-up for a new key: hot path of the whole system.
         if type(key) not in EXACT:
             key = cast(K, exact_key(key))
         before = len(self)
@@ -341,7 +341,7 @@ class MapState(dict[K, V], State):
         return iter(sorted(self._plain_keys(), key=order_of))
 
     def _plain_keys(self) -> list[K]:
-        """The keys in no order."""
+        """Return the keys in no particular order."""
         keys = cast(Iterator[object], dict.__iter__(self))
         return cast(list[K], [key.value if type(key) is ExactKey else key for key in keys])
 
@@ -361,15 +361,15 @@ class MapState(dict[K, V], State):
         return f"MapState({{{items}}})"
 
     def keys(self) -> list[K]:  # type: ignore[override]
-        """The keys in the order of their encoding."""
+        """Return the keys in the order of their encoding."""
         return list(self)
 
     def values(self) -> list[V]:  # type: ignore[override]
-        """The values in the order of the encoded keys."""
+        """Return the values in the order of the encoded keys."""
         return [self[key] for key in self]
 
     def items(self) -> list[tuple[K, V]]:  # type: ignore[override]
-        """(key, value) pairs in the order of the encoded keys."""
+        """Return (key, value) pairs in the order of the encoded keys."""
         return [(key, self[key]) for key in self]
 
     @overload
@@ -379,10 +379,10 @@ class MapState(dict[K, V], State):
     @overload
     def get(self, key: K, default: D) -> V | D: ...
     def get(self, key: K, default: object = None) -> object:
-        """The value of a key, or the default if there is none."""
+        """Return the value of a key, or the default if there is none."""
         return _dict_get(self, key if type(key) in EXACT else cast(K, exact_key(key)), default)
 
-    # The other methods of a dict that change it use the methods above.
+    # The other mutating methods of a dict use the methods above.
     @overload
     def pop(self, key: K, /) -> V: ...
     @overload
@@ -414,7 +414,7 @@ class MapState(dict[K, V], State):
         return key, self.pop(key)
 
     def setdefault(self, key: K, default: V, /) -> V:
-        """The value of a key; if there is none, set it to the default first."""
+        """Return the value of a key; if there is none, set it to the default first."""
         if key not in self:
             self[key] = default
         return self[key]
@@ -433,7 +433,7 @@ class MapState(dict[K, V], State):
         return self
 
     def copy(self) -> dict[K, V]:
-        """A plain dict with the same items, in the order of the encoded keys."""
+        """Return a plain dict with the same items, in the order of the encoded keys."""
         return dict(self.items())
 
     def __deepcopy__(self, memo: dict[int, object]) -> dict[K, V]:
@@ -464,13 +464,13 @@ _dict_setdefault = dict.setdefault
 
 
 def undo(changes: Sequence[Change]) -> None:
-    """Undo changes, the last one first."""
+    """Undo changes, last one first."""
     for state, slot, old, _ in reversed(changes):
         state.assign(slot, old)
 
 
 def show_as(cls: type, declared: type[State]) -> None:
-    """Give a class the name of a declared one: it occurs in errors, which may become outputs."""
+    """Give a class the name of a declared one, for errors, which may become outputs."""
     cls.__name__ = cls.__qualname__ = declared.__name__
     for name, member in vars(cls).items():
         if callable(member) and hasattr(member, "__qualname__"):

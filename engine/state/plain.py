@@ -1,9 +1,9 @@
-"""The states of the reference interpreter, as simple as possible.
+"""States of the reference interpreter, as simple as possible.
 
 They behave like the states of `engine.state.managed`, but share only the form of stored values
 with them (`engine.state.values`), so that each can be tested against the other. Each is a dict, a
-list or a single value, and appends a function to `undo` for each change. There is no undo log, no
-changelog, no conversion.
+list or a single value, and appends a function to `undo` for each change. They have no undo log, no
+changelog and no conversion.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from driftline.engine.state.values import frozen, thawed
 from driftline.engine.wire.codec import is_a, unpack
 
 Undo = list[Callable[[], object]]
-"""For each change that the current element made, in order, a function that takes it back."""
+"""For each change of the current element, in order, a function that undoes it."""
 
 _NONE = object()
 
@@ -55,7 +55,7 @@ class PlainValue:
 
 
 class PlainReducing(PlainValue):
-    """One value that others are folded into."""
+    """One value into which others are folded."""
 
     __class__ = property(lambda self: ReducingState)  # as on nodes
 
@@ -123,10 +123,7 @@ class PlainList:
 
 
 class PlainMap(dict[object, object]):
-    """A dictionary of values; iteration in the order of the encoded keys.
-
-    It keeps each value under its packed key.
-    """
+    """Dict of values by packed key; iteration is in the order of the encoded keys."""
 
     __class__ = property(lambda self: MapState)  # as on nodes
 
@@ -143,10 +140,10 @@ class PlainMap(dict[object, object]):
         return super().__getitem__(pack_key(key))
 
     def __contains__(self, key: object) -> bool:
-        exact_key(key)  # raises for a value that is no key
+        exact_key(key)  # raises if the value cannot be a key
         try:
             return super().__contains__(pack_key(key))
-        except PayloadError:  # an int of more than 64 bits, say, which no map has
+        except PayloadError:  # for example an int of more than 64 bits, which no map has
             return False
 
     def __setitem__(self, key: object, value: object) -> None:
@@ -243,7 +240,7 @@ for _class, _declared in (
 
 
 def plain_state(declared: State, undo: Undo) -> object:
-    """An empty state of the declared kind. Raises FlowError for a kind that is unknown here."""
+    """Return an empty state of the declared kind. Raises FlowError for an unknown kind."""
     if isinstance(declared, ReducingState):
         return PlainReducing(undo, declared.reduce)
     if isinstance(declared, ValueState):

@@ -1,4 +1,4 @@
-"""State tables: the states of all keys of an operator, as they are or serialised.
+"""State tables: the states of all keys of an operator, plain or serialised.
 
 >>> from driftline.engine.state.managed import ReducingState
 >>> table = StateTable((ReducingState("total", lambda a, b: a + b),), [])
@@ -6,12 +6,12 @@
 >>> total.add(2), total.add(3)
 (2, 5)
 
-A serialised state keeps mutable values as bytes, and each `get` decodes a fresh copy
-(`engine.state.values`). So the undo log sees every change: changing a value after putting it, or
-after getting it, does not change the state. A value that cannot be stored is refused when it is
-put, with the user's line in the error.
+A serialised state stores mutable values as bytes, and each `get` decodes a fresh copy
+(`engine.state.values`). So the undo log sees every change: changing a value after putting or
+getting it does not change the state. A value that cannot be stored is rejected when it is put, with
+the user's line in the error.
 
-An operator begins with the states of `engine.state.managed`, which check nothing. When a batch puts
+An operator starts with the states of `engine.state.managed`, which check nothing. When a batch puts
 a mutable value for the first time, its changes are undone, the states of all keys are converted
 in place to serialised ones, and the batch is applied again (`engine.operators.keyed`).
 
@@ -43,11 +43,11 @@ V = TypeVar("V")
 
 
 class States(tuple[State, ...]):
-    """The states of one key, if the operator declares several."""
+    """States of one key, if the operator declares several."""
 
 
 class StateTable(dict[object, State | States]):
-    """Exact key -> the state of the key, or its `States` if the operator declares several.
+    """Dict from exact key to its state, or to its `States` if the operator declares several.
 
     A new key gets fresh states. Looking up a known key costs as much as in a plain dict.
     """
@@ -57,9 +57,9 @@ class StateTable(dict[object, State | States]):
         self.declared = declared
         self.undo_log = undo_log
         self.convert: Callable[[State], None] | None = None
-        """Makes a new state serialised; None while all stored values are immutable."""
+        """Converts new states to serialised ones; None while all stored values are immutable."""
         self.perhaps_empty: list[object] = []
-        """Keys whose states may be empty: `reclaim` looks at them. A new key is one of them."""
+        """Keys whose states may be empty, for `reclaim` to check. Includes new keys."""
 
     def __missing__(self, key: object) -> State | States:
         states: State | States
@@ -75,12 +75,12 @@ class StateTable(dict[object, State | States]):
         return states
 
     def states(self, key: object) -> tuple[State, ...]:
-        """The states of a key, in the order of their declaration."""
+        """Return the states of a key, in the order of their declaration."""
         states = self[key]
         return states if isinstance(states, States) else (states,)
 
     def is_empty(self, key: object) -> bool:
-        """Whether the table has the key, and all its states are empty."""
+        """Return whether the table has the key, and all its states are empty."""
         states = self.get(key)
         if isinstance(states, States):
             return all(state.is_empty() for state in states)
@@ -89,7 +89,7 @@ class StateTable(dict[object, State | States]):
     def reclaim(self, needed: Container[object] = ()) -> None:
         """Remove the keys in `perhaps_empty` whose states are empty.
 
-        The `needed` ones of them stay, and are looked at again the next time.
+        The `needed` ones of them stay, and the next call checks them again.
         """
         empty = list(filter(self.is_empty, self.perhaps_empty))
         self.perhaps_empty.clear()
@@ -101,7 +101,7 @@ class StateTable(dict[object, State | States]):
 
 
 class SerialisedValue(ValueState[V]):
-    """One value per key."""
+    """Serialised `ValueState`."""
 
     __slots__ = ()
 
@@ -113,7 +113,7 @@ class SerialisedValue(ValueState[V]):
 
 
 class SerialisedReducing(ReducingState[V]):
-    """One folded value per key; the reduce function may change its arguments."""
+    """Serialised `ReducingState`; the reduce function may change its arguments."""
 
     __slots__ = ()
 
@@ -130,7 +130,7 @@ class SerialisedReducing(ReducingState[V]):
 
 
 class SerialisedList(ListState[V]):
-    """A list per key."""
+    """Serialised `ListState`."""
 
     __slots__ = ()
 
@@ -153,7 +153,7 @@ class SerialisedList(ListState[V]):
 
 
 class SerialisedMap(MapState[K, V], Generic[K, V]):
-    """A map per key."""
+    """Serialised `MapState`."""
 
     __slots__ = ()
 
@@ -177,12 +177,12 @@ _SERIALISED: dict[type[State], type[State]] = {
     MapState: SerialisedMap,
 }
 
-for _plain, _class in _SERIALISED.items():  # error messages name the type that the user declared
+for _plain, _class in _SERIALISED.items():  # errors name the type that the user declared
     show_as(_class, _plain)
 
 
 def serialise(table: StateTable) -> None:
-    """Convert the states of all keys of a table, and of keys that come later, in place."""
+    """Convert the states of all keys of a table in place, and those of new keys when added."""
     if table.convert is None:
         table.convert = as_serialised
         for key in table:
@@ -191,5 +191,5 @@ def serialise(table: StateTable) -> None:
 
 
 def as_serialised(state: State) -> None:
-    """Convert one state in place. Values that it already holds are immutable, and stay."""
+    """Convert one state in place. The values that it holds are immutable, and stay."""
     state.__class__ = _SERIALISED[type(state)]

@@ -1,13 +1,12 @@
-"""How arguments, outputs and state values are kept, so that no user function can spoil them.
+"""Stored forms of arguments, outputs and state values that no user function can change.
 
 A function may change its argument, keep a reference to it, or change an output after returning it.
-So a value that the engine needs a second time is kept in a form to which no function has a
-reference:
+So a value that the engine needs again is kept in a form to which no function has a reference:
 
 - *arguments*: one that holds a dict is kept as bytes and decoded for each application (`stored`,
-  `fresh`); all other values that come out of the wire format are immutable;
-- *state values*: a mutable one is kept as bytes from the moment it is put, and each `get` decodes a
-  fresh copy (`frozen`, `thawed`), in which lists are lists and tuples are tuples;
+  `fresh`); all other values decoded from the wire format are immutable;
+- *state values*: a mutable one is stored as bytes, and each `get` decodes a fresh copy (`frozen`,
+  `thawed`), in which lists are lists and tuples are tuples;
 - *outputs*: one that is needed again, or that goes to two branches, is copied (`kept_outputs`,
   `copies`).
 
@@ -17,7 +16,7 @@ reference:
     >>> frozen((1, "a"))
     (1, 'a')
 
-Cost: a check for an immutable value; one encoding and a decoding for each use of a mutable one.
+Cost: a check for an immutable value; one encoding, and a decoding per use, for a mutable one.
 """
 
 from __future__ import annotations
@@ -46,7 +45,7 @@ from driftline.engine.wire.codec import (
 
 
 class Frozen:
-    """A state value as bytes. Occurs only in states and their rows (`pack_row`, `keep_frozen`)."""
+    """State value as bytes. Occurs only in states and their rows (`pack_row`, `keep_frozen`)."""
 
     __slots__ = ("data",)
 
@@ -67,25 +66,25 @@ _PLAIN = ATOMS | {tuple}
 _DATA = _PLAIN | {list, dict}
 
 _FROZEN, _TUPLE = -3, -2
-"""Codes of extensions: users' own are from 0 on, and -1 is a msgpack.Timestamp."""
+"""Codes of msgpack extensions: users' own are from 0 on, and -1 is msgpack.Timestamp."""
 
 TUPLES_MAX = 100
 """Levels of nested tuples that a frozen value may have."""
 
 
 class Wire(bytes):
-    """A kept argument, in the wire format."""
+    """Kept argument, in the wire format."""
 
     __slots__ = ()
 
 
 def is_plain(value: object) -> bool:
-    """Whether a value is immutable and has only types that the wire format preserves."""
+    """Return whether a value is immutable and has only types that the wire format preserves."""
     return type(value) in ATOMS or all_plain((value,))
 
 
 def all_plain(values: Sequence[object]) -> bool:
-    """Whether `is_plain` is true of all values."""
+    """Return whether `is_plain` is true of all values."""
     return all_of(_PLAIN, values)
 
 
@@ -93,9 +92,9 @@ def all_plain(values: Sequence[object]) -> bool:
 
 
 def stored(values: list[object]) -> list[object]:
-    """The form in which arguments are kept: the same list if all are immutable, else all as `Wire`.
+    """Return the kept form of arguments: the same list if all are immutable, else all as `Wire`.
 
-    Precondition: the arguments came out of the wire format.
+    Precondition: the arguments were decoded from the wire format.
     """
     try:
         hash((*values,))  # the only mutable type in the wire format is dict, which has no hash
@@ -105,12 +104,12 @@ def stored(values: list[object]) -> list[object]:
 
 
 def fresh(value: object) -> object:
-    """An argument for one application, from the form in which it is kept."""
+    """Return an argument for one application, from its kept form."""
     return unpack(value) if type(value) is Wire else value
 
 
 def exactly(value: object) -> bytes:
-    """Bytes that differ where kept arguments differ (see `engine.wire.codec.exact`)."""
+    """Return bytes that differ where kept arguments differ (see `engine.wire.codec.exact`)."""
     return bytes(value) if isinstance(value, Wire) else exact(value)
 
 
@@ -118,16 +117,16 @@ def exactly(value: object) -> bytes:
 
 
 class Copy(bytes):
-    """A kept output as bytes that never leave this process."""
+    """Kept output, as bytes that never leave this process."""
 
     __slots__ = ()
 
 
 def kept_outputs(values: list[object], also_objects: bool = False) -> list[object]:
-    """The form in which outputs are kept once they were sent: the same list if all are immutable.
+    """Return the kept form of sent outputs: the same list if all are immutable.
 
-    `also_objects`: do not trust an object with a hash to be immutable. Needed where a function of
-    the user gets the output next.
+    `also_objects`: do not assume that an object with a hash is immutable. Needed if a user function
+    receives the output next.
     """
     try:
         hash((*values,))
@@ -139,29 +138,29 @@ def kept_outputs(values: list[object], also_objects: bool = False) -> list[objec
 
 
 def output(kept: object) -> object:
-    """An output as the function made it, from the form in which it is kept."""
+    """Return an output as the function made it, from its kept form."""
     return marshal.loads(kept) if type(kept) is Copy else kept
 
 
 def copies(values: list[object]) -> list[object]:
-    """Copies of outputs for one more branch, so that branches cannot change each other's values."""
+    """Copy outputs for one more branch, so that branches cannot change each other's values."""
     kept = kept_outputs(values, also_objects=True)
     return list(values) if kept is values else list(map(output, kept))
 
 
 def as_it_is(value: object) -> object:
-    """An output as it is now: itself if it is immutable, else a copy."""
+    """Return an output itself if it is immutable, else a copy of its present value."""
     [kept] = kept_outputs([value])
     return output(kept)
 
 
 def holds(kind: type, values: Iterable[object]) -> bool:
-    """Whether a value of this type is among the values, or in sequences and dicts among them."""
+    """Return whether the values, or sequences and dicts among them, contain this type."""
     return any(is_a(value, kind) for level in levels_of(values, LEVELS_MAX) for value in level)
 
 
 def _is_data(values: Sequence[object]) -> bool:
-    """Whether all values, at any level, have exactly the types that `marshal` preserves."""
+    """Return whether all values, at any level, have exactly the types that `marshal` preserves."""
     for level in levels_of(values, LEVELS_MAX):
         kinds = set(map(type, level))
         if kinds <= ATOMS:
@@ -177,7 +176,7 @@ def _copy(value: object) -> object:
     try:
         if _is_data((value,)):
             return Copy(marshal.dumps(value))  # type: ignore[arg-type]
-    except ValueError:  # nested too deep
+    except ValueError:  # nested too deeply
         pass
     try:
         return deepcopy(value)
@@ -190,29 +189,29 @@ def _copy(value: object) -> object:
 
 
 def may_be_kept(slots: Sequence[object], values: Sequence[object]) -> bool:
-    """Whether states can keep these slots and values without freezing them.
+    """Return whether states can keep these slots and values without freezing them.
 
-    They can if all are immutable and fit into a snapshot. On the hot path.
+    They can if all are immutable and fit into a snapshot. Hot path.
     """
     if not all_of(_PLAIN, values):
         return False
     try:
-        _check_fits_row([*{*slots}, *values])  # nearly always there are few different slots
+        _check_fits_row([*{*slots}, *values])  # usually with few different slots
     except PayloadError:
         return False
     return True
 
 
 def slot_of(key: object) -> object:
-    """The exact form of a map's key. Raises PayloadError if it cannot be stored."""
+    """Return the exact form of a map's key. Raises PayloadError if it cannot be stored."""
     slot = exact_key(key)
-    if type(slot) is not ExactKey:  # which is packed
+    if type(slot) is not ExactKey:  # an ExactKey is packed already
         pack_payload(slot)
     return slot
 
 
 def frozen(value: object) -> object:
-    """The form in which a state keeps a value. Raises PayloadError if it cannot be stored."""
+    """Return the form in which a state keeps a value. Raises PayloadError if it cannot."""
     try:
         _check_fits_row([value])
         return value if is_plain(value) else Frozen(_encoded(value, 0))
@@ -222,12 +221,12 @@ def frozen(value: object) -> object:
 
 
 def _check_fits_row(values: Sequence[object]) -> None:
-    """Raises PayloadError if a value does not fit into a row of a snapshot."""
-    pack_row([[[[values]]]])  # at the level of nesting that it has in a row
+    """Raise PayloadError if a value does not fit into a row of a snapshot."""
+    pack_row([[[[values]]]])  # nested as deeply as in a row
 
 
 def thawed(value: object) -> object:
-    """A value for a function, from the form in which a state keeps it: a fresh copy if mutable."""
+    """Return a value for a function from its form in the state: a fresh copy if mutable."""
     if not isinstance(value, Frozen):
         return value
     return msgpack.unpackb(value.data, use_list=True, strict_map_key=False, ext_hook=_decoded)
@@ -244,7 +243,7 @@ def pack_row(row: object) -> bytes:
 
 
 def keep_frozen(code: int, data: bytes) -> object:
-    """The `ext_hook` to decode rows of snapshots: frozen values stay frozen until they are used."""
+    """Decode an extension in rows of snapshots (`ext_hook`): frozen values stay frozen."""
     if code != _FROZEN:
         raise ValueError(f"extension type {code}")
     return Frozen(data)
@@ -270,7 +269,7 @@ def _encoded(value: object, tuples: int) -> bytes:
 
 
 def _as_base(tuples: int, value: object) -> object:
-    """What to encode for a tuple, and for an instance of a subclass: the instance of its base."""
+    """Return what msgpack encodes for a tuple or an instance of a subclass (as its base)."""
     if isinstance(value, tuple):
         return msgpack.ExtType._make((_TUPLE, _encoded(list(value), tuples + 1)))
     if isinstance(value, list):

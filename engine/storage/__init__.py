@@ -1,1 +1,1 @@
-"""Storage: append-only logs of checksummed frames, and what marks a directory as a run's."""
+"""Storage: append-only logs of checksummed frames, LMDB, and marks of a run's directories."""

@@ -1,12 +1,12 @@
-"""How Driftline opens LMDB, and reports LMDB's errors.
+"""Opening of LMDB environments, and their errors.
 
 LMDB maps its file into memory: reading a page behind the end of the file ends the process with
 SIGBUS. So `open_environment` extends a file that is shorter than its pages: a lost page is then
-empty, which LMDB or a checksum notices. (A sound file may be a little shorter, too, if its last
+empty, which LMDB or a checksum detects. (A sound file may be a little shorter, too, if its last
 pages were freed before they were written.)
 
-LMDB has no checksums: the rows carry their own. A damaged page may still end the process that reads
-it, so `driftline verify` and the start of a run read stores in a child process.
+LMDB has no checksums: the rows contain their own. A damaged page may still end the process that
+reads it, so `driftline verify` and the start of a run read stores in a child process.
 """
 
 from __future__ import annotations
@@ -31,20 +31,20 @@ DAMAGE = (
     lmdb.PageNotFoundError,
     lmdb.VersionMismatchError,
 )
-"""Errors that mean damage: trying again does not help. After any other error it may."""
+"""Errors that mean damage: a retry does not help. After any other error it may."""
 
 DATA, LOCKS = "data.mdb", "lock.mdb"
 
 LOCKS_BYTES = 8192
-"""Size of the file of locks: 64 bytes for each of 126 readers, and 128 before them."""
+"""Size of the lock file: 64 bytes for each of 126 readers, and 128 before them."""
 
 
 def reason(error: lmdb.Error | OSError) -> str:
-    """The reason for people: without the name of the function, or the number of the error."""
+    """Return the reason for messages: without the function's name, or the number of the error."""
     if isinstance(error, OSError):
         return error.strerror or str(error)
     text = str(error).partition(": ")[2] or str(error)
-    if text == os.strerror(errno.EIO):  # LMDB says so, too, if the disk took only a part of a page
+    if text == os.strerror(errno.EIO):  # also LMDB's error if the disk took only part of a page
         return f"{os.strerror(errno.ENOSPC)}, or the disk fails ({text})"
     return text
 
@@ -53,21 +53,21 @@ def reason(error: lmdb.Error | OSError) -> str:
 def reported(what: str, damaged: type[DriftlineError]) -> Iterator[None]:
     """Raise errors of LMDB as `damaged` if they mean damage, else as Unavailable.
 
-    PanicError stays as it is: LMDB does not know what is on the disk, and the process has to end.
+    PanicError passes unchanged: LMDB does not know what is on the disk, and the process has to end.
     `what`: the name of the environment, for the text of the error.
     """
     try:
         yield
     except DAMAGE as error:
         raise damaged(f"{what} is damaged: {error}") from None
-    except lmdb.PanicError:  # this process cannot write it any more: a new one can
+    except lmdb.PanicError:  # only a new process can write the environment again
         raise
     except (lmdb.Error, OSError) as error:
         raise Unavailable(f"{what}: {reason(error)}") from None
 
 
 def open_environment(path: Path, map_size: int, max_dbs: int = 0) -> lmdb.Environment:
-    """Open the environment in a directory; makes the directory durably if there is none.
+    """Open the environment in a directory, which is created durably if it is missing.
 
     `map_size`: address space in bytes. Raises lmdb.Error, OSError: call it within `reported`.
     """
@@ -86,8 +86,8 @@ def open_environment(path: Path, map_size: int, max_dbs: int = 0) -> lmdb.Enviro
 
 
 def _allocate(locks: Path) -> None:
-    """Have the disk keep room for LMDB's locks: they are written through a map of the file, and on
-    a full disk that would end the process with SIGBUS."""
+    """Reserve disk space for LMDB's locks: they are written through a map of the file, and on a
+    full disk that would end the process with SIGBUS."""
     file = os.open(locks, os.O_RDWR | os.O_CREAT, 0o644)
     try:
         os.posix_fallocate(file, 0, LOCKS_BYTES)
@@ -96,7 +96,7 @@ def _allocate(locks: Path) -> None:
 
 
 def _length(env: lmdb.Environment) -> int:
-    """The bytes of all pages that have ever been in use; a sound file may be a little shorter."""
+    """Return the bytes of all pages ever used; a sound file may be a little shorter."""
     pages: int = env.info()["last_pgno"] + 1
     return pages * env.stat()["psize"]
 

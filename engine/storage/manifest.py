@@ -1,8 +1,8 @@
-"""Marks: each directory of a run says to which run it belongs, so a foreign one is noticed.
+"""Marks: each directory of a run names its run, so a foreign directory is detected.
 
-A run's *lineage* is a random token that is made together with the registry and lives as long as the
-run's state, over any number of commands. Each start of a command is a *session*, numbered from 1. A
-mark names the lineage, the role of the directory in it, and the last session that opened it.
+A run's *lineage* is a random token that is created together with the registry and lives as long as
+the run's state, over any number of commands. Each start of a command is a *session*, numbered from
+1. A mark names the lineage, the role of the directory in it, and the last session that opened it.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Mark:
     session: int = 0
 
     def over(self, before: Mark | None, where: str) -> Mark:
-        """The mark to write into a directory that is opened with this mark.
+        """Return the mark to write into a directory that is opened with this mark.
 
         `before`: the mark that the directory has; None for a new directory. `where`: its name.
         Raises StateMismatch if the directory has another lineage or role, or a later session.
@@ -59,7 +59,7 @@ class Mark:
         return f"{self.role} of run {self.lineage[:8]}"
 
     def encode(self) -> bytes:
-        """The bytes of the mark, with a checksum."""
+        """Encode the mark, with a checksum."""
         data = pack((_FORMAT, self.lineage, self.role, self.session))
         return crc32(data).to_bytes(4, "big") + data
 
@@ -87,7 +87,7 @@ MARK_FILE = "mark"
 
 
 def read_mark(file: Path, where: str) -> Mark | None:
-    """Return the mark in a file; None if there is none. `where`: what the mark is of, for errors.
+    """Return the mark in a file; None if there is none. `where`: the marked object, for errors.
 
     Raises StateMismatch if it is damaged, OSError.
     """

@@ -1,23 +1,23 @@
-"""An append-only log of checksummed frames in segment files, for input logs and journals.
+"""Append-only log of checksummed frames in segment files, for input logs and journals.
 
-Takes: payloads, in order. Gives: the same payloads, from any segment on.
+Input: payloads, in order. Output: the same payloads, from any segment on.
 
-``segment-00000000``, ``segment-00000001``, ... A segment begins with a *header*: a payload of the
-owner that holds what has to be known of all segments before it. So reading can begin with any
-segment, and the oldest ones can be removed. When a segment is full, the owner begins the next one
-(`roll`), in one atomic step.
+Segments are ``segment-00000000``, ``segment-00000001``, ... A segment begins with a *header*: a
+payload of the owner that summarises all earlier segments. So reading can begin with any segment,
+and the oldest ones can be removed. When a segment is full, the owner begins the next one (`roll`),
+in one atomic step.
 
-A frame is ``magic, checksum, length, durable`` and the payload. The checksum is over the place of
-the frame, too (the number of its file, the offset): a frame fits nowhere else. `durable` is how
-many bytes of the file were known to be durable when the frame was written. So a torn end, which a
-crash may leave, is told from damage: a frame that cannot be read is damaged if a later one says
-that it was durable, and torn if none does.
+A frame is ``magic, checksum, length, durable`` and the payload. The checksum includes the place of
+the frame (the number of its file, the offset): a frame is valid nowhere else. `durable` is how
+many bytes of the file were known to be durable when the frame was written. This distinguishes a
+torn end, which a crash may leave, from damage: an unreadable frame is damaged if a later one
+proves that it was durable, and torn otherwise.
 
-Invariants: after a crash the log has all frames that were synced, and of the others a beginning.
-Only the last segment may have a torn end; it is cut off when the log is opened. Anything else that
-cannot be read is damage, and is named with its file and offset.
+Invariants: after a crash the log has all synced frames, and a prefix of the others. Only the last
+segment may have a torn end, which is cut off when the log is opened. Anything else that cannot be
+read is damage, and is reported with its file and offset.
 
-One thread writes. Other threads may `read` meanwhile: they see what is durable.
+One thread writes. Other threads may `read` at the same time: they see what is durable.
 
     >>> from tempfile import TemporaryDirectory
     >>> with TemporaryDirectory() as directory:
@@ -50,11 +50,11 @@ _HEAD = Struct("<4sIIQ")
 _PLACE = Struct("<QQIQ")
 
 HEAD_BYTES = _HEAD.size
-"""How much longer a frame is than its payload."""
+"""Size of a frame beyond its payload."""
 
 
 def framed(payload: bytes, number: int, offset: int, durable: int) -> bytes:
-    """The frame of a payload, for an offset in a file.
+    """Return the frame of a payload, for an offset in a file.
 
     >>> from io import BytesIO
     >>> frame = framed(b"payload", number=3, offset=0, durable=0)
@@ -67,9 +67,9 @@ def framed(payload: bytes, number: int, offset: int, durable: int) -> bytes:
 
 
 def payload_at(file: BinaryIO, number: int, offset: int, end: int) -> bytes | None:
-    """The payload of the frame at an offset, where the file stands; None if no whole one is there.
+    """Return the payload of the frame at an offset, the file's position; None if it is not whole.
 
-    `end`: the length of the file, or how much of it counts.
+    `end`: the length of the file, or of the part that counts.
     """
     head = file.read(HEAD_BYTES) if offset + HEAD_BYTES <= end else b""
     if len(head) < HEAD_BYTES:
@@ -83,7 +83,7 @@ def payload_at(file: BinaryIO, number: int, offset: int, end: int) -> bytes | No
 
 
 def was_durable(rest: bytes, number: int, offset: int) -> bool:
-    """Whether what is at an offset was durable once, as one of the frames after it says.
+    """Return whether the data at an offset was durable once, as a later frame proves.
 
     `rest`: the file from there on.
     """
@@ -104,10 +104,11 @@ def _checksum(payload: bytes, number: int, offset: int, durable: int) -> int:
 
 
 SEGMENT_BYTES = 1 << 26
-"""From this size on a segment is full."""
+"""Size at which a segment is full."""
 
 SEGMENT_FRAMES = 1 << 16
-"""With so many frames, too: opening a log reads its last segment, some 10 us a frame."""
+"""A segment with this many frames is full, too: opening a log reads its last one at 10 us a frame.
+"""
 
 ADVICE = "Restore it together with the rest of the state directory, from one copy"
 
@@ -115,11 +116,11 @@ _NAME = re.compile(r"segment-[0-9]{8}")
 _BUFFER = 1 << 20
 
 _SOME_BYTES = 1 << 16
-"""Bytes of frames that a reader takes at a time."""
+"""Size of the frames that a reader takes at a time."""
 
 
 class LogDamaged(StateMismatch):
-    """A log does not hold what was written; `problem`: that, without what to do."""
+    """A log does not contain what was written; `problem`: the message without the advice."""
 
     def __init__(self, problem: str) -> None:
         super().__init__(f"{problem}. {ADVICE}")
@@ -127,16 +128,16 @@ class LogDamaged(StateMismatch):
 
 
 class SegmentRemoved(DriftlineError):
-    """A segment that was to be read has been removed."""
+    """The segment to read has been removed."""
 
 
 class StoredFrame(NamedTuple):
-    """A frame that was read."""
+    """Frame read from a log."""
 
     number: int
     """The number of its segment."""
     offset: int
-    """Where in the segment it begins; 0: it is the header."""
+    """Where it begins in the segment; 0: it is the header."""
     payload: bytes
 
     @property
@@ -150,7 +151,7 @@ class StoredFrame(NamedTuple):
 
 
 class SegmentLog:
-    """The log in a directory. Precondition: no other process writes to it.
+    """Log in a directory. Precondition: no other process writes to it.
 
     Opening raises LogDamaged, Unavailable. All methods raise Unavailable if the disk fails.
     """
@@ -161,17 +162,18 @@ class SegmentLog:
         """Open a log, or begin one with the header `beginning`. `what`: its kind, for errors."""
         self.directory = directory
         self.torn = False
-        """Whether a write has failed: what is not durable may be torn, and has to be cut off."""
+        """Whether a write has failed: data that is not durable may be torn, and has to be cut off.
+        """
         self._what = what
         self._segment_bytes = segment_bytes
         self._file = -1
         self._tail = 0, 0
-        """The number of the last segment, and how many bytes of it are durable. Both change in one
-        step, as other threads read."""
+        """The number of the last segment, and its durable bytes. Both change in one step, as other
+        threads read."""
         self._length = 0
-        """Bytes of the last segment that have been written."""
+        """Bytes written to the last segment."""
         self._frames = 0
-        """Frames that were written to it, with those that were cut off."""
+        """Frames written to it, including those that were cut off."""
         try:
             with self._reported():
                 for draft in directory.glob(".segment-*"):
@@ -197,7 +199,7 @@ class SegmentLog:
 
     @property
     def last(self) -> int:
-        """The number of the segment that is written to."""
+        """The number of the current segment."""
         return self._tail[0]
 
     @property
@@ -213,7 +215,7 @@ class SegmentLog:
     def append(self, payload: bytes) -> None:
         """Write a frame; `sync` makes it durable, with all others since the last `sync`.
 
-        If it raises, all frames that are not durable are gone.
+        If it raises, all frames that are not durable are lost.
         """
         assert not self.torn, "cut() comes first"
         frame = framed(payload, self.last, self._length, self._tail[1])
@@ -223,7 +225,7 @@ class SegmentLog:
         self._frames += 1
 
     def sync(self) -> None:
-        """Make all frames durable. If it raises, all that are not durable are gone."""
+        """Make all frames durable. If it raises, those that are not durable are lost."""
         assert not self.torn, "cut() comes first"
         if not self.is_synced:
             with self._written():
@@ -233,11 +235,11 @@ class SegmentLog:
     def roll(self, header: bytes) -> None:
         """Begin the next segment. Precondition: all frames are durable."""
         assert self.is_synced
-        with self._reported():  # if this fails, nothing is appended before it is done again
+        with self._reported():  # if this fails, nothing is appended before a retry succeeds
             self._begin(self.last + 1, header)
 
     def cut(self) -> None:
-        """Cut off what is not durable."""
+        """Cut off data that is not durable."""
         with self._reported():
             os.ftruncate(self._file, self._tail[1])
             os.fdatasync(self._file)
@@ -271,7 +273,7 @@ class SegmentLog:
         del self._numbers[0]
 
     def close(self) -> None:
-        """Close the file that is written to. May be called again."""
+        """Close the current segment. May be called again."""
         if self._file >= 0:
             os.close(self._file)
             self._file = -1
@@ -283,7 +285,7 @@ class SegmentLog:
         self._numbers.append(number)
 
     def _open(self, number: int, length: int, frames: int) -> None:
-        """Write to a segment from now on, after so many bytes and frames."""
+        """Write to a segment from now on, after this many bytes and frames."""
         file = os.open(path_of(self.directory, number), os.O_RDWR)
         self.close()
         self._file, self._frames, self._length = file, frames, length
@@ -298,7 +300,7 @@ class SegmentLog:
                 while at < min(end, offset + _SOME_BYTES):
                     payload = payload_at(file, number, at, end)
                     if payload is None:
-                        break  # reported once the frames before it are read
+                        break  # reported after the frames before it
                     found.append(StoredFrame(number, at, payload))
                     at = found[-1].end
         except Unavailable:
@@ -319,7 +321,7 @@ class SegmentLog:
 
     @contextmanager
     def _written(self) -> Iterator[None]:
-        """Around a write: if it fails, nobody knows what is there after what is durable."""
+        """Mark the log as torn if the write inside this context fails."""
         try:
             with self._reported():
                 yield

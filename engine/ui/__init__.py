@@ -1,4 +1,4 @@
-"""The user interface that commands share: options, consoles, results and pictures.
+"""User interface that commands share: options, consoles, results and pictures.
 
 The commands of `deploy`, `pipeline` and `bench` share them, so that an option has one name and one
 help text, and all pictures have one style.

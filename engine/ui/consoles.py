@@ -20,13 +20,13 @@ WIDTH = 140
 
 
 def wide_console() -> Console:
-    """The console for tables: as wide as the terminal, or WIDTH if the output is none."""
+    """Return the console for tables: as wide as the terminal, or WIDTH without one."""
     console = Console()
     return console if console.is_terminal else Console(width=WIDTH)
 
 
 def new_table(title: str, words: Sequence[str], figures: Sequence[str]) -> Table:
-    """A table without rows. `words`: names of the left columns; `figures`: of the right ones."""
+    """Create an empty table. `words`: names of the left columns; `figures`: of the right ones."""
     table = Table(title=title, box=SIMPLE_HEAD, title_justify="left", caption_justify="left")
     for name in words:
         table.add_column(name)
@@ -36,12 +36,12 @@ def new_table(title: str, words: Sequence[str], figures: Sequence[str]) -> Table
 
 
 def should_be_zero(count: int) -> str:
-    """A count as text, in bold red unless it is 0."""
+    """Format a count, in bold red unless it is 0."""
     return f"[bold red]{count}[/]" if count else "0"
 
 
 def bars(console: Console, unit: str) -> Progress:
-    """Progress bars that count things called `unit`; they vanish at the end."""
+    """Create progress bars that count `unit`; they vanish at the end."""
     return Progress(
         TextColumn("{task.description}"),
         BarColumn(),
@@ -59,7 +59,7 @@ def tell(console: Console, report: Mapping[str, object]) -> None:
 
 
 def as_words(report: Mapping[str, object]) -> str:
-    """A report as text: {"bad_records": 2, "outputs": 7} as "2 bad records, 7 outputs"."""
+    """Format a report: {"bad_records": 2, "outputs": 7} as "2 bad records, 7 outputs"."""
     return ", ".join(_in_words(name.replace("_", " "), value) for name, value in report.items())
 
 
@@ -88,8 +88,8 @@ class ProgressView:
             self._bars.add_task(visible(name), total=None, records="", visible=False)
             for name in names
         ]
-        self._line = Text()  # in a narrow terminal it goes on in the next line
-        # Standard error stays as it is: only log lines and this view write to it.
+        self._line = Text()  # wraps in a narrow terminal
+        # Standard error is not captured: only log lines and this view write to it.
         shown = Group(self._bars, self._line)
         self._live = Live(shown, console=console, refresh_per_second=4)
 

@@ -23,7 +23,7 @@ from driftline.engine.ui.results import error_written, make_writable, write_json
 
 
 class FiniteRange(click.FloatRange):
-    """A number within bounds; neither nan, which is within any, nor inf, which never comes."""
+    """A finite number within bounds: rejects nan, which is within any bounds, and inf."""
 
     def convert(
         self, value: float, param: click.Parameter | None, ctx: click.Context | None
@@ -60,10 +60,10 @@ def drawable(ctx: click.Context, param: click.Parameter, file: Path | None) -> P
 
 
 def refuse_empty(command: click.Command) -> None:
-    """Let the options and arguments of a command refuse an empty text, which a path would take for
-    the working directory; unless that is their default."""
+    """Let the options and arguments of a command reject an empty text, which a path would read as
+    the working directory, unless it is the default."""
     for param in command.params:
-        if "type_cast_value" not in vars(param):  # the command may be set up again
+        if "type_cast_value" not in vars(param):  # the command may already be set up
             param.type_cast_value = _not_empty(param)  # type: ignore[method-assign, assignment]
 
 
@@ -80,10 +80,10 @@ def _not_empty(param: click.Parameter) -> Callable[[click.Context, object], obje
 
 
 def given_options() -> list[str]:
-    """The options that the user has given to the command that runs, also with their defaults.
+    """Return the options that the user gave to the running command, even with default values.
 
-    What the environment or a configuration file has is for all calls; where it has no meaning, it
-    is ignored.
+    Options from the environment or a configuration file apply to all calls, and are ignored where
+    they have no meaning.
     """
     context = click.get_current_context()
     return [
@@ -96,7 +96,7 @@ def given_options() -> list[str]:
 
 
 def refuse_options(options: Iterable[str], why: str) -> None:
-    """Raise UsageError if the user has given any of these options, which would be ignored.
+    """Raise UsageError if the user gave any of these options, which would be ignored.
 
     `why`: the end of the sentence that begins with their names and "cannot be given".
     """
@@ -106,7 +106,7 @@ def refuse_options(options: Iterable[str], why: str) -> None:
 
 
 def refuse_other_options(options: Iterable[str], why: str) -> None:
-    """The same for all options but these."""
+    """Raise UsageError if the user gave any option but these."""
     refuse_options(set(given_options()).difference(options), why)
 
 
@@ -114,21 +114,21 @@ flow_argument = click.argument("flow")
 
 
 def inputs_option(help: str) -> Callable[[Command], Command]:
-    """The inputs of a flow, as the argument `inputs`."""
+    """Return the option for a flow's inputs, as the argument `inputs`."""
     return click.option(
         "--input", "inputs", multiple=True, required=True, metavar="[SOURCE=]INPUT", help=help
     )
 
 
 def output_option(help: str) -> Callable[[Command], Command]:
-    """The directory for the outputs of a command, as the argument `output`."""
+    """Return the option for a command's output directory, as the argument `output`."""
     return click.option(
         "--output", required=True, type=click.Path(path_type=Path), metavar="DIR", help=help
     )
 
 
 def plot_option(default: str | None = None) -> Callable[[Command], Command]:
-    """The file for a picture, as the argument `plot`; None: no picture."""
+    """Return the option for a picture's file, as the argument `plot`; None: no picture."""
     return click.option(
         "--plot",
         default=default,
@@ -141,11 +141,11 @@ def plot_option(default: str | None = None) -> Callable[[Command], Command]:
 
 
 def json_option_with(**failed: object) -> Callable[[Callable[..., R]], Callable[..., R]]:
-    """The file for the result as JSON, as the argument `json_file`.
+    """Return the option for the result as a JSON file, as the argument `json_file`.
 
-    While the command runs there is no file. If it fails, the file has the field `error`, the text,
-    and the fields `failed`; only the text if its arguments are wrong (`write_usage_error`). Unless
-    it has an option that does not exist, or a signal ends it at once.
+    While the command runs the file does not exist. If the command fails, the file contains the
+    text, as `error`, and the fields `failed`; only the text if its arguments are wrong
+    (`write_usage_error`). It is not written for an unknown option, or after an immediate signal.
     """
 
     def decorate(command: Callable[..., R]) -> Callable[..., R]:
@@ -155,7 +155,7 @@ def json_option_with(**failed: object) -> Callable[[Callable[..., R]], Callable[
             type=click.Path(path_type=Path),
             metavar="FILE",
             callback=writable,
-            is_eager=True,  # known when other arguments turn out to be wrong
+            is_eager=True,  # parsed before errors in other arguments
             help="Write the result as JSON.",
         )
         @wraps(command)
@@ -169,16 +169,16 @@ def json_option_with(**failed: object) -> Callable[[Callable[..., R]], Callable[
 
 
 def write_usage_error(error: click.ClickException) -> None:
-    """Write an error of the arguments of a command to the file of its `--json`, if it has one."""
+    """Write an error of a command's arguments to the file of its `--json`, if it has one."""
     if isinstance(error, click.UsageError) and error.ctx is not None:
         file = error.ctx.params.get("json_file")
         if isinstance(file, Path):
-            with suppress(OSError):  # the error itself matters more
+            with suppress(OSError):  # the usage error matters more
                 write_json(file, {"error": error.format_message()})
 
 
 json_option = json_option_with()
-"""The same, without further fields."""
+"""The same option, without further fields."""
 
 
 def _is_dead_letter(ctx: click.Context, param: click.Parameter, chosen: str) -> bool:
@@ -191,7 +191,7 @@ SET_ASIDE = (
 
 
 def on_error_option(help: str = SET_ASIDE) -> Callable[[Command], Command]:
-    """Whether what fails is set aside, as the argument `dead_letters`."""
+    """Return the option for setting failures aside, as the argument `dead_letters`."""
     return click.option(
         "--on-error",
         "dead_letters",
@@ -208,7 +208,7 @@ SHAPE = "--id-field", "--text-field", "--sections", "--encoding", "--delimiter"
 
 
 def reading_options(*, in_sections: bool = False) -> Callable[[Callable[..., R]], Callable[..., R]]:
-    """Give a command the options for making records of rows, as an argument `shape` of type Shape.
+    """Give a command the options for reading records, as an argument `shape` of type Shape.
 
     `in_sections`: whether wiki pages are split by default.
     """
@@ -257,7 +257,7 @@ def _sections_option(in_sections: bool) -> Callable[[Command], Command]:
 def renamings(
     context: click.Context, parameter: click.Parameter, given: tuple[str, ...]
 ) -> tuple[tuple[str, str], ...]:
-    """What `--rename-state` is given. Raises BadParameter if it has another form."""
+    """Parse the values of `--rename-state`. Raises BadParameter for an invalid one."""
     renamings = []
     for text in given:
         old, _, new = text.partition("=")

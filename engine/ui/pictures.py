@@ -1,4 +1,4 @@
-"""Pictures, all in one style. matplotlib is an extra, so only functions that draw import it."""
+"""Pictures in one style. matplotlib is an extra, so only functions that draw import it."""
 
 from __future__ import annotations
 
@@ -27,32 +27,32 @@ POLICY_COLOURS = {
     "strong-productions": "#CC79A7",
     "micro-batch": "#56B4E9",
 }
-"""Of the rows of benchmarks: a policy has the same colour in all pictures."""
+"""Colours of the rows of benchmarks: a policy has the same colour in all pictures."""
 
 _GRID, _FINE_GRID = "#DDDDDD", "#F0F0F0"
 
 
 def check_matplotlib() -> None:
-    """Raises Unavailable if matplotlib is not installed."""
+    """Raise Unavailable if matplotlib is not installed."""
     if find_spec("matplotlib") is None:
         raise Unavailable("a picture needs matplotlib: pip install 'driftline[bench]'")
 
 
 def new_figure(width: float, height: float) -> Figure:
-    """A figure of this size in inches. It needs no window system: `Figure` draws with Agg."""
+    """Create a figure of this size in inches. Needs no window system: `Figure` draws with Agg."""
     from matplotlib.figure import Figure
 
     return Figure(figsize=(width, height), layout="constrained")
 
 
 def colours_of(names: Iterable[str]) -> dict[str, str]:
-    """Name -> colour, by the order of the first occurrences of the names."""
+    """Map names to colours, by the order of the first occurrences of the names."""
     distinct = dict.fromkeys(names)
     return {name: COLOURS[i % len(COLOURS)] for i, name in enumerate(distinct)}
 
 
 def colour_of_policy(name: str) -> str:
-    """The colour of a policy, the floor or micro-batches; INK for names that are not known."""
+    """Return the colour of a policy, the floor or micro-batches; INK for unknown names."""
     return POLICY_COLOURS.get(name, INK)
 
 
@@ -100,5 +100,5 @@ def plain_log_scale(panel: Axes, horizontal: bool = False) -> None:
 
 
 def save(figure: Figure, path: Path) -> None:
-    """Write a picture, in the format that its ending names."""
+    """Write a picture, in the format of the file name's ending."""
     figure.savefig(path, dpi=150)

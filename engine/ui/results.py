@@ -1,4 +1,4 @@
-"""Results as JSON files, also of a command that fails; the check that a file can be written."""
+"""Results as JSON files, even of a command that fails; the check that a file can be written."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ def write_json(file: Path | None, content: Mapping[str, object], indent: int | N
 
 @contextmanager
 def error_written(file: Path | None, failed: Mapping[str, object]) -> Iterator[None]:
-    """Remove the file, the result of an earlier call. Write an error that leaves this context.
+    """Remove the file, which has an earlier call's result. Write an error that leaves this context.
 
-    `failed`: fields beside `error`. A file that is none, such as a pipe, stays.
+    `failed`: fields beside `error`. Anything but a regular file, such as a pipe, stays.
     """
     if file is not None and file.is_file():
         _remove(file)
@@ -32,21 +32,21 @@ def error_written(file: Path | None, failed: Mapping[str, object]) -> Iterator[N
     except BrokenPipeError:
         raise
     except (DriftlineError, OSError) as error:
-        with suppress(OSError):  # the error itself matters more
+        with suppress(OSError):  # the command's error matters more
             write_json(file, {"error": sentence_of(error), **failed})
         raise
 
 
 def sentence_of(error: DriftlineError | OSError) -> str:
-    """The text of an error that ends a command, for people."""
+    """Return the text of an error that ends a command, for the user."""
     return reason_of(error) if isinstance(error, OSError) else str(error)
 
 
 def _remove(file: Path) -> None:
-    """Remove a file, or make it empty. Raises Unavailable."""
+    """Remove a file, or empty it. Raises Unavailable."""
     try:
         file.resolve().unlink()
-    except OSError:  # the folder may belong to others
+    except OSError:  # the directory may belong to another user
         try:
             file.write_bytes(b"")
         except OSError as error:
@@ -54,7 +54,7 @@ def _remove(file: Path) -> None:
 
 
 def make_writable(file: Path) -> None:
-    """Make the folder of a file. Raises Unavailable if the file could not be written."""
+    """Create the directory of a file. Raises Unavailable if the file could not be written."""
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:

@@ -1,1 +1,1 @@
-"""What travels: the codec, labels in columns, messages, bundles, and numbered channels."""
+"""Wire format: the codec, labels in columns, messages, bundles, and numbered channels."""

@@ -1,10 +1,10 @@
-"""Addresses: where a party is reached, and by which key its process is known; in one text.
+"""Addresses: the endpoint of a role and the public key of its process, in one text.
 
     tcp://10.0.0.5:7001#rq:rM>}U?@Lns47E1%kR.o@n%FcmmsL/@{H8]yf7     endpoint # public key, in Z85
     ipc:///run/driftline/node-0                                       without a key
 
-Nothing is resolved or opened here. A text of a peer may be anything: `parse` raises
-MalformedMessage for what is no address, and no text is longer than `ADDRESS_CHARS_MAX`.
+This module resolves and opens nothing. A peer's text may be anything: `parse` raises
+MalformedMessage for an invalid address or one longer than `ADDRESS_CHARS_MAX`.
 """
 
 from __future__ import annotations
@@ -15,26 +15,26 @@ from typing import NamedTuple
 from driftline.engine.errors import MalformedMessage
 
 ADDRESS_CHARS_MAX = 320
-"""A name of a host has at most 253."""
+"""A host name has at most 253."""
 
 _Z85 = re.compile(r"[0-9a-zA-Z.\-:+=^!/*?&<>()\[\]{}@%$#]{40}")
 _TCP = re.compile(r"tcp://(?:\[([0-9A-Fa-f:.%\w]+)\]|([^\s\[\]:/#;]+)):([0-9]{1,5})")
 
 
 class Address(NamedTuple):
-    """An address, in its parts."""
+    """Parts of an address."""
 
     endpoint: str
-    """As ZeroMQ takes it."""
+    """In ZeroMQ's format."""
     public: str = ""
-    """The public key of the one who listens there; "" if it has none."""
+    """The public key of the listening process; "" if it has none."""
 
     def __str__(self) -> str:
         return f"{self.endpoint}#{self.public}" if self.public else self.endpoint
 
 
 def parse(text: str) -> Address:
-    """The parts of an address. Raises MalformedMessage."""
+    """Split an address into its parts. Raises MalformedMessage."""
     if len(text) > ADDRESS_CHARS_MAX:
         raise MalformedMessage(f"an address of {len(text)} characters")
     if text.startswith(("ipc://", "inproc://")):
@@ -51,12 +51,12 @@ def parse(text: str) -> Address:
 
 
 def is_public(text: str) -> bool:
-    """Whether a text has the form of a key."""
+    """Return whether a text has the form of a key."""
     return _Z85.fullmatch(text) is not None
 
 
 def host_of(endpoint: str) -> str:
-    """The host in an endpoint of TCP, without brackets. Precondition: `parse` has made it."""
+    """Return the host of a TCP endpoint, without brackets. Precondition: `parse` accepted it."""
     found = _TCP.fullmatch(endpoint)
     assert found is not None, endpoint
     return found[1] or found[2]

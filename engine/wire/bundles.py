@@ -1,8 +1,8 @@
 """Outputs on their way to a consumer: one blob for all outputs of one time.
 
 A frontier is a time, so the outputs of one time always leave together. Therefore the sequence of
-blobs does not depend on where it is cut into bundles, and one running checksum over the blobs is
-enough to notice that a replay gives other outputs.
+blobs does not depend on bundle boundaries, and one running checksum over the blobs detects a replay
+with other outputs.
 """
 
 from collections.abc import Sequence
@@ -25,18 +25,18 @@ from driftline.engine.wire.label_columns import Labels
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """An output."""
+    """Output of a flow."""
 
     label: Label
     """(time of the record, number of the source, child numbers ...)"""
     sink: int
     """The number of its sink in the flow, from 0; -1 for a dead letter."""
     value: object
-    """The payload, as it arrives: a sequence is a tuple."""
+    """The payload after transport: a sequence is a tuple."""
 
 
 def item_time(item: Item) -> int:
-    """The time of the record that an output comes from."""
+    """Return the time of the record that an output comes from."""
     return item.label[0]
 
 
@@ -45,12 +45,12 @@ def to_blob(
 ) -> bytes:
     """Encode the outputs of one time in the given order: a label, a sink and a value for each.
 
-    `sinks`: one number if all outputs are of one sink. `packed`: the values by `pack_rows`, if they
-    are packed already; `values` is then ignored. Raises PayloadError.
+    `sinks`: one number if all outputs have the same sink. `packed`: the values by `pack_rows`, if
+    they are packed already; `values` is then ignored. Raises PayloadError.
     """
     if not isinstance(sinks, int) and sinks.count(sinks[0]) == len(sinks):
         sinks = sinks[0]  # so equal outputs have equal bytes
-    # An array of three values that are packed one by one.
+    # Array of three values that are packed one by one.
     return (
         _THREE
         + pack(label_columns.encode_labels(labels))
@@ -79,14 +79,14 @@ def from_blob(blob: bytes) -> list[Item]:
 
 
 def running_checksum(checksum: int, blob: bytes) -> int:
-    """The checksum over all blobs so far and this one."""
+    """Extend the checksum over all earlier blobs with this one."""
     return crc32(blob, checksum)
 
 
 def payload_columns(blob: bytes, width: int) -> list[Sequence[object]]:
-    """The payloads of a blob, which must be tuples of `width` values, as columns.
+    """Return the payloads of a blob, which must be tuples of `width` values, as columns.
 
-    Builds no rows where the blob holds columns. Raises MalformedMessage.
+    Builds no rows where the blob contains columns. Raises MalformedMessage.
     """
     parts = unpack(blob)
     if not isinstance(parts, tuple) or len(parts) != 3:

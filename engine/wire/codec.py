@@ -1,15 +1,15 @@
-"""The wire format: msgpack, and columns for rows that are alike.
+"""Wire format: msgpack, and columns for similar rows.
 
-What can travel and be stored: None, bool, int (64 bit), float, str, bytes, sequences and dicts of
-these. Sequences always come back as tuples, and instances of subclasses as instances of their base
-(a NamedTuple as a tuple, an IntEnum as an int). A function that decodes msgpack itself may output
-msgpack.ExtType and msgpack.Timestamp: they come back as they are. Every value that passes a shuffle
-or a sink passes this format, even if sender and receiver are the same node: so a user function sees
-the same types wherever its input came from. Nothing is ever unpickled or evaluated.
+Values that can travel and be stored: None, bool, int (64 bit), float, str, bytes, sequences and
+dicts of these. Sequences always come back as tuples, and instances of subclasses as instances of
+their base (a NamedTuple as a tuple, an IntEnum as an int). A function that decodes msgpack itself
+may output msgpack.ExtType and msgpack.Timestamp: they come back unchanged. Every value that passes
+a shuffle or a sink passes this format, even if sender and receiver are the same node: so a user
+function sees the same types for any input. Nothing is ever unpickled or evaluated.
 
 `encode_rows` turns rows of equal width into columns, and writes a constant column as one value. In
 a frame with the children of one document the document's label and id therefore cost a few bytes
-in all, not a few bytes per word, and both directions run at the speed of C.
+in all, not a few bytes per word, and both directions run at C speed.
 
     >>> encode_rows([(7, 0, 1), (7, 0, 2)])
     (2, 3, [7, 0, (1, 2)])
@@ -34,10 +34,10 @@ the rows themselves."""
 PLAIN = -1
 
 MAX_ROWS = 2**24
-"""Rows in one batch at most: a foreign message must not cause an allocation without bound."""
+"""Maximum number of rows in a batch: a foreign message must not cause an unbounded allocation."""
 
 LARGE = 1 << 20
-"""Bytes of a value whose packer is not kept, as it would keep the space for another such value."""
+"""Size of a value, in bytes, above which its packer is dropped, as it would keep the buffer."""
 
 _packer = msgpack.Packer(autoreset=True, use_bin_type=True)
 _inner_packer = msgpack.Packer(autoreset=True, use_bin_type=True)
@@ -74,12 +74,12 @@ def unpack(data: bytes) -> object:
 
 
 def unpack_foreign(data: bytes) -> object:
-    """`unpack` for bytes of a stranger, in a time that is bounded by their number.
+    """Decode bytes of an untrusted sender, in time bounded by their number.
 
-    Whoever wants to can make sequences with equal hashes: a dict of 10,000 of them takes a second.
-    So sequences are no keys here. Texts and bytes have hashes with a secret of this process, and of
-    the other keys only some 40 can have one hash. A timestamp of msgpack, which is no value of the
-    wire format, becomes a value that cannot be packed. Raises MalformedMessage.
+    An attacker can construct sequences with equal hashes: a dict with 10,000 of them as keys takes
+    a second. So sequences are no keys here. Hashes of texts and bytes depend on a secret of this
+    process, and of the other keys at most about 40 can share a hash. A timestamp of msgpack, which
+    is no value of the wire format, becomes a value that cannot be packed. Raises MalformedMessage.
     """
     try:
         return msgpack.unpackb(data, use_list=False, ext_hook=_refuse_extension, timestamp=3)
@@ -116,7 +116,7 @@ def _map_without_sequences_as_keys(pairs: list[tuple[object, object]]) -> dict[o
 def unpack_all(
     data: bytes, ext_hook: Callable[[int, bytes], object] = _refuse_extension
 ) -> Iterator[object]:
-    """Decode values packed one after the other; `ext_hook` decodes msgpack's extension types.
+    """Decode consecutive packed values; `ext_hook` decodes msgpack's extension types.
 
     Raises MalformedMessage.
     """
@@ -132,18 +132,18 @@ def unpack_all(
 
 
 def travelled(value: object) -> object:
-    """The value as it comes out of a shuffle. Raises PayloadError, MalformedMessage."""
+    """Return the value as it comes out of a shuffle. Raises PayloadError, MalformedMessage."""
     return unpack_rows(pack_rows([value]))[0]
 
 
 def order_of(key: object) -> bytes:
-    """The bytes by which keys are ordered. May be called from within `pack`."""
+    """Return the bytes by which keys are ordered. May be called from within `pack`."""
     data: bytes = _inner_packer.pack(key)
     return data
 
 
 def pack_within(value: object) -> bytes:
-    """Encode a value, also while `pack` encodes another one. Raises PayloadError."""
+    """Encode a value, even while `pack` encodes another one. Raises PayloadError."""
     try:
         data: bytes = _inner_packer.pack(value)
     except BaseException as error:
@@ -154,9 +154,9 @@ def pack_within(value: object) -> bytes:
 
 
 def exact(value: object) -> bytes:
-    """Bytes that differ where values differ, also for 1, 1.0 and True, which are equal.
+    """Return bytes that differ where values differ, even for 1, 1.0 and True, which are equal.
 
-    The encoding of the value, or the `repr` of a value that cannot travel.
+    This is the encoding of the value, or the `repr` of a value that cannot travel.
     """
     try:
         return pack(value)
@@ -169,7 +169,7 @@ def exact(value: object) -> bytes:
 
 
 def encode_rows(rows: Sequence[object], of_integers: bool = False) -> Columns:
-    """Encode rows: as columns if all are sequences of one width, else unchanged.
+    """Encode rows: as columns if all are sequences of one width, otherwise unchanged.
 
     `of_integers`: the rows are known to be tuples of integers, which saves checks. Rows have the
     same bytes before and after a shuffle, which turns lists into tuples, for example.
@@ -215,7 +215,7 @@ def encode_columns(
 
 
 def _is_constant(column: Sequence[object], count: int, of_integers: bool) -> bool:
-    """Whether one value can stand for the column. Equality is not enough: 1 == 1.0 == True."""
+    """Return whether one value can stand for the column. Equality is not enough: 1 == 1.0."""
     first, last = column[0], column[-1]
     kind = type(first)
     if of_integers:
@@ -240,7 +240,7 @@ def _is_int(kind: type) -> bool:
 
 
 def checked_columns(encoded: object) -> Columns:
-    """Check the shape of what may be `Columns`, but not yet the columns in it.
+    """Check the shape of potential `Columns`, but not yet the columns in it.
 
     Raises MalformedMessage.
     """
@@ -277,7 +277,7 @@ def decode_rows(encoded: object) -> list[object]:
 
 
 def pack_rows(rows: Sequence[object]) -> bytes:
-    """The bytes of `encode_rows`. Raises PayloadError for a row that cannot travel."""
+    """Encode rows as the bytes of `encode_rows`. Raises PayloadError if a row cannot travel."""
     try:
         return pack_nested(encode_rows(rows))
     except BaseException as error:  # comparing values of foreign types may raise anything
@@ -286,7 +286,7 @@ def pack_rows(rows: Sequence[object]) -> bytes:
 
 
 def pack_payload(value: object) -> bytes:
-    """A payload for `joined_rows`. Raises PayloadError for a value that cannot travel."""
+    """Encode a payload for `joined_rows`. Raises PayloadError for a value that cannot travel."""
     try:
         return pack_nested([[value]])[2:]
     except PayloadError as error:
@@ -294,13 +294,13 @@ def pack_payload(value: object) -> bytes:
 
 
 def joined_rows(payloads: Sequence[bytes]) -> bytes:
-    """Rows that `unpack_rows` decodes, of payloads that were packed one by one."""
+    """Join payloads that were packed one by one into rows for `unpack_rows`."""
     head = pack((len(payloads), PLAIN, ()))[:-1]  # without the empty array
     return b"".join((head, _packer.pack_array_header(len(payloads)), *payloads))
 
 
 def pack_nested(columns: Sequence[object]) -> bytes:
-    """`pack`, but leaves room for three more levels of nesting. Raises PayloadError.
+    """Encode like `pack`, but leave room for three more nesting levels. Raises PayloadError.
 
     Needed because the packer accepts one level more than the unpacker, and a value stands at
     different levels in rows and in states (`engine.state.values.frozen`).
@@ -314,19 +314,19 @@ def unpack_rows(data: bytes) -> list[object]:
 
 
 NESTING_MAX = 1000
-"""About how many levels of nested sequences and dicts a value may have."""
+"""Approximate limit of nested sequences and dicts in a value."""
 
 INT_MIN, INT_MAX = -(2**63), 2**64 - 1
 """The range of integers in the wire format."""
 
 MANY = 1000
-"""Values of a large level."""
+"""Number of values above which a level is large."""
 
 HELP = "use None, bool, int of 64 bits, float, str, bytes, and tuples, lists and dicts of these"
 
 
 def is_unicode(text: str) -> bool:
-    """Whether a text can be encoded as UTF-8, that is, has no lone surrogate."""
+    """Return whether a text can be encoded as UTF-8, that is, has no lone surrogate."""
     try:
         return str.isascii(text) or bool(str.encode(text))
     except UnicodeEncodeError:
@@ -340,12 +340,12 @@ ATOMS = frozenset((type(None), bool, int, float, str, bytes))
 
 
 def is_a(value: object, kind: type[T]) -> TypeGuard[T]:
-    """`isinstance`, but runs no code of users, who may have made `__class__` a property."""
+    """Call `isinstance` without user code: a user's class may make `__class__` a property."""
     return issubclass(type(value), kind)
 
 
 def all_of(allowed: frozenset[type], values: Sequence[object]) -> bool:
-    """Whether all values, and all values in tuples at any level, have an allowed type."""
+    """Return whether all values, and all values in tuples at any level, have an allowed type."""
     while True:
         kinds = {*map(type, values)}
         if not kinds <= allowed:
@@ -356,24 +356,24 @@ def all_of(allowed: frozenset[type], values: Sequence[object]) -> bool:
 
 
 def _tuples(kinds: set[type], values: Sequence[object]) -> Iterable[Iterable[object]]:
-    """The tuples among the values; `kinds`: the types of the values, with tuple among them."""
+    """Return the tuples among the values; `kinds`: the types of the values, including tuple."""
     if len(kinds) == 1:
         return values  # type: ignore[return-value]
     return [value for value in values if isinstance(value, tuple)]
 
 
 def levels_of(values: Iterable[object], most: int) -> Iterator[Iterable[object]]:
-    """The values, what they hold, what that holds, and so on: `most` levels at most.
+    """Yield the values, then their contents, and so on: at most `most` levels.
 
-    Runs no code of users: dicts and sequences are read as Python's own types have them. A value
-    may hold itself, so a large level has nothing twice.
+    Runs no user code: reads dicts and sequences with the methods of Python's own types. A value may
+    contain itself, so a large level is deduplicated.
     """
     level = values
     for _ in range(most):
         yield level
         inner: list[object] = []
         for value in level:
-            if type(value) in ATOMS:  # most values: cheaper than to ask for each kind
+            if type(value) in ATOMS:  # most values: cheaper than the checks below
                 continue
             if is_a(value, dict):
                 inner += dict.keys(value)
@@ -388,12 +388,13 @@ def levels_of(values: Iterable[object], most: int) -> Iterator[Iterable[object]]
 
 
 def is_deeper(value: object, levels: int) -> bool:
-    """Whether a value has more than so many levels of sequences and dicts, one in the other."""
+    """Return whether a value has more than `levels` nested levels of sequences and dicts."""
     return any(number > levels for number, _ in enumerate(levels_of((value,), levels + 2)))
 
 
 def why_not(value: object) -> str:
-    """Why a value cannot travel; empty if it can. The same text in every process and replay."""
+    """Return why a value cannot travel; empty if it can. The text is the same in every process and
+    replay."""
     try:
         problem = _problem(value, "", 0)
     except RecursionError:
@@ -409,9 +410,9 @@ def why_not(value: object) -> str:
 
 
 def _problem(value: object, at: str, level: int) -> str:
-    """The first part of a value that cannot travel, and why; empty if all can.
+    """Return the first part of a value that cannot travel, and why; empty if all can.
 
-    `at`: where the value is in the one that a user gave; `level`: how deep.
+    `at`: where the value is in the user's value; `level`: its nesting level.
     """
     where = f"at {at} is " if at else "it is "
     if level > NESTING_MAX:
@@ -438,20 +439,20 @@ def _problem(value: object, at: str, level: int) -> str:
     return ""
 
 
-# The limits of a record. They are checked where a record enters, before it is acknowledged: one
-# that is found to be too large afterwards would stop every later start of the run.
+# Limits of a record. They are checked where a record enters, before it is acknowledged: a record
+# that proves too large afterwards would stop every later start of the run.
 
 RECORD_BYTES_MAX = 1 << 24
-"""Bytes of an encoded record."""
+"""Maximum size of an encoded record, in bytes."""
 
 RECORD_DEPTH_MAX = 100
-"""Levels of nested sequences and dicts of a record; functions may nest it further."""
+"""Maximum nesting of sequences and dicts in a record; functions may nest it further."""
 
 
 def why_refused(payload: object, size: int, *, of_producer: bool = False) -> str:
-    """Why a record cannot be taken; empty if it can. `size`: its bytes in the wire format.
+    """Return why a record is rejected; empty if it is valid. `size`: its bytes in the wire format.
 
-    `of_producer`: no key of a dict may be a sequence, as a front decodes records of strangers, see
+    `of_producer`: no key of a dict may be a sequence, as a front decodes untrusted records with
     `engine.wire.codec.unpack_foreign`. Cost: one pass over the items of the record.
     """
     if size > RECORD_BYTES_MAX:

@@ -1,8 +1,8 @@
-"""Kinds of messages: how a message is declared, and its form on the wire.
+"""Kinds of messages: their declaration, and their wire format.
 
 A message is a small dataclass; on the wire it is one msgpack array
 ``[MAGIC, sender, incarnation, sequence, kind, *fields]``. Decoding checks the kind, and the number
-and types of the fields, so a role gets only well-formed messages; others raise MalformedMessage.
+and types of the fields, so roles receive only well-formed messages; others raise MalformedMessage.
 `engine.wire.messages` declares all of them.
 """
 
@@ -26,14 +26,14 @@ from driftline.engine.errors import MalformedMessage
 from driftline.engine.wire.codec import Columns, pack, unpack
 
 MAGIC = 0xD74
-"""The first value of each message, which changes with the format. 0xD72: messages of producers."""
+"""First value of each message; changes with the format. 0xD72: messages of producers."""
 
 Batches = tuple[tuple[Columns, bytes, tuple[int, ...]], ...]
 """Batches of elements: labels, payloads, signs. Signs are empty where all are +1."""
 
 MASTER, NODE, FRONT, CONSUMER = "master", "node", "front", "consumer"
 WATCH, AGENT = "watch", "agent"
-"""The roles: the beginnings of names of parties."""
+"""The roles, which are prefixes of names."""
 
 M = TypeVar("M", bound="Message")
 
@@ -44,14 +44,14 @@ class Message:
     __slots__ = ()
     kind: ClassVar[int]
     senders: ClassVar[frozenset[str]]
-    """The roles that send it."""
+    """The roles that may send it."""
     control: ClassVar[bool]
 
 
 class MessageHeader(NamedTuple):
     """The sender, its incarnation, and the message's number on the channel, from 1.
 
-    In a control message the epoch takes the place of the number.
+    A control message contains the epoch instead of the number.
     """
 
     sender: str
@@ -67,7 +67,7 @@ _FIELDS: dict[type[Message], Callable[[Message], tuple[object, ...]]] = {}
 
 @dataclass_transform(frozen_default=True)
 def message(kind: int, *senders: str, control: bool = False) -> Callable[[type[M]], type[M]]:
-    """Declare a class to be the messages of a kind, from these roles."""
+    """Declare a class as the messages of a kind, sent by these roles."""
     assert senders, f"nobody sends messages of kind {kind}"
 
     def register(cls: type[M]) -> type[M]:
@@ -88,7 +88,7 @@ def message(kind: int, *senders: str, control: bool = False) -> Callable[[type[M
 
 
 def _check(hint: object) -> _Check:
-    """A function that tells whether a decoded value, and all in it, has the type `hint`."""
+    """Return a function that tells whether a decoded value, and all in it, has the type `hint`."""
     parts = get_args(hint)
     if get_origin(hint) is Sequence:  # its values may be of any type
         return lambda value: isinstance(value, tuple)
@@ -136,18 +136,18 @@ def decode(data: bytes) -> tuple[MessageHeader, Message]:
 
 
 class Voice(Protocol):
-    """The key by which a message has come."""
+    """The key with which a message was sent."""
 
     @property
     def key(self) -> str:
-        """Its name."""
+        """The name of the key."""
 
     def speaks_for(self, name: str) -> bool:
-        """Whether it may speak in this name."""
+        """Return whether it may send messages in this name."""
 
 
 def check(voice: Voice, sender: str, message: Message) -> None:
-    """Raises MalformedMessage if this key may not send this message in this name."""
+    """Raise MalformedMessage if this key may not send this message in this name."""
     if not voice.speaks_for(sender):
         raise MalformedMessage(f"the key {voice.key} does not speak for {sender!r}")
     if sender.partition("-")[0] not in message.senders:

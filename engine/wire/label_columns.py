@@ -1,9 +1,9 @@
-"""The labels of a batch: a list of labels, or one column of numbers.
+"""Labels of a batch: a list of labels, or one column of numbers.
 
 The labels of one element's outputs differ in a single number, and so do the labels of one front's
 roots. Nearly all batches are of these two kinds, so nearly everywhere a batch's labels are one
 column of numbers: on the wire, at operators, at the barrier, in a blob. Single labels are built
-only where an element comes late.
+only for late elements.
 
     >>> column = LabelColumn((7, 0), (2, 5))
     >>> list(column)
@@ -55,14 +55,14 @@ Labels = LabelColumn | list[Label]
 
 
 def select(labels: Labels, chosen: Iterable[object]) -> Labels:
-    """The labels at the places where `chosen` is true."""
+    """Return the labels at the places where `chosen` is true."""
     if isinstance(labels, LabelColumn):
         return LabelColumn(labels.head, list(compress(labels.numbers, chosen)), labels.tail)
     return list(compress(labels, chosen))
 
 
 def divided(labels: Labels, count: int) -> tuple[Labels, Labels]:
-    """The first `count` labels, and the rest."""
+    """Return the first `count` labels, and the rest."""
     if isinstance(labels, LabelColumn):
         head, numbers, tail = labels.head, labels.numbers, labels.tail
         return LabelColumn(head, numbers[:count], tail), LabelColumn(head, numbers[count:], tail)
@@ -70,21 +70,21 @@ def divided(labels: Labels, count: int) -> tuple[Labels, Labels]:
 
 
 def numbered(labels: Labels, number: int) -> Labels:
-    """For each label, the label of its child with this number."""
+    """Return, for each label, the label of its child with this number."""
     if isinstance(labels, LabelColumn):
         return LabelColumn(labels.head, labels.numbers, (*labels.tail, number))
     return [(*label, number) for label in labels]
 
 
 def times(labels: Labels) -> Sequence[int]:
-    """The time of each label, or one time if the labels are a column with one time."""
+    """Return the time of each label, or one time if the labels are a column with one time."""
     if isinstance(labels, LabelColumn):
         return labels.head[:1] or labels.numbers
     return list(map(_time_of, labels))
 
 
 def in_order(labels: Labels) -> bool:
-    """Whether no label is smaller than the one before."""
+    """Return whether no label is smaller than the previous one."""
     if isinstance(labels, LabelColumn):
         return list(labels.numbers) == sorted(labels.numbers)
     return labels == sorted(labels)
@@ -105,7 +105,7 @@ def encode_labels(labels: Labels) -> Columns:
 def decode_labels(encoded: object) -> Labels:
     """Decode `encode_labels`. Raises MalformedMessage for anything else.
 
-    A list may still hold rows that are no labels: only a column is checked in full.
+    A list may still contain rows that are no labels: only a column is checked in full.
     """
     count, mask, columns = checked_columns(encoded)
     varying = [] if mask == PLAIN else [i for i, _ in enumerate(columns) if not mask >> i & 1]

@@ -1,15 +1,15 @@
-"""The messages of the protocol, each a small dataclass.
+"""Messages of the protocol, each a small dataclass.
 
 Messages of the running protocol are numbered per channel and belong to one incarnation.
 *Control* messages (`control = True`) start and end incarnations, and go to and from consumers: they
 are idempotent, name an incarnation themselves if they need one, and are never dropped as out of
-order or as of an older incarnation. In their header the epoch of the newest master that the sender
-knows of takes the place of the number.
+order or as of an older incarnation. Instead of a number, their header contains the epoch of the
+newest master known to the sender.
 
-A message names the roles that send it. Between the processes of one machine nobody asks for more.
-Between hosts each message comes with a *voice*, the key of its sender
-(`deploy.runtime.sockets.zap`), which speaks for some names only; and a name
-sends only what its role sends: no consumer can stop a run.
+Each message class names the roles that send it. Processes of one machine trust each other. Between
+hosts each message comes with a *voice*, the key of its sender (`deploy.runtime.sockets.zap`), which
+speaks only for some names; and a name may send only the messages of its role: no consumer can stop
+a run.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Frame(Message):
 
     `time`: the tracking time, at most the smallest time in the frame. `id`: random, 63 bits; 0 in a
     frame of a front. `covers`: only in a frame of a front, (since, until): all roots of the front
-    with times in [since, until) have been worked off once this frame and the ones before it have.
+    with times in [since, until) are processed once this frame and the previous ones are.
     `cells`, `covered`: the fields of an `Acknowledge` of the node, which saves a message.
     """
 
@@ -67,10 +67,10 @@ class Marker(Message):
 
 @message(10, FRONT)
 class Promise(Message):
-    """Front to trackers: all my records with times in [since, until) have been sent.
+    """Front to trackers: all records of the front with times in [since, until) have been sent.
 
-    A frame makes the same promise by its `covers`; this message is for times without frames.
-    `durable`: records below this time will not be lost.
+    A frame makes the same promise with its `covers`; this message is for times without frames.
+    `durable`: records below this time survive a crash of the front.
     """
 
     front: int
@@ -81,11 +81,11 @@ class Promise(Message):
 
 @message(11, NODE)
 class Acknowledge(Message):
-    """Node to trackers: what the node has worked off and sent; applied as a whole.
+    """Node to trackers: the frames that the node processed and sent; applied as a whole.
 
     `cells`: (stage, time, XOR of the ids of frames received and sent). `covered`: (front, since,
-    until) of each front's frame worked off. `delivered`: the consumer has this node's outputs below
-    this time.
+    until) of each processed frame of a front. `delivered`: the consumer has this node's outputs
+    below this time.
     """
 
     cells: tuple[tuple[int, int, int], ...]
@@ -95,18 +95,18 @@ class Acknowledge(Message):
 
 @message(12, NODE)
 class Delivered(Message):
-    """Node to fronts and nodes, while the master is silent: the consumer has all outputs of mine
-    below `time`."""
+    """Node to fronts and nodes, while the master is silent: the consumer has all outputs of this
+    node below `time`."""
 
     time: int
 
 
 @message(13, MASTER)
 class Progress(Message):
-    """Master to all: how far everything is processed and delivered.
+    """Master to all: the processed and the delivered frontier.
 
     `processed`: roots below this time need no more work. `delivered`: the consumer has the outputs
-    of roots below this time; no later snapshot has an earlier time.
+    of roots below this time; no later snapshot has a smaller time.
     """
 
     processed: int
@@ -115,17 +115,17 @@ class Progress(Message):
 
 @message(14, MASTER, NODE)
 class AskPromise(Message):
-    """To a front that alone holds the frontier back: promise up to `next` or more if you can."""
+    """To a front that alone holds the frontier back: promise up to `next` or more if possible."""
 
     next: int
 
 
 @message(15, NODE, FRONT)
 class Drained(Message):
-    """Front to coordinator: the run is to end in good order, and I send no record from `time` on.
+    """Front to coordinator: drain the run; this front sends no record from `time` on.
 
-    `live`: 1 if the source is a live one. `ended`: 1 if it has ended; all its records are below
-    `time` then, or have been delivered before.
+    `live`: 1 if the source is a live one. `ended`: 1 if it has ended; then all its records are
+    below `time`, or were delivered before.
     """
 
     time: int
@@ -142,11 +142,11 @@ class Drain(Message):
 
 @message(17, NODE)
 class Reached(Message):
-    """Node to master, in label order: how far the node's own tracker and its consumer are.
+    """Node to master, in label order: the progress of the node's own tracker and its consumer.
 
     `processed`, `reached`: as in its tracker. `delivered`: the consumer has the node's outputs
     below this time. `oldest`: (time, stage) of the oldest work under way, empty if there is none.
-    `waits`: 1 if work that is done waits for the input log of a front. `left`: no output with a
+    `waits`: 1 if processed elements wait for the input log of a front. `left`: no output with a
     later time has left the node, in any incarnation.
     """
 
@@ -163,7 +163,7 @@ class Reached(Message):
 
 @message(20, MASTER)
 class Prepare(Message):
-    """Coordinator to nodes: make the state as of `time` durable, as your part of a snapshot.
+    """Coordinator to nodes: make the state as of `time` durable, as a part of a snapshot.
 
     `time`: the delivered frontier of the last `Progress`.
     """
@@ -181,9 +181,9 @@ class BeginEpoch(Message):
 
 @message(22, NODE, FRONT)
 class Prepared(Message):
-    """Node or front to coordinator: my part of the snapshot is durable.
+    """Node or front to coordinator: the sender's part of the snapshot is durable.
 
-    `offset`: of a front, the time that it would go on from; of a node under strong productions, the
+    `offset`: of a front, the time at which it would resume; of a node under strong productions, the
     number of its newest production.
     """
 
@@ -203,9 +203,9 @@ class PrepareFailed(Message):
 class Committed(Message):
     """Coordinator to nodes and fronts: the snapshot is committed.
 
-    `before`: the committed snapshot before it, to which a recovery may still go back; 0: none.
+    `before`: the previous committed snapshot, which a recovery may still use; 0: none.
     `trim`: of a front: no recovery needs its inputs below this time any more. `offset`: of a front:
-    the time that it goes on from after this snapshot.
+    the time at which it resumes after this snapshot.
     """
 
     number: int
@@ -216,7 +216,7 @@ class Committed(Message):
 
 @message(25, NODE, FRONT)
 class AskSnapshot(Message):
-    """Node or front to coordinator: take a snapshot now, as what waits for it takes much memory."""
+    """Node or front to coordinator: take a snapshot now, because waiting data takes much memory."""
 
 
 # Incarnations (control) -----------------------------------------------------------------------
@@ -224,10 +224,10 @@ class AskSnapshot(Message):
 
 @message(30, NODE, FRONT, control=True)
 class Hello(Message):
-    """Node or front to master, repeatedly: this process takes part, and has got this far.
+    """Node or front to master, repeatedly: this process takes part, with this progress.
 
     `process`: a token, new with each start. `ready`: 1 once a node has loaded the snapshot and the
-    consumer has answered. `obstacle`: what it waits for outside the run, for people; "" if nothing.
+    consumer has answered. `obstacle`: what blocks it outside the run, human-readable; "" if none.
     """
 
     address: str
@@ -243,9 +243,9 @@ class Recover(Message):
 
     `taken`: the incarnation in which the snapshot was taken. `time`: the time of the snapshot. A
     node under strong productions loads its newest part, which must have at least this number.
-    `addresses`: (name, address) of all members. `same_code`: 1 if the snapshot was taken by the
-    code that runs now, 0 if the consumer has later outputs by other code. `layout`: the numbers of
-    all nodes, in order; (): as before.
+    `addresses`: (name, address) of all members. `same_code`: 1 if the running code took the
+    snapshot, 0 if the consumer has later outputs by other code. `layout`: the numbers of all nodes,
+    in order; (): unchanged.
     """
 
     incarnation: int
@@ -259,9 +259,9 @@ class Recover(Message):
 
 @message(44, NODE, FRONT, control=True)
 class Alive(Message):
-    """Node or front to master: this process lives. `steps`: how many steps of work it has done.
+    """Heartbeat of a node or front to the master. `steps`: number of steps of work done so far.
 
-    `busy`: 1 if it is in the middle of a step that takes long, or waits for a disk or a consumer.
+    `busy`: 1 during a long step, or while it waits for a disk or a consumer.
     """
 
     process: str
@@ -280,7 +280,7 @@ class Unloadable(Message):
 
 @message(34, MASTER, control=True)
 class Start(Message):
-    """Coordinator to a front: begin `incarnation`, replay from `offset` on (-1: do not replay).
+    """Coordinator to a front: begin `incarnation`, replay from `offset` (-1: do not replay).
 
     `layout`: as in `Recover`.
     """
@@ -301,9 +301,9 @@ class MessageLost(Message):
 
 @message(36, NODE, FRONT, CONSUMER, control=True)
 class Failed(Message):
-    """Member to coordinator, consumer to barrier: the flow cannot go on, a replay would not help.
+    """Member to coordinator, consumer to barrier: the flow has failed, and a replay cannot help.
 
-    `error`: the name of a class of `engine.errors`; `text`: for people.
+    `error`: the name of a class of `engine.errors`; `text`: for users.
     """
 
     incarnation: int
@@ -315,8 +315,8 @@ class Failed(Message):
 class Stop(Message):
     """Coordinator to a member: the run is over; the registry has its outcome.
 
-    `run`: the run that is over; a process of another run ignores the message. `error`: empty if the
-    run did what was asked.
+    `run`: the run that is over; a process of another run ignores the message. `error`: empty unless
+    the run failed.
     """
 
     run: str
@@ -326,18 +326,18 @@ class Stop(Message):
 
 @message(46, MASTER, control=True)
 class Lead(Message):
-    """Master to a member: I lead, in the same incarnation; tell me where you are.
+    """Master to a member: this master leads, in the same incarnation; answer `FollowsMaster`.
 
-    Also sent later, to find out who hears it.
+    Also sent later, to check which members receive it.
     """
 
 
 @message(47, NODE, FRONT, control=True)
 class FollowsMaster(Message):
-    """Member to master, in answer to `Lead`: I take nothing of the one before `epoch` any more.
+    """Member to master, in answer to `Lead`: the member rejects masters before `epoch` from now on.
 
     `asked`, `answered`: of a node, the numbers of the snapshots of this incarnation that it was
-    asked for last, and has answered last; 0: none.
+    last asked for, and last answered; 0: none.
     """
 
     epoch: int
@@ -358,7 +358,7 @@ class Goodbye(Message):
 
 @message(40, NODE, control=True)
 class Bundle(Message):
-    """Barrier to consumer: outputs in label order; store all of them with `t_last`, or nothing.
+    """Barrier to consumer: outputs in label order; store all of them with `t_last`, or none.
 
     `blobs`: the outputs of one time each (see `engine.wire.bundles`). `checksum`: over all blobs
     released so far. `groups`: the first and the last key group of the barrier's node.
@@ -383,7 +383,7 @@ class BundleStored(Message):
 
 @message(45, CONSUMER, control=True)
 class Delayed(Message):
-    """Consumer to barrier: what was asked cannot be done at the moment; ask again later."""
+    """Consumer to barrier: the request cannot be met at the moment; retry later."""
 
     barrier: str
     incarnation: int
@@ -392,9 +392,9 @@ class Delayed(Message):
 
 @message(42, NODE, control=True)
 class FetchLast(Message):
-    """Barrier to consumer: which bundle of this barrier have you stored last?
+    """Barrier to consumer: send the last stored bundle of this barrier.
 
-    `number`: comes back in the answer, so the barrier recognises an answer that is out of date.
+    `number`: comes back in the answer, so the barrier recognises an outdated answer.
     """
 
     barrier: str
@@ -406,7 +406,7 @@ class FetchLast(Message):
 
 @message(43, CONSUMER, control=True)
 class LastBundle(Message):
-    """Consumer to barrier: the last bundle; t_last -1 if there is none. `number`: as in the ask."""
+    """Consumer to barrier: the last bundle; t_last -1: none. `number`: as in the request."""
 
     barrier: str
     incarnation: int
@@ -416,16 +416,15 @@ class LastBundle(Message):
     checksum: int
 
 
-# Another number of nodes: see `coordinator.resizing` ----------------------------------------------
+# Resizing: see `coordinator.resizing` -------------------------------------------------------------
 
 
 @message(60, WATCH, AGENT, control=True)
 class Resize(Message):
-    """Watch or agent to the master: the run is to have so many nodes. Answered by a `StatusReport`.
+    """Watch or agent to the master: set the number of nodes. Answered by a `StatusReport`.
 
-    `first`: the number of the first one of the next nodes, at least; of two requests that name one,
-    the later has the larger; 0: whatever is next. Repeated until the report says so: a master that
-    takes over knows nothing of an earlier request.
+    `first`: the least number of the first of the next nodes, larger in a later request; 0: any.
+    Repeated until the report confirms it: a master that takes over does not know earlier requests.
     """
 
     nodes: int
@@ -435,7 +434,7 @@ class Resize(Message):
 
 @message(61, MASTER, control=True)
 class Join(Message):
-    """Coordinator to a node of the next layout: get the state of your key groups as of a snapshot.
+    """Coordinator to a node of the next layout: fetch the state of its key groups as of a snapshot.
 
     `layout`: the numbers of the nodes of that layout, in order. `number`, `taken`: the committed
     snapshot, and the incarnation in which it was taken. `sources`: (name, address) of the nodes
@@ -450,11 +449,11 @@ class Join(Message):
 
 @message(62, NODE, control=True)
 class Joined(Message):
-    """Node of the next layout to coordinator: I have that state in memory, and on my disk.
+    """Node of the next layout to coordinator: that state is in memory, and on the node's disk.
 
-    `process`: the process that has it. `epoch`: of the master that has asked for it: when a later
-    one asks, the node begins anew, with an empty disk. `bytes`: what it took to get there from the
-    snapshot before.
+    `process`: the process that has it. `epoch`: of the master that asked for it: if a later one
+    asks, the node begins anew, with an empty disk. `bytes`: the size of the step from the previous
+    snapshot.
     """
 
     layout: tuple[int, ...]
@@ -467,9 +466,9 @@ class Joined(Message):
 
 @message(63, NODE, WATCH, control=True)
 class AskParts(Message):
-    """Node of the next layout to a node: what is in snapshot `number`, and not in `after`?
+    """Node of the next layout to a node: list what snapshot `number` has beyond `after`.
 
-    `address`: for the answer. See `ListParts` for the others.
+    `address`: for the answer. See `ListParts` for the other fields.
     """
 
     address: str
@@ -491,7 +490,7 @@ class Parts(Message):
 
 @message(65, NODE, control=True)
 class NoParts(Message):
-    """Answer to `AskParts`: these snapshots are not there, or not any more."""
+    """Answer to `AskParts`: these snapshots do not exist, or no longer exist."""
 
     reason: str
 
@@ -508,7 +507,7 @@ class AskSlice(Message):
 
 @message(67, NODE, control=True)
 class Slice(Message):
-    """Answer to `AskSlice`. Fewer than `SLICE_BYTES` are the last of the segment."""
+    """Answer to `AskSlice`. Fewer than `SLICE_BYTES` end the segment."""
 
     part: int
     group: int
@@ -517,14 +516,14 @@ class Slice(Message):
 
 
 SLICE_BYTES = 1 << 20
-"""Bytes of a `Slice`."""
+"""Size of a full `Slice`."""
 
 
 @message(68, MASTER)
 class Pause(Message):
-    """Coordinator to a front: send all records below `time`, and none from there on.
+    """Coordinator to a front: send all records below `time`, and pause from there on.
 
-    -1: send none from now on. `number`: comes back in the answer, `Paused`.
+    -1: pause now. `number`: comes back in the answer, `Paused`.
     """
 
     number: int
@@ -533,7 +532,7 @@ class Pause(Message):
 
 @message(69, FRONT)
 class Paused(Message):
-    """Front to coordinator: I send no record from `time` on. `ended`: 1 if there is none."""
+    """Front to coordinator: paused; no record from `time` on. `ended`: 1 if none remains."""
 
     number: int
     time: int
@@ -542,40 +541,40 @@ class Paused(Message):
 
 @message(70, MASTER)
 class Resume(Message):
-    """Coordinator to a front: what `Pause` has asked for is over. May be repeated."""
+    """Coordinator to a front: end the pause that `Pause` began. May be repeated."""
 
 
-# Agents and watches, which are no members (control) ----------------------------------------------
+# Agents and watches, which are not members (control) ----------------------------------------------
 
 
 @message(48, AGENT, control=True)
 class MasterAt(Message):
-    """Agent to a member: say hello to this address; whoever leads says so himself (`Lead`)."""
+    """Agent to a member: send `Hello` to this address; a leader there answers with `Lead`."""
 
     address: str
 
 
 @message(49, AGENT, control=True)
 class AskDrain(Message):
-    """Agent to front: the run shall end in good order; repeated until it has ended."""
+    """Agent to front: drain the run; repeated until it has ended."""
 
 
 @message(38, WATCH, control=True)
 class AskReport(Message):
-    """Anybody to a member or the master: send a `StatusReport` to `address`."""
+    """Any process to a member or the master: send a `StatusReport` to `address`."""
 
     address: str
 
 
 @message(39, MASTER, NODE, FRONT, control=True)
 class StatusReport(Message):
-    """Member or master to the one who asked: its figures, by name, and its state in words.
+    """Member or master to the requester: its figures, by name, and its human-readable state.
 
-    `waits_for`: the same at length; empty if there is no more to say. If it is the master,
-    `addresses`: where all members can be asked, and `obstacles`: what the run waits for outside.
-    `wanted`: the nodes that have to run, `layout`: those that run the flow, `resizing`: what
-    becomes of the number of nodes, for people; "" if nothing; `refused`: why it cannot become what
-    was asked for.
+    `waits_for`: the state in detail; empty if there are no details. From the master only:
+    `addresses`: of all members, for requests; `obstacles`: what blocks the run from outside.
+    `wanted`: the nodes that have to run, `layout`: those that run the flow, `resizing`: the
+    human-readable state of a resizing, "" without one; `refused`: why a requested number of nodes
+    is not possible.
     """
 
     figures: tuple[tuple[str, int], ...]

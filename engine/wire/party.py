@@ -1,17 +1,17 @@
-"""The base of every role that sends and receives messages: numbered channels, an outbox, jobs.
+"""Base of every role that sends and receives messages: numbered channels, an outbox, jobs.
 
-Takes: from a driver (the ZeroMQ runtime or the simulation) bytes, the time, and results of jobs.
-Gives: to the driver, messages in `outbox` and durable work in `jobs`. A party itself never touches
-a socket, a clock, a thread or a disk.
-Invariant of a channel: within one incarnation the messages of a sender are handled in the order
-of their sequence numbers, each exactly once. A repeated message is ignored. A gap means that the
-channel has lost a message: `channel_lost` is called, and no further message of this sender is
-handled until the next incarnation.
+Inputs: bytes, the time, and results of jobs, from a driver (the ZeroMQ runtime or the simulation).
+Outputs, for the driver: messages in `outbox` and durable work in `jobs`. A role itself never
+touches a socket, a clock, a thread or a disk.
+Invariant of a channel: within one incarnation a role handles the messages of a sender in the order
+of their sequence numbers, each exactly once. It ignores a repeated message. A gap means that the
+channel has lost a message: the role calls `channel_lost`, and handles no further message of this
+sender until the next incarnation.
 
-A master leads in an *epoch*, which the registry has given to no other one. Its channels begin anew
-with each epoch: numbers of a later epoch are larger, so what an earlier master still sends, and
-what is still sent to it, is ignored like a repeated message. Control messages have the epoch in
-place of a number: those of an earlier master are dropped, too.
+A master leads in an *epoch*, which the registry gives to no other master. Its channels begin anew
+with each epoch: numbers of a later epoch are larger, so late messages of an earlier master, and to
+it, are ignored like repeated ones. Control messages contain the epoch instead of a number: those of
+an earlier master are dropped, too.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ EPOCHS_MAX = 1 << 63 - EPOCH_BITS
 
 @dataclass(frozen=True, slots=True)
 class DurableJob:
-    """Durable work that a driver does for a party; it does jobs in order and calls `done`."""
+    """Durable work that a driver does for a role; it does jobs in order and calls `done`."""
 
     what: ClassVar[str] = "carry out a job"
-    """The work, for people; the sentence begins with "it cannot"."""
+    """The work, for messages; follows "it cannot"."""
 
 
 class Role:
@@ -46,31 +46,31 @@ class Role:
         self.name = name
         self.incarnation = 0
         self.epoch = 0
-        """Of the newest master that this party knows of; of a master, its own."""
+        """The newest epoch known to this role; a master's own epoch."""
         self.outbox: list[tuple[str, bytes]] = []
         """(receiver, bytes of a message), to be sent in this order."""
         self.jobs: list[DurableJob] = []
         self.addresses: dict[str, str] = {}
-        """Party of this incarnation -> its address, for the driver."""
+        """Role of this incarnation -> its address, for the driver."""
         self.now = 0.0
         """The driver's time (seconds, monotonic), as of the last turn or tick."""
         self.tick_by = inf
-        """When `tick` has to be called, if that is before the time that `tick` returned."""
+        """When to call `tick`, if that is before the time that `tick` returned."""
         self.malformed = 0
-        """How many malformed messages were dropped."""
+        """Number of dropped malformed messages."""
         self.obstacles: dict[str, str] = {}
-        """What fails outside the run and is tried again (a kind of job, or the consumer) -> a
+        """Failure outside the run that is being retried (a kind of job, or the consumer) -> a
         sentence with the place and the reason."""
         self._sent: dict[str, int] = {}
         self._seen: dict[str, int] = {}
         self._broken: set[str] = set()
 
-    # What a driver calls.
+    # Called by a driver.
 
     def receive(self, data: bytes, voice: Voice | None = None) -> None:
-        """Take the bytes of one message from the network. A malformed message is dropped.
+        """Process the bytes of one message from the network. A malformed message is dropped.
 
-        `voice`: the key by which it has come; None: between processes of one machine.
+        `voice`: the sender's key; None between processes of one machine.
         """
         try:
             header, message = decode(data)
@@ -82,7 +82,7 @@ class Role:
             self.drop(error)
 
     def drop(self, error: DriftlineError) -> None:
-        """Count a message that is malformed, or that must not leave; tell of the first ones."""
+        """Count a malformed or unsendable message; log the first one, and then fewer and fewer."""
         self.malformed += 1
         if self.malformed == 1:
             told = about("malformed", reason=str(error), count=1)
@@ -97,39 +97,39 @@ class Role:
             )
 
     def done(self, job: DurableJob, result: object) -> None:
-        """A job was carried out; `result` is an exception if it failed."""
+        """Process the result of a job; `result` is an exception if it failed."""
 
     def tick(self, now: float) -> float:
-        """Learn the time (seconds, monotonic). Returns when `tick` has to be called again."""
+        """Set the time (seconds, monotonic). Return when to call `tick` again."""
         return now + 1.0
 
     def turn(self) -> bool:
-        """Work off what has come. Returns whether work is left, even without new input."""
+        """Process pending work. Return whether work is left, even without new input."""
         return False
 
     def beat(self, now: float) -> list[tuple[str, bytes]]:
-        """The (receiver, bytes) to send as a sign of life while a turn takes long."""
+        """Return the (receiver, bytes) to send as heartbeats during a long turn."""
         return []
 
     @property
     def obstacle(self) -> str:
-        """What this party waits for outside the run, a disk or a consumer; for people."""
+        """Human-readable failures outside the run (a disk, a consumer) that this role waits for."""
         return "; ".join(self.obstacles.values())
 
     @property
     def stopped(self) -> bool:
-        """Whether this party knows that the run is over, and only has to say goodbye."""
+        """Whether this role knows that the run is over, and only has to say goodbye."""
         return False
 
     @property
     def ended(self) -> bool:
-        """Whether the process of this party may end."""
+        """Whether the process of this role may end."""
         return self.stopped
 
-    # What a role provides and uses.
+    # Used and overridden by roles.
 
     def note(self, job: DurableJob, result: object) -> None:
-        """Note whether a disk fails, or works again. For a job that will be tried again."""
+        """Record whether the job's disk fails, or works again. For a job that will be retried."""
         kind = type(job).__name__
         if isinstance(result, Unavailable):
             self.obstacles[kind] = f"{self.name} cannot {job.what}: {result}"
@@ -137,17 +137,17 @@ class Role:
             self.obstacles.pop(kind, None)
 
     def handle(self, sender: str, message: Message) -> None:
-        """Take one message: the next one of the sender in this incarnation, or a control one."""
+        """Process one message: the sender's next one in this incarnation, or a control message."""
         raise NotImplementedError
 
     def channel_lost(self, sender: str) -> None:
-        """A message that the sender sent in this incarnation is lost."""
+        """React to the loss of a message that the sender sent in this incarnation."""
         raise NotImplementedError
 
     def admits(self, header: MessageHeader) -> bool:
-        """Whether a control message is taken; one of a master only if no later one is known.
+        """Return whether to handle a control message; a master's only if no later master is known.
 
-        Raises MalformedMessage for an epoch that no registry gives.
+        Raises MalformedMessage for an impossible epoch.
         """
         if header.sender != MASTER:
             return True
@@ -156,7 +156,7 @@ class Role:
         return header.sequence == self.epoch
 
     def obey(self, epoch: int) -> None:
-        """A later master leads: its channels begin anew."""
+        """Follow a later master: its channels begin anew."""
         if not self.epoch < epoch < EPOCHS_MAX:
             raise MalformedMessage(f"epoch {epoch} after {self.epoch}")
         self.epoch = epoch
@@ -168,16 +168,16 @@ class Role:
             self._broken.discard(MASTER)
 
     def send(self, to: str, message: Message) -> None:
-        """Put a message into the outbox. Raises PayloadError if it cannot be encoded."""
+        """Append a message to the outbox. Raises PayloadError if it cannot be encoded."""
         if message.control:
             self.outbox.append((to, encode((self.name, self.incarnation, self.epoch), message)))
             return
         sequence = self._sent.get(to, self._number_before(to)) + 1
         self.outbox.append((to, encode((self.name, self.incarnation, sequence), message)))
-        self._sent[to] = sequence  # after `encode`: what cannot be encoded must not leave a gap
+        self._sent[to] = sequence  # after `encode`: a failure must not leave a gap
 
     def _number_before(self, other: str) -> int:
-        """The number before that of the first message on a channel."""
+        """Return the number before that of the first message on a channel."""
         return self.epoch << EPOCH_BITS if MASTER in (self.name, other) else 0
 
     def enter(self, incarnation: int) -> None:

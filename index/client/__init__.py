@@ -1,12 +1,12 @@
-"""The client of an index service: search, read, write and follow it over HTTP.
+"""Client of an index service: search, read, write and follow it over HTTP.
 
 with IndexClient("http://127.0.0.1:8080", session=True) as index:
     index.put("1", {"title": "Tea", "text": "Tea is made of leaves."})
     for hit in index.search("tea").hits:
         print(hit.id, hit.snippet)
 
-It stands on httpx alone (the extra `client`).
-`IndexProducer`, in `index.client.producing`, writes over ZeroMQ.
+It requires only httpx (the extra `client`).
+`IndexProducer` in `index.client.producing` writes over ZeroMQ.
 """
 
 from driftline.index.client.awaited import AsyncEvents, AsyncIndexClient

@@ -1,4 +1,4 @@
-"""The client that is awaited: `IndexClient` for programs with asyncio, on which that one stands."""
+"""Asyncio client of an index service; the blocking `IndexClient` is built on it."""
 
 from __future__ import annotations
 
@@ -50,18 +50,18 @@ from driftline.index.documents.answers import (
 T = TypeVar("T")
 
 Wait = Literal["durable", "visible"]
-"""When a write is answered: when it is durable, or when it can be found, too."""
+"""When to answer a write: once it is durable, or once reads can see it too."""
 
 NONE = "none"
-"""As `if_label`: only if there is no such document."""
+"""Value of `if_label`: write only if the document does not exist."""
 
 _LABEL = re.compile(r"[0-9a-hjkmnp-tv-z]{14}")
 
 
 class AsyncEvents(Generic[T]):
-    """Events of a service, each once and in order; a broken connection is made again.
+    """Events of a service, each once and in order, across reconnects.
 
-    An iterator, and a context manager, which closes the connection.
+    An iterator and a context manager, which closes the connection.
     """
 
     def __init__(self, followed: Followed[T], events: AsyncGenerator[T, None]) -> None:
@@ -70,7 +70,7 @@ class AsyncEvents(Generic[T]):
 
     @property
     def at(self) -> str:
-        """All events before this T were given: `from_=` for those that follow."""
+        """T before which all events were returned; `from_=` to continue."""
         return self._followed.at
 
     def __aiter__(self) -> Self:
@@ -91,7 +91,7 @@ class AsyncEvents(Generic[T]):
 
 
 class Session:
-    """The largest label that was written; all clients of a session read what it has written."""
+    """Largest label written, shared by all clients of a session so that they read their writes."""
 
     def __init__(self, reads_own: bool) -> None:
         self.label = ""
@@ -99,13 +99,13 @@ class Session:
         self._lock = Lock()
 
     def note(self, written: Written) -> Written:
-        """Note what was written, and return it."""
+        """Record a write and return it."""
         with self._lock:
             self.label = max(self.label, written.label)
         return written
 
     def times(self, at: str | None, after: str | None) -> dict[str, str]:
-        """Return the parameters of a read as of a time."""
+        """Return the time parameters of a read."""
         given = _given(at=at, after=after or None)
         if at is None and self._reads_own and self.label:
             given["after"] = max(given.get("after", ""), self.label)
@@ -113,9 +113,9 @@ class Session:
 
 
 class AsyncIndexClient:
-    """A client of an index service. A context manager, for one event loop.
+    """Client of an index service. A context manager, for one event loop.
 
-    The arguments of it and of its methods, and what they raise, are those of `IndexClient`.
+    Its arguments, methods and exceptions are those of `IndexClient`.
     """
 
     def __init__(
@@ -133,7 +133,7 @@ class AsyncIndexClient:
 
     @classmethod
     def _over(cls, connection: Connection, session: Session) -> Self:
-        """Return a client over another connection."""
+        """Create a client over another connection."""
         client = cls.__new__(cls)
         client._begin(connection, session)
         return client
@@ -142,7 +142,7 @@ class AsyncIndexClient:
         self._connection = connection
         self._session = session
         self._prefix = ""
-        """Of the paths of the collection."""
+        """Path prefix of the collection."""
 
     async def __aenter__(self) -> Self:
         return self
@@ -167,7 +167,7 @@ class AsyncIndexClient:
 
     @property
     def label(self) -> str:
-        """The largest label of what this client has written; "": it has written nothing."""
+        """Largest label that this client has written; "" if none."""
         return self._session.label
 
     # Writes.
@@ -181,7 +181,7 @@ class AsyncIndexClient:
         key: str | None = None,
         wait: Wait = "durable",
     ) -> Written:
-        """Put a document in place of what is there."""
+        """Create or replace a document."""
         return await self._write("PUT", id, encoded(document), if_label, key, wait)
 
     async def delete(
@@ -200,8 +200,8 @@ class AsyncIndexClient:
     ) -> AsyncGenerator[Written | FailedLine, None]:
         """Put documents, each with its "id" among its fields, and delete others (`Delete`).
 
-        An iterator: it has what became of each line, in their order, and takes as many of them as
-        are in one request before it waits for the answers. Nothing is done unless it is read.
+        Yields the result of each line, in order. Reads up to one request's worth of lines before it
+        waits for the answers. Nothing is sent unless it is iterated.
         """
         path = f"{self._prefix}/documents:bulk"
         async for batch in self._batches(lines, wait):
@@ -245,7 +245,7 @@ class AsyncIndexClient:
             **_page(limit, fields, snippets),
             **_several(facet=facets),
         }
-        if cursor is not None:  # it says as of which T
+        if cursor is not None:  # it contains T
             return await self._do("GET", path, SearchResult, params)
         return await self._read(path, SearchResult, params, at, after)
 
@@ -261,7 +261,7 @@ class AsyncIndexClient:
         fields: Sequence[str] = (),
         snippets: bool = True,
     ) -> AsyncGenerator[SearchResult, None]:
-        """Search, and return all that is found, as pages."""
+        """Search, and yield all results in pages."""
         cursor: str | None = None
         while True:
             page = await self.search(
@@ -274,30 +274,32 @@ class AsyncIndexClient:
                 return
 
     async def count(self, q: str, *, at: str | None = None, after: str | None = None) -> Count:
-        """Count the documents that a query finds."""
+        """Count the documents that match a query."""
         return await self._read(f"{self._prefix}/count", Count, _given(q=q), at, after)
 
     async def explain(
         self, q: str, id: str, *, at: str | None = None, after: str | None = None
     ) -> Explained:
-        """Return why a document has its score."""
+        """Explain a document's score."""
         params = _given(q=q, id=id)
         return await self._read(f"{self._prefix}/explain", Explained, params, at, after)
 
     # Streams and watches.
 
     def changes(self, from_: str | None = None, *, until: str | None = None) -> AsyncEvents[Change]:
-        """Each new version of a document, from a label on; without it, from when it is
-        first read. `until`: as in `IndexClient`."""
+        """Stream new versions of documents, from a label on; by default from the first read on.
+
+        `until`: as in `IndexClient`.
+        """
         at, until = _text("from_", from_ or ""), _text("until", until or "")
-        if until and not _LABEL.fullmatch(until):  # no event would ever come after it
+        if until and not _LABEL.fullmatch(until):  # the stream would never end
             what = {"parameter": "until"}
             raise Invalid("invalid", f"until: {until!r:.100} is no label, as an answer has", what)
         return self._follow(Followed(f"{self._prefix}/changes", Change, at, until))
 
     async def put_watch(self, id: str, q: str, *, wait: Wait = "durable") -> Written:
-        """Store a query: from its label on, documents that begin to match it make events."""
-        # Sent again, it stores the same query again: that changes nothing.
+        """Store a query: from its label on, documents that begin to match it cause events."""
+        # Idempotent: a retry stores the same query.
         params, content = _waiting(wait), encoded({"q": q})
         done = await self._do("PUT", self._watch(id), Written, params, content)
         return self._session.note(done)
@@ -312,8 +314,7 @@ class AsyncIndexClient:
         return await self._read(self._watch(id), Watch, {}, None, after)
 
     def watch_events(self, id: str, from_: str | None = None) -> AsyncEvents[WatchEvent]:
-        """The events of a watch, from a label on; without it, from when it is
-        first read."""
+        """Stream the events of a watch, from a label on; by default from the first read on."""
         at = _text("from_", from_ or "")
         return self._follow(Followed(f"{self._watch(id)}/events", WatchEvent, at))
 
@@ -334,8 +335,8 @@ class AsyncIndexClient:
         key: str | None,
         wait: Wait,
     ) -> Written:
-        # Without a key from the first attempt on, a second one would be another write: of the same
-        # content, but perhaps over that of somebody else, and with a change of its own.
+        # Without a key, a retry would be a separate write: it could overwrite another client's
+        # write and would cause another change event.
         key = uuid4().hex if key is None else key
         params = {**_given(if_label=if_label, key=key or None), **_waiting(wait)}
         path = self._document(id)
@@ -353,7 +354,7 @@ class AsyncIndexClient:
         return await self._do("GET", path, kind, {**params, **self._session.times(at, after)})
 
     async def _now(self) -> str:
-        """Return as of which T the service is."""
+        """Return the current T of the service."""
         return (await self._do("GET", "/healthz", Now, {})).at
 
     async def _do(
@@ -365,7 +366,7 @@ class AsyncIndexClient:
         content: bytes | None = None,
         again: bool = True,
     ) -> T:
-        """Send a request; `kind`: of its answer; `again`: it may be sent a second time."""
+        """Send a request; `kind`: of its answer; `again`: whether it may be retried."""
         attempts, connection = self._attempts(), self._connection
         while True:
             try:
@@ -385,7 +386,7 @@ class AsyncIndexClient:
     async def _batches(
         self, lines: Iterable[Line] | AsyncIterable[Line], wait: Wait
     ) -> AsyncIterator[BulkRequest]:
-        """The requests for these lines, which are taken as they are needed."""
+        """Yield the requests for these lines, read on demand."""
         gathering = Gathering(wait == "visible", self._session.note)
         async for line in lines if isinstance(lines, AsyncIterable) else _each(lines):
             if (full := gathering.add(line)) is not None:
@@ -397,7 +398,7 @@ class AsyncIndexClient:
         return AsyncEvents(followed, self._events(followed))
 
     async def _events(self, followed: Followed[T]) -> AsyncGenerator[T, None]:
-        # Without it, a connection that breaks before the first event would leave a gap.
+        # Otherwise a connection that breaks before the first event would leave a gap.
         followed.at = followed.at or await self._now()
         attempts = self._attempts()
         while not followed.is_over():
@@ -418,7 +419,7 @@ class AsyncIndexClient:
     async def _opened(
         self, method: str, path: str, params: Mapping[str, str], content: bytes | None = None
     ) -> AsyncIterator[AsyncIterator[bytes]]:
-        """The parts of an answer, as they come."""
+        """Open a request and yield the parts of its answer as they arrive."""
         try:
             async with self._connection.stream(method, path, params, content) as parts:
                 yield parts
@@ -432,7 +433,7 @@ async def _each(lines: Iterable[Line]) -> AsyncIterator[Line]:
 
 
 def _quoted(name: str) -> str:
-    """A name as one part of a path. Raises Invalid."""
+    """Quote a name as a path segment. Raises Invalid."""
     if not _text("an id or a name", name):
         raise Invalid("invalid", "an id or a name is empty")
     if name in (".", ".."):
@@ -453,12 +454,12 @@ def _waiting(wait: Wait) -> dict[str, str]:
 
 
 def _given(**params: str | None) -> dict[str, str]:
-    """The parameters that there are. Raises Invalid for what is no text."""
+    """Return the parameters that are not None. Raises Invalid if one is not text."""
     return {name: _text(name, value) for name, value in params.items() if value is not None}
 
 
 def _several(**params: Sequence[str]) -> dict[str, Sequence[str]]:
-    """Parameters that take several texts; a text alone is one. Raises Invalid."""
+    """Return parameters with several values; a single text is one value. Raises Invalid."""
     return {
         name: [_text(name, value) for value in ([values] if isinstance(values, str) else values)]
         for name, values in params.items()
@@ -467,7 +468,7 @@ def _several(**params: Sequence[str]) -> dict[str, Sequence[str]]:
 
 
 def _text(what: str, value: object) -> str:
-    """Raises Invalid for what is no text, or has halves of characters."""
+    """Validate a text. Raises Invalid if it is not one, or contains lone surrogates."""
     if not isinstance(value, str):
         raise Invalid("invalid", f"{what}: {value!r:.100} is no text", {"parameter": what})
     try:

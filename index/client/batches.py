@@ -1,12 +1,12 @@
-"""Bulks: many writes as requests of a bounded size, each with an answer to each line.
+"""Bulk writes: many lines as requests of bounded size, with an answer to each line.
 
-An HTTP client reads no answer before it has sent the whole request. So what is written is divided:
-no more is taken from the program than is in one request, and the next is sent when the program has
-taken the answers to this one.
+An HTTP client reads no answer before it has sent the whole request. Lines are therefore split into
+requests: only as many lines as fit into one request are read from the program, and the next request
+is sent when the program has consumed the answers to the previous one.
 
-Each request has a key of its own, and the service knows a line by it and the line's number. So a
-request may be sent again, and nothing is written twice: answers that were given before are skipped.
-The service remembers the last few keys of each document: so a request has an id only so often.
+Each request has its own key, and the service identifies a line by that key and the line's number. A
+request can therefore be resent without duplicate writes; answers already returned are skipped. The
+service remembers the last few keys of each document, so a request contains an id only a few times.
 """
 
 from __future__ import annotations
@@ -23,33 +23,33 @@ from driftline.index.client.results import FailedLine, converted, loads
 from driftline.index.documents.answers import Written
 
 LINES_MAX, BYTES_MAX = 1000, 4 << 20
-"""Of one request; a larger line is alone."""
+"""Limits of one request; a larger line is sent alone."""
 
 _REFUSED = b"null\n"
-"""In place of a line that JSON cannot say."""
+"""Replaces a line that cannot be encoded as JSON."""
 
 SAME_ID_MAX = 4
-"""Half of `index.documents.writes.KEYS_KEPT`: others may write with keys, too."""
+"""Half of `index.documents.writes.KEYS_KEPT`, since other clients may write with keys too."""
 
 
 @dataclass(frozen=True, slots=True)
 class Delete:
-    """In a bulk: delete the document with this id."""
+    """Line of a bulk: delete the document with this id."""
 
     id: str
 
 
 Line = Mapping[str, object] | Delete
-"""In a bulk: a document, with its "id" among its fields, or a deletion."""
+"""Line of a bulk: a document, with its "id" among its fields, or a deletion."""
 
 Note = Callable[[Written], Written]
 
 
 class BulkRequest:
-    """One request of a bulk; `note`: is given each answer.
+    """One request of a bulk; `note`: called with each answer.
 
-    `bad`: by their numbers, lines that JSON cannot say. In their place there is one that is
-    refused, so that each line has its answer.
+    `bad`: by number, lines that cannot be encoded as JSON. A line that the service rejects is sent
+    in their place, so that each line has an answer.
     """
 
     def __init__(
@@ -63,18 +63,18 @@ class BulkRequest:
         self._note = note
         self._bad = bad
         self._given = 0
-        """Answers that the program has."""
+        """Answers returned to the program."""
         self._come = 0
-        """Answers that have come by this connection."""
+        """Answers received on this connection."""
         self._rest = b""
 
     def begin(self) -> None:
-        """Begin with a new connection."""
+        """Reset for a new connection."""
         self._come, self._rest = 0, b""
 
     def take(self, data: bytes) -> Iterator[Written | FailedLine]:
-        """The answers that are whole by now, and new. Raises ServiceError if it has to be sent
-        again, or cannot be."""
+        """Yield new complete answers. Raises ServiceError if the request must be resent, or
+        failed."""
         *whole, self._rest = (self._rest + data).split(b"\n")
         for line in whole:
             told = loads(line)
@@ -92,14 +92,14 @@ class BulkRequest:
                 yield told_before or answer
 
     def end(self) -> None:
-        """The connection has ended in good order. Raises Unavailable if answers are missing."""
+        """Finish after a clean end of stream. Raises ServiceUnavailable if answers are missing."""
         if self._come < self._lines:
             text = f"the service has answered {self._come} of {self._lines} lines"
             raise ServiceUnavailable("unavailable", text)
 
 
 class Gathering:
-    """Gathers the lines of a bulk for its requests."""
+    """Groups the lines of a bulk into requests."""
 
     def __init__(self, visible: bool, note: Note) -> None:
         self._visible = visible
@@ -110,7 +110,7 @@ class Gathering:
         self._bad: dict[int, FailedLine] = {}
 
     def add(self, line: Line) -> BulkRequest | None:
-        """Add a line. Returns the request of those before it, if there is no room for it."""
+        """Add a line. If it does not fit, return the request of the lines before it."""
         id, data, bad = _encoded(line)
         is_full = (
             len(self._lines) >= LINES_MAX
@@ -126,7 +126,7 @@ class Gathering:
         return batch
 
     def rest(self) -> BulkRequest | None:
-        """The request of all lines that are here."""
+        """Return the request of all pending lines."""
         if not self._lines:
             return None
         batch = BulkRequest(self._lines, self._visible, self._note, self._bad)
@@ -136,7 +136,7 @@ class Gathering:
 
 
 def _encoded(line: Line) -> tuple[str, bytes, FailedLine | None]:
-    """The id of a line, and what is sent for it; if JSON cannot say the line: why."""
+    """Return the id and bytes of a line, and its error if it cannot be encoded as JSON."""
     told: object = {"delete": line.id} if isinstance(line, Delete) else line
     id = ""
     try:
@@ -150,7 +150,7 @@ def _encoded(line: Line) -> tuple[str, bytes, FailedLine | None]:
 
 
 def encoded(value: object) -> bytes:
-    """A value as JSON; dates are texts. Raises Invalid for what JSON has not."""
+    """Encode a value as JSON; dates become texts. Raises Invalid for other unsupported values."""
     try:
         text = json.dumps(
             value, ensure_ascii=False, allow_nan=False, separators=(",", ":"), default=_told

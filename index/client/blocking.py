@@ -1,4 +1,4 @@
-"""The client that blocks: it runs the methods of `AsyncIndexClient` over a blocking connection."""
+"""Blocking client: runs the methods of `AsyncIndexClient` over a blocking connection."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ T = TypeVar("T")
 
 
 class EventReader(Generic[T]):
-    """Events of a service, each once and in order; a broken connection is made again.
+    """Events of a service, each once and in order, across reconnects.
 
-    An iterator, and a context manager, which closes the connection.
+    An iterator and a context manager, which closes the connection.
     """
 
     def __init__(self, events: AsyncEvents[T]) -> None:
@@ -37,7 +37,7 @@ class EventReader(Generic[T]):
 
     @property
     def at(self) -> str:
-        """All events before this T were given: `from_=` for those that follow."""
+        """T before which all events were returned; `from_=` to continue."""
         return self._awaited.at
 
     def __iter__(self) -> Self:
@@ -61,17 +61,17 @@ class EventReader(Generic[T]):
 
 
 class IndexClient:
-    """A client of an index service. A context manager; several threads may use it.
+    """Client of an index service. A context manager; thread-safe.
 
-    `url`: where the service is; `token`: an access token, if it wants one; `session`: reads wait
-    for what this client has written; `timeout_s`: how long the service may be silent in one
-    attempt; `retry_s`: how long a request is tried again, if the service cannot be reached or is
-    busy, 0: not at all; `verify`: as in httpx, for a certificate of one's own authority. Raises
-    Invalid for what is no token or no time, Unavailable for what is no address.
+    `url`: address of the service; `token`: access token, if required; `session`: reads wait for
+    this client's writes; `timeout_s`: read timeout of one attempt; `retry_s`: how long to retry a
+    request if the service is unreachable or busy, 0: no retry; `verify`: as in httpx, for a
+    certificate of a private authority. Raises Invalid for an invalid token or time,
+    ServiceUnavailable for an invalid address.
 
-    Every method raises ServiceError, each kind of which has a class in `driftline.index.client`.
+    Every method raises ServiceError, with subclasses in `driftline.index.client`.
 
-    A write has a key, from its first attempt on: so it is done once, however often it is sent.
+    A write has a key from its first attempt on, so it is applied once, however often it is sent.
     """
 
     def __init__(
@@ -103,14 +103,14 @@ class IndexClient:
         run(self._awaited.close())
 
     def collection(self, name: str) -> Self:
-        """A client of another collection, with the same connections and the same session."""
+        """Return a client of another collection, with the same connections and session."""
         other = copy(self)
         other._awaited = self._awaited.collection(name)
         return other
 
     @property
     def label(self) -> str:
-        """The largest label of what this client has written; "": it has written nothing."""
+        """Largest label that this client has written; "" if none."""
         return self._awaited.label
 
     # Writes.
@@ -124,11 +124,11 @@ class IndexClient:
         key: str | None = None,
         wait: Wait = "durable",
     ) -> Written:
-        """Put a document in place of what is there.
+        """Create or replace a document.
 
-        `if_label`: only if the document that is there has this label, "none": only if there is
-        none; raises Conflict. `key`: a name for this write, by default a new one; "": none: then it
-        is sent once only. `wait`: until it is durable, or until it can be found, too.
+        `if_label`: only if the current document has this label, "none": only if there is none;
+        raises Conflict. `key`: idempotency key, by default a new one; "": none, which disables
+        retries. `wait`: until the write is durable, or until reads can see it too.
         """
         return run(self._awaited.put(id, document, if_label=if_label, key=key, wait=wait))
 
@@ -148,17 +148,17 @@ class IndexClient:
     ) -> Iterator[Written | FailedLine]:
         """Put documents, each with its "id" among its fields, and delete others (`Delete`).
 
-        An iterator: it has what became of each line, in their order, and takes as many of them as
-        are in one request before it waits for the answers. Nothing is done unless it is read.
+        Yields the result of each line, in order. Reads up to one request's worth of lines before it
+        waits for the answers. Nothing is sent unless it is iterated.
         """
         return _iterated(self._awaited.bulk(lines, wait=wait))
 
     # Reads.
 
     def get(self, id: str, *, at: str | None = None, after: str | None = None) -> Document:
-        """A document. Raises NotFound.
+        """Return a document. Raises NotFound.
 
-        `at`: as of this token, which an answer has given; `after`: as of a T that shows the write
+        `at`: read as of this token from an answer; `after`: read as of a T that includes the write
         with this label.
         """
         return run(self._awaited.get(id, at=at, after=after))
@@ -176,11 +176,10 @@ class IndexClient:
         fields: Sequence[str] = (),
         snippets: bool = True,
     ) -> SearchResult:
-        """Search documents. Raises QueryRefused, which says where.
+        """Search documents. Raises QueryRefused, which has the position.
 
-        `cursor`: go on where an answer to the same query ended; `sort`: a field, "-field":
-        descending; `facets`: fields whose values are counted; `fields`: those of the documents that
-        are wanted in the answer.
+        `cursor`: continue after an answer to the same query; `sort`: a field, "-field": descending;
+        `facets`: fields whose values to count; `fields`: document fields to return.
         """
         return run(
             self._awaited.search(
@@ -201,7 +200,7 @@ class IndexClient:
         fields: Sequence[str] = (),
         snippets: bool = True,
     ) -> Iterator[SearchResult]:
-        """All that is found, as pages of `limit` documents, all as of the same T."""
+        """Search, and yield all results in pages of `limit` documents, all as of the same T."""
         return _iterated(
             self._awaited.search_all(
                 q, limit=limit, at=at, after=after, sort=sort, facets=facets, fields=fields,
@@ -210,27 +209,27 @@ class IndexClient:
         )  # fmt: skip
 
     def count(self, q: str, *, at: str | None = None, after: str | None = None) -> Count:
-        """How many documents a query finds."""
+        """Count the documents that match a query."""
         return run(self._awaited.count(q, at=at, after=after))
 
     def explain(
         self, q: str, id: str, *, at: str | None = None, after: str | None = None
     ) -> Explained:
-        """Why a document has its score."""
+        """Explain a document's score."""
         return run(self._awaited.explain(q, id, at=at, after=after))
 
     # Streams and watches.
 
     def changes(self, from_: str | None = None, *, until: str | None = None) -> EventReader[Change]:
-        """Each new version of a document, from a label on; without it, from now on.
+        """Stream new versions of documents, from a label on; by default from now on.
 
-        `until`: end with the last one before this T, as soon as the service is there (an `at`
-        of an answer is one where it is).
+        `until`: end after the last one before this T, once the service has reached it (it has
+        reached the `at` of any answer).
         """
         return EventReader(self._awaited.changes(self._from(from_), until=until))
 
     def put_watch(self, id: str, q: str, *, wait: Wait = "durable") -> Written:
-        """Store a query: from its label on, documents that begin to match it make events."""
+        """Store a query: from its label on, documents that begin to match it cause events."""
         return run(self._awaited.put_watch(id, q, wait=wait))
 
     def remove_watch(self, id: str, *, wait: Wait = "durable") -> Written:
@@ -238,16 +237,18 @@ class IndexClient:
         return run(self._awaited.remove_watch(id, wait=wait))
 
     def get_watch(self, id: str, *, after: str | None = None) -> Watch:
-        """A stored query. Raises NotFound."""
+        """Return a stored query. Raises NotFound."""
         return run(self._awaited.get_watch(id, after=after))
 
     def watch_events(self, id: str, from_: str | None = None) -> EventReader[WatchEvent]:
-        """The events of a watch, from a label on; without it, from now on."""
+        """Stream the events of a watch, from a label on; by default from now on."""
         return EventReader(self._awaited.watch_events(id, self._from(from_)))
 
     def _from(self, label: str | None) -> str:
-        """Return where a stream begins; if that is now, ask for it: else a connection that breaks
-        at once would leave a gap."""
+        """Return the start label of a stream; None requests the current one.
+
+        Otherwise a connection that breaks at once would leave a gap.
+        """
         return run(self._awaited._now()) if label is None else label
 
 

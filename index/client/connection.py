@@ -1,4 +1,4 @@
-"""Connections to a service, one that is awaited and one that blocks, and when to try again."""
+"""Connections to a service, asynchronous and blocking, and the retry policy."""
 
 from __future__ import annotations
 
@@ -20,11 +20,10 @@ from driftline.index.client.errors import Busy, Invalid, ServiceError, ServiceUn
 URL = "http://127.0.0.1:8080"
 
 CONNECT_S, SILENCE_S = 5.0, 30.0
-"""So long a connection may take to be made; and so long a stream may be silent: the service gives a
-sign of life every few seconds."""
+"""Connect timeout, and read timeout of streams; the service sends a heartbeat every few seconds."""
 
 FOR_GOOD = "address", "answer", "certificate"
-"""The codes of what stays as it is, however often it is tried."""
+"""Codes of permanent errors, which are not retried."""
 
 FIRST_PAUSE_S, PAUSE_S_MAX = 0.05, 2.0
 
@@ -35,8 +34,11 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class ConnectionSettings:
-    """How a service is reached; `timeout_s`: so long one attempt may be silent; `retry_s`: so long
-    a request is tried again; `verify`: as in httpx, for a certificate of one's own authority."""
+    """Settings of a connection to a service.
+
+    `timeout_s`: read timeout of one attempt; `retry_s`: how long to retry a request; `verify`: as
+    in httpx, for a certificate of a private authority.
+    """
 
     url: str
     token: str | None = field(repr=False)
@@ -45,7 +47,7 @@ class ConnectionSettings:
     verify: SSLContext | bool
 
     def __post_init__(self) -> None:
-        """Raises Unavailable for what is no address, Invalid for the rest."""
+        """Validate; raises ServiceUnavailable for an invalid address, Invalid otherwise."""
         if not _is_address(self.url):
             text = f"{self.url!r} is no address of a service: that is http://HOST:PORT, or https://"
             raise ServiceUnavailable("address", text)
@@ -67,22 +69,24 @@ class ConnectionSettings:
 
     @property
     def headers(self) -> dict[str, str]:
-        """The headers of each request."""
+        """Headers of each request."""
         return {} if self.token is None else {"Authorization": f"Bearer {self.token}"}
 
     @property
     def timeout(self) -> httpx.Timeout:
-        """The time limits of a request."""
+        """Timeouts of a request."""
         return httpx.Timeout(self.timeout_s, connect=min(CONNECT_S, self.timeout_s))
 
     @property
     def timeout_of_streams(self) -> httpx.Timeout:
-        """The time limits of a stream."""
+        """Timeouts of a stream."""
         return httpx.Timeout(SILENCE_S, connect=min(CONNECT_S, self.timeout_s))
 
     def broken(self, error: httpx.TransportError, is_closed: bool) -> ServiceError:
-        """What is said of a connection that fails; some ways to fail are for good. `is_closed`:
-        whether the client was closed meanwhile."""
+        """Convert a connection failure, which may be permanent, to an error.
+
+        `is_closed`: whether the client was closed meanwhile.
+        """
         if is_closed:
             return closed()
         code, what = "unavailable", str(error) or type(error).__name__
@@ -115,7 +119,7 @@ def _is_address(url: object) -> bool:
 
 
 def _is_token(token: object) -> bool:
-    """Whether a header can hold it."""
+    """Return whether a header can contain the token."""
     return isinstance(token, str) and re.fullmatch(r"[!-~]+", token) is not None
 
 
@@ -132,19 +136,19 @@ def _invalid(name: str, what: str, given: object) -> Invalid:
 
 
 def _of_tls(error: BaseException | None) -> SSLError | None:
-    """The error of TLS that an error comes from, if it does."""
+    """Return the TLS error that caused an error, if any."""
     while error is not None and not isinstance(error, SSLError):
         error = error.__cause__ or error.__context__
     return error
 
 
 def closed() -> ServiceError:
-    """What is said of a client that was closed."""
+    """Return the error for a closed client."""
     return ServiceError("closed", "this client was closed: make another one")
 
 
 class Connection(Protocol):
-    """What a client needs of HTTP; `send` and `stream` raise httpx.TransportError, too."""
+    """HTTP operations of a client; `send` and `stream` also raise httpx.TransportError."""
 
     reach: ConnectionSettings
 
@@ -156,7 +160,7 @@ class Connection(Protocol):
     def stream(
         self, method: str, path: str, params: Params, content: bytes | None
     ) -> AbstractAsyncContextManager[AsyncIterator[bytes]]:
-        """Send a request and return the parts of its answer, as they come."""
+        """Send a request and return the parts of its answer as they arrive."""
 
     async def sleep(self, seconds: float) -> None:
         """Wait."""
@@ -165,11 +169,11 @@ class Connection(Protocol):
         """Close all connections."""
 
     def broken(self, error: httpx.TransportError) -> ServiceError:
-        """Return what is said of a connection that fails."""
+        """Convert a connection failure to an error."""
 
 
 class AsyncConnection:
-    """A connection that is awaited."""
+    """Asyncio connection."""
 
     def __init__(self, reach: ConnectionSettings) -> None:
         self.reach = reach
@@ -208,7 +212,7 @@ class AsyncConnection:
 
 
 class BlockingConnection:
-    """A connection that blocks: its coroutines never suspend, so that `run` can run them."""
+    """Blocking connection: its coroutines never suspend, so that `run` can run them."""
 
     def __init__(self, reach: ConnectionSettings) -> None:
         self.reach = reach
@@ -247,7 +251,7 @@ class BlockingConnection:
 
 
 def run(coroutine: Coroutine[object, None, T]) -> T:
-    """Run a coroutine that never suspends, as one over a `BlockingConnection`."""
+    """Run a coroutine that never suspends, such as one over a `BlockingConnection`."""
     try:
         coroutine.send(None)
     except StopIteration as end:
@@ -267,22 +271,22 @@ def _check_open(http: httpx.AsyncClient | httpx.Client) -> None:
 
 
 def answer(response: httpx.Response) -> bytes:
-    """Return the content of an answer. Raises ServiceError if it is a refusal."""
+    """Return the content of an answer. Raises ServiceError if it is an error."""
     if response.status_code != httpx.codes.OK:
         raise refusal(response)
     return response.content
 
 
 def refusal(response: httpx.Response) -> ServiceError:
-    """The error that an answer is. Precondition: it was read."""
+    """Return the error of an unsuccessful answer. Precondition: it was read."""
     retry_after = response.headers.get("retry-after")
     return error_of(response.status_code, response.content, retry_after)
 
 
 class Attempts:
-    """The attempts of one request.
+    """Retry policy of one request.
 
-    `within_s`: none begins later than this after the first, 0: there is only one.
+    `within_s`: no attempt begins later than this after the first; 0: no retry.
     """
 
     def __init__(self, within_s: float, now: float) -> None:
@@ -291,14 +295,14 @@ class Attempts:
         self._pause_s = FIRST_PAUSE_S
 
     def worked(self, now: float) -> None:
-        """Something has come: a failure after it is a new one."""
+        """Restart the retry period after progress."""
         self._until = now + self._within_s
         self._pause_s = FIRST_PAUSE_S
 
     def pause_s(self, error: ServiceError, now: float) -> float:
-        """How long to wait before the next attempt. Raises the error if there is to be none.
+        """Return the pause before the next attempt. Raises the error if there is none.
 
-        Pauses differ, so that many clients do not come back at the same moment.
+        Pauses are randomised, so that many clients do not retry at the same moment.
         """
         if not isinstance(error, Busy | ServiceUnavailable) or error.code in FOR_GOOD:
             raise error

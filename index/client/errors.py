@@ -1,17 +1,17 @@
-"""What a service refuses, as exceptions.
+"""Exceptions for the errors of a service.
 
 ServiceError
-|-- Invalid            a document, an id or a parameter is wrong
-|-- QueryRefused       a query cannot be understood: says where
-|-- TooCostly          a query would take too long
-|-- TooLarge           a document exceeds the limit
-|-- NotAllowed         the access token is missing, unknown, or has not the right
-|-- NotFound           there is no such document, watch or collection
-|-- Conflict           the condition of a write does not hold: says which label is there
-|-- NoLongerRetained   what was asked for is too old: says what is the oldest
-|-- Busy               too much is asked at once: says when to ask again
-|-- StorageFull        nothing can be stored: the disk of the service is full
-`-- Unavailable        the service cannot be reached, or cannot answer now
+|-- Invalid             a document, an id or a parameter is wrong
+|-- QueryRefused        a query cannot be parsed; has the position
+|-- TooCostly           a query would take too long
+|-- TooLarge            a document exceeds the limit
+|-- NotAllowed          the access token is missing, unknown, or lacks the right
+|-- NotFound            there is no such document, watch or collection
+|-- Conflict            the condition of a write does not hold; has the current label
+|-- NoLongerRetained    the requested T is too old; has the oldest one
+|-- Busy                too many requests; has the time to wait before a retry
+|-- StorageFull         the disk of the service is full
+`-- ServiceUnavailable  the service cannot be reached, or cannot answer now
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ from collections.abc import Mapping
 from driftline.engine import errors
 
 SHOWN_MAX = 200
-"""Characters that are shown of an answer that cannot be read."""
+"""Characters of an invalid answer to show."""
 
 
 class ServiceError(errors.DriftlineError):
-    """The service has refused something; the text says why, and what to do.
+    """Raised if the service rejects a request; the text says why, and what to do.
 
     Args:
-        code: Which kind of reason it is, as the service names it.
+        code: The kind of error, as the service names it.
         message: Why.
-        details: What else the service says, as JSON.
+        details: Other fields of the error, as JSON.
     """
 
     def __init__(
@@ -52,30 +52,30 @@ class Invalid(ServiceError):
 
     @property
     def field(self) -> str | None:
-        """The field of the document, or the parameter, that is wrong."""
+        """The invalid field of the document, or parameter."""
         return self._text("field") or self._text("parameter")
 
 
 class QueryRefused(ServiceError):
-    """A query cannot be understood, or does not fit the collection."""
+    """A query cannot be parsed, or does not fit the collection."""
 
     def __str__(self) -> str:
         return f"{self.message}\n{self.picture}" if self.picture else self.message
 
     @property
     def position(self) -> int:
-        """The place in the text of the query, from 0."""
+        """Position in the text of the query, from 0."""
         found = self.details.get("position")
         return found if isinstance(found, int) else 0
 
     @property
     def picture(self) -> str:
-        """Two lines: the query, and marks below the place."""
+        """Two lines: the query, and marks below the error."""
         return self._text("picture") or ""
 
 
 class TooCostly(ServiceError):
-    """A query would take too long: ask for less."""
+    """A query would take too long: request less."""
 
 
 class TooLarge(ServiceError):
@@ -83,7 +83,7 @@ class TooLarge(ServiceError):
 
 
 class NotAllowed(ServiceError):
-    """The access token is missing, unknown, or has not the right."""
+    """The access token is missing, unknown, or lacks the right."""
 
 
 class NotFound(ServiceError):
@@ -95,33 +95,33 @@ class Conflict(ServiceError):
 
     @property
     def label(self) -> str | None:
-        """The label of the document that is there; None: there is none."""
+        """Label of the current document; None if there is none."""
         return self._text("label")
 
 
 class NoLongerRetained(ServiceError):
-    """What was asked for is as of an older T than the service keeps."""
+    """The request is as of an older T than the service retains."""
 
     @property
     def oldest(self) -> str | None:
-        """The oldest T that can be asked for, as a label."""
+        """Oldest T that the service can read, as a label."""
         return self._text("oldest")
 
 
 class Busy(ServiceError):
-    """Too much is asked at once; `retry_after_s`: ask again after so long, in seconds."""
+    """Too many requests; `retry_after_s`: seconds to wait before a retry."""
 
     retry_after_s = 0.0
 
 
 class StorageFull(ServiceError):
-    """Nothing can be stored: the disk of the service is full. Reads go on."""
+    """The disk of the service is full, so it cannot store anything. Reads continue."""
 
 
 class ServiceUnavailable(ServiceError, errors.Unavailable):
-    """The service cannot be reached, or cannot answer now; `retry_after_s` as of `Busy`.
+    """The service cannot be reached, or cannot answer now; `retry_after_s` as in `Busy`.
 
-    A write may have been done all the same. Sent again with the same key, it is done once.
+    A write may have succeeded nevertheless. Resent with the same key, it is applied once.
     """
 
     retry_after_s = 0.0
@@ -152,11 +152,11 @@ _OF_STATUS: dict[int, type[ServiceError]] = {
     503: ServiceUnavailable,
     504: ServiceUnavailable,
 }
-"""What a proxy before the service may answer."""
+"""Statuses that a proxy before the service may return."""
 
 
 def error_in(told: object) -> ServiceError | None:
-    """The error that a value of JSON tells of; None: it tells of none."""
+    """Return the error that a JSON value describes; None if it describes none."""
     match told:
         case {"error": {"code": str(code), "message": str(message), **details}}:
             named = {str(name): value for name, value in details.items()}
@@ -165,7 +165,7 @@ def error_in(told: object) -> ServiceError | None:
 
 
 def error_of(status: int, content: bytes, retry_after: str | None = None) -> ServiceError:
-    """The error that an answer is; its status is no success."""
+    """Return the error of an unsuccessful answer."""
     try:
         error = error_in(json.loads(content))
     except ValueError:
@@ -180,5 +180,5 @@ def error_of(status: int, content: bytes, retry_after: str | None = None) -> Ser
 
 
 def _seconds(text: str | None) -> float:
-    """The seconds of a Retry-After; 0 if it is none, or a date."""
+    """Parse the seconds of a Retry-After; 0 if it is invalid or a date."""
     return float(text) if text is not None and text.isdecimal() else 0.0

@@ -1,9 +1,9 @@
-"""Streams of events that go on after a broken connection: each event once, in order.
+"""Event streams that survive broken connections: each event once, in order.
 
-The id of an event is the T behind it: a new connection asks for all from the last one on. An
-event that has not come whole is none.
+The id of an event is the T after it: a new connection requests everything from the last id on.
+Incomplete events are ignored.
 
-Takes: bytes, in any pieces. Gives: events. Invariant: everything before `at` was given, once.
+Input: bytes, in any pieces. Output: events. Invariant: everything before `at` was returned, once.
 
 >>> reader = EventAssembler()
 >>> [*reader.take(b'id: 7\\ndata: {"a"'), *reader.take(b': 1}\\n\\nid: 8\\nda')]
@@ -21,7 +21,7 @@ from driftline.index.client.results import converted, loads
 T = TypeVar("T")
 
 BEGINNING = "00000000000000"
-"""The label before all events."""
+"""Label before all events."""
 
 
 class ServerEvent(NamedTuple):
@@ -33,13 +33,13 @@ class ServerEvent(NamedTuple):
 
 
 class EventAssembler:
-    """Puts the events of one connection together."""
+    """Assembles the events of one connection."""
 
     def __init__(self) -> None:
         self._rest = bytearray()
 
     def take(self, data: bytes) -> Iterator[ServerEvent]:
-        """The events that are whole by now."""
+        """Yield the events that are now complete."""
         self._rest += data
         *whole, rest = bytes(self._rest).replace(b"\r\n", b"\n").split(b"\n\n")
         self._rest = bytearray(rest)
@@ -61,10 +61,9 @@ def _event(text: str) -> ServerEvent:
 
 
 class Followed(Generic[T]):
-    """A stream of events that is followed over any number of connections.
+    """Position in an event stream across any number of connections.
 
-    `kind`: of what the data of an event say; `at`: from this T on, "": from now on; `until`: no
-    events from this T on, "": without an end.
+    `kind`: type of the data; `at`: start T, "": now; `until`: exclusive end T, "": endless.
     """
 
     def __init__(self, path: str, kind: type[T], at: str = "", until: str = "") -> None:
@@ -75,22 +74,22 @@ class Followed(Generic[T]):
         self._reader = EventAssembler()
 
     def is_over(self) -> bool:
-        """Whether all events were given that are wanted."""
+        """Return whether the stream has reached its end."""
         return bool(self._until) and self.at >= self._until
 
     def begin(self) -> Mapping[str, str]:
-        """Begin with a new connection. Returns the parameters of its request."""
+        """Reset for a new connection. Return the parameters of its request."""
         self._reader = EventAssembler()
         return {"from": self.at}
 
     def take(self, data: bytes) -> Iterator[T]:
-        """What the events say that are whole by now. Raises ServiceError if the stream ends."""
+        """Yield the data of complete events. Raises ServiceError if the stream ends."""
         for event in self._reader.take(data):
             told = loads(event.data)
             if event.name == "error":
                 raise error_in(told) or ServiceUnavailable("unavailable", "the stream was ended")
             if event.id <= self.at:
-                continue  # a sign of life, or one that was given before
+                continue  # a heartbeat or a duplicate
             if self._until and event.id > self._until:
                 self.at = self._until
                 return

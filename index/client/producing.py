@@ -1,12 +1,12 @@
-"""Writes to an index over ZeroMQ: pipelined, exactly once, and acknowledged when they are durable.
+"""Writes to an index over ZeroMQ: pipelined, exactly once, and acknowledged when durable.
 
     with IndexProducer("tcp://host:5555", "crawler-3") as index:
         for id, document in documents[index.acknowledged :]:
             index.put(id, document)
 
-It is a `driftline.Producer`, with all that is said there of numbers, windows and patience. What is
-wrong with a write is found out later, by the flow: it becomes a dead letter, of which the service's
-log and metrics tell; the other writes are taken.
+It wraps a `driftline.Producer`, whose numbers, windows and timeouts apply. The flow detects an
+invalid write later: it becomes a dead letter, reported in the service's log and metrics; other
+writes are unaffected.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from driftline.serve.views.tokens import time_of, token_of
 class IndexProducer:
     """A connection to `driftline serve --zmq ADDRESS`, for one sequence of writes.
 
-    A context manager: on leaving the block all writes are durable, or Unavailable is raised.
-    `producer_id`: names this sequence, in this start and all later ones; `collection`: where it
-    writes; the other arguments are those of `Producer`.
+    A context manager: on exit all writes are durable, or Unavailable is raised. `producer_id`:
+    names this sequence, in this run and all later ones; `collection`: target of the writes; the
+    other arguments are those of `Producer`.
     """
 
     def __init__(
@@ -60,46 +60,48 @@ class IndexProducer:
 
     @property
     def acknowledged(self) -> int:
-        """The writes 1 to `acknowledged` of this sequence are durable."""
+        """Number of the last durable write: writes 1 to this one are durable."""
         return self._producer.acknowledged
 
     @property
     def label(self) -> str:
-        """After this label all writes are visible that were acknowledged by the last `flush`: give
-        it to a read as `after`."""
+        """Label after which all writes acknowledged by the last `flush` are visible.
+
+        Pass it to a read as `after`.
+        """
         return token_of(self._producer.below)
 
     def put(
         self, id: str, document: Mapping[str, object], *, if_label: str | None = None, key: str = ""
     ) -> int:
-        """Put a document; waits only while the window is full. Returns the write's number.
+        """Put a document; block only while the window is full. Return the write's number.
 
-        `if_label`, `key`: as of `IndexClient.put`; a condition that does not hold is not told.
-        Raises PayloadError for what cannot travel, Unavailable if the service gives no sign.
+        `if_label`, `key`: as in `IndexClient.put`; a failed condition is not reported. Raises
+        PayloadError for unserialisable values, Unavailable if the service does not respond.
         """
         return self._send(Write(self.collection, id, dict(document), _expected(if_label), key))
 
     def delete(self, id: str, *, if_label: str | None = None, key: str = "") -> int:
-        """Delete a document, as `put`."""
+        """Delete a document, like `put`."""
         return self._send(Write(self.collection, id, None, _expected(if_label), key))
 
     def put_watch(self, id: str, q: str) -> int:
-        """Store a query, as `put`. One that cannot be understood matches nothing."""
+        """Store a query, like `put`. An invalid query matches nothing."""
         return self._send(WatchWrite(self.collection, id, q))
 
     def remove_watch(self, id: str) -> int:
-        """Remove a stored query, as `put`."""
+        """Remove a stored query, like `put`."""
         return self._send(WatchWrite(self.collection, id, None))
 
     def flush(self, timeout_s: float | None = None) -> None:
-        """Wait until all writes are durable, for as long as the service gives signs.
+        """Wait until all writes are durable, as long as the service responds.
 
-        Raises Unavailable if it gives none.
+        Raises Unavailable if it does not.
         """
         self._producer.flush(timeout_s)
 
     def close(self) -> None:
-        """Close the connection at once: writes that are not acknowledged may be lost."""
+        """Close the connection at once: unacknowledged writes may be lost."""
         self._producer.close()
 
     def _send(self, write: Write | WatchWrite) -> int:
@@ -107,7 +109,7 @@ class IndexProducer:
 
 
 def _expected(if_label: str | None) -> int | None:
-    """The label time of the version that there has to be. Raises BadToken."""
+    """Return the label time that the current version must have. Raises BadToken."""
     if if_label is None:
         return None
     return 0 if if_label == NONE else time_of(if_label) - 1

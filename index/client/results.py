@@ -1,4 +1,4 @@
-"""How the answers of a service are read from its JSON (`index.documents.answers`)."""
+"""Decoding of a service's JSON answers (`index.documents.answers`)."""
 
 from __future__ import annotations
 
@@ -14,25 +14,25 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class FailedLine:
-    """A line of a bulk that was not written."""
+    """A line of a bulk request that was not written."""
 
     id: str
     error: ServiceError
 
 
 class Now(msgspec.Struct, frozen=True):
-    """As of which T the service is."""
+    """The current T of the service."""
 
     at: str
 
 
 def loads(data: bytes | str) -> object:
-    """Return a value of JSON. This and the functions below raise Unavailable for anything else."""
+    """Decode a JSON value. Raises ServiceUnavailable if it is invalid, like the functions below."""
     return decoded(data, object)
 
 
 def decoded(data: bytes | str, kind: type[T]) -> T:
-    """Return an answer that is of a kind."""
+    """Decode an answer of a kind."""
     try:
         return msgspec.json.decode(data, type=kind)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
@@ -40,7 +40,7 @@ def decoded(data: bytes | str, kind: type[T]) -> T:
 
 
 def converted(told: object, kind: type[T]) -> T:
-    """Return a part of an answer, a value of JSON, that is of a kind."""
+    """Convert a part of an answer, a JSON value, to a kind."""
     try:
         return msgspec.convert(told, kind)
     except msgspec.ValidationError as error:

@@ -1,1 +1,1 @@
-"""The commands of the service."""
+"""Commands of the service."""

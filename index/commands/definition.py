@@ -1,8 +1,8 @@
-"""What an index is made of when it is served, kept in its state directory.
+"""Definition of a served index: its schema and flow, stored in the state directory.
 
-All processes of a service load its flow by a name. The flow of an index depends on its schema: so
-the schema, and a module that makes the flow of it, are in the state directory. This module is what
-master and nodes import: nothing of searching, nor of HTTP.
+All processes of a service load its flow by name. The flow of an index depends on its schema, so the
+state directory contains the schema and a module that builds the flow from it. Master and nodes
+import this module, so it imports neither search nor HTTP code.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from driftline.serve.hosting.config import ViewLocation, ViewSpec
 
 VIEW = "documents"
-"""The view of an index."""
+"""Name of the view of an index."""
 
 _SCHEMA, _FLOW, _SEARCHERS = "schema.toml", "index_flow.py", "searchers"
 
@@ -39,27 +39,26 @@ flow = document_flow(schema_in(Path(__file__).parent))
 '''
 
 _HAS_SCHEMA = f"\n# {_SCHEMA} belongs to it: "
-"""In the module, before the fingerprint of the schema that was there at the last start."""
+"""Marker in the module, before the fingerprint of the schema at the last start."""
 
 
 def schema_file(state: Path) -> Path:
-    """The file of the schema in a state directory; it is not there for the default one."""
+    """Return the path of the schema in a state directory; missing for the default schema."""
     return state / _SCHEMA
 
 
 def schema_in(state: Path) -> Schema:
-    """The schema of the index in a state directory. Raises SchemaError."""
+    """Return the schema of the index in a state directory. Raises SchemaError."""
     path = schema_file(state)
     return load_schema(path) if path.exists() else DEFAULT
 
 
 def define(state: Path, given: Path | None) -> str:
-    """Define the index of a state directory, add collections to it, or check that it is the one
-    that is there.
+    """Define the index of a state directory, extend it by collections, or check that it matches.
 
-    `given`: the file of its schema; None: the one that is there, or the default. Returns the name
-    of its flow. Raises SchemaError, StateMismatch if a collection that is there has another schema,
-    InUse if the index runs, Unavailable.
+    `given`: schema file; None: the existing or the default one. Returns the name of its flow.
+    Raises SchemaError, StateMismatch if the schema of an existing collection differs, InUse if the
+    index is running, Unavailable.
     """
     with reported("state directory", state, ANOTHER_STATE):
         _check_there(state, given)
@@ -73,10 +72,10 @@ def define(state: Path, given: Path | None) -> str:
 
 
 def searchers_in(state: Path, given: int | None) -> int:
-    """How many shards an index has, from its first start on.
+    """Return the number of shards of an index, which is fixed at its first start.
 
-    `given`: how many are wanted; None: as many as there are, or one. Precondition: `define`. Raises
-    StateMismatch if there are others, Unavailable.
+    `given`: the requested number; None: the existing one, or one. Precondition: `define`. Raises
+    StateMismatch if the existing number differs, Unavailable.
     """
     path = state / _SEARCHERS
     with reported("state directory", state, ANOTHER_STATE):
@@ -94,8 +93,10 @@ def searchers_in(state: Path, given: int | None) -> int:
 
 
 def check_definition(state: Path) -> None:
-    """Check what a state directory says of its index, if it is of one; changes nothing. Raises
-    SchemaError, StateMismatch, Unavailable."""
+    """Check the index definition in a state directory, if there is one, without changes.
+
+    Raises SchemaError, StateMismatch, Unavailable.
+    """
     path = state / _SEARCHERS
     with reported("state directory", state):
         if schema_file(state).exists():
@@ -105,7 +106,7 @@ def check_definition(state: Path) -> None:
 
 
 def _number_in(data: bytes, path: Path) -> int:
-    """A number of searchers, as a file has it. Raises StateMismatch."""
+    """Parse the number of searchers in a file. Raises StateMismatch."""
     if not re.fullmatch(rb"[1-9]\d?", data):
         raise StateMismatch(
             f"{path} is damaged: write the number of searchers into it, as many as there are "
@@ -115,7 +116,7 @@ def _number_in(data: bytes, path: Path) -> int:
 
 
 def _module(state: Path) -> bytes:
-    """The module that makes the flow: it remembers whether there is the file of a schema."""
+    """Return the module that builds the flow; it records the fingerprint of a schema file."""
     mark = ""
     if schema_file(state).exists():
         mark = f"{_HAS_SCHEMA}{schema_in(state).fingerprint()}\n"
@@ -123,13 +124,13 @@ def _module(state: Path) -> bytes:
 
 
 def _fingerprint_before(state: Path) -> str:
-    """Of the schema file that there was at the last start; "" if there was none."""
+    """Return the fingerprint of the schema file at the last start; "" if there was none."""
     data = (state / _FLOW).read_bytes() if (state / _FLOW).exists() else b""
     return data.decode(errors="replace").partition(_HAS_SCHEMA)[2].strip()
 
 
 def _check_there(state: Path, given: Path | None) -> None:
-    """Raises StateMismatch if the file of the schema is gone, and what is given is not the same."""
+    """Raise StateMismatch if the schema file is missing and the given one differs from it."""
     before = _fingerprint_before(state)
     if not before or schema_file(state).exists():
         return
@@ -148,7 +149,7 @@ def _use_schema(given: Path, state: Path) -> None:
         before = schema_in(state)
         _check_kept(before, schema, given, state)
     if before is None or schema.fingerprint() != before.fingerprint():
-        alone = claim(state / "run.lock")  # processes that run read the schema when they start
+        alone = claim(state / "run.lock")  # running processes read the schema at their start
         try:
             replace_file(schema_file(state), given.read_bytes())
         finally:
@@ -156,7 +157,7 @@ def _use_schema(given: Path, state: Path) -> None:
 
 
 def _check_kept(before: Schema, schema: Schema, given: Path, state: Path) -> None:
-    """Raises StateMismatch unless all collections are there as they were."""
+    """Raise StateMismatch unless all existing collections are unchanged."""
     for name, collection in before.collections.items():
         there = schema.collections.get(name)
         if there is None or there.fingerprint() != collection.fingerprint():
@@ -172,15 +173,15 @@ def _check_kept(before: Schema, schema: Schema, given: Path, state: Path) -> Non
 
 
 def views_of(state: Path, searchers: int) -> tuple[ViewSpec, ...]:
-    """The view of an index, in so many shards."""
-    from driftline.serve.hosting.config import ViewSpec  # nodes have no need of it
+    """Return the view of an index, with this many shards."""
+    from driftline.serve.hosting.config import ViewSpec  # not needed by nodes
 
     return (ViewSpec(VIEW, f"{__name__}:make", searchers, {"state": str(state)}),)
 
 
 def make(place: ViewLocation) -> Searcher:
-    """A shard of the view."""
-    from driftline.index.searcher.searcher import Searcher  # the gateway has no need of it
+    """Create a shard of the view."""
+    from driftline.index.searcher.searcher import Searcher  # not needed by the gateway
 
     schema = schema_in(Path(place.options["state"]))
     return Searcher(schema, place.directory, place.shard, place.shards)
@@ -188,14 +189,14 @@ def make(place: ViewLocation) -> Searcher:
 
 # On a cluster.
 #
-# The wheel has one module, with the schema, that makes the flow. Hosts import from the file, and
-# install nothing, so it has no more of a wheel than they look at. The same schema gives the same
-# bytes: so a service that is started again sends nothing new.
+# The wheel contains one module, with the schema, that builds the flow. Hosts import from the file
+# without installing it, so it contains only the parts of a wheel that they read. Equal schemas give
+# equal bytes, so a restarted service uploads nothing new.
 
 _WHEEL_NAME, _WHEEL_VERSION = "driftline_index_flow", "1"
 
 FLOW = f"{_WHEEL_NAME}:flow"
-"""The name of the flow, for whoever has the wheel on its path."""
+"""Name of the flow for processes that have the wheel on their path."""
 
 _WHEEL_MODULE = '''"""Makes the flow of an index, by its schema. Written by Driftline."""
 
@@ -214,12 +215,11 @@ Tag: py3-none-any
 """
 
 _WHEN = 1980, 1, 1, 0, 0, 0
-"""The time of all files: the earliest that a zip can have."""
+"""Timestamp of all files: the earliest that a zip supports."""
 
 
 def write_wheel(state: Path) -> Path:
-    """Write the wheel of the index that a state directory defines. Returns its file; raises
-    Unavailable."""
+    """Write the wheel of a state directory's index and return its path. Raises Unavailable."""
     file = state / f"{_WHEEL_NAME}-{_WHEEL_VERSION}-py3-none-any.whl"
     with reported("state directory", state):
         given = schema_file(state)
@@ -230,7 +230,7 @@ def write_wheel(state: Path) -> Path:
 
 
 def wheel_of(schema: bytes | None) -> bytes:
-    """The bytes of the wheel; `schema`: the text of its file, None for the default."""
+    """Return the bytes of the wheel; `schema`: the schema file's content, None for the default."""
     files = {
         f"{_WHEEL_NAME}.py": _WHEEL_MODULE.format(schema=schema),
         f"{_WHEEL_NAME}-{_WHEEL_VERSION}.dist-info/WHEEL": _WHEEL,
@@ -238,5 +238,5 @@ def wheel_of(schema: bytes | None) -> bytes:
     made = BytesIO()
     with ZipFile(made, "w") as archive:
         for name, text in files.items():
-            archive.writestr(ZipInfo(name, _WHEN), text)  # stored as it is
+            archive.writestr(ZipInfo(name, _WHEN), text)  # uncompressed
     return made.getvalue()

@@ -46,15 +46,15 @@ from driftline.serve.running.in_cluster import InCluster
 from driftline.serve.running.run import run_service
 
 STATE = "driftline-index", "driftline-service"
-"""The default of --state, for the index and for another flow."""
+"""Default of --state, for the index and for another flow."""
 
 
 IN_CLUSTER = "--name", "--wheel", "--journal-key", "--bind", "--advertise"
-"""The options that are for a service on a cluster only."""
+"""Options only for a service on a cluster."""
 
 
 class HostPort(click.ParamType[tuple[str, int]]):
-    """HOST:PORT."""
+    """Click parameter type HOST:PORT."""
 
     name = "HOST:PORT"
 
@@ -177,7 +177,7 @@ def serve(
     keys = Path(network.keys) if network.keys else None
     reach = SenderRules(keys=keys, sources=("writes",))
     with ExitStack() as stack:
-        # First what may be refused, so that no state directory is begun for nothing.
+        # Check first what may fail, so that no state directory is created in vain.
         found, listening = bound(Listening(*http, certificate or "", key or ""))
         stack.callback(found.close)
         if zmq:
@@ -222,7 +222,7 @@ def _ready(listening: Listening) -> None:
 
 
 _Made = tuple[str, tuple[ViewSpec, ...], Callable[[Backend], ASGIApp]]
-"""The name of the flow, its views, and what HTTP clients see."""
+"""Name of the flow, its views, and the factory of the HTTP application."""
 
 
 def _index(

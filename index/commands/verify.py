@@ -1,4 +1,4 @@
-"""The command `driftline verify`: it also knows what a service has beside a run."""
+"""The command `driftline verify`, extended to the state of a service."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ _NAME = re.compile(r"\d{8,}\.segment", re.ASCII)
 
 
 def check_segments(directory: Path, saved: Iterable[bytes]) -> int:
-    """How many files belong to a checkpoint, which has the parts `saved`; 0 for that of a view
-    without files.
+    """Verify the segment files of a checkpoint with the parts `saved`, and return their number.
 
-    Raises SnapshotDamaged, OSError; Unavailable if numpy is not there.
+    Returns 0 for views without files. Raises SnapshotDamaged, OSError; Unavailable if numpy is not
+    installed.
     """
     rows = map(_row, saved)
     is_searcher = _is_searcher(next(rows, None))
     names = dict(pair for row in rows if is_searcher for pair in _named(row))
     if not names:
         return 0
-    try:  # `verify` is there without the extra that an index needs
+    try:  # `verify` also works without the extra of the index
         from driftline.index.postings.sections import DamagedSegment, OtherFormat, Sections
     except ModuleNotFoundError as error:
         raise Unavailable(f"that needs {error.name}: pip install 'driftline[index]'") from None
@@ -53,7 +53,7 @@ def _row(part: bytes) -> object:
 
 
 def _is_searcher(row: object) -> bool:
-    """Whether this is the first part of what `Searcher.save` writes."""
+    """Return whether this is the first part that `Searcher.save` writes."""
     match row:
         case (str(form), *_):
             return form.startswith("searcher ")
@@ -61,7 +61,7 @@ def _is_searcher(row: object) -> bool:
 
 
 def _named(row: object) -> Iterator[tuple[str, int]]:
-    """Names of segments and their checksums, if this is the part of `Holding.save` with them."""
+    """Yield segment names and checksums if this is the part of `CollectionIndex.save` with them."""
     for each in row if isinstance(row, tuple) else ():
         match each:
             case (str(name), int(checksum)) if _NAME.fullmatch(name):

@@ -1,1 +1,1 @@
-"""Documents: which fields they have, and which words are in them."""
+"""Documents: their fields, and the words in these."""

@@ -1,4 +1,4 @@
-"""Analysers: from a text to the words by which it is found.
+"""Analysers: split a text into the words to index.
 
 >>> analyser("plain").words("Über Cafés, 東京都")
 ['über', 'cafés', '東京都']
@@ -10,15 +10,15 @@
 (['cat', 'eat'], [(0, 4), (5, 8)])
 
 A word is a run of letters, digits and underscores of any script. By Unicode's rule WB4 (UAX #29),
-combining marks and format characters, as soft hyphens and joiners, belong to the word that they
-follow. Format characters, variation selectors and enclosing marks are left out of it: "co\u00adop"
-is found by "coop". A zero-width space parts words. Texts that are canonically equal have the same
-words.
+combining marks and format characters, such as soft hyphens and joiners, belong to the word that
+they follow. Format characters, variation selectors and enclosing marks are removed from it:
+"co\u00adop" is found by "coop". A zero-width space separates words. Canonically equal texts have
+the same words.
 
-A word is at most 255 characters long; what is longer is cut. All replicas have to find the same
-words, so stemmers are those of `snowballstemmer` itself, also where PyStemmer is installed, and its
-version is pinned in `constraints.txt`. What a letter is depends on the Unicode version of Python:
-the machines of a cluster need the same minor version of Python.
+Words are cut to 255 characters. All replicas must produce the same words, so stemmers are those of
+`snowballstemmer` itself, even where PyStemmer is installed, and its version is pinned in
+`constraints.txt`. Which characters are letters depends on Python's Unicode version: all machines of
+a cluster need the same minor version of Python.
 """
 
 from __future__ import annotations
@@ -41,38 +41,38 @@ WORD_MAX = 255
 """Characters of a word."""
 
 Place = tuple[int, int]
-"""Where a word is, or what it stands for: text[start:end]."""
+"""Position of a word, or of the text it stands for: text[start:end]."""
 
 _STEMS_KEPT = 1 << 16
-"""Words of a language whose stems are kept: finding one takes 10 to 50 microseconds."""
+"""Cached stems per language; stemming a word takes 10 to 50 microseconds."""
 
 
 class UnknownAnalyser(DriftlineError):
-    """There is no analyser of this name."""
+    """Raised if no analyser has the name."""
 
 
 class Analyser(Protocol):
-    """What finds the words of a text.
+    """Splits a text into words.
 
-    Invariant: `words` and `places` are of the same words, in the same order.
+    Invariant: `words` and `places` describe the same words, in the same order.
     """
 
     @property
     def name(self) -> str:
-        """The name by which `analyser` gives it."""
+        """Name of the analyser for `analyser`."""
 
     def words(self, text: str) -> list[str]:
-        """The words of a text; the position of a word is its index."""
+        """Return the words of a text; the position of a word is its index."""
 
     def places(self, text: str) -> list[Place]:
-        """The place of each word in the text."""
+        """Return the place of each word in the text."""
 
     def unstemmed(self, text: str) -> list[str]:
-        """The words before they are stemmed: what the user wrote the beginning of."""
+        """Return the words before stemming, to match prefixes that a user typed."""
 
 
 def analyser(name: str) -> Analyser:
-    """The analyser of this name. Raises UnknownAnalyser."""
+    """Return the analyser with a name. Raises UnknownAnalyser."""
     found = _analysers().get(name)
     if found is None:
         raise UnknownAnalyser(
@@ -101,7 +101,7 @@ class Plain:
             return _cut(_ASCII.findall(self._lower(text)))
         low = unicodedata.normalize("NFC", self._lower(text))
         patterns = _patterns()
-        if patterns.special.search(low) is None:  # most texts: a third of the time
+        if patterns.special.search(low) is None:  # most texts; takes a third of the time
             return _cut(_ASCII.findall(low))
         return _cut(
             patterns.word.findall(unicodedata.normalize("NFC", patterns.ignored.sub("", low)))
@@ -119,7 +119,7 @@ class Plain:
 
 
 class Stemmed(Plain):
-    """Plain words, each as the Snowball stemmer of a language says."""
+    """Plain words, reduced by the Snowball stemmer of a language."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -128,7 +128,7 @@ class Stemmed(Plain):
         stemmer = getattr(import_module(f"snowballstemmer.{name}_stemmer"), f"{title}Stemmer")
 
         def stem(word: str) -> str:
-            # A stemmer is not for several threads, and costs nothing to make.
+            # A stemmer is not thread-safe, but cheap to create.
             return stemmer().stemWord(word)[:WORD_MAX] or word
 
         self._stem = lru_cache(_STEMS_KEPT)(stem)
@@ -141,18 +141,18 @@ class Stemmed(Plain):
 
 
 class Turkish(Stemmed):
-    """Words of Turkish: the small letter of I has no dot, and that of I with a dot is i."""
+    """Turkish words: in lower case I becomes a dotless i, and a dotted capital I becomes i."""
 
     def _lower(self, text: str) -> str:
-        composed = unicodedata.normalize("NFC", text)  # I and a dot above are one letter
+        composed = unicodedata.normalize("NFC", text)  # compose I and a dot above
         return composed.replace("I", "\u0131").replace("\u0130", "i").lower()
 
 
 class Folded(Plain):
     """Words without case, accents, and differences of width or form: Unicode's folding.
 
-    Letters with a stroke, and ligatures, become the letters that people type for them: ø is o. The
-    marks that voice a Japanese syllable are no accents, and stay, as vowel signs do. Syllables of
+    Letters with a stroke and ligatures become the letters that people type for them: ø is o.
+    Voicing marks of Japanese syllables are not accents and stay, like vowel signs. Syllables of
     Hangul become their letters.
     """
 
@@ -168,9 +168,9 @@ class Folded(Plain):
 
 
 class Bigrams(Folded):
-    """Folded words; but in a run of Han, Kana or Hangul each two neighbours are a word.
+    """Folded words; but in a run of Han, Kana or Hangul each two adjacent characters are a word.
 
-    These are written without spaces, or with few. A single one is a word of its own.
+    These scripts are written with few or no spaces. A single character is a word of its own.
     """
 
     name = "cjk"
@@ -184,12 +184,12 @@ class Bigrams(Folded):
 
 
 def folded(text: str) -> str:
-    """A text as its words are compared; each character by itself, whatever is beside it."""
+    """Fold a text for comparison, each character independently of its neighbours."""
     return text.lower() if text.isascii() else text.translate(_FOLDS)
 
 
 class _Folds(dict[int, str]):
-    """Number of a character -> what it becomes."""
+    """Code point -> its folded text."""
 
     def __missing__(self, number: int) -> str:
         parts = unicodedata.normalize("NFKD", _patterns().ignored.sub("", chr(number)))
@@ -207,7 +207,7 @@ class _Stemmer(Protocol):
 
 
 _ASCII = re.compile(r"\w+")
-"""The words of a text without marks."""
+"""Words of a text without marks."""
 
 _VOICED = "\u3099\u309a"
 _SELECTORS = {
@@ -217,7 +217,7 @@ _SELECTORS = {
     *range(0xFE00, 0xFE10),
     *range(0xE0100, 0xE01F0),
 }
-"""Combining marks that are not seen: they choose between forms of a character."""
+"""Invisible combining marks that select a form of a character."""
 _TAGS = {0xE0001, *range(0xE0020, 0xE0080)}
 _ZERO_WIDTH_SPACE = 0x200B
 _BEYOND = 0x10000
@@ -233,28 +233,28 @@ _ASCII_OR_NOT = re.compile(r"[\x00-\x7f]+|[^\x00-\x7f]+")
 
 
 def _folded_word(low: str) -> re.Pattern[str]:
-    """What a word of a folded text is."""
+    """Return the word pattern for a folded text."""
     return _ASCII if low.isascii() else _patterns().word
 
 
 class _Patterns(NamedTuple):
-    """Patterns that know all combining marks (of which Python's have no class)."""
+    """Patterns that handle all combining marks, for which Python's `re` has no class."""
 
     special: re.Pattern[str]
-    """What most texts have not: where it is missing, `word` and `_ASCII` find the same."""
+    """Rare characters; without them, `word` and `_ASCII` match the same."""
     ignored: re.Pattern[str]
     word: re.Pattern[str]
-    """A word of a text without what is ignored."""
+    """A word of a text without ignored characters."""
     written: re.Pattern[str]
-    """A word of a text as it was written."""
+    """A word of the original text."""
     run: re.Pattern[str]
-    """As `word`; or several syllables of Han, Kana or Hangul, which are a group."""
+    """Like `word`, or several syllables of Han, Kana or Hangul, which are a group."""
     syllable: re.Pattern[str]
 
 
 @cache
 def _patterns() -> _Patterns:
-    # No marks or format characters are in the planes behind these, but tags and selectors.
+    # Higher planes contain no marks or format characters except tags and selectors.
     by_category: dict[str, set[int]] = {}
     for number in range(0x80, 0x20000):
         by_category.setdefault(unicodedata.category(chr(number)), set()).add(number)
@@ -275,13 +275,15 @@ def _patterns() -> _Patterns:
 
 
 def _one_of(numbers: set[int]) -> str:
-    """A pattern for one of these characters. Python looks through those beyond 0xffff range by
-    range: here it does so for characters beyond 0xffff only."""
+    """Return a pattern for one of these characters.
+
+    Python scans ranges beyond 0xffff one by one; this pattern does so only for such characters.
+    """
     return f"(?:[{_class(numbers, end=_BEYOND)}]|[{_ASTRAL}](?<=[{_class(numbers, _BEYOND)}]))"
 
 
 def _class(numbers: set[int], begin: int = 0, end: int = maxunicode + 1) -> str:
-    """Those of some characters that are within these, as ranges of a class in a pattern."""
+    """Return the characters in [begin, end) as ranges of a pattern's class."""
     ranges: list[list[int]] = []
     for number in sorted(number for number in numbers if begin <= number < end):
         if ranges and ranges[-1][1] == number - 1:
@@ -292,7 +294,7 @@ def _class(numbers: set[int], begin: int = 0, end: int = maxunicode + 1) -> str:
 
 
 def _bigrams(low: str) -> Iterator[Place]:
-    """Where the words of a folded text are."""
+    """Yield the places of the words of a folded text."""
     patterns = _patterns()
     for run in patterns.run.finditer(low):
         if run[1] is None:
@@ -303,10 +305,10 @@ def _bigrams(low: str) -> Iterator[Place]:
 
 
 def _in_text(text: str, places: list[Place]) -> list[Place]:
-    """The places in `text` that those in `folded(text)` come from."""
+    """Map places in `folded(text)` to places in `text`."""
     if text.isascii():
         return places
-    origins: list[int] = []  # of each character of the folded text
+    origins: list[int] = []  # per character of the folded text
     for part in _ASCII_OR_NOT.finditer(text):
         if part[0].isascii():
             origins += range(*part.span())
@@ -314,7 +316,7 @@ def _in_text(text: str, places: list[Place]) -> list[Place]:
             for at, character in enumerate(part[0], part.start()):
                 origins += [at] * _length(character)
     origins.append(len(text))
-    # What lies behind a word and became nothing, as accents do, belongs to it.
+    # Characters that fold to nothing, such as accents, belong to the word before them.
     return [(origins[start], max(origins[end - 1] + 1, origins[end])) for start, end in places]
 
 

@@ -1,7 +1,8 @@
-"""The answers of an index over HTTP, as the server sends them and as clients read them.
+"""HTTP answers of an index, as the server sends them and clients read them.
 
-The description of the service (`GET /openapi.json`) is made of these types.
-Labels are texts, and so is each T. They are compared as texts: that of a later write is larger.
+The OpenAPI description of the service (`GET /openapi.json`) is generated from these types and
+contains their docstrings. Labels and each T are texts and are compared as texts: that of a later
+write is larger.
 """
 
 from __future__ import annotations
@@ -19,10 +20,10 @@ Total = Annotated[int, Meta(extra_json_schema={"minimum": 0})]
 
 
 class Written(Struct, frozen=True, omit_defaults=True):
-    """A write that is durable; `label`: its place in the order of all writes.
+    """A durable write; `label`: its position in the order of all writes.
 
-    `repeated`: the write with this key was done before, and the label is its; `absent`: there was
-    no document to delete.
+    `repeated`: an earlier write had the same key, and the label is its; `absent`: there was no
+    document to delete.
     """
 
     id: Id
@@ -32,7 +33,7 @@ class Written(Struct, frozen=True, omit_defaults=True):
 
 
 class Document(Struct, frozen=True):
-    """A document as of `at`; `label`: of the write that has made it."""
+    """A document as of `at`; `label`: of the write that created this version."""
 
     id: Id
     label: Label
@@ -41,8 +42,10 @@ class Document(Struct, frozen=True):
 
 
 class Hit(Struct, frozen=True, omit_defaults=True):
-    """A document that was found; `snippet`: HTML, in which `<mark>` is the only markup; `fields`:
-    those that were asked for."""
+    """A matching document.
+
+    `snippet`: HTML, in which `<mark>` is the only markup; `fields`: the requested ones.
+    """
 
     id: Id
     score: float
@@ -52,16 +55,16 @@ class Hit(Struct, frozen=True, omit_defaults=True):
 
 
 class FacetValue(Struct, frozen=True):
-    """A value of a field, and how many of all documents found have it."""
+    """A value of a field, and the number of matching documents that have it."""
 
     value: str
     count: Total
 
 
 class SearchResult(Struct, frozen=True, omit_defaults=True):
-    """What a search has found as of `at`: `total` documents, and the first ones of them.
+    """The result of a search as of `at`: the total number of matches, and the first of them.
 
-    `cursor`: goes on behind the last one, as of the same `at`; null: there are no more.
+    `cursor`: continues after the last hit, as of the same `at`; null: there are no more.
     """
 
     at: Label
@@ -72,7 +75,7 @@ class SearchResult(Struct, frozen=True, omit_defaults=True):
 
 
 class Count(Struct, frozen=True):
-    """How many documents a query finds as of `at`."""
+    """The number of documents that match a query as of `at`."""
 
     at: Label
     total: Total
@@ -81,9 +84,9 @@ class Count(Struct, frozen=True):
 class ScoreShare(Struct, frozen=True):
     """What a leaf of the query adds to a score; all figures are as of T, over the collection.
 
-    `frequency`: how often the document has it; `length`: the words of its field in the document;
-    `average`: of these lengths; `documents`: how many have the field; `having`: in how many
-    documents each word of the leaf is.
+    `frequency`: occurrences in the document; `length`: number of words of its field in the
+    document; `average`: of these lengths; `documents`: how many have the field; `having`: in how
+    many documents each word of the leaf is.
     """
 
     leaf: str
@@ -98,8 +101,10 @@ class ScoreShare(Struct, frozen=True):
 
 
 class ExplainedQuery(Struct, frozen=True):
-    """The query as it was understood, whether it finds the document, and the shares of its leaves:
-    they add up to the score."""
+    """The parsed query, whether it matches the document, and the shares of its leaves.
+
+    The shares add up to the score.
+    """
 
     query: str
     matches: bool
@@ -108,7 +113,7 @@ class ExplainedQuery(Struct, frozen=True):
 
 
 class Explained(Struct, frozen=True):
-    """Why a document has its score as of `at`."""
+    """The explanation of a document's score as of `at`."""
 
     at: Label
     id: Id
@@ -126,7 +131,7 @@ class Change(Struct, frozen=True, omit_defaults=True):
 
 
 class Watch(Struct, frozen=True):
-    """A stored query; `label`: of the write that has stored it."""
+    """A stored query; `label`: of the write that stored it."""
 
     id: Id
     q: str
@@ -134,14 +139,14 @@ class Watch(Struct, frozen=True):
 
 
 class WatchList(Struct, frozen=True):
-    """Some of all stored queries, by their ids."""
+    """A page of the stored queries, ordered by id."""
 
     total: Total
     watches: Sequence[Watch]
 
 
 class WatchEvent(Struct, frozen=True):
-    """A document "begins" to match a watch, or "ceases" to, by the write with this label."""
+    """A document "begins" or "ceases" to match a watch, by the write with this label."""
 
     label: Label
     id: Id
@@ -150,7 +155,7 @@ class WatchEvent(Struct, frozen=True):
 
 
 class FieldShown(Struct, frozen=True, omit_defaults=True):
-    """A field of a collection; `analyser`, `weight`: of a text."""
+    """A field of a collection; `analyser`, `weight`: only of a text."""
 
     name: str
     kind: str
@@ -159,7 +164,7 @@ class FieldShown(Struct, frozen=True, omit_defaults=True):
 
 
 class CollectionShown(Struct, frozen=True):
-    """A collection; `others`: fields that are not named are kept, or refused."""
+    """A collection; `others`: whether unnamed fields are stored or rejected."""
 
     name: str
     others: Literal["stored", "refused"]

@@ -1,6 +1,6 @@
-"""What clients want of documents and watches, as records of the flow's source.
+"""Write requests for documents and watches, as records of the flow's source.
 
-A client makes them without anything else of the index.
+A client needs no other part of the index to create them.
 """
 
 from __future__ import annotations
@@ -11,10 +11,10 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Write:
-    """What a client wants of a document; `document`: None: it is to be deleted.
+    """Write request for a document; `document`: None deletes it.
 
-    `expected`: the time of the version that there has to be, 0: there must be none; None: whatever
-    there is. `key`: the client's own name for this write, so that it may be sent again; "": none.
+    `expected`: time of the version that must exist, 0 if none may exist, None for no condition.
+    `key`: idempotency key chosen by the client, so that the write can be resent; "": none.
     """
 
     collection: str
@@ -24,7 +24,7 @@ class Write:
     key: str = ""
 
     def record(self) -> dict[str, object]:
-        """As a record of the flow's source."""
+        """Return a record of the flow's source."""
         return {
             "collection": self.collection,
             "id": self.id,
@@ -36,9 +36,9 @@ class Write:
 
 @dataclass(frozen=True, slots=True)
 class WatchWrite:
-    """That a watch is put, or replaced; `query`: None: it is to be removed.
+    """Request to put or replace a watch; `query`: None removes it.
 
-    Watches have ids of their own: a document may have the same.
+    Watch ids are separate: a document may have the same id.
     """
 
     collection: str
@@ -46,5 +46,6 @@ class WatchWrite:
     query: str | None
 
     def record(self) -> dict[str, object]:
-        """As a record of the flow's source. It has no "id", and that of a `Write` no "watch"."""
+        """Return a record of the flow's source. It has no "id", and that of a `Write` no
+        "watch"."""
         return {"collection": self.collection, "watch": self.id, "query": self.query}

@@ -1,9 +1,9 @@
-"""Schemas: the collections of an index, their fields, and which documents they take.
+"""Schemas: the collections of an index, their fields, and which documents they accept.
 
-A file of TOML has a table for each collection:
+A TOML file has a table for each collection:
 
     [collections.articles]
-    others = "stored"  # fields that are not named here are kept, and not looked into
+    others = "stored"  # fields not named here are stored, but not indexed
 
     [collections.articles.fields]
     title = {kind = "text", analyser = "english", weight = 2.0}
@@ -13,8 +13,8 @@ A file of TOML has a table for each collection:
     published = {kind = "date"}
     source = {kind = "stored"}
 
-Without `others` they are refused. The analyser of a text is `plain` unless it is named. Fields are
-numbered by name: a schema with its fields in another order is the same schema.
+Without `others` they are rejected. The default analyser is `plain`. Fields are numbered by name: a
+schema with its fields in another order is the same schema.
 """
 
 from __future__ import annotations
@@ -44,28 +44,28 @@ FIELDS_MAX = 256
 """Fields of a document, and of a collection."""
 
 WEIGHT_MAX = 1_000_000
-"""The largest weight of a field."""
+"""Largest weight of a field."""
 
 ID_BYTES_MAX = 512
 """Bytes of an id, in UTF-8."""
 
 ID = "id"
-"""Is beside the fields of a document, so none of them has this name."""
+"""Reserved: the id is separate from the fields of a document."""
 
 Others = Literal["stored", "refused"]
-"""What happens with fields that a collection does not name."""
+"""Treatment of fields that a collection does not name."""
 
 
 class SchemaError(DriftlineError):
-    """A schema cannot be used; the text names file, collection and field."""
+    """Raised for an invalid schema; the message names file, collection and field."""
 
 
 class DocumentRefused(DriftlineError):
-    """A document cannot be taken.
+    """Raised if a document is rejected.
 
     Args:
         problem: Why, and where.
-        field: The name of the field; empty if it is not about one.
+        field: Name of the field; empty if the problem concerns none.
     """
 
     def __init__(self, problem: str, field: str = "") -> None:
@@ -74,12 +74,12 @@ class DocumentRefused(DriftlineError):
 
 
 class DocumentTooLarge(DocumentRefused):
-    """A document has more bytes than one may have."""
+    """Raised if a document exceeds the size limit."""
 
 
 @dataclass(frozen=True, slots=True)
 class TextField:
-    """A text that is searched by its words. `number`: its place among the text fields."""
+    """A text that is searched by its words. `number`: its index among the text fields."""
 
     name: str
     number: int
@@ -89,7 +89,7 @@ class TextField:
 
 @dataclass(frozen=True, slots=True)
 class ValueField:
-    """Keywords, a number or a date. `number`: its place among the fields of these kinds."""
+    """Keywords, a number or a date. `number`: its index among the fields of these kinds."""
 
     name: str
     number: int
@@ -98,7 +98,7 @@ class ValueField:
 
 @dataclass(frozen=True, slots=True)
 class StoredField:
-    """What is only kept."""
+    """A field that is stored, but not indexed."""
 
     name: str
 
@@ -108,7 +108,7 @@ Field = TextField | ValueField | StoredField
 
 @dataclass(frozen=True)
 class Collection:
-    """A collection: its name, its fields in the order of the file, and what happens with others."""
+    """A collection: its name, its fields in file order, and the treatment of other fields."""
 
     name: str
     fields: tuple[Field, ...]
@@ -132,9 +132,9 @@ class Collection:
         return {field.name: field for field in self.fields}
 
     def check(self, id: object, document: object) -> None:
-        """Refuse what the collection cannot take. Raises DocumentRefused.
+        """Reject invalid documents. Raises DocumentRefused.
 
-        A field may be null: then the document does not have it.
+        A null field counts as missing.
         """
         check_id(id)
         if not isinstance(document, dict):
@@ -159,7 +159,7 @@ class Collection:
             )
 
     def _check_field(self, name: str, value: object) -> None:
-        """Raises ValueError, in words."""
+        """Raise ValueError with a user message for an invalid field."""
         field = self.by_name.get(name)
         if name == ID:
             raise ValueError(
@@ -178,7 +178,7 @@ class Collection:
             value_of(field.kind, value)
 
     def fingerprint(self) -> str:
-        """Differs where documents would be indexed, found or scored in another way."""
+        """Return a digest that changes if documents are indexed, matched or scored differently."""
         return _digest((self.others, *sorted(map(_described, self.fields))))
 
 
@@ -189,13 +189,13 @@ class Schema:
     collections: Mapping[str, Collection]
 
     def fingerprint(self) -> str:
-        """Differs if a collection, or its name, differs."""
+        """Return a digest that changes with any collection or name."""
         named = sorted(self.collections.items())
         return _digest([(name, collection.fingerprint()) for name, collection in named])
 
 
 def load_schema(path: Path) -> Schema:
-    """Read a schema from a file of TOML. Raises SchemaError."""
+    """Read a schema from a TOML file. Raises SchemaError."""
     try:
         return read_schema(path.read_bytes(), str(path))
     except OSError as error:
@@ -203,7 +203,7 @@ def load_schema(path: Path) -> Schema:
 
 
 def read_schema(data: bytes, where: str) -> Schema:
-    """Read a schema from TOML; `where`: where that is from. Raises SchemaError."""
+    """Read a schema from TOML; `where`: its origin, for errors. Raises SchemaError."""
     try:
         found = tomllib.loads(data.decode())
     except (ValueError, RecursionError) as error:
@@ -214,7 +214,7 @@ def read_schema(data: bytes, where: str) -> Schema:
 
 
 def _why(error: Exception, data: bytes) -> str:
-    """Why a text is no TOML."""
+    """Return why a text is not TOML."""
     match error:
         case UnicodeDecodeError():
             return f"byte {error.start} is not UTF-8"
@@ -250,7 +250,7 @@ def _collection(name: str, found: object, whole: str) -> Collection:
 def _field(
     name: str, found: object, where: str, texts: Iterator[int], values: Iterator[int]
 ) -> Field:
-    """A field; it takes its number from those of its kind."""
+    """Parse a field; `texts`, `values`: counters that number the fields of each kind."""
     where = f"{where}, field {shown(name)}"
     if re.fullmatch(r"[^\W\d][\w.-]{0,63}", name) is None or name == ID:
         raise SchemaError(
@@ -331,7 +331,7 @@ def _digest(value: object) -> str:
 
 
 def check_id(found: object) -> None:
-    """Refuse what cannot be an id, of a document or a watch. Raises DocumentRefused."""
+    """Reject an invalid id of a document or a watch. Raises DocumentRefused."""
     if not isinstance(found, str):
         raise DocumentRefused(f"the id {shown(found)} is no text")
     try:
@@ -358,4 +358,4 @@ DEFAULT = Schema(
         )
     }
 )
-"""The schema without a file."""
+"""Schema to use without a file."""

@@ -1,4 +1,4 @@
-"""Values of fields: what JSON can hold, and how keywords, numbers and dates are compared.
+"""Field values: validation of JSON values, and comparison of keywords, numbers and dates.
 
 >>> value_of(Kind.KEYWORD, "tea"), value_of(Kind.NUMBER, 5)
 (('tea',), 5.0)
@@ -30,7 +30,7 @@ LEVELS_MAX = 32
 """Levels of nested lists and objects in a field."""
 
 NO_DATE = -(2**63)
-"""In place of a date that is missing, in columns of dates."""
+"""Placeholder for a missing date in columns of dates."""
 
 _DATE = r"\d{4}-\d\d-\d\d"
 _TIME = r"(?:[01]\d|2[0-3]):\d\d(?::\d\d(?:\.\d{1,9})?)?(?:Z|[+-]\d\d:\d\d)?"
@@ -40,7 +40,7 @@ _MICROSECOND, _DAY = timedelta(microseconds=1), timedelta(days=1)
 
 
 class Kind(StrEnum):
-    """What a field is for."""
+    """Kind of a field."""
 
     TEXT = "text"
     KEYWORD = "keyword"
@@ -50,13 +50,13 @@ class Kind(StrEnum):
 
 
 ValueKind = Literal[Kind.KEYWORD, Kind.NUMBER, Kind.DATE]
-"""Of the fields that are compared by their value."""
+"""Kinds of the fields that are compared by value."""
 
 
 def value_of(kind: ValueKind, value: object) -> Value:
-    """The value of a field, as it is compared.
+    """Convert a field's value to its comparable form.
 
-    Raises ValueError, with what is wrong in words.
+    Raises ValueError with a user message.
     """
     match kind, value:
         case Kind.KEYWORD, str():
@@ -75,21 +75,21 @@ def value_of(kind: ValueKind, value: object) -> Value:
 
 
 def number_of(text: str) -> float:
-    """The number that a text says. Raises ValueError, in words."""
+    """Parse a number. Raises ValueError with a user message."""
     if re.fullmatch(r"[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?", text, re.ASCII | re.IGNORECASE) is None:
         raise ValueError(f"{shown(text)} is no number")
     return _number(float(text))
 
 
 def period_of(text: str) -> tuple[int, int]:
-    """The first and the last microsecond, since 1970, of a date (that day) or a date-time.
+    """Return the first and last microsecond, since 1970, of a date (that day) or a date-time.
 
-    Without an offset it is UTC. Raises ValueError, in words.
+    Without an offset it is UTC. Raises ValueError with a user message.
     """
     found = _MOMENT.fullmatch(text)
     try:
         moment = datetime.fromisoformat(text) if found is not None else None
-    except ValueError:  # the 31st of June
+    except ValueError:  # such as the 31st of June
         moment = None
     if found is not None and moment is None:
         raise ValueError(f"{shown(text)} is no date: there is no such day, or time of a day")
@@ -104,7 +104,7 @@ def period_of(text: str) -> tuple[int, int]:
 
 
 def date_in_words(microseconds: int) -> str:
-    """The text of a date, in UTC."""
+    """Format a date in UTC."""
     try:
         moment = _EPOCH + timedelta(microseconds=microseconds)
     except OverflowError:  # a bound beyond all dates
@@ -113,9 +113,9 @@ def date_in_words(microseconds: int) -> str:
 
 
 def size_of(value: object, levels: int = LEVELS_MAX) -> int:
-    """The bytes of a value: of texts in UTF-8, and 8 of everything else.
+    """Return the size of a value in bytes: that of texts in UTF-8, and 8 for everything else.
 
-    Raises ValueError, in words, for what JSON cannot hold, or programs that read JSON cannot.
+    Raises ValueError with a user message for values that JSON, or common JSON readers, cannot hold.
     """
     match value:
         case str():
@@ -142,7 +142,7 @@ def size_of(value: object, levels: int = LEVELS_MAX) -> int:
 
 
 def utf8(text: str) -> bytes:
-    """The bytes of a text. Raises ValueError, in words, for one that is not Unicode."""
+    """Encode a text. Raises ValueError with a user message if it is not valid Unicode."""
     try:
         return text.encode()
     except UnicodeEncodeError:
@@ -150,12 +150,12 @@ def utf8(text: str) -> bytes:
 
 
 def shown(value: object) -> str:
-    """A value in an error: not all of a long one, and no deep one to its end."""
+    """Format a value for an error, abbreviating long and deep ones."""
     return _SHORT.repr(value)
 
 
 class _Short(Repr):
-    """Writes what Python and JSON write differently as JSON does."""
+    """Writes booleans and None as JSON does."""
 
     def repr_bool(self, value: bool, level: int) -> str:
         return "true" if value else "false"

@@ -1,13 +1,14 @@
-"""What the flow of an index puts out: the versions of documents, one item each.
+"""Outputs of the flow of an index: the versions of documents, one item each.
 
 A version is one state of a document, or its deletion. It carries its words with their positions, so
-that whoever follows has no text to analyse; and the words of the version that it replaces, because
-every shard keeps exact statistics of all documents, also of those that it does not index.
+that consumers need not analyse text. It also carries the words of the version that it replaces,
+because every shard keeps exact statistics of all documents, including those it does not index.
 
 On the wire a field is (length, words, numbers as bytes), the words in order of first appearance.
-The numbers are, word by word: how many positions; how far the first one is behind the first one of
-the word before; how far each further one is behind the one before it. They are nearly always small,
-and have 7 bits in a byte: the high bit says that a number goes on in the next byte.
+The numbers are, word by word: the number of positions; the distance of the first one from the first
+one of the previous word; the distance of each further one from its predecessor. They are nearly
+always small and are encoded with 7 bits per byte; the high bit marks that a number continues in the
+next byte.
 
 >>> version = DocumentVersion("documents", "7", (words_of("a cat eats a cat".split()),), (), b"{}")
 >>> version.fields[0]
@@ -34,7 +35,7 @@ from driftline.index.documents.values import Value
 class Words(NamedTuple):
     """The words of a text field.
 
-    `length`: how many words the text has; `words`: each with its positions, ascending; in order of
+    `length`: number of words of the text; `words`: each with its positions, ascending; in order of
     first appearance.
     """
 
@@ -43,18 +44,18 @@ class Words(NamedTuple):
 
 
 class ReplacedField(NamedTuple):
-    """What the statistics have to forget of a text field: its length, and each word once."""
+    """Statistics to subtract for a text field: its length, and each word once."""
 
     length: int
     words: tuple[str, ...]
 
 
 class DocumentVersion(NamedTuple):
-    """A state of a document; `deleted`: that there is none any more.
+    """A state of a document; `deleted`: the document no longer exists.
 
-    `fields`, `before`: per text field of the collection, in the order of the schema; None for a
-    field that the document has not. `before` as a whole is None if nothing is replaced. `values`:
-    of the keyword, number and date fields. `stored`: the document as canonical JSON.
+    `fields`, `before`: per text field of the collection, in schema order; None for a field that the
+    document lacks. `before` as a whole is None if nothing is replaced. `values`: of the keyword,
+    number and date fields. `stored`: the document as canonical JSON.
     """
 
     collection: str
@@ -67,7 +68,7 @@ class DocumentVersion(NamedTuple):
 
 
 def words_of(words: Iterable[str]) -> Words:
-    """The words of a text, given one after the other."""
+    """Collect the words of a text, given in sequence."""
     found: defaultdict[str, list[int]] = defaultdict(list)
     position = -1
     for position, word in enumerate(words):
@@ -76,7 +77,7 @@ def words_of(words: Iterable[str]) -> Words:
 
 
 def replaced(version: DocumentVersion) -> tuple[ReplacedField | None, ...]:
-    """What goes away when a version is replaced: `before` of the one that replaces it."""
+    """Return what replacing a version subtracts: `before` of its replacement."""
     return tuple(
         None
         if field is None
@@ -86,12 +87,12 @@ def replaced(version: DocumentVersion) -> tuple[ReplacedField | None, ...]:
 
 
 def packed(before: tuple[ReplacedField | None, ...]) -> bytes:
-    """What goes away, as it travels and waits in the state of the flow: a tenth of the memory."""
+    """Pack `before` for the wire and the flow's state: a tenth of the memory."""
     return pack(tuple(field and tuple(field) for field in before))
 
 
 class VersionSummary(NamedTuple):
-    """What is told of a version to whoever does not index it."""
+    """Version without words and values, for consumers that do not index it."""
 
     collection: str
     id: str
@@ -100,7 +101,7 @@ class VersionSummary(NamedTuple):
 
 
 def told(payload: object) -> VersionSummary:
-    """What is told of an encoded version. Raises MalformedMessage for what cannot be one."""
+    """Decode an encoded version to a summary. Raises MalformedMessage if it cannot be one."""
     match payload:
         case (str(collection), str(id), _, _, bytes(stored), (0 | 1) as deleted, _):
             return VersionSummary(collection, id, stored, bool(deleted))
@@ -108,7 +109,7 @@ def told(payload: object) -> VersionSummary:
 
 
 def encode(version: DocumentVersion) -> tuple[object, ...]:
-    """The payload of a version."""
+    """Encode a version as a payload."""
     before = version.before
     return (
         version.collection,
@@ -134,7 +135,7 @@ _EncodedBefore = tuple[tuple[int, tuple[str, ...]] | None, ...]
 
 
 def decode(payload: object) -> DocumentVersion:
-    """Decode `encode`. Raises MalformedMessage for what cannot be a version."""
+    """Decode `encode`. Raises MalformedMessage if the payload cannot be a version."""
     try:
         found: _Encoded = msgspec.convert(payload, _Encoded)
         collection, id_, fields, values, stored, deleted, before = found
@@ -185,7 +186,7 @@ def _decode_words(length: int, words: tuple[str, ...], data: bytes) -> Words:
 
 
 def as_bytes(numbers: Sequence[int]) -> bytes:
-    """Numbers with 7 bits in a byte."""
+    """Encode numbers with 7 bits per byte."""
     if max(numbers, default=0) <= 0x7F:
         return bytes(numbers)
     data = bytearray()

@@ -1,13 +1,12 @@
-"""The flow of an index: writes of documents -> what becomes of them, one output each.
+"""Flow of an index: maps each write to one output, its outcome.
 
-A write is first analysed, which depends on itself alone; then, in label order among all writes of
-its document, it becomes a version, or not: its condition may not hold, its key may be that of a
-write before, or there may be nothing to delete. Whoever waits for a write finds its outcome under
-the label of the write.
+A write is first analysed, independently of all others. Then, in label order among all writes of its
+document, it becomes a version, or not: its condition may not hold, its key may repeat that of an
+earlier write, or there may be nothing to delete. The outcome of a write has the label of the write.
 
-A watch, which is a stored query, is put and removed by the same flow: so it has a place in the
-order of all writes. Nothing is decided about it, and its text is not read here: the outcome is the
-write.
+Watches, which are stored queries, are put and removed by the same flow, so each has a position in
+the order of all writes. The flow decides nothing about them and does not parse the query: the
+outcome is the write.
 """
 
 from __future__ import annotations
@@ -44,13 +43,13 @@ from driftline.index.documents.versions import (
 SINK = "documents"
 
 KEYS_KEPT = 8
-"""So many writes of a document with a key are known by it when they come again."""
+"""Writes with a key per document that are remembered to detect repetitions."""
 
 KEY_LENGTH_MAX = 200
 """Characters of a key."""
 
 QUERY_LENGTH_MAX = 4096
-"""Characters of a watch's query: those of a query that can be read."""
+"""Characters of a watch's query; the limit of the query parser."""
 
 VERSION: Literal["version"] = "version"
 WATCHED: Literal["watched"] = "watched"
@@ -61,10 +60,10 @@ Reason = Literal["changed", "repeated", "absent"]
 
 
 class Watched(NamedTuple):
-    """A watch has this query from now on; `query`: None: there is no such watch any more.
+    """A watch has this query from now on; `query`: None removes the watch.
 
-    It comes also if nothing has changed by it. The query is as it was given: whoever follows reads
-    it, and has to expect one that cannot be read.
+    Emitted even if nothing changes. The query is the original text and may be invalid; consumers of
+    the output parse it.
     """
 
     collection: str
@@ -73,11 +72,11 @@ class Watched(NamedTuple):
 
 
 class NotWritten(NamedTuple):
-    """A write that made no version.
+    """A write that created no version.
 
-    `reason`: "changed": `time` is that of the version that is there, 0: there is none; "repeated":
-    the write with the same key has `time`; "absent": there is no document to delete; `time`: that
-    of the write with the same key, of which this is a repetition, or 0.
+    `reason`: "changed": `time` is that of the current version, 0 if there is none; "repeated": the
+    write with the same key has `time`; "absent": there is no document to delete; `time` is that of
+    the earlier write with the same key, or 0.
     """
 
     collection: str
@@ -89,21 +88,24 @@ class NotWritten(NamedTuple):
 Outcome = DocumentVersion | NotWritten | Watched
 
 Away = bytes
-"""What goes away with a version, packed."""
+"""The statistics that a version's replacement subtracts, packed."""
 
 Kept = tuple[int, Away | None, tuple[tuple[str, int], ...]]
-"""Of a document: the time of its version, 0: there is none; what goes away with it; (key, time) of
-the last writes with a key; the time is negative if there was nothing to delete."""
+"""State of a document: (time, replaced, keys).
+
+Time of its version, 0 if none; what its replacement subtracts; (key, time) of the last writes with
+a key; that time is negative if there was nothing to delete.
+"""
 
 Analysed = tuple[tuple[object, ...], Away, int | None, str]
-"""(an encoded version that replaces nothing yet, what goes away with it, `expected`, `key`)"""
+"""(encoded version without `before`, what its replacement subtracts, `expected`, `key`)"""
 
 Ordered = Analysed | Watched
-"""What is in label order by its key; a watch arrives as a tuple of three."""
+"""Elements ordered by key; a watch arrives as a tuple of three."""
 
 
 def document_flow(schema: Schema) -> Flow:
-    """Source `writes`: records of `Write` and `WatchWrite`; sink `documents`: outcomes."""
+    """Build the flow: source `writes` takes write records, sink `documents` emits outcomes."""
     flow = Flow("index")
     (
         flow.source("writes", of=dict[str, object])
@@ -116,7 +118,7 @@ def document_flow(schema: Schema) -> Flow:
 
 
 def outcome_of(payload: object) -> Outcome:
-    """The outcome that an output of the flow is. Raises MalformedMessage for anything else."""
+    """Decode an output of the flow. Raises MalformedMessage for anything else."""
     if isinstance(payload, tuple) and len(payload) == 2:
         kind, found = payload
         if kind == VERSION:
@@ -130,7 +132,7 @@ def outcome_of(payload: object) -> Outcome:
 
 
 def _analysis(schema: Schema) -> Callable[[dict[str, object]], Ordered]:
-    """The function that analyses writes for the collections of a schema."""
+    """Return the function that analyses writes for the collections of a schema."""
 
     def analyse(record: dict[str, object]) -> Ordered:
         write = write_of(record, schema)
@@ -147,7 +149,7 @@ def _analysis(schema: Schema) -> Callable[[dict[str, object]], Ordered]:
 
 
 def write_of(record: object, schema: Schema) -> Write | WatchWrite:
-    """The write that a record is: a producer may send anything. Raises DocumentRefused."""
+    """Validate and convert a record, which may contain anything. Raises DocumentRefused."""
     match record:
         case {"collection": name, "watch": id, "query": (str() | None) as query, **more}:
             _check_rest(more)
@@ -195,7 +197,7 @@ def _check_length(what: str, text: str, most: int) -> None:
 def _with_name(
     error: DocumentRefused, what: str, id: object, collection: Collection
 ) -> DocumentRefused:
-    """The same, with what it is about: whoever finds it among dead letters sees nothing else."""
+    """Return the same error, with the id and collection: a dead letter shows nothing else."""
     return type(error)(f"{what} {shown(id)} of {shown(collection.name)}: {error}")
 
 
@@ -205,7 +207,7 @@ def _check_rest(more: Mapping[object, object]) -> None:
 
 
 def version_of(collection: Collection, id: str, document: Mapping[str, object]) -> DocumentVersion:
-    """The first version of a document that the collection takes."""
+    """Build the first version of a valid document."""
     texts, values = collection.texts, collection.values
     return DocumentVersion(
         collection.name,
@@ -217,7 +219,7 @@ def version_of(collection: Collection, id: str, document: Mapping[str, object]) 
 
 
 def deletion(collection: Collection, id: str) -> DocumentVersion:
-    """That there is no document any more."""
+    """Build the version that deletes a document."""
     texts, values = collection.texts, collection.values
     return DocumentVersion(
         collection.name, id, (None,) * len(texts), (None,) * len(values), b"", True
@@ -233,14 +235,14 @@ def _value(field: ValueField, value: object) -> Value | None:
 
 
 def _key(write: Ordered) -> tuple[object, ...]:
-    """What is in order by itself: a document, or a watch."""
+    """Return the ordering key: a document or a watch."""
     return (WATCHED, *write[:2]) if len(write) == 3 else write[0][:2]
 
 
 def _decide(
     context: Context, write: Ordered, document: ValueState[Kept]
 ) -> Iterator[tuple[str, tuple[object, ...]]]:
-    """What becomes of a write, after all earlier ones of its document."""
+    """Decide the outcome of a write, after all earlier ones of its document."""
     if len(write) == 3:
         yield WATCHED, write
         return

@@ -1,1 +1,1 @@
-"""The index over HTTP."""
+"""HTTP interface of the index."""

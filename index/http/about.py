@@ -1,4 +1,4 @@
-"""What the routes of an index share: the collections, and how a request names one."""
+"""Shared parts of the index routes: the collections, and how a request names one."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ from driftline.serve.http.reads import as_of, newest
 T = TypeVar("T")
 
 VIEW = "documents"
-"""The view that answers about all collections."""
+"""The view that holds all collections."""
 
 DEFAULT_NAME = "documents"
-"""The collection that is meant where a path names none; or the only one."""
+"""Default collection of a path without one; a single collection is the default itself."""
 
 COLLECTION = Parameter(
     "collection", within(64), "", "The collection.", {"type": "string"}, True, "path"
@@ -45,7 +45,7 @@ ID = Parameter(
 
 @dataclass(frozen=True)
 class Index:
-    """An index that is served."""
+    """A served index."""
 
     backend: Backend
     schema: Schema
@@ -53,12 +53,12 @@ class Index:
 
     @property
     def default(self) -> str:
-        """The name of the collection that is meant where a path names none; it may be missing."""
+        """Name of the default collection for a path without one; it may be missing."""
         collections = self.schema.collections
         return DEFAULT_NAME if len(collections) > 1 else next(iter(collections))
 
     def collection(self, call: Call) -> Collection:
-        """The collection that a request is about. Raises Refused."""
+        """Return the collection of a request. Raises ApiError."""
         collections = self.schema.collections
         name = call[COLLECTION] or self.default
         found = collections.get(name)
@@ -72,20 +72,20 @@ class Index:
         return found
 
     def as_of(self, call: Call) -> int:
-        """Return the T that a read asks for (`reads.as_of`). Raises Refused."""
+        """Return the T of a read (`reads.as_of`). Raises ApiError."""
         return as_of(self.backend, call, VIEW)
 
     @property
     def newest(self) -> int:
-        """The newest T that all shards have. Raises Refused while the service starts."""
+        """Newest T that all shards have. Raises ApiError while the service starts."""
         return newest(self.backend, VIEW)
 
     async def ask(
         self, question: IndexQuestion, after: int, within_s: float, kind: type[T], client: str = ""
     ) -> list[T]:
-        """The answers of all shards that have one, which are of a kind. Raises Refused.
+        """Return the answers, of one kind, of all shards that have one. Raises ApiError.
 
-        `client`: who asks. Clients and collections share the time of the shards.
+        `client`: for fair scheduling. Clients and collections share the time of the shards.
         """
         asked, asker = to_message(question), f"{client}/{question.collection}"
         answers = await self.backend.ask(VIEW, asked, after=after, within_s=within_s, asker=asker)
@@ -97,7 +97,7 @@ class Index:
     async def ask_one(
         self, question: IndexQuestion, after: int, within_s: float, kind: type[T], client: str = ""
     ) -> T:
-        """The answer of the shard that has the document. Raises Refused: "absent"."""
+        """Return the answer of the shard that has the document. Raises ApiError: "absent"."""
         for answer in await self.ask(question, after, within_s, kind, client):
             return answer
         raise ApiError("absent", "there is no such document")
@@ -109,9 +109,9 @@ class Index:
 
 
 NOTHING = "-*"
-"""A query that finds nothing and costs nothing."""
+"""A query that matches nothing and costs nothing."""
 
 
 def json_of(answer: msgspec.Struct) -> Response:
-    """The answer of JSON that a value is (`index.documents.answers`)."""
+    """Encode an answer (`index.documents.answers`) as a JSON response."""
     return json_answer(msgspec.json.encode(answer))

@@ -1,4 +1,4 @@
-"""The HTTP application of an index service."""
+"""HTTP application of an index service."""
 
 from __future__ import annotations
 
@@ -39,10 +39,10 @@ FIGURES = {
     "watches_always_looked_at": "Watches without an anchor: each version is looked at for them.",
     "watch_events": "Events of watches that are retained.",
 }
-"""What the figures of a searcher are."""
+"""Descriptions of a searcher's statistics."""
 
 READY_S = 2.0
-"""So long the views may take to answer whether they are ready."""
+"""Timeout of the views' readiness check."""
 
 
 def application(
@@ -51,7 +51,7 @@ def application(
     settings: HttpSettings | None = None,
     pages: Iterable[BaseRoute] = (),
 ) -> ASGIApp:
-    """The application. `pages`: further routes, as of a page for people."""
+    """Build the application. `pages`: further routes, such as the web page."""
     settings = settings or HttpSettings()
     index = Index(backend, schema, settings)
     own = operations(index)
@@ -66,7 +66,7 @@ def application(
 
 
 def operations(index: Index) -> list[Operation]:
-    """What can be done with a collection."""
+    """Return the operations on a collection."""
     return [
         *read_operations(index),
         *write_operations(index),

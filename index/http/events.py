@@ -1,7 +1,7 @@
-"""Streams of an index: what becomes of its documents, and watches, which are stored queries.
+"""Event streams of an index: changes of its documents, and watches, which are stored queries.
 
-A watch is a write like any other, so "from its label on" has an exact meaning. Its query is checked
-before it gets into the log.
+A watch is a write like any other, so "from its label on" is exact. Its query is validated before it
+is written to the log.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ from driftline.serve.http.reads import changes, moment, since_of
 from driftline.serve.views.tokens import token_of
 
 AT_ONCE = 1_000
-"""Events that are asked for at one time."""
+"""Events to request at a time."""
 
 ID = Parameter[str]("id", within(512, "bytes"), "", "The id of the watch.", ID_SCHEMA, True, "path")
 LIMIT = Parameter[int](
@@ -89,7 +89,7 @@ _BODY = Body(
 
 
 def change_operation(index: Index) -> Operation:
-    """`GET /changes`."""
+    """Return `GET /changes`."""
 
     async def does(call: Call) -> EventStream:
         collection = index.collection(call)
@@ -116,10 +116,11 @@ def change_operation(index: Index) -> Operation:
 
 
 def change(collection: Collection, items: Sequence[Item]) -> dict[str, Json] | None:
-    """What is told of the outputs of one time; there is one, as the flow has one source."""
+    """Return the change event for the outputs of one time: at most one, as the flow has one
+    source."""
     for item in items:
         if item.sink < 0:
-            continue  # a dead letter: a producer has sent something that is no write
+            continue  # a dead letter: a producer sent an invalid write
         found = outcome(item.value)
         if isinstance(found, VersionSummary) and found.collection == collection.name:
             if found.deleted:
@@ -129,7 +130,7 @@ def change(collection: Collection, items: Sequence[Item]) -> dict[str, Json] | N
 
 
 def watch_operations(index: Index) -> list[Operation]:
-    """All that can be done with watches."""
+    """Return all operations on watches."""
     watching = _Watching(index)
     path = "/watches/{id:path}"
     return [
@@ -199,7 +200,7 @@ class _Watching:
             collection=collection.name, limit=call[LIMIT], behind=call[BEHIND]
         )
         after = max(call[AFTER], self._index.newest)
-        # Of any shard: all have all watches.
+        # Any shard: all have all watches.
         found = await self._index.ask_one(
             question, after, call.settings.within_s, FoundWatches, call.client
         )
@@ -233,13 +234,13 @@ class _Watching:
                     is_behind = True
                     while is_behind:
                         if reached < wanted:
-                            # What the shards have, or their next step, however far they are behind.
+                            # Read what the shards have, or wait for their next step if they lag.
                             step = min(wanted, max(self._index.newest, reached + 1))
                             events, reached = await self._found(call, collection, reached, step)
                             if events:
                                 yield _as_events(watch, events)
                         is_behind = reached < wanted
-                        if not (is_behind or span.items):  # nothing has happened since then
+                        if not (is_behind or span.items):  # no outputs since then
                             wanted = reached = max(reached, span.time)
                         if monotonic() >= told_at + call.settings.heartbeat_s:
                             told_at = monotonic()
@@ -250,9 +251,9 @@ class _Watching:
     async def _found(
         self, call: Call, collection: Collection, since: int, after: int
     ) -> tuple[list[FoundEvent], int]:
-        """Events from a T on, and up to which T they are all, of all shards.
+        """Return events from a T on, of all shards, and the T up to which they are complete.
 
-        It may be that there are more; `after`: the shards have applied all outputs below it.
+        There may be more; `after`: wait until the shards have applied all outputs below it.
         """
         question = EventsQuestion(
             collection=collection.name, watch=call[ID], since=since, limit=AT_ONCE
@@ -266,7 +267,7 @@ class _Watching:
 
 
 def _check_query(query: str, collection: Collection) -> None:
-    """Raises Refused for a query that cannot be read."""
+    """Raise ApiError for an invalid query."""
     try:
         parse(query, collection)
     except QueryError as error:

@@ -1,7 +1,7 @@
-"""The page for people at `/`: a few static files, which use the same operations as every client.
+"""Web page at `/`: a few static files that use the same operations as every client.
 
-The files need nothing from anywhere else, and the browser is told to take nothing from anywhere
-else: no script that is not one of these files, and none that is made out of a text.
+The files are self-contained, and the content security policy forbids everything else: only scripts
+from these files run, and none is created from text.
 """
 
 from __future__ import annotations
@@ -40,10 +40,10 @@ CONTENT_SECURITY = "; ".join(
         "trusted-types 'none'",
     )
 )
-"""`trusted-types`: the browser refuses to make markup out of a text."""
+"""`trusted-types`: the browser refuses to create markup from text."""
 
 HEADERS = {
-    "Cache-Control": "no-cache",  # kept, and asked for again by its ETag
+    "Cache-Control": "no-cache",  # cached, revalidated by ETag
     "Content-Security-Policy": CONTENT_SECURITY,
     "Cross-Origin-Opener-Policy": "same-origin",
     "Cross-Origin-Resource-Policy": "same-origin",
@@ -53,7 +53,7 @@ HEADERS = {
 
 
 def page_routes() -> list[Route]:
-    """`/`, and `/page/NAME` for each file that it needs; who may see them may see no document."""
+    """Return `/`, and `/page/NAME` for each file of the page; reading them requires no right."""
     files = sorted(path for path in FILES.iterdir() if path.suffix in MEDIA_TYPES)
     return [_route(path) for path in files]
 

@@ -1,6 +1,6 @@
-"""Reads of an index: search, count, explain, and documents, each as of a T.
+"""Reads of an index: search, count, explain and documents, each as of a T.
 
-The hits of several shards are merged into one list, which goes on by a cursor, as of the same T.
+The hits of several shards are merged into one list; a cursor continues it as of the same T.
 
 >>> cursor = Cursor(7, 3, 0.5, 2, None)
 >>> text = encode(cursor, b"documents cat")
@@ -62,12 +62,12 @@ from driftline.serve.views.tokens import token_of
 T = TypeVar("T")
 
 SNIPPETS_MAX = 100
-"""Hits of one answer with snippets."""
+"""Hits per answer with snippets."""
 FACET_VALUES_MAX = 100
-"""Values of a facet that are shown: those that are most frequent."""
+"""Values of a facet to return: the most frequent ones."""
 
 CURSOR_LENGTH_MAX = 4096
-"""Characters of a cursor: a keyword by which results are sorted has 1024 bytes at most."""
+"""Characters of a cursor; a keyword used as sort value has at most 1024 bytes."""
 
 _SAME = "q, sort and collection"
 
@@ -113,12 +113,12 @@ SNIPPETS = Parameter[bool](
 
 
 def read_operations(index: Index) -> list[Operation]:
-    """All reads."""
+    """Return all reads."""
     reads = _Reads(index)
     refused = 404, 410, 503
     queried = *refused, 422
     times = AT, AFTER
-    return [  # those that are asked for most often first, as requests are matched in this order
+    return [  # most frequent first: requests are matched in this order
         Operation(
             "GET", "/search", reads.search, "search", "Search documents.",
             (Q, LIMIT, CURSOR, SORT, FACET, FIELD, SNIPPETS, *times),
@@ -213,7 +213,7 @@ class _Reads:
         )
 
     async def _document(self, call: Call, collection: Collection, time: int) -> StoredDocument:
-        """Return a document. Raises Refused."""
+        """Return a document. Raises ApiError."""
         question = GetQuestion(collection=collection.name, id=call[ID], at=time)
         return await self._ask_one(call, question, StoredDocument)
 
@@ -227,12 +227,12 @@ class _Reads:
 
 
 def _query(call: Call, collection: Collection) -> bytes:
-    """What a cursor belongs to."""
+    """Return the identity of the query that a cursor belongs to."""
     return pack((collection.name, collection.fingerprint(), call[Q], call[SORT]))
 
 
 def _check_fields(call: Call, collection: Collection) -> None:
-    """Raises Refused for a field that no document of the collection can have."""
+    """Raise ApiError for a field that no document of the collection can have."""
     for name in call[FIELD]:
         if name not in collection.by_name and collection.others == "refused":
             there = ", ".join(collection.by_name)
@@ -245,7 +245,7 @@ def _check_fields(call: Call, collection: Collection) -> None:
 
 
 def _sort(text: str) -> tuple[Sort | None, str]:
-    """How hits are sorted, and by which field."""
+    """Parse the sort order and its field."""
     if not text:
         return None, ""
     descending = text.startswith("-")
@@ -262,12 +262,12 @@ def together(answers: Iterable[FoundHits], limit: int, sort: Sort | None = None)
         hits += answer.hits
         for name, found in answer.facets.items():
             counts.setdefault(name, Counter()).update(found)
-    hits.sort(key=lambda hit: order(hit.place, sort))  # of lists that are sorted: a merge
+    hits.sort(key=lambda hit: order(hit.place, sort))  # the lists are sorted, so this merges them
     return FoundHits(total, hits[:limit], {name: _most(found) for name, found in counts.items()})
 
 
 def shown(hit: FoundHit, fields: Sequence[str], with_snippet: bool) -> answers.Hit:
-    """A hit as clients see it."""
+    """Convert a hit to the form that clients receive."""
     snippet = marked(hit.snippets) if with_snippet else ""
     wanted: dict[str, msgspec.Raw] = {}
     if fields:
@@ -277,9 +277,9 @@ def shown(hit: FoundHit, fields: Sequence[str], with_snippet: bool) -> answers.H
 
 
 def marked(pieces: Mapping[str, Piece]) -> str:
-    """One text of the pieces of a document's fields: HTML, in which `<mark>` is all markup.
+    """Return the best of a document's snippets as HTML, in which `<mark>` is the only markup.
 
-    That with the most marks; of several such the longest; of several such the first.
+    The one with the most marks; of these the longest; of these the first.
     """
     if not pieces:
         return ""
@@ -299,8 +299,11 @@ def _most(counts: Counter[str]) -> dict[str, int]:
 
 
 class Cursor(NamedTuple):
-    """`time`: the T of the results; `seen`: how many of them the client has; the score, the label
-    time and the value of the last one."""
+    """Position after a page of results.
+
+    `time`: T of the results; `seen`: number of results the client has; then score, label time and
+    sort value of the last one.
+    """
 
     time: int
     seen: int
@@ -310,12 +313,12 @@ class Cursor(NamedTuple):
 
 
 def encode(cursor: Cursor, query: bytes) -> str:
-    """The text of a cursor. `query`: differs where results or their order do."""
+    """Encode a cursor. `query`: differs if the results or their order do."""
     return sealed(tuple(cursor), query)
 
 
 def decode(text: str, query: bytes) -> Cursor:
-    """Decode `encode`. Raises Refused."""
+    """Decode `encode`. Raises ApiError."""
     match opened(text, query, _SAME):
         case (
             int(time),

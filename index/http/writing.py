@@ -1,14 +1,14 @@
-"""Writes of documents, one by one and in bulks.
+"""Writes of documents, one by one and in bulk.
 
-A write is checked before it is handed over: the log has none that the flow cannot take.
+A write is validated before it is passed on, so the log contains only writes that the flow accepts.
 
-A write is answered when it is durable. Only one with a condition or a key has to wait for what
-becomes of it.
+A write is answered when it is durable. Only a write with a condition or a key has to wait for its
+outcome.
 
-`POST /documents:bulk` has many writes in one request, each a line, with a line for each in answer.
-Lines come in, writes are under way and answers go out at the same time; all three are bounded, so
-that a client which does not read is held back, and nothing else is. Writes are handed over in the
-order of their lines, so labels ascend. A bad line is reported, and the others are taken.
+`POST /documents:bulk` has one write per line and answers with one line each. Reading lines, writing
+and sending answers overlap; all three are bounded, so a client that does not read is slowed down,
+and only that client. Writes are passed on in line order, so labels ascend. A bad line is reported,
+and the others are accepted.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ from driftline.serve.http.parameters import TOKEN, Parameter, choice, within
 from driftline.serve.views.tokens import time_of, token_of
 
 ANSWERS_BYTES_MAX = 8 << 20
-"""Answers that wait for a client that sends all before it reads: some 100,000."""
+"""Buffered answers for a client that sends everything before it reads: some 100,000."""
 
 SERVICE_ENDS = ApiError(
     "unavailable",
@@ -71,7 +71,7 @@ _within = within(KEY_LENGTH_MAX)
 
 
 def _key(text: str) -> str:
-    """Read `key=`: an empty one, as of a variable that is not set, would be none."""
+    """Read `key=`; reject an empty one, such as from an unset variable, which would mean no key."""
     if not text:
         raise ValueError("it is empty: give this write a name, or leave `key` out")
     return _within(text)
@@ -101,7 +101,7 @@ WAIT = Parameter[str](
 
 
 def checked(collection: Collection, id: str, document: object) -> Mapping[str, object] | None:
-    """What is going to be written; None: a deletion. Raises Refused."""
+    """Validate a document to write; None is a deletion. Raises ApiError."""
     try:
         collection.check(id, {} if document is None else document)
     except DocumentRefused as error:
@@ -112,7 +112,7 @@ def checked(collection: Collection, id: str, document: object) -> Mapping[str, o
 
 
 async def written(index: Index, write: Write, *, bulk: bool = False) -> Written:
-    """Write, and give the answer. `bulk`: it is one of many. Raises Refused."""
+    """Write and return the answer; `bulk`: the write is one of many. Raises ApiError."""
     time = await index.backend.write(write.record(), bulk=bulk)
     answer = Written(write.id, token_of(time + 1))
     if write.expected is None and not write.key:
@@ -133,14 +133,14 @@ async def written(index: Index, write: Write, *, bulk: bool = False) -> Written:
 
 
 def outcome(payload: object) -> Outcome | VersionSummary:
-    """What became of a write; of a version only what is told of it. Raises MalformedMessage."""
+    """Decode the outcome of a write; a version only as a summary. Raises MalformedMessage."""
     if isinstance(payload, tuple) and len(payload) == 2 and payload[0] == VERSION:
         return told(payload[1])
     return outcome_of(payload)
 
 
 def write_operations(index: Index) -> list[Operation]:
-    """`PUT` and `DELETE /documents/{id}`."""
+    """Return `PUT` and `DELETE /documents/{id}`."""
 
     async def put(call: Call) -> Response:
         collection = index.collection(call)
@@ -195,7 +195,7 @@ def write_operations(index: Index) -> list[Operation]:
 
 
 class Bulk:
-    """The answer to a bulk."""
+    """Response to a bulk request."""
 
     def __init__(
         self, index: Index, collection: Collection, reader: BodyReader, key: str, visible: bool
@@ -209,17 +209,17 @@ class Bulk:
         self._under_way: asyncio.Queue[tuple[int, asyncio.Task[bytes] | bytes] | None] = (
             asyncio.Queue(index.settings.window)
         )
-        """(number of a line, its answer), in the order of lines; None: there are no more."""
+        """(number of a line, its answer), in the order of lines; None marks the end."""
         self._answered = 0
-        """The number of the last line whose answer is there."""
+        """Number of the last answered line."""
         self._writes: set[asyncio.Task[bytes]] = set()
-        """Writes that are under way."""
+        """Writes in progress."""
         self._last = 0
-        """The largest T of an answer."""
+        """Largest T of an answer."""
         self._answers = bytearray()
         self._all = False
         self._changed = asyncio.Event()
-        """There are answers to be sent."""
+        """Answers are ready to be sent."""
         self._sent = asyncio.Event()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -234,7 +234,7 @@ class Bulk:
         try:
             for task in asyncio.as_completed(tasks):
                 await task
-        except asyncio.CancelledError:  # nobody else cancels it: the service ends
+        except asyncio.CancelledError:  # only a shutdown cancels it
             ends = True
         finally:
             under_way = [*tasks, *self._writes]
@@ -244,11 +244,11 @@ class Bulk:
         if ends and tasks[-1].cancelled():
             last = bytes(self._answers) + _problem(self._answered + 1, "", SERVICE_ENDS)
             with suppress(TimeoutError):
-                async with asyncio.timeout(0):  # if there is room at once
+                async with asyncio.timeout(0):  # only if the send buffer has room
                     await send(_part(last, more=False))
 
     async def _read(self) -> None:
-        """Begin the writes of the lines."""
+        """Start the writes of the lines."""
         number = 0
         settings = self._settings
         try:
@@ -260,7 +260,7 @@ class Bulk:
                     await self._under_way.put((number, problem))
                 elif line.strip():
                     await self._under_way.put((number, self._begin(number, line)))
-                    await asyncio.sleep(0)  # others have their turn
+                    await asyncio.sleep(0)  # yield to other tasks
         except ApiError as error:
             await self._under_way.put((number + 1, _problem(number + 1, "", error)))
         await self._under_way.put(None)
@@ -288,7 +288,7 @@ class Bulk:
         return msgspec.json.encode(answer) + b"\n"
 
     async def _collect(self) -> None:
-        """Put the answers together, in the order of lines."""
+        """Collect the answers in the order of lines."""
         while (next_one := await self._under_way.get()) is not None:
             number, answer = next_one
             self._answers += answer if isinstance(answer, bytes) else await answer
@@ -311,7 +311,7 @@ class Bulk:
             self._changed.clear()
             if data := bytes(self._answers):
                 await send(_part(data))
-                del self._answers[: len(data)]  # not before: what has no room yet may be the end
+                del self._answers[: len(data)]  # not before: a shutdown may have to send it
             self._sent.set()
         await send(_part(b"", more=False))
 
@@ -321,9 +321,9 @@ def _part(data: bytes, more: bool = True) -> Message:
 
 
 async def lines(reader: BodyReader, most: int) -> AsyncIterator[bytes | None]:
-    """The lines of a body, as they come; None for one that is too long.
+    """Yield the lines of a body as they arrive; None for one that is too long.
 
-    Raises Refused if the body, or a line of it, comes too slowly, and ClientLeft.
+    Raises ApiError if the body, or a line of it, arrives too slowly, and ClientLeft.
     """
     rest = bytearray()
     skips = False
@@ -354,7 +354,7 @@ _LINE = '{"id": ..., and the fields}, or {"delete": id}'
 
 
 def _lacks(line: object) -> str:
-    """Why a line is no write."""
+    """Return why a line is not a write."""
     match line:
         case {"delete": _}:
             return 'beside "delete" there is nothing else'
@@ -366,7 +366,7 @@ def _lacks(line: object) -> str:
 
 
 def _taken(line: object) -> tuple[str, object]:
-    """The id and the document of a line; None: it is to be deleted. Raises Refused."""
+    """Return the id and the document of a line; None is a deletion. Raises ApiError."""
     document: object = None
     match line:
         case {"delete": id, **rest} if not rest:
@@ -379,7 +379,7 @@ def _taken(line: object) -> tuple[str, object]:
         raise ApiError("invalid", "the id is no text", {"field": "id"})
     try:
         id.encode()
-    except UnicodeEncodeError:  # no answer could name it
+    except UnicodeEncodeError:  # answers could not contain it
         raise ApiError("invalid", "the id has half a character", {"field": "id"}) from None
     return id, document
 
@@ -390,7 +390,7 @@ def _problem(number: int, id: str, error: ApiError) -> bytes:
 
 
 def bulk_operation(index: Index) -> Operation:
-    """`POST /documents:bulk`."""
+    """Return `POST /documents:bulk`."""
 
     async def bulk(call: Call) -> Bulk:
         collection = index.collection(call)

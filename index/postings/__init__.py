@@ -1,1 +1,1 @@
-"""Postings: which versions have a word, and where; in memory, in segment files, and merged."""
+"""Postings: versions that contain a word, with positions; in memory, in segment files, merged."""

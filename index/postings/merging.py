@@ -1,9 +1,9 @@
-"""Writing segments: a tail is sealed, or neighbouring parts become one.
+"""Writing segments: sealing a tail, or merging adjacent parts.
 
-Both are the same: the words of all parts come in order, some at a time, each with its postings of
-one part after the other. So there is in memory a run of words of each part, the words of a field,
-one column at a time, and the postings of common words. Versions that nobody can ask for any more
-may be left out.
+Both work the same way: the words of all parts are read in order, some at a time, each with its
+postings of one part after the other. Memory holds a run of words per part, the words of a field,
+one column at a time, and the postings of common words. Versions that no query can read any more may
+be dropped.
 """
 
 from __future__ import annotations
@@ -35,17 +35,16 @@ from driftline.index.postings.segment import Segment
 from driftline.index.postings.stored import Block, blocks, documents_of, joined
 
 _COPIED = 1 << 20
-"""Bytes that are copied in one step."""
+"""Bytes to copy per step."""
 
 
 def write(
     parts: Sequence[SegmentReader], path: Path, kept: NDArray[np.bool_] | None = None
 ) -> Segment:
-    """Write parts that follow each other to a file, durably.
+    """Write adjacent parts to a file, durably.
 
-    `kept`: of each of their versions, whether it is in the file; None: all are. Nothing is there
-    under that name before the end. A tail must not grow meanwhile. Raises DamagedSegment if one of
-    the parts is; OSError.
+    `kept`: per version, whether to write it; None keeps all. Nothing exists under the name before
+    the end. A tail must not grow meanwhile. Raises DamagedSegment if a part is damaged; OSError.
     """
     if any(part.first + part.count != after.first for part, after in pairwise(parts)):
         raise ValueError("the parts do not follow each other")
@@ -72,21 +71,21 @@ def _remaining(parts: Sequence[SegmentReader], kept: NDArray[np.bool_]) -> list[
 
 
 class _CompactedSegment:
-    """A part without some of its versions; `kept`: of each of them, whether it remains.
+    """A part without some of its versions; `kept`: per version, whether it remains.
 
-    Those that remain get new ordinals, without gaps, in the order that they had. Words and keywords
-    that none of them has are gone.
+    Remaining versions get new ordinals without gaps, in the same order. Words and keywords that
+    none of them has are dropped.
     """
 
     def __init__(self, part: Merged, kept: NDArray[np.bool_]) -> None:
         self.count = int(np.count_nonzero(kept))
         self.size = 0
-        """Of the runs that have been read."""
+        """Postings of the runs read so far."""
         self._part = part
         self._kept = kept
         self._rows = np.flatnonzero(kept)
         self._numbers = edges(kept.view(np.uint8))[:-1].astype(np.uint32)
-        """The new ordinals of those that remain."""
+        """New ordinals of the remaining versions."""
 
     @property
     def text_fields(self) -> int:
@@ -189,7 +188,7 @@ def _write_values(writer: SectionWriter, parts: Sequence[Merged], number: int) -
 
 
 def _write_text(writer: SectionWriter, parts: Sequence[Merged], field: int, folder: Path) -> None:
-    """Write the words of a text field, and the pairs of its common ones."""
+    """Write the words of a text field, and the pairs of its common words."""
     common = CommonWords()
 
     def runs() -> Iterator[Run]:
@@ -205,7 +204,7 @@ def _write_text(writer: SectionWriter, parts: Sequence[Merged], field: int, fold
 
 
 def _write_words(writer: SectionWriter, which: str, runs: Iterable[Run], folder: Path) -> None:
-    """Write words or pairs, in order, and the postings of all."""
+    """Write words or pairs, in order, with all postings."""
     texts = bytearray()
     nothing = np.zeros(0, np.intp)
     counts, texts_sizes, postings_sizes, positions_sizes = ([nothing] for _ in range(4))
@@ -235,7 +234,7 @@ def _write_words(writer: SectionWriter, which: str, runs: Iterable[Run], folder:
 
 
 def _pack_postings(run: Run) -> tuple[Bytes, Places]:
-    """Pack the ordinals and the frequencies of each word. Returns also the size of both."""
+    """Pack the ordinals and frequencies of each word; also return the packed size per word."""
     twice = np.repeat(run.counts, 2)
     begins = edges(twice)
     both = np.empty(begins[-1], np.uint32)
@@ -253,7 +252,7 @@ def _pack_positions(run: Run) -> tuple[Bytes, Places]:
 
 
 def _runs(parts: Sequence[Merged], field: int) -> Iterator[Run]:
-    """The words of all parts in order; ordinals are relative to the first part."""
+    """Yield the words of all parts in order; ordinals are relative to the first part."""
     firsts = edges(np.array([part.count for part in parts]))
     sources = [part.runs(field) for part in parts]
     heads = [next(source, None) for source in sources]
@@ -271,7 +270,7 @@ def _runs(parts: Sequence[Merged], field: int) -> Iterator[Run]:
 
 
 def _cut(run: Run, words: int) -> tuple[Run, Run]:
-    """The first words of a run, and the rest."""
+    """Split a run into its first words and the rest."""
     postings = int(run.counts[:words].sum())
     positions = int(run.frequencies[:postings].sum())
     return Run(
@@ -290,7 +289,7 @@ def _cut(run: Run, words: int) -> tuple[Run, Run]:
 
 
 def _join(runs: Sequence[Run]) -> Run:
-    """One run of several; of a word the postings of earlier ones come first."""
+    """Merge runs into one; postings of a word keep the order of the runs."""
     words = sorted(set().union(*(run.words for run in runs)))
     number_of = {word: i for i, word in enumerate(words)}
     numbers = np.concatenate(

@@ -1,7 +1,7 @@
-"""Lists of numbers as arrays in a file: each list has the narrowest numbers that hold its values.
+"""Packing of number lists into byte arrays: each list uses the narrowest sufficient width.
 
 A packed list is one byte, the width of its values (1, 2 or 4 bytes; 0: all are 0), then the values,
-little-endian. So a list is read where it is, without a loop and without unpacking.
+little-endian. A list is therefore read in place, without a loop and without unpacking.
 
 >>> data, places = pack_lists(np.array([3, 4, 900], np.uint32), np.array([2, 1]))
 >>> data.tobytes().hex(" "), places
@@ -9,8 +9,8 @@ little-endian. So a list is read where it is, without a loop and without unpacki
 >>> unpack_list(data, 3, 1)
 (array([900], dtype=uint16), 6)
 
-Several lists are an array of all their values, one list after the other, and one of the numbers of
-values per list.
+Several lists are represented by an array of their concatenated values and an array of their
+lengths.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 _WIDTHS = 1, 2, 4
 
 _MAXIMA = np.array([0, 0xFF, 0xFFFF], np.uint32)
-"""The largest values of the widths 0, 1 and 2."""
+"""Largest values of the widths 0, 1 and 2."""
 
 _LONG = 256
 """Lists with more values are copied one by one; shorter ones all together."""
@@ -36,7 +36,7 @@ Ascending = Numbers | Places
 
 
 def edges(counts: Places | Narrow) -> Places:
-    """Where each of several lists begins if they are one after the other, and where the last ends.
+    """Return where each of several concatenated lists begins, and where the last one ends.
 
     >>> edges(np.array([2, 0, 3]))
     array([0, 2, 2, 5])
@@ -47,13 +47,13 @@ def edges(counts: Places | Narrow) -> Places:
 
 
 def narrow_edges(counts: Places) -> NDArray[np.uint32] | Places:
-    """`edges`, in numbers of 32 bits where these are enough."""
+    """Return `edges`, as 32-bit numbers if these suffice."""
     found = edges(counts)
     return found if found[-1] >> 32 else found.astype(np.uint32)
 
 
 def ranges(begins: Places | Numbers, counts: Places) -> Places:
-    """The numbers of several ranges, one range after the other.
+    """Return the concatenated numbers of several ranges.
 
     >>> ranges(np.array([7, 2]), np.array([2, 3]))
     array([7, 8, 2, 3, 4])
@@ -63,7 +63,7 @@ def ranges(begins: Places | Numbers, counts: Places) -> Places:
 
 
 def in_both(ours: Ascending, theirs: Ascending) -> tuple[Places, Places]:
-    """Where the numbers that two ascending lists have in common are in each of them.
+    """Return the indices, in each of two ascending lists, of their common numbers.
 
     >>> in_both(np.array([2, 3, 7]), np.array([1, 3, 4, 7, 9]))
     (array([1, 2]), array([1, 3]))
@@ -78,9 +78,9 @@ def in_both(ours: Ascending, theirs: Ascending) -> tuple[Places, Places]:
 
 
 def gaps(values: Numbers, counts: Places) -> Numbers:
-    """How many numbers each value of ascending lists leaves out behind the value before it.
+    """Return how many numbers each value of ascending lists skips after the previous value.
 
-    The first value of a list stays as it is.
+    The first value of a list is unchanged.
     """
     found = values.copy()
     found[1:] -= values[:-1]
@@ -91,8 +91,8 @@ def gaps(values: Numbers, counts: Places) -> Numbers:
 
 
 def sums(left_out: Narrow, counts: Places) -> Numbers:
-    """The ascending lists of which these are the `gaps`."""
-    values = np.cumsum(left_out, dtype=np.uint32)  # modulo 2**32, as all that follows
+    """Return the ascending lists with these `gaps`."""
+    values = np.cumsum(left_out, dtype=np.uint32)  # modulo 2**32, like everything below
     values += np.arange(len(values), dtype=np.uint32)
     if len(counts) > 1:
         filled = counts > 0
@@ -102,7 +102,7 @@ def sums(left_out: Narrow, counts: Places) -> Numbers:
 
 
 def pack_lists(values: Numbers, counts: Places) -> tuple[Bytes, Places]:
-    """Pack lists. Returns their bytes, and the `edges` of the lists in them."""
+    """Pack lists. Return their bytes, and the `edges` of the lists in them."""
     first = edges(counts)
     filled = np.flatnonzero(counts)
     widths = np.zeros(len(counts), np.intp)
@@ -123,7 +123,7 @@ def pack_lists(values: Numbers, counts: Places) -> tuple[Bytes, Places]:
 
 
 def unpack_lists(data: Bytes, begins: Places | Numbers, counts: Places) -> tuple[Numbers, Places]:
-    """Unpack lists that begin at these bytes of data. Returns their values, and where each ends."""
+    """Unpack lists that begin at these bytes of data. Return their values, and where each ends."""
     first = edges(counts)
     widths = data[begins].astype(np.intp)
     values = np.zeros(first[-1], np.uint32)
@@ -137,7 +137,7 @@ def unpack_lists(data: Bytes, begins: Places | Numbers, counts: Places) -> tuple
 
 
 def unpack_list(data: Bytes, begin: int, count: int) -> tuple[Narrow, int]:
-    """One list, as a view of the data if it can be one, and where it ends."""
+    """Unpack one list, as a view of the data if possible; also return its end."""
     width = int(data[begin])
     if not width:
         return np.zeros(count, np.uint8), begin + 1
@@ -147,7 +147,7 @@ def unpack_list(data: Bytes, begin: int, count: int) -> tuple[Narrow, int]:
 
 
 def _by_width(widths: Places, counts: Places) -> Iterator[tuple[int, Places]]:
-    """The lists of each width that are not long."""
+    """Yield the lists of each width, except long ones."""
     for width in _WIDTHS:
         lists = np.flatnonzero((widths == width) & (counts <= _LONG))
         if len(lists):

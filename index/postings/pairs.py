@@ -1,9 +1,9 @@
-"""Pairs: where the common words of a text field follow each other.
+"""Pair postings: where common words of a text field follow each other.
 
-To find "of the" by the positions of its words takes long: both are in nearly every text, and often
-in each. So a segment also keeps the postings of each two common words that follow each other, as if
-they were one word, at the position of the first. A phrase is then found by pairs instead of words.
-(As Williams, Zobel and Bahle, Fast phrase querying with combined indexes, 2004, section 4.)
+Finding "of the" by the positions of its words is slow: both are in nearly every text, often several
+times. A segment therefore also stores postings for each two adjacent common words, as if they were
+one word, at the position of the first. Phrases are then found by pairs instead of words. (As in
+Williams, Zobel and Bahle, Fast phrase querying with combined indexes, 2004, section 4.)
 """
 
 from __future__ import annotations
@@ -19,39 +19,39 @@ from driftline.index.postings.packing import Numbers, edges
 from driftline.index.postings.parts import RUN, Run
 
 COMMON = 1 << 12
-"""How many positions a common word has at least: below that, looking at all takes little."""
+"""Minimum number of positions of a common word; scanning fewer is cheap."""
 
 COMMON_MAX = 64
-"""How many common words a field has at most: their pairs take a ninth of its size beside it."""
+"""Maximum number of common words per field; their pairs add a ninth to its size."""
 
 POSITIONS_MAX = 1 << 26
-"""How many positions all common words have together at most: a merge has them in memory."""
+"""Maximum total positions of all common words; a merge holds them in memory."""
 
 _VERSIONS = 1 << 14
-"""Versions that are looked at together."""
+"""Versions to process together."""
 
 _WORD_BITS = 6
 _POSITION_BITS = 32
 
 
 def pair_of(first: str, second: str) -> str:
-    """The name of a pair. Names have the order of pairs: no common word has this character."""
+    """Return the name of a pair. Names sort like pairs: no common word contains `\\0`."""
     return f"{first}\0{second}"
 
 
 class _Word(NamedTuple):
-    """A common word, and its postings."""
+    """A common word and its postings."""
 
     positions: int
-    """How many it has: the commonest word is the largest."""
+    """Number of positions; the most common word is the largest."""
     word: str
     ordinals: Numbers
     begins: NDArray[np.intp]
-    """Where the positions of each posting begin in `at`, and the last ones end."""
+    """Edges of the positions of each posting in `at`."""
     at: Numbers
 
     def keys(self, first: int, number: int) -> NDArray[np.int64]:
-        """Version, position and the word's number in one, for `_VERSIONS` versions."""
+        """Pack version, position and the word's number into one key, for `_VERSIONS` versions."""
         low, high = np.searchsorted(self.ordinals, (first, first + _VERSIONS))
         begins = self.begins[low : high + 1]
         keys = np.repeat(self.ordinals[low:high].astype(np.int64), np.diff(begins))
@@ -63,19 +63,19 @@ class _Word(NamedTuple):
 
 
 class CommonWords:
-    """Finds the common words of a text field among all, and then their pairs."""
+    """Finds the common words of a text field, and then their pairs."""
 
     def __init__(self) -> None:
         self._found: list[_Word] = []
-        """A heap: the least common one is first."""
+        """A heap: the least common word is first."""
         self._positions = 0
 
     def add(self, run: Run) -> None:
-        """Look at some words, with all their postings. Each word comes once."""
+        """Inspect some words, with all their postings. Each word comes once."""
         ends, begins = edges(run.counts), edges(run.frequencies)
         for number in np.flatnonzero(np.diff(begins[ends]) >= COMMON).tolist():
             if "\0" in (word := run.words[number]):
-                continue  # no analyser gives one, and `pair_of` has to tell pairs apart
+                continue  # analysers emit none, and `pair_of` needs distinct names
             low, high = ends[number : number + 2]
             at = begins[low : high + 1]
             positions = run.positions[at[0] : at[-1]].copy()
@@ -87,11 +87,11 @@ class CommonWords:
                 self._positions -= heappop(self._found).positions
 
     def words(self) -> list[str]:
-        """The common words, in order."""
+        """Return the common words, in order."""
         return sorted(found.word for found in self._found)
 
     def runs(self, versions: int) -> Iterator[Run]:
-        """All pairs of common words that follow each other in so many versions, in order."""
+        """Yield all pairs of adjacent common words in the first `versions` versions, in order."""
         words = sorted(self._found, key=lambda found: found.word)
         pairs = [np.zeros(0, np.int16)]
         places = [np.zeros(0, np.int64)]
@@ -121,7 +121,7 @@ class CommonWords:
 def _run(
     words: list[_Word], pairs: list[int], counts: NDArray[np.intp], places: NDArray[np.int64]
 ) -> Run:
-    """The postings of pairs: `counts`: how many places each pair has, one pair after the other."""
+    """Build the postings of pairs; `counts`: places of each pair; `places`: concatenated."""
     ordinals = places >> _POSITION_BITS
     per_pair = counts[pairs]
     is_first = np.diff(ordinals, prepend=-1) != 0

@@ -1,10 +1,10 @@
-"""What a part of an index is: the postings of neighbouring versions, in memory or in a file.
+"""Interface of a part of an index: the postings of adjacent versions, in memory or in a file.
 
-A version has an *ordinal*: its place in the order of labels, from 0 on, in its shard. A part has
-the versions [first, first + count); all ordinals that it gives and takes are relative to `first`.
-A part only ever grows at its end, and an array that it has given out does not change. So whoever
-reads as of a time reads a prefix of everything. A merge may leave out versions that nobody can ask
-for any more: then the ordinals of those behind them fall.
+A version has an *ordinal*: its index in label order, from 0 on, in its shard. A part holds the
+versions [first, first + count); all ordinals in its interface are relative to `first`. A part only
+grows at its end, and arrays that it returned do not change. Reading as of a time therefore reads a
+prefix of everything. A merge may drop versions that no query can read any more; the ordinals of
+later versions then decrease.
 """
 
 from __future__ import annotations
@@ -20,8 +20,10 @@ from driftline.index.postings.packing import Numbers, Places
 
 
 class Keywords(NamedTuple):
-    """The keywords of versions: those of `ordinal` are ``words[n]`` for n in
-    ``numbers[offsets[ordinal] : offsets[ordinal + 1]]``; `words` is sorted.
+    """Keywords of versions.
+
+    `words` is sorted; those of `ordinal` are ``words[n]`` for n in
+    ``numbers[offsets[ordinal] : offsets[ordinal + 1]]``.
     """
 
     offsets: Places
@@ -30,18 +32,18 @@ class Keywords(NamedTuple):
 
 
 Often = NDArray[np.uint8] | NDArray[np.uint16] | NDArray[np.uint32]
-"""Of each version how often it has something."""
+"""Per version, the number of occurrences."""
 
 Column = NDArray[np.float64] | NDArray[np.int64] | Keywords
-"""Numbers, NaN where a version has none; dates, NO_DATE where it has none; keywords."""
+"""Numbers, NaN if missing; dates, NO_DATE if missing; keywords."""
 
 
 class Postings(Protocol):
-    """The postings of one word in one field of a part."""
+    """Postings of one word in one field of a part."""
 
     @property
     def count(self) -> int:
-        """How many versions have the word."""
+        """Number of versions that contain the word."""
 
     @property
     def ordinals(self) -> Numbers:
@@ -49,31 +51,27 @@ class Postings(Protocol):
 
     @property
     def frequencies(self) -> Numbers:
-        """How often each of them has the word."""
+        """Occurrences of the word in each of them."""
 
     @property
     def often(self) -> Often | None:
-        """How often each version of the part has the word, if so many have it that this takes no
-        more room than `ordinals` and `frequencies`; None: it would."""
+        """Occurrences per version of the part; None if `ordinals` and `frequencies` are smaller."""
 
     def positions(self, rows: Places) -> tuple[Numbers, Places]:
-        """The positions of these rows of `ordinals`, one row after the other.
-
-        And where each row begins among them, and the last one ends.
-        """
+        """Return the concatenated positions of these rows of `ordinals`, and the edges of rows."""
 
 
 RUN = 1 << 14
-"""How large a run becomes, in postings: some milliseconds of work."""
+"""Size of a run, in postings: some milliseconds of work."""
 
 WORD = 8
-"""A word is as much work as so many postings."""
+"""Cost of a word, in postings."""
 
 
 class Run(NamedTuple):
-    """Neighbouring words of a field with all their postings, as flat arrays.
+    """Adjacent words of a field with all their postings, as flat arrays.
 
-    `counts`: of postings per word; `frequencies`: of positions per posting.
+    `counts`: postings per word; `frequencies`: positions per posting.
     """
 
     words: list[str]
@@ -84,67 +82,74 @@ class Run(NamedTuple):
 
 
 class Merged(Protocol):
-    """Neighbouring versions of a collection, as a merge reads them, in their order."""
+    """Adjacent versions of a collection, as a merge reads them, in order."""
 
     @property
     def count(self) -> int:
-        """The number of versions."""
+        """Number of versions."""
 
     @property
     def size(self) -> int:
-        """The number of postings, in all text fields; known at last once all runs were read."""
+        """Number of postings in all text fields; exact only after all runs were read."""
 
     @property
     def text_fields(self) -> int:
-        """How many text fields the collection has."""
+        """Number of text fields of the collection."""
 
     @property
     def value_fields(self) -> Sequence[ValueKind]:
-        """The kinds of its keyword, number and date fields."""
+        """Kinds of its keyword, number and date fields."""
 
     @property
     def times(self) -> NDArray[np.int64]:
-        """The time of each version's label."""
+        """Label time of each version."""
 
     def lengths(self, field: int) -> Numbers:
-        """Of each version: how many words a text field has."""
+        """Return the number of words of a text field per version."""
 
     def values(self, number: int) -> Column:
-        """The values of a field, of each version."""
+        """Return the values of a field per version."""
 
     def id(self, ordinal: int) -> str:
-        """The id of the document of a version."""
+        """Return the document id of a version."""
 
     def runs(self, field: int) -> Iterator[Run]:
-        """All words of a text field in order, some at a time; none without words."""
+        """Yield all words of a text field in order, some at a time; no run is empty."""
 
     def documents(self) -> Iterator[tuple[list[int], bytes]]:
-        """What is stored of all versions, some at a time: the size of each, and all of them
-        compressed (`index.postings.stored`)."""
+        """Yield the stored bytes of all versions, some at a time.
+
+        Each block holds the size of each document and all of them compressed
+        (`index.postings.stored`).
+        """
 
 
 class SegmentReader(Merged, Protocol):
-    """Neighbouring versions of a collection, which can be searched."""
+    """Searchable adjacent versions of a collection."""
 
     first: int
-    """The ordinal of the first version. It falls when versions before it are gone for good."""
+    """Ordinal of the first version. It decreases when earlier versions are dropped."""
 
     def postings(self, field: int, word: str) -> Postings | None:
-        """The postings of a word; None if no version has it."""
+        """Return the postings of a word; None if no version has it."""
 
     def postings_of_prefix(self, field: int, prefix: str) -> Iterator[tuple[Numbers, Numbers]]:
-        """The ordinals and frequencies of the postings of all words that begin so, some at a time;
-        a version is there once for each of its words."""
+        """Yield ordinals and frequencies of all words with a prefix, some at a time.
+
+        A version appears once for each of its words.
+        """
 
     def has_pair(self, field: int, first: str, second: str) -> bool:
-        """Whether `pair` can say where these two words follow each other."""
+        """Return whether `pair` supports these two words."""
 
     def pair(self, field: int, first: str, second: str) -> Postings | None:
-        """The postings of two words that follow each other, with the positions of the first one;
-        None if they do nowhere. Precondition: `has_pair`."""
+        """Return the postings of two adjacent words, at the positions of the first.
+
+        None if there are none. Precondition: `has_pair`.
+        """
 
     def words(self, field: int, start: str) -> Iterator[str]:
-        """The words of a text field in order, from the first one on that is not before `start`."""
+        """Yield the words of a text field in order, from the first one not before `start`."""
 
     def stored(self, ordinal: int) -> bytes:
-        """What is stored of a version."""
+        """Return the stored bytes of a version."""

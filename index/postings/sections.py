@@ -1,11 +1,11 @@
-"""A file of named sections, written once, then mapped into memory; each page has a checksum.
+"""File of named sections, written once, then mapped into memory; each page has a checksum.
 
-    header    magic, format, where the table begins, its size and checksum; the header's checksum
-    sections  each at a multiple of 64 bytes, with zeros up to the next one
-    table     what the writer has to say; of each section name, offset, size, the kind of its
-              numbers ("": it is bytes), a CRC32 per page
+    header    magic, format, start, size and checksum of the table; the header's checksum
+    sections  each at a multiple of 64 bytes, zero-padded
+    table     metadata of the writer; per section name, offset, size, dtype of its
+              numbers ("": bytes), a CRC32 per page
 
-A page is checked when it is read for the first time. So damage is found before it is believed, and
+A page is checked when it is first read. Damage is thus found before damaged data is used, and
 opening a file does not read all of it.
 """
 
@@ -29,7 +29,7 @@ from driftline.engine.wire.codec import pack, unpack
 FORMAT = 2
 
 PAGE = 1 << 16
-"""Bytes under one checksum: to check them takes some 30 microseconds."""
+"""Bytes per checksum; checking them takes some 30 microseconds."""
 
 _MAGIC = b"drift-ix"
 _HEADER = struct.Struct("<8sI4xQQI")
@@ -38,8 +38,10 @@ _ALIGNED = 64
 
 
 class DamagedSegment(DriftlineError):
-    """A file of the index does not have the bytes that were written; `path`: that file;
-    `problem`: that, without what follows."""
+    """Raised if an index file does not contain the bytes that were written.
+
+    `path`: the file; `problem`: the message without its consequence.
+    """
 
     def __init__(self, problem: str, path: Path) -> None:
         super().__init__(f"{problem}; the index is made anew from the journal")
@@ -48,7 +50,7 @@ class DamagedSegment(DriftlineError):
 
 
 class OtherFormat(DriftlineError):
-    """A file is whole, but not one that this version reads; `problem`: as of DamagedSegment."""
+    """Raised if an intact file has an unsupported format; `problem`: as in DamagedSegment."""
 
     def __init__(self, path: Path, form: int) -> None:
         self.problem = (
@@ -63,7 +65,7 @@ def _damaged(path: Path, where: str, what: str) -> DamagedSegment:
 
 
 class Section:
-    """A section of a file that is mapped into memory."""
+    """Section of a file mapped into memory."""
 
     def __init__(
         self,
@@ -77,7 +79,7 @@ class Section:
     ) -> None:
         self.size = size
         self.bytes: NDArray[np.uint8] = np.frombuffer(data, np.uint8, size, offset)
-        """The section as an array. `check` what is read of it."""
+        """The section as an array. Call `check` for the bytes to read."""
         self._path = path
         self._name = name
         self._kind = kind
@@ -86,7 +88,7 @@ class Section:
         self._unchecked = bytearray(b"\1" * len(self._sums))
 
     def check(self, begin: int, end: int) -> None:
-        """Raises DamagedSegment unless these bytes are what was written."""
+        """Verify the checksums of these bytes. Raises DamagedSegment."""
         first, last = begin // PAGE, -(-end // PAGE)
         page = self._unchecked.find(1, first, last)
         while page >= 0:
@@ -97,29 +99,29 @@ class Section:
             page = self._unchecked.find(1, page + 1, last)
 
     def verify(self) -> None:
-        """Check all bytes, also those that were checked before. Raises DamagedSegment."""
+        """Check all bytes, including those already checked. Raises DamagedSegment."""
         self._unchecked = bytearray(b"\1" * len(self._sums))
         self.check(0, self.size)
 
     def read(self, begin: int, end: int) -> bytes:
-        """Some of the bytes. Raises DamagedSegment."""
+        """Return a range of bytes. Raises DamagedSegment."""
         self.check(begin, end)
         return bytes(self._data[begin:end])
 
     def whole(self) -> memoryview:
-        """All bytes. Raises DamagedSegment."""
+        """Return all bytes. Raises DamagedSegment."""
         self.check(0, self.size)
         return self._data[: self.size]
 
     def array(self) -> NDArray[Any]:
-        """The array that was written. Raises DamagedSegment."""
+        """Return the array that was written. Raises DamagedSegment."""
         return np.frombuffer(self.whole(), self._kind)
 
 
 class Sections:
-    """A file of sections that is open for reading, as long as anything refers to what was read.
+    """Reader of a file of sections; the mapping lives as long as anything refers to its data.
 
-    `about`: what its writer had to say; `size`: of the file; `checksum`: differs if any byte of the
+    `about`: metadata of the writer; `size`: of the file; `checksum`: differs if any byte of the
     sections does. Raises DamagedSegment, OtherFormat, OSError.
     """
 
@@ -149,7 +151,7 @@ class Sections:
         return self._sections[name]
 
     def verify(self) -> None:
-        """Check all sections, also what was checked before. Raises DamagedSegment."""
+        """Check all sections, including pages already checked. Raises DamagedSegment."""
         for section in self._sections.values():
             section.verify()
 
@@ -173,16 +175,17 @@ def _read_table(path: Path, data: memoryview, at: int) -> tuple[object, dict[str
 
 
 class SectionWriter:
-    """Writes a file of sections, which gets its name, whole and durable, by `publish`.
+    """Writer of a file of sections.
 
-    A context: without `publish` nothing stays of it. All methods raise OSError.
+    `publish` makes the file complete, durable and visible under its name. A context manager:
+    without `publish` the file is discarded. All methods raise OSError.
     """
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self._draft = path.with_name(f".{path.name}.{os.getpid()}")
         self._file: BinaryIO = self._draft.open("wb")
-        self._file.write(bytes(_ALIGNED))  # here comes the header
+        self._file.write(bytes(_ALIGNED))  # reserved for the header
         self._offset = _ALIGNED
         self._sections: list[tuple[str, int, int, str, bytes]] = []
         self._name = ""
@@ -203,12 +206,12 @@ class SectionWriter:
         self._draft.unlink(missing_ok=True)
 
     def begin(self, name: str) -> None:
-        """Begin a section; the one before it ends."""
+        """Begin a section and end the previous one."""
         self._end()
         self._name, self._size, self._kind, self._sums = name, 0, "", []
 
     def append(self, data: bytes | bytearray | memoryview) -> None:
-        """Add bytes to the section."""
+        """Append bytes to the section."""
         self._file.write(data)
         at = 0
         while at < len(data):
@@ -222,13 +225,13 @@ class SectionWriter:
             at += len(part)
 
     def add(self, name: str, array: np.ndarray[tuple[int, ...], np.dtype[np.generic]]) -> None:
-        """Write a section that is an array."""
+        """Write an array as a section."""
         self.begin(name)
         self._kind = array.dtype.str
         self.append(array.tobytes())
 
     def publish(self, about: object) -> None:
-        """Finish the file, and give it its name."""
+        """Finish the file, sync it and rename it to its name."""
         self._end()
         table = pack((about, self._sections))
         header = _HEADER.pack(_MAGIC, FORMAT, self._offset, len(table), crc32(table))
@@ -241,7 +244,7 @@ class SectionWriter:
         sync_directory(self._path.parent)
 
     def _end(self) -> None:
-        """Note the section that was written, and fill up the space behind it."""
+        """Record the finished section and pad it."""
         if self._name:
             size = self._size
             self.append(bytes(_aligned(size) - size))
@@ -251,5 +254,5 @@ class SectionWriter:
 
 
 def _aligned(size: int) -> int:
-    """The bytes that a section takes."""
+    """Return the padded size of a section."""
     return -(-size // _ALIGNED) * _ALIGNED

@@ -1,27 +1,27 @@
-"""A sealed part of an index: a file that is mapped into memory, and never changes.
+"""Sealed part of an index: an immutable file mapped into memory.
 
 Its sections, for text field F and value field V (`index.postings.merging` writes them):
 
     times                 of each version
-    ids, ids at           texts, one after the other; where each begins, and the last one ends
+    ids, ids at           concatenated texts; their edges
     stored, stored at, blocks
-                          blocks of `index.postings.stored`; where in the uncompressed whole each
-                          version begins; the first version and the place of each block
+                          blocks of `index.postings.stored`; start of each version in the
+                          uncompressed whole; first version and offset of each block
     lengths F             of each version
     words F, words F at   texts, sorted
-    counts F              of each word the number of its postings
+    counts F              number of postings of each word
     postings F, postings F at
-                          of each word two packed lists: ordinals (as gaps), frequencies - 1
+                          per word two packed lists: ordinals (as gaps), frequencies - 1
     positions F, positions F at
-                          of each word one packed list: the positions (as gaps) of each posting
-    common F, common F at the common words of the field (`index.postings.pairs`), if it has any:
-                          then there is "words F pairs", and so on, for their pairs, as for words
-    values V              of each version the number or date; or the numbers of all keywords
+                          per word one packed list: the positions (as gaps) of each posting
+    common F, common F at the common words of the field (`index.postings.pairs`), if it has any;
+                          "words F pairs" and so on then hold their pairs, like words
+    values V              number or date of each version; or the numbers of all keywords
     offsets V, keywords V, keywords V at
-                          for keywords only: where each version begins in `values`; their texts
+                          for keywords only: start of each version in `values`; their texts
 
-Postings, positions, and what is stored are checked when they are first read; all else when the file
-is opened.
+Postings, positions and stored documents are checked when first read; all else when the file is
+opened.
 """
 
 from __future__ import annotations
@@ -52,11 +52,13 @@ from driftline.index.postings.sections import Sections
 from driftline.index.postings.stored import Block, document
 
 UNPACKED = 1
-"""Unpacked postings of a field take at most so many times the bytes of the packed ones."""
+"""Maximum size of a field's unpacked postings, as a multiple of the packed ones."""
 
 BY_VERSION = 8
-"""What one in so many versions has is kept by version: in a byte or two of each of them, in place
-of eight of each posting."""
+"""A word in at least one of this many versions is unpacked to an array over all versions.
+
+That takes a byte or two per version instead of eight per posting.
+"""
 
 OBJECTS = 512
 """Bytes of the objects that hold the postings of a word."""
@@ -82,12 +84,12 @@ class Segment:
 
     @property
     def postings_bytes(self) -> int:
-        """How much the postings take, with their words, and without positions."""
+        """Size of the postings and their words, without positions."""
         return sum(kept.postings_bytes for text in self._texts for kept in text.kept)
 
     @property
     def positions_bytes(self) -> int:
-        """How much the positions of all postings take."""
+        """Size of the positions of all postings."""
         return sum(kept.positions.size for text in self._texts for kept in text.kept)
 
     def lengths(self, field: int) -> Numbers:
@@ -138,7 +140,7 @@ class Segment:
 
 
 class SegmentPostings:
-    """The postings of a word, which are unpacked when they are asked for."""
+    """Postings of a word, unpacked on access."""
 
     def __init__(self, words: _Words, number: int) -> None:
         self.count = int(words.counts[number])
@@ -146,7 +148,7 @@ class SegmentPostings:
         self._number = number
         self._is_by_version = self.count * BY_VERSION >= words.versions
         self.size = OBJECTS + 16 * self.count + self._is_by_version * words.versions
-        """About how many bytes they take unpacked."""
+        """Approximate bytes when unpacked."""
 
     @property
     def ordinals(self) -> Numbers:
@@ -180,7 +182,7 @@ class SegmentPostings:
         return self._unpacked_ordinals()
 
     def _unpacked_ordinals(self) -> tuple[Numbers, int]:
-        """And where the frequencies begin."""
+        """Return the ordinals, and where the frequencies begin."""
         section, at = self._words.postings, self._words.postings_at
         begin, end = at[self._number : self._number + 2].tolist()
         section.check(begin, end)
@@ -195,7 +197,7 @@ class SegmentPostings:
 
     @cached_property
     def _begins(self) -> Places:
-        """Where the positions of each posting begin, and the last ones end."""
+        """Edges of the positions of each posting."""
         return edges(self.frequencies)
 
 
@@ -213,12 +215,12 @@ class _TextField:
 
     @property
     def kept(self) -> list[_Words]:
-        """All that there are postings of."""
+        """Words, and pairs if any."""
         return [self.words] if self.pairs is None else [self.words, self.pairs]
 
 
 class _Words:
-    """The sections of words, or pairs, that have postings; `versions`: how many there are."""
+    """The sections of words or pairs with postings; `versions`: number of versions."""
 
     def __init__(self, file: Sections, which: str, versions: int) -> None:
         self.versions = versions
@@ -232,12 +234,11 @@ class _Words:
         of_words = self.texts.size + sum(column.nbytes for column in columns)
         self.postings_bytes = of_words + self.postings.size
         self._asked: dict[str, SegmentPostings | None] = {}
-        """The words that were asked for last, the last one at the end: words that are asked for are
-        asked for again, and then they are unpacked. None: a word that is not there."""
+        """LRU cache of unpacked postings, the most recent word last; None: no such word."""
         self._room = (self.postings.size + self.positions.size) * UNPACKED
 
     def find(self, word: str) -> SegmentPostings | None:
-        """The postings of a word, or pair."""
+        """Return the postings of a word or pair."""
         if word in self._asked:
             found = self._asked.pop(word)
         else:
@@ -251,7 +252,7 @@ class _Words:
         return found
 
     def of_prefix(self, prefix: str) -> Iterator[tuple[Numbers, Numbers]]:
-        """The ordinals and frequencies of all words that begin so, some words at a time."""
+        """Yield ordinals and frequencies of all words with a prefix, some words at a time."""
         size = len(prefix)
         first = bisect_left(self.texts, prefix)
         last = bisect_right(self.texts, prefix, first, key=lambda word: word[:size])
@@ -270,7 +271,7 @@ class _Words:
             yield Run(self.texts[some], counts, ordinals, frequencies, positions)
 
     def _unpacked(self, some: slice) -> tuple[Places, Numbers, Numbers]:
-        """Of some words: the counts, the ordinals and the frequencies of their postings."""
+        """Return counts, ordinals and frequencies of the postings of some words."""
         self.postings.check(*self.postings_at[[some.start, some.stop]].tolist())
         counts = self.counts[some].astype(np.intp)
         left_out, middles = unpack_lists(self.postings.bytes, self.postings_at[some], counts)
@@ -280,7 +281,7 @@ class _Words:
 
 
 def _divided(first: int, sizes: Places) -> Iterator[slice]:
-    """Words from the number `first` on, with these sizes, as slices of about `RUN` each."""
+    """Split words from the number `first` on, with these sizes, into slices of about `RUN` each."""
     ends = edges(sizes)
     begin, number = 0, len(sizes)
     while begin < number:
@@ -290,12 +291,12 @@ def _divided(first: int, sizes: Places) -> Iterator[slice]:
 
 
 def _size(found: SegmentPostings | None) -> int:
-    """The bytes of what is remembered of a word that was asked for."""
+    """Return the bytes of a cache entry."""
     return OBJECTS if found is None else found.size
 
 
 class _StoredTexts(Sequence[str]):
-    """Texts in a file; `size`: how many bytes they take."""
+    """Texts in a file; `size`: in bytes."""
 
     def __init__(self, file: Sections, name: str) -> None:
         self._data = file[name].whole()
@@ -327,7 +328,7 @@ def _column(file: Sections, number: int, kind: ValueKind) -> Column:
 
 
 def _about(about: object) -> tuple[int, int, int, int, tuple[ValueKind, ...]]:
-    """First ordinal, number of versions and of postings, text fields, value fields."""
+    """Return first ordinal, number of versions and of postings, text fields, value fields."""
     match about:
         case (int(first), int(count), int(size), int(text_fields), tuple(kinds)):
             known = {str(kind): kind for kind in get_args(ValueKind)}

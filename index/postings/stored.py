@@ -1,4 +1,4 @@
-"""What is stored of documents, compressed some 16 KiB at a time, so that one is found quickly."""
+"""Storage of documents, compressed in blocks of some 16 KiB, so that reading one is fast."""
 
 from __future__ import annotations
 
@@ -6,16 +6,16 @@ import zlib
 from collections.abc import Iterable, Iterator
 
 SIZE = 1 << 14
-"""Bytes, uncompressed, from which on a block is full."""
+"""Uncompressed bytes at which a block is full."""
 
 _LEVEL = 6
 
 Block = tuple[list[int], bytes]
-"""The size of each document, and all of them, compressed."""
+"""The size of each document, and all of them compressed."""
 
 
 def blocks(documents: Iterable[bytes]) -> Iterator[Block]:
-    """Documents in blocks."""
+    """Pack documents into blocks."""
     pending = _Pending()
     for document in documents:
         pending.add(document)
@@ -26,9 +26,9 @@ def blocks(documents: Iterable[bytes]) -> Iterator[Block]:
 
 
 def joined(found: Iterable[Block]) -> Iterator[Block]:
-    """The same documents in blocks that are at least half full, except for the last one.
+    """Repack blocks so that all but the last are at least half full.
 
-    A block that is so already nearly always stays as it is.
+    A block that already is nearly always stays unchanged.
     """
     pending = _Pending()
     for sizes, data in found:
@@ -46,7 +46,7 @@ def joined(found: Iterable[Block]) -> Iterator[Block]:
 
 
 def documents_of(sizes: list[int], data: bytes) -> Iterator[bytes]:
-    """The documents of a block."""
+    """Yield the documents of a block."""
     content, at = zlib.decompress(data), 0
     for size in sizes:
         yield content[at : at + size]
@@ -54,12 +54,12 @@ def documents_of(sizes: list[int], data: bytes) -> Iterator[bytes]:
 
 
 def document(data: bytes, begin: int, end: int) -> bytes:
-    """The bytes of a document in a block."""
+    """Return the bytes of one document of a block."""
     return zlib.decompress(data)[begin:end]
 
 
 class _Pending:
-    """Documents that are not yet in a block."""
+    """Documents that are not in a block yet."""
 
     def __init__(self) -> None:
         self.sizes: list[int] = []
@@ -72,7 +72,7 @@ class _Pending:
         self._documents.append(document)
 
     def block(self) -> Block:
-        """All of them in a block."""
+        """Compress all of them into a block."""
         found = self.sizes, zlib.compress(b"".join(self._documents), _LEVEL)
         self.sizes, self.size, self._documents = [], 0, []
         return found

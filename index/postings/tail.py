@@ -1,11 +1,11 @@
-"""The part of an index that grows: the newest versions, in memory.
+"""In-memory part of an index: the newest versions; the only part that grows.
 
-Per text field there is one flat table, with a row for each word of each version: ordinal,
-frequency, and where its positions begin among all. Each word has the list of its rows. So a version
-is added by appending to a few arrays, and a posting list is gathered when somebody asks for it.
+Each text field has one flat table, with a row per word of each version: ordinal, frequency, and the
+start of its positions. Each word has the list of its rows. Adding a version therefore appends to a
+few arrays; a posting list is gathered on request.
 
-An array that was given out is a view of the beginning of one that grows: what is appended is behind
-it, and a larger array takes the place of a full one.
+A returned array is a view of the beginning of a growing one: new values are appended behind it, and
+a larger array replaces a full one.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ Scalar = TypeVar("Scalar", np.uint32, np.int64, np.float64)
 Number = TypeVar("Number", np.float64, np.int64)
 
 RECENT = 1 << 10
-"""Words that are sorted apart from the others, so that a new one does not move all of them."""
+"""Words sorted separately from the others, so that a new word does not move all of them."""
 
 
 class MemorySegment:
-    """The newest versions of a collection, from the ordinal `first` on. For one thread."""
+    """The newest versions of a collection, from the ordinal `first` on. Not thread-safe."""
 
     def __init__(self, first: int, text_fields: int, value_fields: Sequence[ValueKind]) -> None:
         self.first = first
@@ -106,8 +106,10 @@ class MemorySegment:
         return blocks(self._stored)
 
     def free(self, most: int) -> bool:
-        """Free the rows of so many words. Returns whether others are left. Precondition: nobody
-        reads this tail any more."""
+        """Free the rows of up to `most` words per field; return whether any are left.
+
+        Precondition: the tail is no longer read.
+        """
         for text in self._texts:
             for _ in range(min(most, len(text.rows))):
                 text.rows.popitem()
@@ -115,7 +117,7 @@ class MemorySegment:
 
 
 class TailPostings:
-    """The postings of a word as they were when they were asked for."""
+    """Postings of a word at the time of the request."""
 
     def __init__(self, text: _MemoryTextField, rows: Numbers) -> None:
         self.count = len(rows)
@@ -139,7 +141,7 @@ class TailPostings:
 
 
 class _Growing(Generic[Scalar]):
-    """Numbers to which others are appended."""
+    """Array of numbers that grows at its end."""
 
     def __init__(self, dtype: np.dtype[Scalar]) -> None:
         self._room: NDArray[Scalar] = np.zeros(64, dtype)
@@ -159,7 +161,7 @@ class _Growing(Generic[Scalar]):
         self.count = count
 
     def view(self) -> NDArray[Scalar]:
-        """What there is so far; does not change."""
+        """Return the current values; the view does not change."""
         view: NDArray[Scalar] = self._room[: self.count]
         view.flags.writeable = False
         return view
@@ -175,7 +177,7 @@ class _MemoryTextField:
 
     def __init__(self) -> None:
         self.rows: dict[str, array[int]] = {}
-        """The rows of each word in the table."""
+        """Table rows of each word."""
         self.lengths = _Growing(np.dtype(np.uint32))
         self.ordinals = _Growing(np.dtype(np.uint32))
         self.frequencies = _Growing(np.dtype(np.uint32))
@@ -184,7 +186,7 @@ class _MemoryTextField:
         self._sorted: list[str] = []
         self._recent: list[str] = []
         self._new: list[str] = []
-        """All words: most of them sorted, some sorted apart from them, the newest ones."""
+        """All words: most in `_sorted`, some in `_recent`, also sorted, the newest in `_new`."""
 
     def add(self, ordinal: int, field: Words | None) -> None:
         if field is None or not field.words:
@@ -211,12 +213,12 @@ class _MemoryTextField:
         self._positions.extend(list(chain.from_iterable(positions)))
 
     def positions_of(self, rows: Numbers) -> tuple[Numbers, Places]:
-        """The positions in these rows of the table, and where each row begins among them."""
+        """Return the positions in these rows of the table, and the edges of the rows."""
         counts = self.frequencies.view()[rows].astype(np.intp)
         return self._positions.view()[ranges(self._begins.view()[rows], counts)], edges(counts)
 
     def words(self, start: str) -> Iterator[str]:
-        """The words in order. Later ones are not among them, if they come while this is read."""
+        """Return the words from `start` on, in order; words added during iteration are omitted."""
         if self._new:
             self._recent = sorted(self._recent + self._new)
             self._new = []
@@ -250,7 +252,7 @@ class _MemoryTextField:
 
 
 def _from(start: str, words: list[str]) -> Iterator[str]:
-    """Sorted words, from one on."""
+    """Return sorted words from `start` on."""
     return map(words.__getitem__, range(bisect_left(words, start), len(words)))
 
 
@@ -269,7 +271,7 @@ class _Numbers(Generic[Number]):
 
 
 class _Keywords:
-    """The keywords of all versions. Words have numbers by their first appearance."""
+    """Keywords of all versions, numbered by first appearance."""
 
     def __init__(self) -> None:
         self._numbers_of: dict[str, int] = {}
@@ -278,7 +280,7 @@ class _Keywords:
         self._numbers = _Growing(np.dtype(np.uint32))
         self._words: list[str] = []
         self._ranks = np.zeros(0, np.uint32)
-        """The words, sorted, and the place there of each number: when they were last asked for."""
+        """`_words`: keywords sorted at the last request; `_ranks`: rank of each number in them."""
 
     def add(self, value: Value | None) -> None:
         for word in value if isinstance(value, tuple) else ():

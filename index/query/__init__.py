@@ -1,1 +1,1 @@
-"""Queries: from what a user writes to what the index evaluates."""
+"""Queries: from query text to the tree that the index evaluates."""

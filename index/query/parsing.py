@@ -1,30 +1,30 @@
-"""From the text of a query to its tree, or to an error that points at the place.
+"""Query parser: turns query text into a tree, or into an error that points at a position.
 
     cat dog               both words, in any of the text fields; also `cat AND dog`
-    cat OR dog            one of them; weaker than AND
+    cat OR dog            one of them; binds less than AND
     -cat  NOT cat         not this
     (cat OR dog) bird     parentheses
-    "big cat"             words one after the other
-    cat*                  words that begin so
-    cat~                  words with at most one letter more, less or other; also `cat~1`
+    "big cat"             adjacent words
+    cat*                  words with this prefix
+    cat~                  words at an edit distance of at most 1; also `cat~1`
     title:cat  title:(cat OR dog)       in a field
-    year:[1990 TO 2000}  year:>=1990    from 1990 up to 2000, without 2000; `*` is an open end
-    *  title:*            all documents; all that have something in a field
-    \\*  \\(  \\OR            a backslash takes the meaning off the next character, or off a word
+    year:[1990 TO 2000}  year:>=1990    from 1990 up to but excluding 2000; `*` is an open end
+    *  title:*            all documents; all with a value in a field
+    \\*  \\(  \\OR            a backslash escapes the next character, or an operator
 
-AND, OR and NOT are words of the language in capitals only. The grammar is in `grammar.lark`. Texts
-are from strangers: their length, their depth, and the number of leaves and of costly ones are
-limited before a word is looked up, and nothing goes down a tree before its depth is known.
+AND, OR and NOT are operators only in capitals. The grammar is in `grammar.lark`. Query texts are
+untrusted: length, depth, number of leaves and of expensive leaves are limited before any word is
+looked up, and no recursion starts before the depth is known.
 
-A word without a field is looked for in every text field. A text becomes words as the field's own
-analyser says: `wi-fi` is the phrase "wi fi". The beginning of a word is not stemmed, though the
-words of the field may be: so `runn*` does not find what `running` finds.
+A word without a field is searched in every text field. The field's analyser splits text into words:
+`wi-fi` is the phrase "wi fi". A prefix is not stemmed, although the words of the field may be, so
+`runn*` does not find what `running` finds.
 
-A text without any word, as the dash in `rock - roll`, is left out, wherever it stands: it would
-match nothing or everything, and nobody means that. If nothing is left, that is an error.
+Text without any word, such as the dash in `rock - roll`, is ignored wherever it stands: otherwise
+it would match nothing or everything. If nothing remains, that is an error.
 
 Keywords match exactly. A date is the whole day, a date-time that moment: `day:2020-01-31` and
-`day:<=2020-01-31` have all of that day, and `day:>2020-01-31` begins with the next one.
+`day:<=2020-01-31` include all of that day, and `day:>2020-01-31` begins with the next one.
 
 >>> from driftline.index.documents.schema import DEFAULT
 >>> str(parse("big -title:cat", DEFAULT.collections["documents"]))
@@ -75,17 +75,19 @@ LEAVES_MAX = 128
 """Leaves of a tree."""
 
 EXPANDED_MAX = 16
-"""Prefixes and near words of a tree: each may stand for any number of words, and takes up to some
-tens of milliseconds."""
+"""Prefix and fuzzy leaves of a tree.
+
+Each may expand to any number of words and take some tens of milliseconds.
+"""
 
 _WORD = re.compile(r"(?!(?:AND|OR|NOT)\Z)\w+")
 
 _BEFORE, _SHOWN = 40, 76
-"""Characters of a picture: before the place, and in all."""
+"""Characters of the excerpt in an error: before the position, and in total."""
 
 
 class TextSpan(NamedTuple):
-    """A part of the text of a query: text[start:end]."""
+    """A part of a query's text: text[start:end]."""
 
     start: int
     end: int
@@ -95,7 +97,7 @@ _BEGINNING = TextSpan(0, 0)
 
 
 class QueryError(DriftlineError):
-    """A query cannot be understood, or does not fit the collection.
+    """Raised if a query cannot be parsed or does not fit the collection.
 
     Args:
         problem: What is wrong, and what to do.
@@ -117,7 +119,7 @@ class QueryError(DriftlineError):
 
 
 def parse(text: str, collection: Collection) -> Query:
-    """The query that a text is for a collection; an empty one is for all documents.
+    """Parse a query for a collection; an empty text matches all documents.
 
     Raises QueryError.
     """
@@ -137,8 +139,8 @@ def parse(text: str, collection: Collection) -> Query:
 
 
 def _written(text: str) -> Tree[Token]:
-    """A text as the grammar has it."""
-    if _WORD.fullmatch(text):  # most are one word: a third of the time
+    """Parse a text by the grammar."""
+    if _WORD.fullmatch(text):  # most queries are one word; this takes a third of the time
         return Tree("words", [Token("WORDS", text, 0, end_pos=len(text))])
     try:
         return _parser().parse(text)
@@ -153,7 +155,7 @@ def _parser() -> Lark:
 
 
 def _check_size(root: Tree[Token], text: str) -> None:
-    """Raises QueryError for a tree that is too deep or has too many leaves."""
+    """Raise QueryError if a tree is too deep or has too many leaves."""
     leaves = expanded = 0
     waiting = [(root, 1)]
     while waiting:
@@ -182,7 +184,7 @@ def _tokens(node: Tree[Token]) -> list[Token]:
 
 
 def _place(node: Tree[Token]) -> TextSpan:
-    """Where a part of a query is, without parentheses around it."""
+    """Return the span of a subquery, without surrounding parentheses."""
     first, last = node, node
     start: int | None = None
     while start is None:
@@ -197,7 +199,7 @@ def _place(node: Tree[Token]) -> TextSpan:
 
 
 class _Binder:
-    """Makes the tree of one query for a collection; None stands for a text without words."""
+    """Builds the tree of one query for a collection; None stands for text without words."""
 
     def __init__(self, text: str, collection: Collection) -> None:
         self._text = text
@@ -306,7 +308,7 @@ class _Binder:
     # Texts of leaves.
 
     def _phrase(self, leaf: Tree[Token]) -> str:
-        """The text of words or a phrase."""
+        """Return the text of words or a phrase."""
         token = _tokens(leaf)[0]
         if leaf.data == "phrase":
             return _unescaped(token[1:-1])
@@ -328,7 +330,7 @@ class _Binder:
 
 
 class _Within(NamedTuple):
-    """A range as it is written; None: an open end, which counts as being in it."""
+    """A range as written; None: an open end, which is inclusive."""
 
     low: str | None
     high: str | None
@@ -353,7 +355,8 @@ def _end(token: Token) -> str | None:
 
 
 def _numbers(within: _Within) -> tuple[float, float]:
-    """The least and the largest number of a range. Raises ValueError, in words."""
+    """Return the smallest and the largest number of a range. Raises ValueError with a user
+    message."""
     low, high = -inf, inf
     if within.low is not None:
         low = number_of(within.low)
@@ -365,7 +368,8 @@ def _numbers(within: _Within) -> tuple[float, float]:
 
 
 def _dates(within: _Within) -> tuple[int, int]:
-    """The first and the last microsecond of a range. Raises ValueError, in words."""
+    """Return the first and the last microsecond of a range. Raises ValueError with a user
+    message."""
     low, high = DATE_MIN, DATE_MAX
     if within.low is not None:
         first, last = period_of(within.low)
@@ -377,7 +381,7 @@ def _dates(within: _Within) -> tuple[int, int]:
 
 
 def _picture(query: str, place: TextSpan) -> str:
-    """Two lines: the query, and marks below the place. Of a long one what is near."""
+    """Return two lines: the query, cut to the vicinity of the span, and marks below the span."""
     first = max(0, place.start - _BEFORE)
     shown = query[first : first + _SHOWN]
     shown = "".join(each if each.isprintable() else " " for each in shown)
@@ -386,7 +390,7 @@ def _picture(query: str, place: TextSpan) -> str:
 
 
 def _width(text: str) -> int:
-    """The columns that a text takes on a terminal."""
+    """Return the number of terminal columns of a text."""
     wide = sum(unicodedata.east_asian_width(each) in "WF" for each in text)
     return len(text) + wide - sum(unicodedata.category(each) == "Mn" for each in text)
 
@@ -399,11 +403,11 @@ def _unescaped(text: str) -> str:
     return re.sub(r"\\(.)", r"\1", text, flags=re.DOTALL)
 
 
-# What is wrong, in words.
+# User messages.
 
 
 def _of_others(token: str) -> str:
-    """What is wrong with a word that means something else in other query languages."""
+    """Return the error for a word with syntax of other query languages; "" if it has none."""
     if found := re.search(r"(?:\A|\w)(\|\||&&)(?:\Z|\w)", token):
         sign = found[1]
         meant = {"||": "OR", "&&": "AND"}[sign]
@@ -428,7 +432,7 @@ _CHARACTERS = {
 
 
 def _explained(error: UnexpectedInput, text: str) -> QueryError:
-    """The error of the parser as one for people."""
+    """Convert a parser error to a user message."""
     expected: set[str] = set()
     if isinstance(error, UnexpectedToken):
         expected = set(error.expected)
@@ -442,7 +446,7 @@ def _explained(error: UnexpectedInput, text: str) -> QueryError:
 
 
 def _problem(found: str, expected: set[str]) -> str:
-    """What is wrong with what was found; "": the end. `expected`: what could have been there."""
+    """Return the error for the text found, "" at the end; `expected`: the expected tokens."""
     if expected & {"BOUND", "_TO", "HIGH"}:
         return "a range is written [1990 TO 2000], with { or } without that end, or >=1990"
     if found in _CHARACTERS:

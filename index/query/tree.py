@@ -1,18 +1,18 @@
-"""The tree of a query: fields are numbers, words are analysed. `str` writes it as a query again.
+"""Query tree: fields are numbers, words are analysed. `str` formats it as a query again.
 
     t:cat t:dog           And: both
-    t:cat OR t:dog        Or: one of them; weaker than And
+    t:cat OR t:dog        Or: one of them; binds less than And
     -t:cat                Not
     *                     MatchAll
     t:cat                 Term
-    t:"big cat"           Phrase: one after the other
+    t:"big cat"           Phrase: adjacent words
     t:cat*  t:cat~  t:*   Prefix, Fuzzy, Exists
     k:"tea"  k:te*        Keyword, KeywordPrefix
     n:[1 TO *]            Range, of numbers or dates
 
-A tree is canonical: the parts of an `And` or `Or` are at least two, all different, none of its own
-class, in the order in which they were written. Fields with words and fields with values are
-numbered apart, see `driftline.index.documents.schema`.
+A tree is canonical: an `And` or `Or` has at least two parts, all different, none of its own class,
+in the order written. Fields with words and fields with values are numbered separately, see
+`driftline.index.documents.schema`.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class MatchAll:
 
 @dataclass(frozen=True, slots=True)
 class _OfField:
-    """`field`: its number; `name`: for people."""
+    """Base of field leaves; `field`: its number; `name`: for people."""
 
     field: int
     name: str
@@ -53,7 +53,7 @@ class Term(_OfField):
 
 @dataclass(frozen=True, slots=True)
 class Phrase(_OfField):
-    """These words, two or more, one after the other in a text field."""
+    """Two or more adjacent words of a text field."""
 
     words: tuple[str, ...]
 
@@ -63,7 +63,7 @@ class Phrase(_OfField):
 
 @dataclass(frozen=True, slots=True)
 class Prefix(_OfField):
-    """Any word of a text field that begins so."""
+    """Any word of a text field with a prefix."""
 
     prefix: str
 
@@ -83,7 +83,7 @@ class Fuzzy(_OfField):
 
 @dataclass(frozen=True, slots=True)
 class Exists(_OfField):
-    """Documents that have a word in a text field, whichever."""
+    """Documents that have any word in a text field."""
 
     def __str__(self) -> str:
         return f"{self.name}:*"
@@ -91,7 +91,7 @@ class Exists(_OfField):
 
 @dataclass(frozen=True, slots=True)
 class Keyword(_OfField):
-    """This keyword, in a field of keywords."""
+    """A keyword of a keyword field."""
 
     keyword: str
 
@@ -101,7 +101,7 @@ class Keyword(_OfField):
 
 @dataclass(frozen=True, slots=True)
 class KeywordPrefix(_OfField):
-    """Any keyword that begins so."""
+    """Any keyword with a prefix."""
 
     prefix: str
 
@@ -122,7 +122,7 @@ class Range(_OfField):
 
 @dataclass(frozen=True, slots=True)
 class Not:
-    """What does not match the part."""
+    """Documents that do not match the part."""
 
     part: Node
 
@@ -132,7 +132,7 @@ class Not:
 
 @dataclass(frozen=True, slots=True)
 class And:
-    """What matches all parts."""
+    """Documents that match all parts."""
 
     parts: tuple[Node, ...]
 
@@ -142,7 +142,7 @@ class And:
 
 @dataclass(frozen=True, slots=True)
 class Or:
-    """What matches any part."""
+    """Documents that match any part."""
 
     parts: tuple[Node, ...]
 
@@ -151,10 +151,10 @@ class Or:
 
 
 Expanded = Prefix | Fuzzy
-"""Leaves that stand for any number of words."""
+"""Leaves that expand to any number of words."""
 
 Scoring = Term | Phrase | Expanded
-"""What can add to a score: leaves of text fields."""
+"""Leaves that can add to a score: leaves of text fields."""
 
 Leaf = MatchAll | Scoring | Exists | Keyword | KeywordPrefix | Range
 Node = Leaf | Not | And | Or
@@ -164,8 +164,8 @@ Node = Leaf | Not | And | Or
 class Query:
     """A query for one collection.
 
-    `scoring`: the leaves that add to the score of a document, if they match it; each once, in the
-    order in which they were written. Leaves below a `Not` are none of them.
+    `scoring`: the leaves that add to the score of a matching document; each once, in the order
+    written. Excludes leaves below a `Not`.
     """
 
     root: Node
@@ -176,14 +176,13 @@ class Query:
 
 
 def query_of(root: Node) -> Query:
-    """The query with this tree."""
+    """Return the query with this tree."""
     scored = (leaf for leaf in leaves(root, negated=False) if isinstance(leaf, Scoring))
     return Query(root, tuple(dict.fromkeys(scored)))
 
 
 def leaves(node: Node, *, negated: bool = True) -> Iterator[Leaf]:
-    """The leaves of a tree, in the order in which they were written; `negated`: also those below a
-    `Not`."""
+    """Yield the leaves of a tree, in the order written; `negated`: include those below a `Not`."""
     match node:
         case And() | Or():
             for part in node.parts:
@@ -196,7 +195,7 @@ def leaves(node: Node, *, negated: bool = True) -> Iterator[Leaf]:
 
 
 def joined(kind: type[And] | type[Or], parts: Iterable[Node | None]) -> Node | None:
-    """The parts as one, canonical; None stands for what is left out."""
+    """Combine parts into one canonical node; None parts are ignored."""
     found: dict[Node, None] = {}
     for part in parts:
         if part is not None:
@@ -208,17 +207,17 @@ def joined(kind: type[And] | type[Or], parts: Iterable[Node | None]) -> Node | N
 
 _SPECIAL = re.compile(r'[\s()"*~\\]|(?<=\w)(?:[\^?]|\|\||&&)(?=\w)')
 _MEANT = re.compile(r"[-+<>=\[{!/|&]|(?:AND|OR|NOT)\Z|[^\W\d][\w.-]*:")
-"""Texts whose beginning would have a meaning."""
+"""Texts whose beginning is query syntax."""
 
 
 def _bare(text: str) -> str:
-    """A text as a word of a query."""
+    """Format a text as a word of a query."""
     escaped = _SPECIAL.sub(r"\\\g<0>", text)
     return f"\\{escaped}" if _MEANT.match(text) else escaped
 
 
 def quoted(text: str) -> str:
-    """A text as a phrase of a query."""
+    """Format a text as a phrase of a query."""
     return '"' + re.sub(r'["\\]', r"\\\g<0>", text) + '"'
 
 

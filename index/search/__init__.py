@@ -1,1 +1,1 @@
-"""Search: what a shard of a collection knows, and how it answers queries as of a time T."""
+"""Search: the data of a collection's shard, and query evaluation as of a time T."""

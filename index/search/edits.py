@@ -1,4 +1,4 @@
-"""Words that are another one but for one letter: inserted, left out, or exchanged.
+"""Fuzzy matching: words at an edit distance of at most 1 (insertion, deletion or substitution).
 
 >>> [word for word in ("cat", "cats", "at", "cut", "act") if is_near("cat", word)]
 ['cat', 'cats', 'at', 'cut']
@@ -14,17 +14,17 @@ from sys import maxunicode
 from driftline.index.postings.parts import SegmentReader
 
 BEGINNING = 3
-"""Letters of a word after which so few words go on like it that all of them are looked at."""
+"""Prefix length in characters at which few enough words remain to check all of them."""
 
 AT_ONCE = 8
-"""Words that are looked at in a row before a leap: finding a word costs as much."""
+"""Words to scan in sequence before a seek, which costs as much as scanning this many."""
 
 _SURROGATES = range(0xD800, 0xE000)
-"""No characters."""
+"""Code points that are not characters."""
 
 
 def is_near(word: str, other: str) -> bool:
-    """Whether the Levenshtein distance of two words is at most 1."""
+    """Return whether the Levenshtein distance of two words is at most 1."""
     if len(word) > len(other):
         word, other = other, word
     if len(other) > len(word) + 1:
@@ -34,9 +34,9 @@ def is_near(word: str, other: str) -> bool:
 
 
 def near_words(part: SegmentReader, field: int, word: str) -> Iterator[str]:
-    """The words of a part's text field with a distance of at most 1, each once.
+    """Yield the words of a part's text field at a distance of at most 1, each once.
 
-    Such a word begins like this one, or differs from it first at one of the first letters.
+    Such a word shares the prefix of `word`, or first differs from it within the prefix.
     """
     if len(word) >= BEGINNING:
         for other in words_from(part, field, word[:BEGINNING]):
@@ -49,14 +49,14 @@ def near_words(part: SegmentReader, field: int, word: str) -> Iterator[str]:
 
 
 def words_from(part: SegmentReader, field: int, prefix: str) -> Iterator[str]:
-    """The words of a part's text field that begin so."""
+    """Return the words of a part's text field that start with `prefix`."""
     return takewhile(lambda word: word.startswith(prefix), part.words(field, prefix))
 
 
 def _differing(part: SegmentReader, field: int, word: str, at: int) -> Iterator[str]:
-    """The near words that are the same up to a letter, but not further.
+    """Yield the near words that share exactly the first `at` characters with `word`.
 
-    What they can be is known but for that letter: so most words are leapt over.
+    All candidates are known except for the character at `at`, so most words are skipped by seeking.
     """
     same, letter, rest = word[:at], word[at : at + 1], word[at + 1 :]
     start: str | None = same
@@ -77,7 +77,7 @@ def _differing(part: SegmentReader, field: int, word: str, at: int) -> Iterator[
 
 
 def _next_letter(letter: str) -> Iterator[str]:
-    """The character behind one, if there is one."""
+    """Yield the next valid character, if there is one."""
     number = ord(letter) + 1 if letter else 0
     if number == _SURROGATES.start:
         number = _SURROGATES.stop

@@ -1,12 +1,12 @@
-"""Whether a stored query matches a version, and for which versions it has to be evaluated at all.
+"""Evaluation of stored queries on single versions, and selection of the versions to evaluate.
 
-A version is evaluated as the flow emits it, without posting lists: the answer is that of a shard
-which has this version only (`index.search.matching`).
+A version is evaluated as the flow emits it, without posting lists: the result is that of a shard
+that holds only this version (`index.search.matching`).
 
 A query matches only versions that contain one of its *anchors*: words or keywords, as few and rare
 ones as possible. An `And` takes those of one part, an `Or` those of all parts. A query without
-anchors, as `-tea` or `te*`, is evaluated for every version. Anchors decide what a version costs,
-never which queries match it.
+anchors, such as `-tea` or `te*`, is evaluated for every version. Anchors affect the cost of a
+version, never which queries match it.
 """
 
 from __future__ import annotations
@@ -50,10 +50,10 @@ class Anchor(NamedTuple):
 
 
 class VersionContents:
-    """What queries look at of a version.
+    """The contents of a version that queries read.
 
-    `words`: the distinct words of each text field; `version`: returns the version itself, which may
-    have to be read from disk: it is called if a query needs positions or values.
+    `words`: the distinct words of each text field; `version`: returns the version itself, possibly
+    read from disk; called only if a query needs positions or values.
     """
 
     def __init__(
@@ -65,7 +65,7 @@ class VersionContents:
 
     @classmethod
     def of(cls, version: DocumentVersion) -> VersionContents:
-        """The contents of a version that is no deletion."""
+        """Return the contents of a version that is not a deletion."""
         words = [{} if field is None else dict(field.words) for field in version.fields]
         return cls(words, lambda: version)
 
@@ -80,24 +80,24 @@ class VersionContents:
         return [{} if field is None else dict(field.words) for field in self._version.fields]
 
     def places(self, field: int, words: Iterable[str]) -> Mapping[str, Places]:
-        """The positions of some words of a text as arrays. Precondition: the text has them."""
+        """Return the positions of words of a text as arrays. Precondition: the text has them."""
         for word in words:
             if (field, word) not in self._places:
                 self._places[field, word] = np.array(self._positions[field][word], np.int64)
         return {word: self._places[field, word] for word in words}
 
     def value(self, field: int) -> Value | None:
-        """The number, the date or the keywords of a field."""
+        """Return the number, date or keywords of a field."""
         return self._version.values[field]
 
     def keywords(self, field: int) -> tuple[str, ...]:
-        """The keywords of a field."""
+        """Return the keywords of a field."""
         value = self.value(field)
         return value if isinstance(value, tuple) else ()
 
 
 def matches(part: Node, contents: VersionContents) -> bool:
-    """Whether a query, or a part of one, matches a version."""
+    """Return whether a query or subquery matches a version."""
     match part:
         case Term():
             return part.word in contents.words[part.field]
@@ -130,7 +130,8 @@ def matches(part: Node, contents: VersionContents) -> bool:
 
 
 def anchors_of(part: Node, frequency: Frequency) -> tuple[Anchor, ...] | None:
-    """The anchors of a query; None: it has none. `frequency`: decides which words are rare."""
+    """Return the anchors of a query; None if it has none. `frequency` decides which words are
+    rare."""
 
     def rank(anchors: tuple[Anchor, ...]) -> tuple[bool, int]:
         words = [each for each in anchors if not each.is_keyword]

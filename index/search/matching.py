@@ -1,20 +1,18 @@
 """Matching: which versions of one part of a shard a query finds.
 
-All sets are dense: a boolean for each version of the part, so that AND, OR and NOT are operations
-of numpy. Versions from `count` on are later than T, and cut off first; those that are dead as of T
-are for the caller to leave out. Invariant: whether a version is found depends on that version
-and the query alone.
+All sets are dense: a boolean per version of the part, so AND, OR and NOT are numpy operations.
+Versions from `count` on are later than T and are cut off first; the caller excludes those that are
+dead as of T. Invariant: whether a version matches depends only on that version and the query.
 
-What a query may cost: one whose words and phrases would cost more than the budget is refused before
-it is evaluated. The cost is the number of postings that have to be read, which is known without
-reading them: that is nearly all that evaluating takes. Only phrases look at positions, too, of
-which a text may have any number: the most steps that takes follow from how often each word is
-there. Counted are all versions of the shard, also those that are not alive as of T, because they
-are read, too. So a refusal is about the shard as it is now: of answers that are given, nothing
-depends on the budget.
+Cost limit: a query whose words and phrases would cost more than the budget is rejected before it is
+evaluated. The cost is the number of postings to read, which is known without reading them and
+dominates evaluation. Only phrases also read positions, and a text may have any number of them; the
+upper bound of these steps follows from the frequency of each word. The cost counts all versions of
+the shard, also those not alive as of T, because they are read too. A rejection therefore depends on
+the current shard, but no returned answer depends on the budget.
 
-Prefixes and near words are always answered, however many words they stand for: a query has a few of
-them at most (`index.query.parsing`), and their postings are read in bulk.
+Prefix and fuzzy leaves are always answered, however many words they expand to: a query contains few
+of them (`index.query.parsing`), and their postings are read in bulk.
 """
 
 from __future__ import annotations
@@ -54,7 +52,7 @@ Mask = NDArray[np.bool_]
 
 
 class Hits(NamedTuple):
-    """The versions in which a leaf of a query is, and how often."""
+    """Versions that contain a leaf of a query, and its frequency in each."""
 
     ordinals: Numbers
     """Ascending, relative to the part's first."""
@@ -65,7 +63,7 @@ NO_HITS = Hits(np.zeros(0, np.uint32), np.zeros(0, np.uint32))
 
 
 class Matching:
-    """What one query finds among the first `count` versions of a part."""
+    """Matches of one query among the first `count` versions of a part."""
 
     def __init__(
         self,
@@ -74,19 +72,19 @@ class Matching:
         scoring: Collection[Scoring] = (),
         pause: Callable[[], None] = lambda: None,
     ) -> None:
-        """`scoring`: leaves whose frequencies are wanted, too; `pause`: called often."""
+        """`scoring`: leaves whose frequencies are needed; `pause`: called often."""
         self.part = part
         self.count = count
         self._scoring = scoring
         self._pause = pause
         self._found: dict[Scoring, Hits] = {}
         self._often: dict[Scoring, Often | None] = {}
-        """What the part keeps, or what was made of hits."""
+        """Per leaf, frequencies of all versions: kept by the part, or computed from hits."""
         self._postings: dict[Term, Postings | None] = {}
         self._phrases: dict[Phrase, list[Numbered] | None] = {}
 
     def mask(self, query: Node) -> Mask:
-        """Which versions a query, or a part of one, finds."""
+        """Return which versions match a query or subquery."""
         match query:
             case MatchAll():
                 return np.ones(self.count, np.bool_)
@@ -122,7 +120,7 @@ class Matching:
         return mask
 
     def finds_nothing(self, query: Node) -> bool:
-        """Whether it is plain that a query finds nothing here, as words of it are missing."""
+        """Return whether missing words alone show that a query matches nothing here."""
         match query:
             case And():
                 return any(map(self.finds_nothing, query.parts))
@@ -138,7 +136,7 @@ class Matching:
                 return False
 
     def phrase(self, leaf: Phrase) -> list[Numbered] | None:
-        """What makes up a phrase here; None if something of it is missing."""
+        """Return the postings that make up a phrase here; None if one is missing."""
         if leaf not in self._phrases:
             self._pause()
             found = phrase_in(self.part, leaf.field, leaf.words)
@@ -146,20 +144,20 @@ class Matching:
         return self._phrases[leaf]
 
     def postings(self, leaf: Term) -> Postings | None:
-        """The postings of a word; None if no version has it."""
+        """Return the postings of a word; None if no version has it."""
         if leaf not in self._postings:
             self._postings[leaf] = self.part.postings(leaf.field, leaf.word)
         return self._postings[leaf]
 
     def hits(self, leaf: Scoring) -> Hits:
-        """Where a leaf is that adds to scores."""
+        """Return the versions that contain a scoring leaf."""
         found = self._found.get(leaf)
         if found is None:
             found = self._found[leaf] = self._look_up(leaf)
         return found
 
     def often(self, leaf: Scoring) -> Often:
-        """How often each version has a leaf that adds to scores."""
+        """Return the frequency of a scoring leaf per version."""
         found = self._kept_often(leaf)
         if found is None:
             ordinals, frequencies = self.hits(leaf)
@@ -169,7 +167,7 @@ class Matching:
         return found
 
     def within(self, leaf: Scoring, versions: NDArray[np.intp]) -> tuple[Places, Often]:
-        """Which rows of some versions, ascending, have a leaf that adds to scores; how often."""
+        """Return which rows of some ascending versions contain a scoring leaf, and how often."""
         often = self._kept_often(leaf)
         if often is not None:
             found = often[versions]
@@ -182,7 +180,7 @@ class Matching:
         return rows, frequencies[of]
 
     def _kept_often(self, leaf: Scoring) -> Often | None:
-        """`often`, if that is at hand."""
+        """Return `often` if it is available without reading hits."""
         try:
             return self._often[leaf]
         except KeyError:
@@ -213,18 +211,18 @@ class Matching:
         assert_never(leaf)
 
     def _ordinals(self, leaf: Scoring) -> Numbers:
-        """The versions that have a leaf; its frequencies are read only if they are wanted."""
+        """Return the versions that contain a leaf; read its frequencies only if needed."""
         if leaf in self._scoring or not isinstance(leaf, Term):
             return self.hits(leaf).ordinals
         postings = self.postings(leaf)
         return NO_HITS.ordinals if postings is None else self._counted(postings.ordinals)
 
     def _counted(self, ordinals: Numbers) -> Numbers:
-        """Those of the first `count` versions."""
+        """Cut off ordinals from `count` on."""
         return ordinals[: np.searchsorted(ordinals, self.count)]
 
     def _together(self, leaf: Expanded) -> Often:
-        """How often each version of the part has the words that a leaf stands for, together."""
+        """Return, per version of the part, the summed frequency of a leaf's expansions."""
         often = np.zeros(self.part.count, np.uint32)
         for ordinals, frequencies in self._postings_of(leaf):
             np.add.at(often, ordinals, frequencies)
@@ -241,7 +239,7 @@ class Matching:
                 yield postings.ordinals, postings.frequencies
 
     def _words(self, leaf: Expanded) -> Iterator[str]:
-        """The words of the part that a leaf stands for."""
+        """Yield the words of the part that a leaf expands to."""
         if isinstance(leaf, Prefix):
             return words_from(self.part, leaf.field, leaf.prefix)
         return near_words(self.part, leaf.field, leaf.word)
@@ -250,7 +248,7 @@ class Matching:
         column = self.part.values(leaf.field)
         assert not isinstance(column, Keywords)
         values = column[: self.count]
-        # What is missing is less than all dates, or NaN.
+        # A missing value is less than all dates, or NaN.
         return np.asarray((values >= leaf.low) & (values <= leaf.high))
 
     def _having(self, field: int, is_meant: Callable[[str], bool]) -> Mask:
@@ -265,11 +263,11 @@ class Matching:
 
 
 STEPS = 4
-"""Of a phrase: so many cost as much as one posting."""
+"""Phrase steps that cost as much as one posting."""
 
 
 class QueryTooCostly(DriftlineError):
-    """A query would cost too much; `leaf`: the part of it that costs most."""
+    """Raised if a query would cost too much; `leaf`: its most expensive leaf."""
 
     def __init__(self, problem: str, leaf: str) -> None:
         super().__init__(problem)
@@ -277,16 +275,15 @@ class QueryTooCostly(DriftlineError):
 
 
 BUDGET = 4_000_000
-"""Postings that the words and phrases of a query may read in a shard: some tenths of a second."""
+"""Postings that a query's words and phrases may read in a shard: some tenths of a second."""
 
 
 def check(query: Node, matchings: Sequence[Matching], budget: int) -> None:
-    """Refuse a query whose words and phrases have more postings in the parts of a shard than
-    `budget`. Raises TooCostly."""
+    """Reject a query that costs more than `budget` postings of a shard. Raises QueryTooCostly."""
     some = dict.fromkeys(leaf for leaf in leaves(query) if isinstance(leaf, Term | Phrase))
     costs = {leaf: _cost(leaf, matchings) for leaf in some}
     _check(costs, budget)
-    # How often words are there is in the postings: read once it is known that they are not many.
+    # Frequencies are in the postings: read them only after bounding the number of postings.
     _check({leaf: cost + _steps(leaf, matchings) for leaf, cost in costs.items()}, budget)
 
 
@@ -302,7 +299,7 @@ def _check(costs: Mapping[Term | Phrase, int], budget: int) -> None:
 
 
 def _cost(leaf: Term | Phrase, matchings: Sequence[Matching]) -> int:
-    """The postings of a leaf."""
+    """Return the number of postings of a leaf."""
     cost = 0
     for matching in matchings:
         if isinstance(leaf, Phrase):
@@ -313,7 +310,7 @@ def _cost(leaf: Term | Phrase, matchings: Sequence[Matching]) -> int:
 
 
 def _steps(leaf: Term | Phrase, matchings: Sequence[Matching]) -> int:
-    """What looking at positions costs, of a phrase."""
+    """Return the cost of reading a phrase's positions, in postings."""
     if not isinstance(leaf, Phrase):
         return 0
     phrases = [matching.phrase(leaf) for matching in matchings]

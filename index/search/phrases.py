@@ -1,7 +1,7 @@
-"""Phrases: in which versions words follow each other, and how often.
+"""Phrase matching: versions in which words follow each other, and how often.
 
-A phrase of words w0 w1 ... is where the words have positions p, p + 1, ... Its frequency is the
-number of such p. All places are looked at together, in a few calls of numpy for each word.
+A phrase of words w0 w1 ... occurs where the words have positions p, p + 1, ... Its frequency is the
+number of such p. All places are processed together, in a few numpy calls per word.
 """
 
 from __future__ import annotations
@@ -18,35 +18,34 @@ from driftline.index.postings.packing import Numbers, in_both
 from driftline.index.postings.parts import Postings, SegmentReader
 
 Places = NDArray[np.int64]
-"""(version, position) in one number each, ascending: the position is in the low bits."""
+"""(version, position) packed into one number, ascending; the position is in the low bits."""
 
 VERSION = 1 << 32
-"""One version further, in places: more than any position."""
+"""Distance of adjacent versions in places; larger than any position."""
 
 DENSE = 8
-"""If a match can begin at more than one place in so many of a text, all are looked at: that takes
-less than searching for them."""
+"""If more than one in this many positions can start a match, scan all instead of searching."""
 
 
 class Group(NamedTuple):
-    """One of the different words of a phrase: its numbers there, and its places."""
+    """One distinct word of a phrase: its numbers in the phrase, and its places."""
 
     numbers: list[int]
     places: Places
 
 
 class Numbered(NamedTuple):
-    """A word of a phrase, or a pair of words, and the number of its place there."""
+    """A word or a pair of words of a phrase, and its number in the phrase."""
 
     number: int
     postings: Postings
 
 
 def phrase_in(part: SegmentReader, field: int, words: Sequence[str]) -> list[Numbered] | None:
-    """What a part has to have at which places for a phrase; None: it has not all of it.
+    """Return the postings that a part needs for a phrase; None if one is missing.
 
-    Pairs take the place of their words, where the part keeps them: they are rarer. The same word is
-    the same object.
+    Where the part keeps a pair of words, the rarer pair replaces its words. Equal words share one
+    object.
     """
     found: dict[tuple[str, ...], Postings | None] = {}
     names: list[tuple[int, tuple[str, ...]]] = []
@@ -70,12 +69,12 @@ def phrase_in(part: SegmentReader, field: int, words: Sequence[str]) -> list[Num
 
 
 def different(phrase: Sequence[Numbered]) -> list[Postings]:
-    """What makes up a phrase, each once."""
+    """Return the distinct postings of a phrase."""
     return list({id(postings): postings for _, postings in phrase}.values())
 
 
 def steps(phrase: Sequence[Numbered]) -> int:
-    """The most that finding a phrase takes: places that are read or looked at, each time."""
+    """Return an upper bound of the places read or compared to find a phrase."""
     if len(phrase) == 1:
         return 0
     often = {id(each): int(each.frequencies.sum(dtype="i8")) for each in different(phrase)}
@@ -84,7 +83,7 @@ def steps(phrase: Sequence[Numbered]) -> int:
 
 
 def find_phrase(phrase: Sequence[Numbered], count: int) -> tuple[Numbers, Numbers]:
-    """(ordinals, frequencies) of a phrase among the first `count` versions of a part."""
+    """Return (ordinals, frequencies) of a phrase among the first `count` versions of a part."""
     common: Numbers = reduce(_intersect, (each.ordinals for each in different(phrase)))
     common = common[: np.searchsorted(common, count)]
     if len(phrase) == 1:
@@ -98,7 +97,8 @@ def find_phrase(phrase: Sequence[Numbered], count: int) -> tuple[Numbers, Number
 
 
 def starts_in_text(words: Sequence[str], positions: Mapping[str, Sequence[int] | Places]) -> Places:
-    """The positions in a text at which a phrase begins. `positions`: of each word of the text."""
+    """Return the positions in a text at which a phrase starts. `positions`: of each of its
+    words."""
     numbers: dict[str, list[int]] = {}
     for number, word in enumerate(words):
         numbers.setdefault(word, []).append(number)
@@ -120,7 +120,7 @@ def starts_in_text(words: Sequence[str], positions: Mapping[str, Sequence[int] |
 
 
 def _starts(groups: Sequence[Group]) -> Places:
-    """The places at which a phrase begins, by those of its words."""
+    """Return the places at which a phrase starts, given the places of its words."""
     rarest = min(groups, key=lambda group: len(group.places))
     starts = rarest.places - rarest.numbers[0]
     for group in groups:
@@ -137,7 +137,7 @@ def _intersect(ours: Numbers, theirs: Numbers) -> Numbers:
 
 
 def _places(word: Postings, common: Numbers) -> Places:
-    """The places of a word in versions that have all words."""
+    """Return the places of a word in the versions that contain all words."""
     rows = np.searchsorted(word.ordinals, common)
     positions, offsets = word.positions(rows)
     versions = np.repeat(np.arange(len(rows), dtype=np.int64), np.diff(offsets))

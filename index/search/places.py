@@ -1,6 +1,6 @@
-"""Places: where versions stand in the one order of results, and how two of them are compared.
+"""Positions of versions in the total order of results, and their comparison.
 
-Whoever puts the results of shards together needs no more than this.
+Merging the results of several shards needs only this module.
 """
 
 from __future__ import annotations
@@ -8,17 +8,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 SortValue = float | int | str | None
-"""A number, a date, or the first of the keywords; None: the version has none."""
+"""A number, a date, or the first of the keywords; None if the version has no value."""
 
 Order = tuple[bool, float | int | str | tuple[int, ...], int]
-"""Of a place: the smaller comes first; the same for all parts and shards."""
+"""Sort key of a position, ascending; comparable across parts and shards."""
 
 
 @dataclass(frozen=True, slots=True)
 class SortPosition:
-    """Where a version stands in the order of results; `time`: its label time.
+    """Position of a version in the order of results; `time`: its label time.
 
-    `value`: by which the results are sorted; if they are, the score is 0.
+    `value`: the sort value, if results are sorted by a field; the score is then 0.
     """
 
     score: float
@@ -28,14 +28,14 @@ class SortPosition:
 
 @dataclass(frozen=True, slots=True)
 class Sort:
-    """By the value of a field, which has this number among the keywords, numbers and dates."""
+    """Order by a field's value; `field`: its number among the keywords, numbers and dates."""
 
     field: int
     descending: bool = False
 
 
 def order(place: SortPosition, sort: Sort | None = None) -> Order:
-    """What is compared of places."""
+    """Return the sort key of a position."""
     if sort is None:
         return False, -place.score, place.time
     value = place.value
@@ -43,6 +43,6 @@ def order(place: SortPosition, sort: Sort | None = None) -> Order:
         return True, 0, place.time
     if not sort.descending:
         return False, value, place.time
-    # Descending, a text comes before its own beginning.
+    # In descending order, a text precedes its own prefixes.
     turned = (*(-ord(letter) for letter in value), 1) if isinstance(value, str) else -value
     return False, turned, place.time

@@ -1,8 +1,8 @@
-"""Ranking: the first versions among those that a query finds, in one total order.
+"""Ranking: the first of the versions that a query finds, in one total order.
 
-Order: the higher score first; or, where a search is sorted, by the value of a field, and versions
-without one last. What is equal in this comes by the time of its version, the earlier first. So
-pages of results, and results of several shards, fit together without a version missing or twice.
+Order: by descending score; or, for a sorted search, by the value of a field, versions without one
+last. Ties are broken by the time of the version, earlier first. Pages of results, and results of
+several shards, therefore fit together without a version missing or duplicated.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from driftline.index.postings.parts import Column, Keywords
 from driftline.index.search.places import Sort, SortPosition, SortValue, order
 
 Keys = NDArray[np.float64] | NDArray[np.int64]
-"""Of versions: the smaller comes first."""
+"""Sort keys of versions, ascending."""
 
 _LAST_DATE = 2**63 - 1
-"""Later than all dates, and than all dates turned round."""
+"""Later than all dates, also when these are negated."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +42,7 @@ def best(
     limit: int,
     after: SortPosition | None = None,
 ) -> list[Ranked]:
-    """The first `limit` of the versions found in one part, behind a place in the order.
+    """Return the first `limit` of the versions found in one part, after a position.
 
     `found`: ordinals, ascending; `scores`, `times`: of each of them.
     """
@@ -60,7 +60,7 @@ def best_by(
     limit: int,
     after: SortPosition | None = None,
 ) -> list[Ranked]:
-    """As `best`, by values: `column` has those of all versions of the part.
+    """Like `best`, ordered by values: `column` holds those of all versions of the part.
 
     `found`: ordinals in the part, which begins at the ordinal `first`.
     """
@@ -76,14 +76,14 @@ def best_by(
 
 
 def together(results: Iterable[list[Ranked]], limit: int, sort: Sort | None = None) -> list[Ranked]:
-    """The first ones of several parts or shards."""
+    """Merge ranked results of several parts or shards."""
     return list(islice(merge(*results, key=lambda ranked: order(ranked.place, sort)), limit))
 
 
 def _first(
     keys: Keys, times: NDArray[np.int64], limit: int, behind: tuple[float | int, int] | None
 ) -> list[int]:
-    """The rows of the first `limit` in order, behind one."""
+    """Return the rows of the first `limit` in order, after `behind`."""
     rows = np.arange(len(keys))
     if behind is not None:
         key, time = behind
@@ -91,14 +91,14 @@ def _first(
         keys = keys[rows]
     if len(rows) > limit:
         worst = np.partition(keys, limit - 1)[limit - 1]
-        good = keys <= worst  # more than `limit` if keys are equal: the earlier ones count
+        good = keys <= worst  # more than `limit` if keys tie: take the earlier ones
         rows, keys = rows[good], keys[good]
     found: list[int] = rows[np.lexsort((times[rows], keys))[:limit]].tolist()
     return found
 
 
 def _keys(column: Column, found: NDArray[np.intp], sort: Sort) -> Keys:
-    """Of the versions found: what decides their order in one part."""
+    """Return the keys that order the versions found in one part."""
     sign = -1 if sort.descending else 1
     if isinstance(column, Keywords):
         begins = column.offsets[found]
@@ -113,7 +113,7 @@ def _keys(column: Column, found: NDArray[np.intp], sort: Sort) -> Keys:
 
 
 def _key(column: Column, value: SortValue, sort: Sort) -> float | int:
-    """Where a value stands among the keys of a part, also if no version there has it."""
+    """Return the position of a value among a part's keys, even if no version there has it."""
     sign = -1 if sort.descending else 1
     if isinstance(column, Keywords):
         if value is None:
@@ -129,7 +129,7 @@ def _key(column: Column, value: SortValue, sort: Sort) -> float | int:
 
 
 def _value(column: Column, ordinal: int) -> SortValue:
-    """The value of a version."""
+    """Return the value of a version."""
     if isinstance(column, Keywords):
         begin, end = column.offsets[ordinal : ordinal + 2].tolist()
         return column.words[column.numbers[begin]] if begin < end else None

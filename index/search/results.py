@@ -1,20 +1,18 @@
-"""What is told of the versions that a query finds: snippets, shares of scores, facets.
+"""Details of the versions that a query finds: snippets, score explanations and facets.
 
-*Snippets*: of each text of a document the piece that shows best why a query finds it. The best
-piece has most of the different words that match; of several such it is the first. A phrase matches
-where all of it is. What matches is said by places, in the text as it was written: how it is shown
-is not decided here.
+*Snippets*: per text of a document, the piece that best shows why a query finds it: the first one
+with the most different matching words. A phrase matches where all its words follow each other.
+Matches are positions in the original text; rendering is up to the caller.
 
 >>> from driftline.index.documents.analysis import analyser
 >>> snippet("Of cats. The Cat sat on", analyser("english"), [Term(0, "text", "cat")], 12)
 Snippet(text='Of cats. The', start=0, more=True, marks=((3, 7),))
 
-*Shares*: why a version has its score, as what each leaf of the query adds to it. They are the very
-numbers of which scores are made: added one after the other, from 0 on, they give the score to the
-last bit.
+*Shares*: what each leaf of the query adds to the score of a version. Added in order, from 0 on,
+they give the score to the last bit.
 
-*Facets*: how many of the versions found have each keyword. Each shard counts all keywords, not only
-its own most frequent ones: so the sums are exact.
+*Facets*: how many matching versions have each keyword. Each shard counts all keywords, not only its
+most frequent ones, so the sums are exact.
 """
 
 from __future__ import annotations
@@ -50,13 +48,13 @@ LENGTH = 160
 """Characters of a snippet."""
 
 READ_MAX = 100_000
-"""Characters of a text in which words are looked for: a snippet is made while somebody waits."""
+"""Characters of a text to analyse for a snippet; bounds latency."""
 
 
 class Snippet(NamedTuple):
-    """A piece of a text: where it begins there, and whether the text goes on behind it.
+    """A piece of a text, its start there, and whether more text follows.
 
-    `marks`: (start, end) in the piece of what matches the query, in order, and apart.
+    `marks`: (start, end) of each match in the piece, in order and disjoint.
     """
 
     text: str
@@ -66,7 +64,7 @@ class Snippet(NamedTuple):
 
 
 def snippets(stored: bytes, collection: Collection, query: Query) -> dict[str, Snippet]:
-    """A snippet of each text that a stored document has, by the name of its field."""
+    """Return a snippet of each text of a stored document, by field name."""
     document = json.loads(stored)
     found = {}
     for field in collection.fields:
@@ -80,10 +78,10 @@ def snippets(stored: bytes, collection: Collection, query: Query) -> dict[str, S
 def snippet(
     text: str, analyser: Analyser, leaves: Iterable[Scoring], length: int = LENGTH
 ) -> Snippet:
-    """The best piece of a text; its beginning, if no leaf of a query is in it."""
+    """Return the best piece of a text; its beginning if no leaf of a query matches."""
     words, places = analyser.words(text[:READ_MAX]), analyser.places(text[:READ_MAX])
     if len(text) > READ_MAX:
-        del words[-1:], places[-1:]  # it may go on
+        del words[-1:], places[-1:]  # the last word may be truncated
     matching = [(words[i], *places[i]) for i in sorted(_matching(words, leaves))]
     core = _best(matching, length)
     begin, end = _edges(text, places, core, length)
@@ -96,7 +94,7 @@ def snippet(
 
 
 def _matching(words: Sequence[str], leaves: Iterable[Scoring]) -> set[int]:
-    """The positions of the words that match."""
+    """Return the positions of the matching words."""
     there = set(words)
     wanted = [(leaf, set(_words_of(leaf, there))) for leaf in leaves]
     positions: dict[str, list[int]] = {word: [] for _, some in wanted for word in some}
@@ -115,7 +113,7 @@ def _matching(words: Sequence[str], leaves: Iterable[Scoring]) -> set[int]:
 
 
 def _words_of(leaf: Scoring, there: set[str]) -> Iterable[str]:
-    """The words of a text that a leaf stands for, or has in it."""
+    """Return the words of a text that a leaf matches or contains."""
     match leaf:
         case Phrase():
             return there.intersection(leaf.words)
@@ -129,7 +127,7 @@ def _words_of(leaf: Scoring, there: set[str]) -> Iterable[str]:
 
 
 def _best(matching: Sequence[tuple[str, int, int]], length: int) -> tuple[int, int]:
-    """Where the best matches begin and end: most different words, as far as a snippet goes.
+    """Return the start and end of the best matches: most different words within `length`.
 
     `matching`: words, each with its place.
     """
@@ -149,7 +147,7 @@ def _best(matching: Sequence[tuple[str, int, int]], length: int) -> tuple[int, i
 
 
 def _edges(text: str, places: Sequence[Place], core: Place, length: int) -> Place:
-    """Where a snippet begins and ends: at words, as much before its core as behind it."""
+    """Return the start and end of a snippet: at word boundaries, centred on its core."""
     start, stop = core
     begin = min(start - (length - (stop - start)) // 2, len(text) - length)
     begin = max(0, min(begin, start))
@@ -165,7 +163,7 @@ def _edges(text: str, places: Sequence[Place], core: Place, length: int) -> Plac
 
 
 def _apart(marks: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Marks as one where they touch: words of Han, Kana and Hangul overlap."""
+    """Merge touching marks: words of Han, Kana and Hangul overlap."""
     apart: list[tuple[int, int]] = []
     for start, end in marks:
         if apart and start <= apart[-1][1]:
@@ -176,28 +174,28 @@ def _apart(marks: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
 
 
 class LeafScore(NamedTuple):
-    """What a leaf adds; all figures are as of T, over all shards."""
+    """Share of one leaf in a score; all figures are as of T, over all shards."""
 
     leaf: Scoring
     frequency: int
-    """How often the version has it; 0: not at all, and it adds nothing."""
+    """Occurrences in the version; 0: it does not contain the leaf, which then adds nothing."""
     length: int
-    """The words of its field in the version."""
+    """Number of words of its field in the version."""
     documents: int
-    """The documents that have the field."""
+    """Documents that have the field."""
     having: tuple[int, ...]
-    """In how many documents each of its words is; of a prefix or near word this does not count."""
+    """Document frequency of each of its words; empty for prefix and fuzzy leaves."""
     average: float
-    """The average length of the field in the documents that have it."""
+    """Average length of the field in the documents that have it."""
     weight: float
-    """The weight of the field."""
+    """Weight of the field."""
     rarity: float
     score: float
 
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """`matches`: whether the query finds the version."""
+    """Explanation of a score; `matches`: whether the query finds the version."""
 
     matches: bool
     score: float
@@ -239,7 +237,7 @@ def count_by(field: int, matching: Matching, found: Mask) -> Counter[str]:
     numbers = column.numbers[: offsets[-1]][has]
     if not len(numbers):
         return Counter()
-    if often.max() > 1:  # a version that has a keyword twice counts once
+    if often.max() > 1:  # count a repeated keyword of a version once
         versions = np.repeat(np.arange(len(found)), often)[has]
         numbers = np.unique(versions * len(column.words) + numbers) % len(column.words)
     counts = np.bincount(numbers)

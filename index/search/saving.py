@@ -1,4 +1,5 @@
-"""Numbers and texts in parts of a checkpoint, many in each; the last part of some is shorter.
+"""Encoding of long lists of numbers and texts as checkpoint parts; the last part of a list is
+shorter.
 
 >>> saved = [*of_numbers(array("q", range(3))), *of_texts(["a", "cat"])]
 >>> rest = Saved(saved)
@@ -17,17 +18,19 @@ from driftline.engine.errors import MalformedMessage, SnapshotDamaged
 from driftline.engine.wire.codec import pack, unpack
 
 NUMBERS = 1 << 17
-"""Numbers in a part."""
+"""Numbers per part."""
 
 TEXTS = 1 << 13
-"""Texts in a part."""
+"""Texts per part."""
 
 _GREATEST = np.iinfo(np.int64).max
 
 
 def of_numbers(numbers: array[int]) -> Iterator[bytes]:
-    """Numbers of 64 bits: in each part by how much they are above the least of them, in as many
-    bytes as that takes."""
+    """Encode 64-bit numbers.
+
+    Each part stores its minimum and the offsets from it, in the smallest sufficient integer width.
+    """
     for at in range(0, len(numbers) + 1, NUMBERS):
         some = np.array(numbers[at : at + NUMBERS], np.int64)
         least = some.min(initial=_GREATEST)
@@ -37,33 +40,33 @@ def of_numbers(numbers: array[int]) -> Iterator[bytes]:
 
 
 def of_texts(texts: Iterable[str]) -> Iterator[bytes]:
-    """Texts."""
+    """Encode texts."""
     found = list(texts)
     for at in range(0, len(found) + 1, TEXTS):
         yield pack(found[at : at + TEXTS])
 
 
 def of_dictionary(dictionary: Mapping[str, int]) -> Iterator[bytes]:
-    """A number for each of some texts, in their order."""
+    """Encode a mapping from texts to numbers, in its order."""
     yield from of_texts(dictionary)
     yield from of_numbers(array("q", dictionary.values()))
 
 
 class Saved:
-    """Reads the parts, in the order in which they were written. All raises SnapshotDamaged."""
+    """Decoder of checkpoint parts, in the order written. All methods raise SnapshotDamaged."""
 
     def __init__(self, parts: Iterable[bytes]) -> None:
         self._parts = iter(parts)
 
     def row(self) -> object:
-        """A part with any value."""
+        """Return the value of the next part."""
         try:
             return unpack(next(self._parts))
         except (StopIteration, MalformedMessage):
             raise self.damaged() from None
 
     def numbers(self) -> array[int]:
-        """What `of_numbers` was given."""
+        """Decode what `of_numbers` encoded."""
         found = array("q")
         while True:
             match self.row():
@@ -76,7 +79,7 @@ class Saved:
                 return found
 
     def texts(self) -> list[str]:
-        """What `of_texts` was given."""
+        """Decode what `of_texts` encoded."""
         found: list[str] = []
         while True:
             part = self.row()
@@ -87,14 +90,14 @@ class Saved:
                 return found
 
     def dictionary(self) -> dict[str, int]:
-        """What `of_dictionary` was given."""
+        """Decode what `of_dictionary` encoded."""
         texts, numbers = self.texts(), self.numbers()
         if len(texts) != len(numbers):
             raise self.damaged()
         return dict(zip(texts, numbers, strict=True))
 
     def number(self) -> int:
-        """A part that is one number."""
+        """Return the next part, which holds one number."""
         number = self.row()
         if type(number) is not int:
             raise self.damaged()
@@ -102,7 +105,7 @@ class Saved:
 
     @staticmethod
     def damaged() -> SnapshotDamaged:
-        """What there is is not what was expected."""
+        """Return the error for parts that differ from the expected ones."""
         return SnapshotDamaged(
             "the checkpoint of the index has not the parts that were written; everything is made "
             "anew from the journal"

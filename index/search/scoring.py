@@ -1,28 +1,27 @@
-"""Scoring by BM25, to the last bit the same on every replica, shard and division into parts.
+"""BM25 scoring, identical to the last bit on every replica, shard and division into parts.
 
-What goes in are integers that are exact as of T. What follows are operations of float64 in one
-order, element by element; a logarithm is taken once for each word of a query, not on arrays. So a
-score depends on the version, the query and T alone. The leaves of a query add to it in the order in
-which they were written.
+The inputs are integers that are exact as of T. Float64 operations follow in a fixed order, element
+by element; a logarithm is taken once per word of a query, not on arrays. A score therefore depends
+only on the version, the query and T. The leaves of a query add to it in the order written.
 
-A word counts by its frequency in the field, the length of the field, and its rarity. A phrase is as
-rare as its words together. All words that a beginning or a near word stands for count as one word
-with a rarity of 1. A leaf that is `often` in a field adds, from left to right,
+A word counts by its frequency in the field, the length of the field, and its rarity. The rarity of
+a phrase is the sum over its words. All words that a prefix or fuzzy leaf expands to count as one
+word with a rarity of 1. A leaf that occurs `often` times in a field adds, from left to right,
 
     weight * rarity * (often * (K1 + 1)) / (often + K1 * (1 - B + B * relative))
 
-where `relative` is the length of the field * how many documents have it / its length in all these,
-and `rarity` the sum of log1p((documents - having + 0.5) / (having + 0.5)) over the words of a leaf.
+where `relative` is the length of the field * number of documents that have it / its total length in
+these, and `rarity` the sum of log1p((documents - having + 0.5) / (having + 0.5)) over the words of
+a leaf.
 
 (Robertson and Zaragoza, The probabilistic relevance framework, 2009, section 3.4.)
 
-Only versions that can be among the best ones are scored. The leaves of a query are looked at in the
-order of the most that each can add to a score. Once the leaves that are left can add less than what
-the best versions have already, most others are out of the question: a common word is in nearly all
-versions, and adds little. Invariant: a version that is left out has a lower score than as many
-others as are wanted, so the best ones are the same as if all were scored. Scores that are compared
-for that are of 32 bits, and added up in another order than those that are told: `_SLACK` is more
-than they differ by.
+Only versions that can be among the best ones are scored. Leaves are processed in descending order
+of the most that each can add to a score. Once the remaining leaves can add less than the score of
+the best versions so far, most other versions are ruled out: a common word is in nearly all versions
+and adds little. Invariant: at least as many versions as requested have a higher score than a
+skipped one, so the best ones are the same as if all were scored. These comparisons use float32
+scores summed in another order than the returned ones: `_SLACK` is more than they differ by.
 
 (MaxScore: Turtle and Flood, Query evaluation: strategies and optimizations, 1995.)
 """
@@ -44,24 +43,24 @@ from driftline.index.search.matching import Mask, Matching
 from driftline.index.search.statistics import Statistics
 
 K1 = 1.2
-"""How soon more occurrences of a word count less."""
+"""Saturation: how soon further occurrences of a word count less."""
 
 B = 0.75
-"""How much the length of a field counts."""
+"""Strength of length normalisation."""
 
 
 class Factor(NamedTuple):
-    """What is the same for all versions in the score of a leaf."""
+    """The part of a leaf's score that is the same for all versions."""
 
     weight: float
-    """Of the field."""
+    """Weight of the field."""
     rarity: float
     having: tuple[int, ...]
-    """In how many documents each of its words is."""
+    """Document frequency of each of its words."""
     documents: int
     """Documents that have the field."""
     length: int
-    """The sum of its lengths in these."""
+    """Total length of the field in these."""
 
 
 class Scorer:
@@ -77,7 +76,7 @@ class Scorer:
         self.factors = [(leaf, _factor(leaf, weights, statistics, time)) for leaf in leaves]
 
     def scores(self, matching: Matching, found: NDArray[np.intp]) -> NDArray[np.float64]:
-        """The scores of some versions of a part; `found`: their ordinals, ascending."""
+        """Return the scores of some versions of a part; `found`: their ordinals, ascending."""
         scores = np.zeros(len(found), np.float64)
         for leaf, factor in self.factors:
             rows, frequencies = matching.within(leaf, found)
@@ -88,7 +87,7 @@ class Scorer:
 
 
 def bm25(frequencies: Often, lengths: Numbers, factor: Factor) -> NDArray[np.float64]:
-    """The scores of a leaf in versions: it is so often in fields of these lengths."""
+    """Return the scores of a leaf with these frequencies in fields of these lengths."""
     often = frequencies.astype(np.float64)
     relative = lengths.astype(np.float64) * factor.documents / factor.length
     weight = factor.weight * factor.rarity
@@ -96,7 +95,7 @@ def bm25(frequencies: Often, lengths: Numbers, factor: Factor) -> NDArray[np.flo
 
 
 def roughly(often: Often, lengths: NDArray[np.float32], factor: Factor) -> NDArray[np.float32]:
-    """`bm25` of all versions of a part, in a tenth of the time: 0 for those without the leaf."""
+    """Approximate `bm25` for all versions of a part in a tenth of the time; 0 without the leaf."""
     scores = often.astype(np.float32)
     below = lengths * np.float32(K1 * B * factor.documents / factor.length)
     below += np.float32(K1 * (1 - B))
@@ -107,12 +106,12 @@ def roughly(often: Often, lengths: NDArray[np.float32], factor: Factor) -> NDArr
 
 
 def most(factor: Factor) -> float:
-    """What a leaf can add at most: as often as can be, in a text that is nothing else."""
+    """Return the upper bound of a leaf's score: unlimited frequency, in a text of nothing else."""
     return factor.weight * factor.rarity * (K1 + 1)
 
 
 def rarity(documents: int, having: int) -> float:
-    """The inverse document frequency of a word: of so many documents so many have it."""
+    """Return the inverse document frequency of a word that `having` documents contain."""
     return log1p((documents - having + 0.5) / (having + 0.5))
 
 
@@ -135,20 +134,20 @@ def _factor(leaf: Scoring, weights: Sequence[float], statistics: Statistics, tim
 Scores = NDArray[np.float32] | NDArray[np.float64]
 
 FEW = 16
-"""Of less than one in so many versions, scoring each takes less than leaving some of them out."""
+"""If fewer than one in this many versions match, scoring each is cheaper than skipping some."""
 
 _SLACK = 1 - 1e-3
-"""A sum of n numbers of 32 bits is wrong by n / 2 ** 23 of it at most, and a query has at most
-some thousands of leaves."""
+"""The relative error of a float32 sum of n terms is at most n / 2 ** 23; queries have at most some
+thousands of leaves."""
 
 _CHUNK = 64
-"""The versions that seem best are looked for among the best ones of so many each."""
+"""Versions per group; only the best of each group is considered for the threshold."""
 
 
 class ScoreThreshold:
-    """A score that as many versions have at least as are wanted: it rises as more are known.
+    """Lower bound of the score that the best `limit` versions reach; it only rises.
 
-    `limit`: how many are wanted, at least 1.
+    `limit`: how many versions are requested, at least 1.
     """
 
     def __init__(self, limit: int) -> None:
@@ -156,7 +155,7 @@ class ScoreThreshold:
         self.score = 0.0
 
     def rise(self, scores: Scores) -> None:
-        """Different versions, which the query finds, have these scores at least."""
+        """Raise the bound, given lower bounds of the scores of different matching versions."""
         if len(scores) >= self.limit:
             self.score = max(self.score, float(np.partition(scores, -self.limit)[-self.limit]))
 
@@ -164,9 +163,9 @@ class ScoreThreshold:
 def candidates(
     scorer: Scorer, matching: Matching, mask: Mask, floor: ScoreThreshold
 ) -> NDArray[np.intp]:
-    """Ordinals, ascending, of the versions of a part among which the best ones are.
+    """Return ascending ordinals of versions of a part that include the best ones.
 
-    `mask`: what the query finds in the part.
+    `mask`: the matches of the query in the part.
     """
     found = np.flatnonzero(mask)
     if len(found) * FEW <= matching.count:
@@ -190,7 +189,7 @@ def candidates(
 
 
 def _best_of_some(scores: NDArray[np.float32]) -> NDArray[np.float32]:
-    """The largest of each few scores, which are far from each other: so it takes less time."""
+    """Return the largest score of each group; groups are strided, which is faster."""
     chunks = len(scores) // _CHUNK
     best: NDArray[np.float32] = scores[: chunks * _CHUNK].reshape(_CHUNK, chunks).max(axis=0)
     return best[best > 0]

@@ -1,13 +1,12 @@
-"""A shard: the documents of a collection that one searcher has, as of each retained time.
+"""Shard: the documents of a collection that one searcher holds, as of each retained time.
 
-Takes: every version of the collection, in label order, each once. Gives: the answers to queries as
-of a time T, and documents as of T. Statistics are those of the whole collection.
+Input: every version of the collection, in label order, each once. Output: query results and
+documents as of a time T. Statistics cover the whole collection.
 
-Versions have *ordinals* 0, 1, 2, ... in label order. So what there is as of T is a prefix of all
-posting lists, without the versions that were replaced before T: nothing is copied, and nothing that
-was read changes. Versions that were replaced before all T that are retained may be dropped, which
-lowers the ordinals of later ones. Invariant: as of a T that is applied and retained, every answer
-is the same for ever.
+Versions have *ordinals* 0, 1, 2, ... in label order. The state as of T is therefore a prefix of all
+posting lists, minus the versions replaced before T: reads copy nothing, and data that was read
+never changes. Versions replaced before all retained T may be dropped, which lowers the ordinals of
+later ones. Invariant: as of an applied and retained T, every answer is always the same.
 """
 
 from __future__ import annotations
@@ -36,12 +35,12 @@ from driftline.index.search.scoring import Scorer, ScoreThreshold, candidates
 from driftline.index.search.statistics import Statistics
 
 NONE = -1
-"""In place of an ordinal, or a number: there is no such version, or it was dropped."""
+"""Placeholder for an ordinal or number: the version does not exist or was dropped."""
 
 
 @dataclass(frozen=True, slots=True)
 class ShardAnswer:
-    """How many versions a query finds, the first of them, and the counts of each facet."""
+    """Number of matching versions, the first of them, and the counts of each facet."""
 
     total: int
     ranked: list[Ranked]
@@ -51,8 +50,8 @@ class ShardAnswer:
 class Shard:
     """One shard of one collection.
 
-    `weights`: of its text fields; `has`: whether the shard has the document with an id; `budget`:
-    what a query may cost here.
+    `weights`: of its text fields; `has`: whether the shard holds the document with an id; `budget`:
+    the cost limit of a query here.
     """
 
     def __init__(
@@ -63,26 +62,26 @@ class Shard:
         budget: int = BUDGET,
     ) -> None:
         self.parts: list[SegmentReader] = [tail]
-        """Together they have all versions, in the order of their ordinals."""
+        """Together they hold all versions, in the order of their ordinals."""
         self.statistics = Statistics(tail.text_fields)
         self._weights = weights
         self._has = has
         self._budget = budget
         self.tail = tail
         self.alive = 0
-        """How many documents there are now."""
+        """Number of current documents."""
         self._times = array("q")
         self._deaths = array("q")
-        """Of each version, when the next one of the same document came; INFINITY: none has."""
+        """Per version, the time of the document's next version; INFINITY if there is none."""
         self._numbers = array("q")
-        """Of each version, its number, which stays when others are dropped. They grow."""
+        """Per version, its number: ascending, and unchanged when other versions are dropped."""
         self._before = array("q")
-        """Of each version, the number of the one before it of the same document."""
+        """Per version, the number of the document's previous version."""
         self._last: dict[str, int] = {}
-        """Document -> the number of its last version, also if it was deleted."""
+        """Document id -> the number of its last version, even if the document was deleted."""
 
     def apply(self, time: int, version: DocumentVersion) -> None:
-        """Take the next version. Precondition: `time` is not below that of the last one."""
+        """Apply the next version. Precondition: `time` is not below that of the last one."""
         self.statistics.apply(time, version)
         if not self._has(version.id):
             return
@@ -103,7 +102,7 @@ class Shard:
 
     @property
     def versions(self) -> int:
-        """How many versions the shard has."""
+        """Number of versions in the shard."""
         return len(self._times)
 
     # Reading.
@@ -119,11 +118,11 @@ class Shard:
         facets: Sequence[int] = (),
         pause: Callable[[], None] = lambda: None,
     ) -> ShardAnswer:
-        """How many versions a query finds as of a time, and the first `limit` behind a place.
+        """Count the matches of a query as of a time; rank the first `limit` after a position.
 
-        By score, or by `sort`; `facets`: fields whose keywords are counted. `together` makes one
-        list of those of several shards. `pause` is called often: other queries may run in it.
-        Raises TooCostly.
+        Ranks by score, or by `sort`; `facets`: fields whose keywords are counted. `together` merges
+        the results of several shards. `pause` is called often so that other queries can run. Raises
+        QueryTooCostly.
         """
         scoring = query.scoring if sort is None else ()
         scorer = Scorer(scoring, self._weights, self.statistics, time)
@@ -141,14 +140,14 @@ class Shard:
         return ShardAnswer(total, ranked, counts)
 
     def count(self, query: Query, time: int, pause: Callable[[], None] = lambda: None) -> int:
-        """How many versions a query finds as of a time. Raises TooCostly."""
+        """Return how many versions a query finds as of a time. Raises QueryTooCostly."""
         found = self._found(query, time, (), pause)
         return sum(int(np.count_nonzero(mask)) for _, mask in found)
 
     def explain(self, query: Query, id: str, time: int) -> Explanation | None:
-        """Why a document has its score as of a time; None if there is no such document here.
+        """Explain a document's score as of a time; None if the shard has no such document.
 
-        Raises TooCostly.
+        Raises QueryTooCostly.
         """
         ordinal = self.find(id, time)
         if ordinal is None:
@@ -167,18 +166,18 @@ class Shard:
         scoring: Collection[Scoring],
         pause: Callable[[], None],
     ) -> Iterator[tuple[Matching, Mask]]:
-        """What a query finds in each part; `scoring`: the leaves whose frequencies are wanted."""
+        """Yield the matches of a query per part; `scoring`: leaves whose frequencies are needed."""
         matchings = [Matching(part, count, scoring, pause) for part, count in self._parts_at(time)]
         check(query.root, matchings, self._budget)
         for matching in matchings:
             if matching.finds_nothing(query.root):
-                continue  # most words are in few parts
+                continue  # most words occur in few parts
             part, count = matching.part, matching.count
             alive = self._alive(part.first, part.first + count, time)
             yield matching, matching.mask(query.root) & alive
 
     def find(self, id: str, time: int) -> int | None:
-        """The ordinal of a document's version as of a time; None if there is none."""
+        """Return the ordinal of a document's version as of a time; None if there is none."""
         ordinal = self._ordinal(self._last.get(id, NONE))
         while ordinal != NONE and self._times[ordinal] >= time:
             ordinal = self._ordinal(self._before[ordinal])
@@ -187,35 +186,35 @@ class Shard:
         return ordinal
 
     def _ordinal(self, number: int) -> int:
-        """The ordinal of the version with a number."""
+        """Return the ordinal of the version with a number, or NONE."""
         at = bisect_left(self._numbers, number)
         return at if at < len(self._numbers) and self._numbers[at] == number else NONE
 
     def time_of(self, ordinal: int) -> int:
-        """The label time of a version."""
+        """Return the label time of a version."""
         return self._times[ordinal]
 
     def id(self, ordinal: int) -> str:
-        """The id of the document of a version."""
+        """Return the document id of a version."""
         part = self._part_of(ordinal)
         return part.id(ordinal - part.first)
 
     def stored(self, ordinal: int) -> bytes:
-        """What is stored of a version."""
+        """Return the stored bytes of a version."""
         part = self._part_of(ordinal)
         return part.stored(ordinal - part.first)
 
     def _parts_at(self, time: int) -> Iterator[tuple[SegmentReader, int]]:
-        """The parts with versions as of a time, and how many."""
+        """Yield the parts with versions as of a time, and how many versions each has."""
         end = bisect_left(self._times, time)
         for part in self.parts:
             if part.first < end:
                 yield part, min(part.count, end - part.first)
 
     def _alive(self, first: int, end: int, time: int) -> NDArray[np.bool_]:
-        """Of each of some versions: whether nothing has taken its place before a time."""
+        """Return, for each version in a range, whether no version replaced it before a time."""
         deaths = np.frombuffer(self._deaths, np.int64, end)
-        return deaths[first:] >= time  # `deaths` must not stay: it keeps the array from growing
+        return deaths[first:] >= time  # a live `deaths` blocks growth of the array
 
     def _part_of(self, ordinal: int) -> SegmentReader:
         return self.parts[bisect_right(self.parts, ordinal, key=lambda part: part.first) - 1]
@@ -223,20 +222,19 @@ class Shard:
     # Parts.
 
     def replace(self, parts: Sequence[SegmentReader], tail: MemorySegment) -> None:
-        """Go on with other parts that have the same versions, and an empty tail behind them."""
+        """Switch to other parts with the same versions, followed by an empty tail."""
         self._become([*parts, tail])
         self.tail = tail
 
     def seal(self) -> None:
-        """Go on with an empty tail; the one that there was does not grow any more."""
+        """Start an empty tail; the previous one stops growing."""
         tail = self.tail
         if tail.count:
             after = MemorySegment(tail.first + tail.count, tail.text_fields, tail.value_fields)
             self.replace(self.parts, after)
 
     def needed(self, parts: Sequence[SegmentReader], since: int) -> NDArray[np.bool_]:
-        """Of each version of some parts that follow each other: whether it is there as of any time
-        from `since` on."""
+        """Return, per version of adjacent parts, whether any time >= `since` can see it."""
         return self._alive(parts[0].first, parts[-1].first + parts[-1].count, since)
 
     def exchange(
@@ -245,8 +243,10 @@ class Shard:
         part: SegmentReader,
         kept: NDArray[np.bool_] | None = None,
     ) -> None:
-        """Put a part in place of some that follow each other; it has those versions of theirs that
-        are `kept`, or all. The others were not `needed`, and are not there any more."""
+        """Replace adjacent parts by one part, which holds those of their versions that are `kept`.
+
+        None keeps all. The dropped versions must not be `needed`; the shard forgets them.
+        """
         if kept is not None and not kept.all():
             self._drop(parts, kept)
         at = self.parts.index(parts[0])
@@ -256,7 +256,7 @@ class Shard:
         first, end = parts[0].first, parts[0].first + len(kept)
         numbers = np.array(self._numbers[first:end])
         is_last = ~kept & np.isin(numbers, np.array(self._before), invert=True)
-        # Of documents that were deleted: only their ids have to be read.
+        # Last versions of deleted documents: read only the ids of these.
         rows = np.flatnonzero(is_last).tolist()
         gone = zip([self.id(first + row) for row in rows], numbers[rows].tolist(), strict=True)
         for id, number in gone:
@@ -266,23 +266,23 @@ class Shard:
             column[first:end] = array("q", np.array(column[first:end])[kept].tobytes())
 
     def _become(self, parts: Sequence[SegmentReader]) -> None:
-        """Go on with these parts, which have all versions in their order."""
+        """Switch to these parts, which hold all versions in order."""
         firsts = accumulate((part.count for part in parts), initial=0)
         for part, first in zip(parts, firsts, strict=False):
             part.first = first
         self.parts = list(parts)
 
     def save(self) -> Iterator[bytes]:
-        """All that is not in the parts of the shard, in parts of a checkpoint."""
+        """Yield checkpoint parts of everything that is not in the shard's parts."""
         for numbers in (self._times, self._deaths, self._before, self._numbers):
             yield from of_numbers(numbers)
         yield from of_dictionary(self._last)
         yield from self.statistics.save()
 
     def load(self, saved: Saved, parts: Sequence[SegmentReader]) -> None:
-        """Become the shard that was saved, with all its versions in `parts`.
+        """Restore a saved shard whose versions are all in `parts`.
 
-        Precondition: nothing was applied. Raises SnapshotDamaged.
+        Precondition: no version was applied. Raises SnapshotDamaged.
         """
         columns = [saved.numbers() for _ in range(4)]
         end = sum(part.count for part in parts)
@@ -303,13 +303,13 @@ def _best(
     after: SortPosition | None,
     sort: Sort | None,
 ) -> list[Ranked]:
-    """The first ones behind a place, of those that a query finds in a part."""
+    """Return the first matches of a part after a position."""
     part, limit = matching.part, floor.limit
     if sort is not None:
         found = np.flatnonzero(mask)
         column = part.values(sort.field)
         return best_by(sort, column, found, part.first, part.times[found], limit, after)
-    behind = after is not None  # then it is not the best ones that are wanted
+    behind = after is not None  # a page after the first may exclude the best ones
     found = np.flatnonzero(mask) if behind else candidates(scorer, matching, mask, floor)
     scores = scorer.scores(matching, found)
     if not behind:

@@ -1,12 +1,12 @@
-"""Statistics of a collection as of each retained time: what BM25 needs, exact over all shards.
+"""Statistics of a collection as of each retained time: the inputs of BM25, exact over all shards.
 
-Takes: every version of the collection, in label order, also of documents that other shards index.
-Gives: as of a time T, per text field, the number of documents that have it, the sum of their
-lengths, and in how many of them a word is. Invariant: the figures as of T are those of the versions
-that are alive as of T, whatever comes later.
+Input: every version of the collection, in label order, also of documents that other shards index.
+Output: as of a time T, per text field, the number of documents that have it, the sum of their
+lengths, and the document frequency of a word. Invariant: figures as of T cover the versions alive
+as of T, whatever comes later.
 
-Counting the words of a version takes as long as all else that makes it findable. So it is put off
-until `settle`, or until more versions wait than it takes time to look through for each word.
+Counting the words of a version takes as long as the rest of indexing it. Counting is therefore
+deferred until `settle`, or until more than UNCOUNTED_MAX texts wait, since each lookup scans these.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ TRIMMED_EVERY = 64
 """Changes of one word after which its history is trimmed."""
 
 FORGETS = 256
-"""After so many words that were added, histories of twice as many are looked through."""
+"""Added words after which twice as many histories are checked for removal."""
 
 
 class History:
-    """The sums of a number, by time.
+    """Running sums of a number, by time.
 
     >>> count = History()
     >>> count.add(10, 1)
@@ -38,8 +38,8 @@ class History:
     >>> [count.before(time) for time in (10, 11, 21)]
     [0, 1, 2]
 
-    Invariant: what `before` says of a time does not change by later additions, and not by `retain`
-    of an earlier or the same time.
+    Invariant: later additions, and `retain` of an earlier or the same time, do not change what
+    `before` returns for a time.
     """
 
     __slots__ = ("_sums", "_times")
@@ -47,7 +47,7 @@ class History:
     def __init__(self, before: int = 0) -> None:
         self._times = array("q")
         self._sums = array("q", [before])
-        """The sum before the first time, then after each time."""
+        """Sum before the first time, then after each time."""
 
     def add(self, time: int, number: int) -> None:
         """Add a number. Precondition: no later time was added."""
@@ -59,22 +59,22 @@ class History:
             sums.append(sums[-1] + number)
 
     def before(self, time: int) -> int:
-        """The sum of what was added at earlier times. Precondition: the time is retained."""
+        """Return the sum of earlier additions. Precondition: the time is retained."""
         return self._sums[bisect_left(self._times, time)]
 
     def retain(self, since: int) -> None:
-        """Forget what the number was before a time."""
+        """Forget sums before a time."""
         keep = bisect_left(self._times, since)
         del self._times[:keep], self._sums[:keep]
 
     def save(self) -> Iterator[bytes]:
-        """The history as it is, in parts."""
+        """Yield the history as checkpoint parts."""
         yield from of_numbers(self._times)
         yield from of_numbers(self._sums)
 
     @classmethod
     def load(cls, saved: Saved) -> History:
-        """The history that was saved. Raises SnapshotDamaged."""
+        """Restore a saved history. Raises SnapshotDamaged."""
         times, sums = saved.numbers(), saved.numbers()
         if len(sums) != len(times) + 1:
             raise Saved.damaged()
@@ -87,37 +87,37 @@ class History:
         return history
 
     def __len__(self) -> int:
-        """How many changes are retained."""
+        """Return the number of retained changes."""
         return len(self._times)
 
     @property
     def changed(self) -> int:
-        """When it was added to last; -1: not since the retained times begin."""
+        """Time of the last addition; -1 if it is not retained."""
         return self._times[-1] if self._times else -1
 
     @property
     def now(self) -> int:
-        """The sum of all that was added."""
+        """Sum of all additions."""
         return self._sums[-1]
 
 
 class Counts:
-    """A count for each word, as of retained times.
+    """A count per word, as of retained times.
 
-    Only of words whose count has changed lately there is a `History`.
+    Only words whose count changed recently have a `History`.
 
-    What is not retained is forgotten little by little, as words are added: at once it would be all
-    words of the time since the last checkpoint, and answers would wait for it.
+    Old history is removed gradually as words are added. Removing it at once would cover all words
+    since the last checkpoint and delay answers.
     """
 
     def __init__(self) -> None:
         self._settled: dict[str, int] = {}
-        """What does not change any more as of retained times."""
+        """Counts that are the same as of all retained times."""
         self._changing: dict[str, History] = {}
         """In the order of their last changes."""
         self._since = 0
         self._added = 0
-        """Words since others were forgotten."""
+        """Words added since the last removal."""
 
     def add(self, time: int, words: Sequence[str], number: int) -> None:
         """Add a number to the count of each word. Precondition: no later time was added."""
@@ -128,24 +128,24 @@ class Counts:
                 history = History(settled.pop(word, 0))
             changing[word] = history
             history.add(time, number)
-            if not len(history._times) % TRIMMED_EVERY:  # a word that changes again and again
+            if not len(history._times) % TRIMMED_EVERY:  # a frequently changing word
                 history.retain(self._since)
         self._added += len(words)
-        if self._added >= FORGETS:  # to find the first ones takes some 10 µs
+        if self._added >= FORGETS:  # finding the first entries takes some 10 µs
             self._forget(2 * self._added)
             self._added = 0
 
     def before(self, word: str, time: int) -> int:
-        """The count of a word before a time that is retained."""
+        """Return the count of a word before a retained time."""
         history = self._changing.get(word)
         return self._settled.get(word, 0) if history is None else history.before(time)
 
     def retain(self, since: int) -> None:
-        """What the counts were before a time is not asked for any more."""
+        """Forget counts before a time."""
         self._since = max(self._since, since)
 
     def save(self) -> Iterator[bytes]:
-        """The counts as of retained times, in parts."""
+        """Yield the counts as of retained times as checkpoint parts."""
         self._forget(len(self._changing))
         for history in self._changing.values():
             history.retain(self._since)
@@ -158,7 +158,7 @@ class Counts:
 
     @classmethod
     def load(cls, saved: Saved) -> Counts:
-        """The counts that were saved. Raises SnapshotDamaged."""
+        """Restore saved counts. Raises SnapshotDamaged."""
         counts = cls()
         counts._since = saved.number()
         counts._settled = saved.dictionary()
@@ -175,7 +175,7 @@ class Counts:
         return counts
 
     def _forget(self, most: int) -> None:
-        """Forget the histories of words whose count changes no more as of retained times."""
+        """Drop the histories of up to `most` words that no longer change as of retained times."""
         changing, since = self._changing, self._since
         words = islice(changing, most)
         for word in list(takewhile(lambda word: changing[word].changed < since, words)):
@@ -192,21 +192,21 @@ def _joined(arrays: Iterable[array[int]]) -> array[int]:
 
 
 UNCOUNTED_MAX = 8
-"""Texts whose words are not counted yet, at most: those of a few versions."""
+"""Texts with uncounted words, at most: those of a few versions."""
 
 
 @dataclass(frozen=True, slots=True)
 class FieldStatistics:
-    """Of one text field as of one time."""
+    """Statistics of one text field as of one time."""
 
     documents: int
-    """How many documents have a word in it."""
+    """Documents that have a word in the field."""
     length: int
-    """How many words these have, together."""
+    """Total number of words of the field in these documents."""
 
 
 class _Uncounted(NamedTuple):
-    """The words of a text field that comes (`sign` 1), or goes away (-1); each word once."""
+    """Words of a text that was added (`sign` 1) or removed (-1); each word once."""
 
     time: int
     field: int
@@ -215,7 +215,7 @@ class _Uncounted(NamedTuple):
 
 
 class Statistics:
-    """The statistics of one collection; `text_fields`: how many there are."""
+    """Statistics of one collection; `text_fields`: their number."""
 
     def __init__(self, text_fields: int) -> None:
         self._documents = [History() for _ in range(text_fields)]
@@ -225,7 +225,7 @@ class Statistics:
         """In label order."""
 
     def apply(self, time: int, version: DocumentVersion) -> None:
-        """Count a version in, and the one before it out."""
+        """Add a version to the counts and subtract the previous one."""
         if version.before is not None:
             for field, old in enumerate(version.before):
                 if old is not None:
@@ -235,13 +235,14 @@ class Statistics:
                 self._add(time, field, 1, new.length, [word for word, _ in new.words])
 
     def field(self, field: int, time: int) -> FieldStatistics:
-        """Of a text field as of a time. Precondition: the time is retained."""
+        """Return the statistics of a text field as of a time. Precondition: the time is
+        retained."""
         return FieldStatistics(
             self._documents[field].before(time), self._lengths[field].before(time)
         )
 
     def documents_with(self, field: int, word: str, time: int) -> int:
-        """In how many documents a word of a field is, as of a time that is retained."""
+        """Return the document frequency of a word in a field, as of a retained time."""
         return self._words[field].before(word, time) + sum(
             each.sign
             for each in self._uncounted
@@ -249,13 +250,13 @@ class Statistics:
         )
 
     def settle(self) -> None:
-        """Count all words that are not counted yet."""
+        """Count all words not counted yet."""
         for time, field, sign, words in self._uncounted:
             self._words[field].add(time, words, sign)
         self._uncounted.clear()
 
     def retain(self, since: int) -> None:
-        """Forget what was before a time."""
+        """Forget statistics before a time."""
         self.settle()
         for history in (*self._documents, *self._lengths):
             history.retain(since)
@@ -263,7 +264,7 @@ class Statistics:
             counts.retain(since)
 
     def save(self) -> Iterator[bytes]:
-        """The statistics as they are, in parts."""
+        """Yield the statistics as checkpoint parts."""
         self.settle()
         for columns in zip(self._documents, self._lengths, self._words, strict=True):
             for column in columns:
@@ -271,7 +272,7 @@ class Statistics:
 
     @classmethod
     def load(cls, saved: Saved, text_fields: int) -> Statistics:
-        """The statistics that were saved. Raises SnapshotDamaged."""
+        """Restore saved statistics. Raises SnapshotDamaged."""
         statistics = cls(text_fields)
         for field in range(text_fields):
             statistics._documents[field] = History.load(saved)

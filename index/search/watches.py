@@ -1,20 +1,20 @@
-"""The watches of a collection: stored queries, each an element of the order of all writes.
+"""Watches of a collection: stored queries, each an element in the order of all writes.
 
-Takes: watches that are put and removed, and versions, all in label order. Gives: for each watch an
-event for each version that begins or ceases to match it: the version matches its query and the
-document's version before does not, or the other way round. A version that matches as the one before
-it did is no event, whatever has changed in it.
+Input: watches that are put and removed, and versions, all in label order. Output: an event per
+watch for each version that begins or ceases to match it: the version matches the query and the
+document's previous version does not, or vice versa. A version that matches like its predecessor
+causes no event, whatever changed in it.
 
-A query holds from the label of its watch on, for the version before, too. So to put a watch is no
-event: a document that it finds already can only cease to match; whoever needs those asks for them
-as of the label of the watch. A watch that is put again has another query from there on, and its
-events so far stay; those of one that was removed, too, as long as they are retained. A query that
-cannot be read, which a gateway refuses, matches nothing.
+A query holds from the label of its watch on, also for the previous version. Putting a watch is
+therefore no event: documents that it already matches can only cease to match. To get these, search
+as of the label of the watch. Putting a watch again replaces its query from there on; its events so
+far stay. The events of a removed watch also stay while they are retained. A query that cannot be
+parsed, which a gateway rejects, matches nothing.
 
-Invariant: the events are a function of what was taken, however it was saved and loaded meanwhile.
+Invariant: the events are a function of the input, however often it was saved and loaded.
 
-An event takes 8 bytes: the versions with events are numbered, one after the other; an event is
-twice such a number, and one more if the version began to match.
+An event takes 8 bytes: versions with events are numbered consecutively; an event is twice that
+number, plus one if the version began to match.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ CHANGES: tuple[Change, Change] = "ceases", "begins"
 
 
 class Event(NamedTuple):
-    """`time`: the label time of the version; `id`: of its document."""
+    """Event of a watch; `time`: the label time of the version; `id`: the id of its document."""
 
     time: int
     id: str
@@ -51,28 +51,28 @@ class Event(NamedTuple):
 
 
 class Changes:
-    """The versions that made events, as far back as they are retained."""
+    """Versions that caused events, as far back as they are retained."""
 
     def __init__(
         self, times: Iterable[int] = (), ids: Iterable[str] = (), events: Iterable[int] = ()
     ) -> None:
         self.first = 0
-        """The number of the first version."""
+        """Number of the first version."""
         self.times = array("q", times)
         self.ids = list(ids)
         of_each = Counter(event // 2 for event in events)
         self._counts = array("q", [of_each[number] for number in range(len(self.ids))])
-        """How many events each has."""
+        """Number of events per version."""
 
     def add(self, time: int, id: str, count: int) -> int:
-        """The number of the next version. Precondition: no later one was added."""
+        """Add the next version and return its number. Precondition: no later one was added."""
         self.times.append(time)
         self.ids.append(id)
         self._counts.append(count)
         return self.first + len(self.times) - 1
 
     def retain(self, since: int) -> int:
-        """Forget versions before a time; gives how many events they had."""
+        """Forget versions before a time; return how many events they had."""
         forgotten = bisect_left(self.times, since)
         count = sum(self._counts[:forgotten])
         del self.times[:forgotten], self.ids[:forgotten], self._counts[:forgotten]
@@ -80,13 +80,13 @@ class Changes:
         return count
 
     def retained(self, events: array[int] | None) -> array[int]:
-        """The events of a watch that are retained; None: it has none."""
+        """Return the retained events of a watch; `events` may be None."""
         if events is None:
             return array("q")
         return events[bisect_left(events, 2 * self.first) :]
 
     def read(self, events: array[int] | None, since: int, limit: int) -> list[Event]:
-        """The first events of a watch from a time on."""
+        """Return the first `limit` events of a watch from a time on."""
         retained, first = self.retained(events), self.first
         begin = bisect_left(retained, 2 * (first + bisect_left(self.times, since)))
         return [
@@ -96,17 +96,18 @@ class Changes:
 
 
 NOTHING = Or(())
-"""The tree of a query that cannot be read: it matches nothing."""
+"""Tree of a query that cannot be parsed: it matches nothing."""
 
 REMOVED = -1
-"""In a checkpoint, in place of the time of a watch that was removed."""
+"""Time of a removed watch in a checkpoint."""
 
 SWEPT_FROM = 10_000
-"""Forgotten events that may be in the way before they are swept away."""
+"""Minimum number of stale events to sweep."""
 
 
 class WatchEntry:
-    """`time`: when it was put; `query`: as it was given; None: it was removed, and has events."""
+    """Stored query; `time`: when it was put; `query`: its text, None if removed with events
+    left."""
 
     __slots__ = ("anchors", "events", "id", "query", "time", "tree")
 
@@ -117,7 +118,7 @@ class WatchEntry:
         self.tree: Node = NOTHING
         self.anchors: tuple[Anchor, ...] | None = ()
         self.events: array[int] | None = None
-        """None: it has had none lately."""
+        """None: no retained events."""
 
     def add(self, event: int) -> None:
         """Add the next event."""
@@ -131,7 +132,7 @@ Candidates = dict[WatchEntry, None]
 
 
 class WatchIndex:
-    """The watches of one collection; `frequency`: of words, where a watch is put."""
+    """Watches of one collection; `frequency`: of words, used when a watch is put."""
 
     def __init__(
         self, collection: Collection, frequency: Frequency = lambda field, word: 0
@@ -139,23 +140,23 @@ class WatchIndex:
         self._collection = collection
         self._frequency = frequency
         self._watches: dict[str, WatchEntry] = {}
-        """Also those that were removed and have events."""
+        """Includes removed watches that have events."""
         self._anchored: dict[tuple[bool, int], dict[str, Candidates]] = {}
-        """(whether keywords are meant, field) -> the watches of each word or keyword."""
+        """(is keyword, field) -> the watches of each word or keyword."""
         self._unanchored: Candidates = {}
         """Watches that are evaluated for every version."""
         self._changes = Changes()
         self._count = 0
-        """Of the watches that there are."""
+        """Number of current watches."""
         self._events = 0
-        """Of all watches, those that are retained."""
+        """Number of retained events of all watches."""
         self._stale = 0
-        """Those that are not, and still in the way."""
+        """Number of forgotten events that still take memory."""
 
-    # What is taken.
+    # Input.
 
     def put(self, time: int, id: str, query: str) -> None:
-        """A watch has this query from now on."""
+        """Set the query of a watch from now on."""
         watch = self._watches.get(id)
         if watch is None:
             watch = self._watches[id] = WatchEntry(id)
@@ -163,7 +164,7 @@ class WatchIndex:
         self._begin(watch, time, query)
 
     def remove(self, time: int, id: str) -> None:
-        """There is no such watch any more; perhaps there was none before."""
+        """Remove a watch, if it exists."""
         watch = self._watches.get(id)
         if watch is not None:
             self._forget(watch)
@@ -173,9 +174,9 @@ class WatchIndex:
     def apply(
         self, time: int, version: DocumentVersion, before: Callable[[], DocumentVersion | None]
     ) -> None:
-        """The next version; `before`: gives the one before it, with its words and values.
+        """Apply the next version; `before`: returns the previous one, with its words and values.
 
-        It is called only if that is needed, and not if there is none.
+        It is called only if needed, and never if there is no previous version.
         """
         if not self._count:
             return
@@ -228,7 +229,7 @@ class WatchIndex:
             self._sweep()
 
     def _sweep(self) -> None:
-        """Give back the memory of what was forgotten."""
+        """Free the memory of forgotten events."""
         self._stale = 0
         for watch in list(self._watches.values()):
             watch.events = self._changes.retained(watch.events) or None
@@ -238,26 +239,26 @@ class WatchIndex:
     # Reading.
 
     def events(self, id: str, since: int, limit: int) -> list[Event]:
-        """The first events of a watch from a time on, in label order.
+        """Return the first `limit` events of a watch from a time on, in label order.
 
-        Also of one that was removed; none of one that never was. Precondition: the time is
-        retained.
+        Includes events of a removed watch; returns none for an unknown one. Precondition: the time
+        is retained.
         """
         watch = self._watches.get(id)
         return [] if watch is None else self._changes.read(watch.events, since, limit)
 
     def find(self, id: str) -> WatchEntry | None:
-        """A watch as of now; None: there is none."""
+        """Return a current watch; None if there is none."""
         watch = self._watches.get(id)
         return None if watch is None or watch.query is None else watch
 
     def watches(self) -> list[WatchEntry]:
-        """All watches as of now, by their ids."""
+        """Return all current watches, ordered by id."""
         there = (watch for watch in self._watches.values() if watch.query is not None)
         return sorted(there, key=lambda watch: watch.id)
 
     def figures(self) -> Mapping[str, float]:
-        """Figures for people and metrics, by name."""
+        """Return statistics for people and metrics, by name."""
         return {
             "watches": self._count,
             "watches_always_looked_at": len(self._unanchored),
@@ -267,7 +268,7 @@ class WatchIndex:
     # Saving.
 
     def save(self) -> Iterator[bytes]:
-        """All of it, in parts, for `index.search.saving.Saved`."""
+        """Yield all state as parts for `index.search.saving.Saved`."""
         yield from of_numbers(self._changes.times)
         yield from of_texts(self._changes.ids)
         watches = list(self._watches.values())
@@ -283,7 +284,7 @@ class WatchIndex:
         yield from of_numbers(events)
 
     def load(self, saved: Saved) -> None:
-        """Become what was saved. Precondition: nothing has been taken. Raises SnapshotDamaged."""
+        """Restore saved state. Precondition: nothing was applied. Raises SnapshotDamaged."""
         times, versions = saved.numbers(), saved.texts()
         ids, queries, put_at = saved.texts(), saved.texts(), saved.numbers()
         counts, events = saved.numbers(), saved.numbers()
@@ -320,7 +321,7 @@ class WatchIndex:
             of_field.setdefault(text, {})[watch] = None
 
     def _forget(self, watch: WatchEntry) -> None:
-        """Forget the query of a watch, if it has one."""
+        """Remove the query of a watch, if it has one."""
         if watch.query is None:
             return
         self._unanchored.pop(watch, None)

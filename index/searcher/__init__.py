@@ -1,4 +1,4 @@
-"""The searcher: the view that answers searches.
+"""Searcher: the view that answers searches.
 
 searcher = Searcher(schema, directory)
 searcher.apply(time, items)  # of `index.documents.writes.document_flow(schema)`

@@ -1,7 +1,7 @@
 """Answers about one collection as of a T.
 
-Answers of several shards fit together: hits by `index.search.ranking.order`, totals and facets by
-their sums.
+Answers of several shards can be combined: hits by `index.search.places.order`, totals and facets
+by addition.
 """
 
 from __future__ import annotations
@@ -48,18 +48,20 @@ from driftline.serve.errors import ApiError
 from driftline.serve.views.hosted import PauseHook, no_pause
 
 BYTES_MAX = 8 << 20
-"""Bytes of the documents of one answer: others wait while it is made."""
+"""Bytes of the documents of one answer; other queries wait while it is built."""
 
 SNIPPETS_MAX = 2_000_000
-"""Characters in which snippets of one answer are looked for: some tenths of a second. Hits behind
-them have none."""
+"""Characters to search for the snippets of one answer: some tenths of a second.
+
+Later hits get no snippets.
+"""
 
 KEYWORDS_MAX = 10_000
-"""Different keywords of a facet: all of them are sent to whoever adds up shards."""
+"""Distinct keywords of a facet; all are sent to the process that sums the shards."""
 
 
 class QuestionContext(NamedTuple):
-    """A question about a collection, as of a time that is retained."""
+    """A question about a collection, as of a retained time."""
 
     question: AnyQuestion
     collection: Collection
@@ -70,7 +72,7 @@ class QuestionContext(NamedTuple):
 
 
 def answer_to(asked: QuestionContext) -> Struct:
-    """The answer. Raises Refused, DamagedSegment."""
+    """Return the answer. Raises ApiError, DamagedSegment."""
     try:
         return _answer_to(asked)
     except QueryTooCostly as error:
@@ -115,7 +117,7 @@ def _stored(watch: WatchEntry) -> StoredWatch:
 
 
 def _query(text: str, collection: Collection) -> Query:
-    """The query that is asked for, as the collection understands it. Raises Refused."""
+    """Parse the query of a question for the collection. Raises ApiError."""
     try:
         return parse(text, collection)
     except QueryError as error:
@@ -129,7 +131,7 @@ def _absent(collection: Collection, id: str) -> ApiError:
 
 
 def _explain(asked: QuestionContext, q: str, id: str) -> FoundExplanation:
-    """Why a document has its score: the shares of leaves, which add up to it in their order."""
+    """Explain a document's score: the shares of leaves, which sum to it in order."""
     query = _query(q, asked.collection)
     found = asked.shard.explain(query, id, asked.time)
     if found is None:
@@ -178,7 +180,7 @@ def _search(asked: QuestionContext, question: SearchQuestion) -> FoundHits:
 def _hits(
     asked: QuestionContext, found: Iterable[Ranked], question: SearchQuestion, query: Query
 ) -> Iterator[FoundHit]:
-    """Hits, perhaps with snippets for the query. Raises Refused if they are too large together."""
+    """Yield hits, with snippets if requested. Raises ApiError if they are too large together."""
     size = read = 0
     for number, ranked in enumerate(found):
         asked.pause()
@@ -208,7 +210,7 @@ def _hits(
 def _field(
     name: str, collection: Collection, fields: Iterable[ValueField], what: str, parameter: str
 ) -> ValueField:
-    """The one of some fields with a name; `what`: it is wanted for, by which parameter."""
+    """Return the field with a name; `what`: its purpose, for the error. Raises ApiError."""
     by_name = {each.name: each for each in fields}
     found = by_name.get(name)
     if found is None:
@@ -223,7 +225,7 @@ def _field(
 
 
 def _behind(question: SearchQuestion, by: ValueField | None) -> SortPosition | None:
-    """The place behind which hits are wanted; `by`: the field by which they are sorted."""
+    """Return the position after which hits start; `by`: the field that hits are sorted by."""
     if question.behind is None:
         return None
     score, time, value = question.behind
@@ -233,7 +235,7 @@ def _behind(question: SearchQuestion, by: ValueField | None) -> SortPosition | N
 
 
 def _is_value(by: ValueField | None, value: object) -> bool:
-    """Whether a version can have this value in a field by which hits are sorted."""
+    """Return whether a version can have this value in the sort field."""
     if by is None or value is None:
         return value is None
     match by.kind:

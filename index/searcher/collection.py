@@ -1,12 +1,13 @@
-"""A collection as a searcher has it: its shard, the segment files that the versions are in, and the
-watches. Every shard has all watches, and the events of its own documents.
+"""A collection in a searcher: its shard, the segment files of the versions, and the watches.
 
-Sealing: the tail that is saved does not grow any more, and becomes a segment file in a copy of the
-process; as soon as that is durable, it takes the place of the tail. If it fails, the tail stays,
-and is sealed together with the next one.
+Every shard has all watches, and the events of its own documents.
 
-Merging: segments become one, so as not to have many, and so as not to keep versions that nobody can
-ask for any more.
+Sealing: the tail that is saved stops growing and is written to a segment file by a forked copy of
+the process. Once the file is durable, it replaces the tail. If that fails, the tail stays and is
+sealed together with the next one.
+
+Merging: segments are merged to bound their number and to drop versions that no query can read any
+more.
 """
 
 from __future__ import annotations
@@ -37,28 +38,30 @@ from driftline.index.search.shard import Shard
 from driftline.index.search.watches import WatchIndex
 
 _FILE = re.compile(r"\.?(?P<name>(?P<number>\d{8,})\.segment)(?:\.\d+)?", re.ASCII)
-"""A segment, or a draft of one that a process was writing."""
+"""A segment, or the draft of one."""
 
 
 LARGER = 2
-"""A segment that stays is larger than so many times all later ones together: a query looks through
-each segment, and so takes a quarter of a millisecond for it, however small it is."""
+"""A kept segment is larger than this many times all later ones together.
+
+A query takes a quarter of a millisecond per segment, however small it is.
+"""
 
 MUCH_LARGER = 8
-"""The same for a small segment: to copy it takes some seconds at most."""
+"""The same for a small segment, which takes some seconds at most to copy."""
 
 SMALL = 4_000_000
 """Postings and versions of a small segment, at most."""
 
 FREED = 512
-"""Words of a tail that are freed at a time; those of all of it would take some 10 ms."""
+"""Words of a tail to free at a time; freeing all would take some 10 ms."""
 
 WASTE = 3
-"""If of one in so many versions of a segment nobody can ask for any more, it is written again."""
+"""Rewrite a segment if more than one in this many of its versions is no longer readable."""
 
 
 class CollectionIndex:
-    """One collection of a searcher; `has`: whether it has the document with an id."""
+    """One collection of a searcher; `has`: whether it holds the document with an id."""
 
     def __init__(
         self,
@@ -78,30 +81,30 @@ class CollectionIndex:
         self._has = has
         self._files = files
         self._sealed: list[MemorySegment] = []
-        """Tails that become a segment, if saving succeeds; `_name`: of its file."""
+        """Tails that become a segment if saving succeeds; `_name`: its file."""
         self._replaced: list[MemorySegment] = []
-        """Tails that have become a segment, and take memory still."""
+        """Tails replaced by a segment, but not yet freed."""
         self._name = ""
         self._since = 0
-        """Nobody asks as of earlier times any more."""
+        """Start of the retained times."""
         self._wasteful: Segment | None = None
-        """A segment with many versions that nobody asks for any more."""
+        """A segment with many versions that are no longer readable."""
 
     @property
     def segments(self) -> list[Segment]:
-        """The parts that are in files; they come before all others."""
+        """The parts in files; they precede all others."""
         return [part for part in self.shard.parts if isinstance(part, Segment)]
 
     @property
     def names(self) -> list[str]:
-        """The files of all segments, also of the one that is going to be written."""
+        """Files of all segments, including the one about to be written."""
         names = [segment.path.name for segment in self.segments]
         return [*names, self._name] if self._sealed else names
 
     def apply(self, time: int, version: DocumentVersion) -> None:
-        """Take the next version of the collection. Raises MalformedMessage, DamagedSegment.
+        """Apply the next version of the collection. Raises MalformedMessage, DamagedSegment.
 
-        It has been taken also if there is damage; but events may be missing.
+        After DamagedSegment the version is applied, but events may be missing.
         """
         fields, values = len(self.collection.texts), len(self.collection.values)
         if (len(version.fields), len(version.values)) != (fields, values):
@@ -111,27 +114,27 @@ class CollectionIndex:
             self.watches.apply(time, version, partial(self._before, time, version.id))
 
     def _before(self, time: int, id: str) -> DocumentVersion | None:
-        """The version of a document as of a time, but for what it replaced."""
+        """Return the version of a document as of a time, without the version it replaced."""
         ordinal = self.shard.find(id, time)
         if ordinal is None:
             return None
         return version_of(self.collection, id, json.loads(self.shard.stored(ordinal)))
 
     def settle(self) -> None:
-        """Do some of what no answer waits for: count the words that came last, free memory."""
+        """Do some deferred work: count the latest words, free memory."""
         self.shard.statistics.settle()
         if self._replaced and not self._replaced[-1].free(FREED):
             self._replaced.pop()
 
     def watch(self, time: int, watched: Watched) -> None:
-        """Put a watch, or remove it."""
+        """Put or remove a watch."""
         if watched.query is None:
             self.watches.remove(time, watched.id)
         else:
             self.watches.put(time, watched.id, watched.query)
 
     def retain(self, since: int) -> None:
-        """Forget what is only needed for answers as of earlier times."""
+        """Forget data needed only as of earlier times."""
         self.shard.statistics.retain(since)
         self.watches.retain(since)
         self._since = since
@@ -144,13 +147,13 @@ class CollectionIndex:
     # Saving.
 
     def freeze(self) -> None:
-        """Seal the tail; tails that could not be saved before come with it."""
+        """Seal the tail, together with earlier tails that could not be saved."""
         self.shard.seal()
         self._sealed = [part for part in self.shard.parts[:-1] if isinstance(part, MemorySegment)]
         self._name = self._files.new() if self._sealed else ""
 
     def save(self) -> Iterator[bytes]:
-        """Write the sealed tails to a file; then all else, in parts. Raises Unavailable."""
+        """Write the sealed tails to a file; then yield the rest in parts. Raises Unavailable."""
         segments = self.segments
         if self._sealed:
             path = self._files.path(self._name)
@@ -161,14 +164,14 @@ class CollectionIndex:
         yield from self.watches.save()
 
     def saved(self) -> None:
-        """Go on with the file in place of the tails. Raises DamagedSegment, OSError."""
+        """Replace the sealed tails by the file. Raises DamagedSegment, OSError."""
         sealed, self._sealed = self._sealed, []
         if sealed:
             self.shard.exchange(sealed, Segment(self._files.path(self._name)))
             self._replaced += sealed
 
     def load(self, saved: Saved) -> None:
-        """Become what was saved. Raises SnapshotDamaged."""
+        """Restore saved state. Raises SnapshotDamaged."""
         match saved.row():
             case tuple(rows):
                 segments = [self._open(row) for row in rows]
@@ -178,7 +181,7 @@ class CollectionIndex:
                 raise saved.damaged()
 
     def _open(self, row: object) -> Segment:
-        """A segment that a checkpoint names. Raises SnapshotDamaged."""
+        """Open a segment that a checkpoint names. Raises SnapshotDamaged."""
         match row:
             case (str(name), int(checksum)):
                 path = self._files.path(name)
@@ -201,21 +204,21 @@ class CollectionIndex:
     # Merging.
 
     def due(self) -> Sequence[Segment]:
-        """Segments that follow each other, and should become one: the newest, or a wasteful one."""
+        """Return adjacent segments to merge: the newest, or a wasteful one."""
         segments = self.segments
         many = segments[merged_from([segment.size + segment.count for segment in segments]) :]
         return many or [each for each in segments if each is self._wasteful]
 
     def needed(self, segments: Sequence[Segment]) -> NDArray[np.bool_]:
-        """Of each version of some segments that follow each other: whether it can be asked for."""
+        """Return, per version of some adjacent segments, whether a query can read it."""
         return self.shard.needed(segments, self._since)
 
 
 def merged_from(sizes: Sequence[int]) -> int:
-    """The number of the segment from which on all should become one; as many as there are: none.
+    """Return the number of the first segment to merge with all later ones; `len(sizes)` if none.
 
-    `sizes`: in postings and versions. Their number grows with the logarithm of what there is, and
-    so does how often it is copied.
+    `sizes`: in postings and versions. The number of segments, and of copies of a version, grows
+    with the logarithm of the total size.
     """
     for first in range(len(sizes) - 1):
         larger = MUCH_LARGER if sizes[first] <= SMALL else LARGER
@@ -225,32 +228,32 @@ def merged_from(sizes: Sequence[int]) -> int:
 
 
 class SegmentFiles:
-    """The segment files of a searcher, by their names in its directory, which has no other owner.
+    """Segment files of a searcher, by name, in a directory that no one else uses.
 
-    Each file has a number that no other one there has had since the searcher began. So a file that
-    a checkpoint names is never written again, whatever became of the checkpoints after it.
+    Each file gets a number that no other file there has had since the searcher started. A file that
+    a checkpoint names is therefore never overwritten, whatever became of later checkpoints.
     """
 
     def __init__(self, directory: Path) -> None:
-        """Make the directory, if it is not there. Raises Unavailable."""
+        """Create the directory if it does not exist. Raises Unavailable."""
         self._directory = directory
         with reported("segments", directory):
             make_directory(directory)
             self._number = max((int(found["number"]) for found in self._found()), default=0)
 
     def new(self) -> str:
-        """The name of a file that is going to be written."""
+        """Return the name for a new file."""
         self._number += 1
         return f"{self._number:08}.segment"
 
     def path(self, name: str) -> Path:
-        """Where a file is."""
+        """Return the path of a file."""
         return self._directory / name
 
     def sweep(self, needed: Container[str]) -> None:
-        """Remove all other segments, and drafts; what cannot be removed now stays.
+        """Remove all other segments and drafts; ignore those that cannot be removed now.
 
-        The draft of a file that is needed, and is not there yet, stays, too.
+        Keeps the draft of a needed file that does not exist yet.
         """
         with suppress(OSError):
             for found in list(self._found()):
@@ -265,6 +268,6 @@ class SegmentFiles:
 
 
 def set_aside(path: Path) -> None:
-    """Give a damaged file another name: so no checkpoint that names it is used any more."""
+    """Rename a damaged file, so that no checkpoint that names it is used any more."""
     with suppress(OSError):
         path.rename(path.with_suffix(".damaged"))

@@ -1,7 +1,7 @@
-"""Messages between the gateway and the searchers of an index: questions, and their answers.
+"""Messages between the gateway and the searchers of an index: questions and answers.
 
-Both ends use these types; in between they are mappings, as every view takes and gives them. What
-comes from a client is checked when a question is read: raises Refused, "invalid".
+Both ends use these types; on the wire they are mappings, like those of every view. Client input is
+validated when a question is read: raises ApiError, "invalid".
 
 >>> question = CountQuestion(collection="documents", q="tea", at=7)
 >>> to_message(question)
@@ -25,16 +25,16 @@ from driftline.serve.errors import ApiError
 from driftline.serve.views.hosted import Answer, Question
 
 LIMIT_MAX = 1000
-"""Hits of one answer."""
+"""Hits per answer."""
 
 EVENTS_MAX = 10_000
-"""Events of one answer."""
+"""Events per answer."""
 
 WATCHES_MAX = 1000
-"""Watches of one answer."""
+"""Watches per answer."""
 
 FACETS_MAX = 16
-"""Facets of one answer."""
+"""Facets per answer."""
 
 
 def _tag(name: str) -> str:
@@ -44,23 +44,23 @@ def _tag(name: str) -> str:
 class IndexQuestion(
     Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="what", tag=_tag
 ):
-    """A question about a collection; `at`: as of this T, None: the newest of the searcher."""
+    """A question about a collection; `at`: the T to read, None: the searcher's newest."""
 
     collection: str
     at: int | None = None
 
 
 class SortBy(Struct, frozen=True):
-    """The name of the field by which hits are sorted."""
+    """Name of the field to sort hits by."""
 
     field: str
     descending: bool = False
 
 
 class SearchQuestion(IndexQuestion, frozen=True, kw_only=True):
-    """The first `limit` hits of a query, behind the hit with a score, a label time and a value.
+    """The first `limit` hits of a query, after the hit with a score, label time and sort value.
 
-    `bare`: nothing that is stored is wanted, which takes longer to read than all else.
+    `bare`: omit the stored documents, which take longer to read than everything else.
     """
 
     q: str
@@ -73,7 +73,7 @@ class SearchQuestion(IndexQuestion, frozen=True, kw_only=True):
 
 
 class CountQuestion(IndexQuestion, frozen=True, kw_only=True):
-    """The number of documents that a query finds."""
+    """The number of documents that match a query."""
 
     q: str
 
@@ -85,7 +85,7 @@ class GetQuestion(IndexQuestion, frozen=True, kw_only=True):
 
 
 class ExplainQuestion(IndexQuestion, frozen=True, kw_only=True):
-    """Why a document has its score."""
+    """The explanation of a document's score."""
 
     q: str
     id: str
@@ -100,14 +100,14 @@ class EventsQuestion(IndexQuestion, frozen=True, kw_only=True):
 
 
 class WatchesQuestion(IndexQuestion, frozen=True, kw_only=True):
-    """The first watches whose ids come after one, as of now."""
+    """The first current watches whose ids are larger than `behind`."""
 
     behind: str = ""
     limit: Annotated[int, Meta(ge=1, le=WATCHES_MAX)] = WATCHES_MAX
 
 
 class WatchQuestion(IndexQuestion, frozen=True, kw_only=True):
-    """A watch, as of now."""
+    """A current watch."""
 
     watch: str
 
@@ -124,7 +124,7 @@ AnyQuestion = (
 
 
 class Piece(Struct, frozen=True):
-    """A piece of a text, as `index.search.results.Snippet`."""
+    """A piece of a text, like `index.search.results.Snippet`."""
 
     text: str
     start: int
@@ -133,7 +133,7 @@ class Piece(Struct, frozen=True):
 
 
 class FoundHit(Struct, frozen=True):
-    """A document that was found; `time`: its label time; `value`: by which hits are sorted."""
+    """A document that was found; `time`: its label time; `value`: its sort value."""
 
     id: str
     score: float
@@ -144,12 +144,12 @@ class FoundHit(Struct, frozen=True):
 
     @property
     def place(self) -> SortPosition:
-        """Where it is in the order of results."""
+        """Position in the order of results."""
         return SortPosition(self.score, self.time, self.value)
 
 
 class FoundHits(Struct, frozen=True):
-    """What a shard has found, or all of them; `facets`: how often each value is there."""
+    """Hits of one shard, or of all; `facets`: the count of each value."""
 
     total: int
     hits: list[FoundHit]
@@ -157,20 +157,20 @@ class FoundHits(Struct, frozen=True):
 
 
 class FoundTotal(Struct, frozen=True):
-    """How many documents a shard has found."""
+    """Number of documents that a shard found."""
 
     total: int
 
 
 class StoredDocument(Struct, frozen=True):
-    """A document as it is stored; `time`: its label time."""
+    """A document as stored; `time`: its label time."""
 
     time: int
     stored: bytes
 
 
 class FoundExplanation(Struct, frozen=True):
-    """Why a document has its score."""
+    """Explanation of a document's score."""
 
     score: float
     tree: ExplainedQuery
@@ -185,7 +185,7 @@ class FoundEvent(Struct, frozen=True):
 
 
 class FoundEvents(Struct, frozen=True):
-    """Events up to a T: all below it are there, so one goes on from it."""
+    """All events below the T `upto`; the next read continues from it."""
 
     events: list[FoundEvent]
     upto: int
@@ -200,20 +200,20 @@ class StoredWatch(Struct, frozen=True):
 
 
 class FoundWatches(Struct, frozen=True):
-    """Some of all stored queries."""
+    """A page of the stored queries, and their total number."""
 
     total: int
     watches: list[StoredWatch]
 
 
 def to_message(message: Struct) -> Mapping[str, object]:
-    """A question or an answer as it travels."""
+    """Convert a question or an answer to its wire form."""
     found: Answer = msgspec.to_builtins(message, builtin_types=(bytes,))
     return found
 
 
 def read_question(question: Question) -> AnyQuestion:
-    """Decode a question. Raises Refused."""
+    """Decode a question. Raises ApiError."""
     try:
         found: AnyQuestion = msgspec.convert(question, AnyQuestion)
         return found

@@ -1,12 +1,12 @@
-"""The searcher: the view of an index's outputs that answers searches as of a T.
+"""Searcher: the view of an index's outputs that answers searches as of a T.
 
-Takes: the outputs of `index.documents.writes.document_flow`, in label order. Gives: answers of one
-shard, whose documents are those with certain ids; statistics are of all documents, so scores do not
-depend on how many shards there are. Invariant: as of a T that is applied and retained, every answer
-is the same for ever, to the last bit: however often the view was saved, loaded and merged.
+Input: the outputs of `index.documents.writes.document_flow`, in label order. Output: answers of one
+shard, which holds the documents with certain ids. Statistics cover all documents, so scores do not
+depend on the number of shards. Invariant: as of an applied and retained T, every answer is always
+the same to the last bit, however often the view was saved, loaded and merged.
 
-A checkpoint names segment files, which are beside it. It is the valid one until the next has been
-published: so a file goes away only after the first `saved` at which nothing needs it any more.
+A checkpoint names segment files, stored beside it. It is valid until the next one is published, so
+a file is removed only after the first `saved` at which nothing needs it any more.
 """
 
 from __future__ import annotations
@@ -45,19 +45,19 @@ from driftline.serve.views.hosted import Answer, BackgroundJob, PauseHook, Quest
 _FORMAT = "searcher 5"
 
 _SINK = 0
-"""The number of the flow's only sink."""
+"""Number of the flow's only sink."""
 
 
 def shard_of(id: str, shards: int) -> int:
-    """The shard that has the document with an id."""
+    """Return the shard that holds the document with an id."""
     return group_of(id, shards)
 
 
 class Searcher:
     """One shard of an index, as a `HostedView`; `directory`: its own, for segment files.
 
-    `damaged`: what is wrong with a segment, once that was found: then some answers are refused, and
-    the view has to be made anew. The file has got another name, so no checkpoint with it is loaded.
+    `damaged`: the first damage found in a segment. Some questions are then rejected, and the view
+    must be rebuilt. The file is renamed, so no checkpoint that names it is loaded.
     """
 
     def __init__(
@@ -84,19 +84,19 @@ class Searcher:
             for name, collection in schema.collections.items()
         }
         self._named: frozenset[str] = frozenset()
-        """The files that the valid checkpoint names; `_naming`: the one that is being saved."""
+        """Files that the valid checkpoint names; `_naming`: those of the one being saved."""
         self._naming: frozenset[str] = frozenset()
         self._merging: tuple[str, Sequence[Segment]] | None = None
-        """The name of a file that is being written, and what will be in it."""
+        """Name of the file being written, and the segments to merge into it."""
         self._rests = False
-        """A merge has failed: it is tried again after the next checkpoint."""
+        """A merge failed; retry after the next checkpoint."""
 
     def apply(self, time: int, items: Sequence[Item]) -> None:
         """Apply the outputs from `self.time` up to a later time, in label order."""
         for item in items:
             if item.sink == _SINK:
                 outcome = outcome_of(item.value)
-                # A collection that the schema has not any more is not held.
+                # The schema may no longer contain the collection.
                 holding = self._holdings.get(outcome.collection)
                 if holding is not None:
                     self._take(holding, item.label[0], outcome)
@@ -116,16 +116,16 @@ class Searcher:
                 pass
 
     def settle(self) -> None:
-        """Do some of what no answer waits for."""
+        """Do some deferred work that no answer waits for."""
         for holding in self._holdings.values():
             holding.settle()
 
     # Answers.
 
     def ask(self, question: Question, pause: PauseHook = no_pause) -> Answer:
-        """Answer as of `question["at"]`, by default as of now. Raises Refused.
+        """Answer as of `question["at"]`, by default as of now. Raises ApiError.
 
-        `pause`: is called now and then; another question may be asked in it.
+        `pause`: called now and then; it may ask another question.
         """
         asked = read_question(question)
         name, time = asked.collection, self.time if asked.at is None else asked.at
@@ -154,7 +154,7 @@ class Searcher:
             raise ApiError("unavailable", f"{error}: ask again when it is") from None
 
     def retain(self, since: int) -> None:
-        """Give no answers as of earlier times than this any more. It is at most `self.time`."""
+        """Stop answering as of times before `since`, which is capped at `self.time`."""
         self.since = max(self.since, min(since, self.time))
         for holding in self._holdings.values():
             holding.retain(self.since)
@@ -162,13 +162,13 @@ class Searcher:
     # Checkpoints.
 
     def freeze(self) -> None:
-        """The view is going to be saved as it is now: `save` is called next, in a copy."""
+        """Prepare to save the current state: `save` is called next, in a forked copy."""
         for holding in self._holdings.values():
             holding.freeze()
         self._naming = self._in_use()
 
     def save(self) -> Iterator[bytes]:
-        """Write what is not in files yet, then the rest in parts. Raises Unavailable."""
+        """Write state that is in no file yet, then the rest in parts. Raises Unavailable."""
         if self.damaged:
             raise Unavailable(f"nothing is saved: {self.damaged}")
         yield pack((_FORMAT, *self._is, self._fingerprints, self.time, self.since))
@@ -176,7 +176,7 @@ class Searcher:
             yield from holding.save()
 
     def saved(self) -> None:
-        """What was frozen has been saved, durably."""
+        """Switch to the durably saved files, and remove those no longer needed."""
         self._rests = False
         self._named = self._naming
         try:
@@ -189,8 +189,7 @@ class Searcher:
         self._files.sweep(self._named | self._in_use())
 
     def load(self, parts: Iterable[bytes]) -> None:
-        """Become the view that was saved; collections of a later schema are empty. Raises
-        SnapshotDamaged."""
+        """Restore a saved view; collections new in the schema are empty. Raises SnapshotDamaged."""
         saved = Saved(parts)
         match saved.row():
             case (str(form), *kind, tuple(fingerprints), int(time), int(since)) if (
@@ -216,8 +215,8 @@ class Searcher:
     # Tidying up.
 
     def work(self) -> BackgroundJob | None:
-        """Merging, if there are many segments."""
-        if self._merging is not None:  # it was not done: so it has failed
+        """Return a merge job, if one is due."""
+        if self._merging is not None:  # the last merge did not finish: it failed
             lost = [segment.path for segment in self._merging[1] if not segment.path.exists()]
             if lost:
                 self._found_damage(f"{lost[0]} is damaged; the index is made anew from the journal")
@@ -258,7 +257,7 @@ class Searcher:
             log.error("%s", problem, extra=event("segment-damaged", reason=problem))
 
     def figures(self) -> Mapping[str, float]:
-        """Figures for people and metrics; postings and their bytes are those in segments."""
+        """Return statistics for people and metrics; those of postings cover only segments."""
         shards = [holding.shard for holding in self._holdings.values()]
         segments = [segment for holding in self._holdings.values() for segment in holding.segments]
         postings = sum(segment.size for segment in segments)
@@ -282,12 +281,12 @@ class Searcher:
 
 
 def _answer_to(asked: QuestionContext, segments: Iterable[Segment]) -> Answer:
-    """The answer. Raises Refused, DamagedSegment."""
+    """Return the answer. Raises ApiError, DamagedSegment."""
     try:
         return to_message(answer_to(asked))
     except DriftlineError:
         raise
-    except Exception:  # what was checked once may come from the disk once more, and be damaged
+    except Exception:  # a checked page may be reread from disk, damaged
         for segment in segments:
             segment.verify()
         raise
@@ -301,7 +300,7 @@ def _summed(some: Iterable[Mapping[str, float]]) -> dict[str, float]:
 
 
 def _merge(segments: Sequence[Segment], path: Path, kept: NDArray[np.bool_]) -> None:
-    """Write segments as one; a damaged one is set aside. Raises DamagedSegment, Unavailable."""
+    """Write segments as one; set aside a damaged one. Raises DamagedSegment, Unavailable."""
     try:
         with reported("segment", path):
             write(segments, path, kept)

@@ -1,1 +1,1 @@
-"""The gateway: where clients of a service come in."""
+"""The gateway, which serves the HTTP clients of a service."""

@@ -1,6 +1,7 @@
-"""What the HTTP server of a service stands on: a flow that takes records, its journal, its views.
+"""The interface between the HTTP server of a service and its flow, journal and views.
 
-All times are T as integers (`serve.views.tokens` makes texts of them). All is for one asyncio loop.
+All times are T as integers (`serve.views.tokens` converts them to text). Not thread-safe: all
+calls come from one asyncio loop.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from driftline.serve.journal import Span
 from driftline.serve.views.hosted import Answer, Question
 
 WITHIN_S = 10.0
-"""How long a question waits for a T that a view has not reached, unless it says otherwise."""
+"""Default timeout of a read that waits for a T that a view has not reached."""
 
 
 class Backend(Protocol):
@@ -21,42 +22,42 @@ class Backend(Protocol):
 
     @property
     def time(self) -> int:
-        """T: all outputs below it have come here. 0 while the service starts."""
+        """T: all outputs below it have arrived here; 0 while the service starts."""
 
     @property
     def started(self) -> bool:
-        """Whether `time` is no more behind that of the session before."""
+        """Whether `time` has caught up with the previous session, or that timed out."""
 
     @property
     def waits_s(self) -> float:
-        """For so many seconds records have waited while T stood still; 0: none waits."""
+        """Seconds that records have waited while T did not advance; 0 if none waits."""
 
     @property
     def oldest(self) -> int:
-        """The outputs from this time on can be read again."""
+        """The smallest time from which outputs can still be read."""
 
     def view_time(self, view: str) -> int:
-        """T: all shards of the view have applied all outputs below it. It never decreases.
+        """Return T: all shards of the view have applied all outputs below it. It never decreases.
 
-        A read as of this T does not wait for the ingestion of records.
+        A read as of this T does not wait for ingestion.
         """
 
     async def write(self, record: object, *, bulk: bool = False) -> int:
-        """Hand a record to the flow's source. `bulk`: one of many, which single records overtake.
+        """Pass a record to the flow's source. `bulk`: one of many; single ones overtake it.
 
         Returns:
-            Its label time, once the record is durable: it will be in the outputs.
+            The label time of the record, once it is durable; its outputs will follow.
 
         Raises:
-            Refused: "busy" (there is no room for a single record: the caller may try again), "full"
-                (the disk), "unavailable" (it cannot be stored now for another reason), "invalid"
-                (it cannot travel, or is too large).
+            ApiError: "busy" (no room for a single record: retry later), "full" (the disk),
+                "unavailable" (it cannot be stored now for another reason), "invalid" (it cannot be
+                encoded, or is too large).
         """
 
     async def passed(self, time: int, within_s: float = WITHIN_S) -> Sequence[Item]:
-        """The outputs with this label time, once the journal has passed it.
+        """Return the outputs with this label time, once the journal has passed it.
 
-        Raises Refused: "unavailable", if that takes too long.
+        Raises ApiError "unavailable" after `within_s`.
         """
 
     async def ask(
@@ -68,22 +69,22 @@ class Backend(Protocol):
         within_s: float = WITHIN_S,
         asker: str = "",
     ) -> Sequence[Answer]:
-        """The answer of each shard of a view, in the order of shards.
+        """Return the answers of the shards of a view, in the order of shards.
 
-        `asker`: for whom it is asked: a shard shares its time between askers.
+        `asker`: the client; a shard shares its time fairly between clients.
         A shard answers once it has applied all outputs below `after`, and below `question["at"]`.
-        One that refuses as "absent" has no answer here, if another one answers.
-        Raises Refused, as the view does, "absent" if all shards do; "unavailable" if it takes
-        longer than `within_s`, or no process of the view can be reached meanwhile. Cancelling it
-        takes the question back.
+        Shards that answer "absent" are left out if another shard answers.
+        Raises the ApiError of the view: "absent" if all shards raise it, "unavailable" after
+        `within_s`, also if no process of the view can be reached in that time. Cancelling the task
+        cancels the question.
         """
 
     def spans(self, since: int) -> AsyncGenerator[Span, None]:
-        """All outputs from a time on, in order, without an end; spans may be empty. There is one at
-        least every second.
+        """Yield all outputs from a time on, in order, without end.
 
-        Who reads slowly hinders nobody. Raises NoLongerRetained.
+        At least one span a second, if need be an empty one. A slow reader delays no other one.
+        Raises RetentionExceeded.
         """
 
     def figures(self) -> Mapping[str, Mapping[str, float]]:
-        """Figures of each part (a view's shard, the journal, the flow), by its name."""
+        """Return the figures of each part (a view's shard, the journal, the flow), by its name."""

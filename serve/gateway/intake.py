@@ -1,14 +1,14 @@
-"""The intake of a service: takes records of its gateway beside those of producers.
+"""The intake of a service: accepts records of its gateway and of producers.
 
-The gateway is in the same process, so it needs no protocol: it hands records over in lists, and is
-told the label time of each once it is durable, or why it was refused. Records wait here while there
-is no room for them, and before the next one is taken; so does whoever has sent them. Producers
-that send as much as there is room for get half of it meanwhile. Single records and records of bulks
-wait in two queues, which take turns: a single record waits for one record of a bulk at most. While
-nothing can be stored, as on a full disk, all records that wait are refused.
+The gateway runs in the same process and needs no protocol: it submits lists of records, and a
+callback reports the label time of each record once it is durable, or why it was rejected. Records
+queue here while there is no room for them. If producers send as much as there is room for, they
+get half of the room while gateway records wait. Single records and records of bulks have a queue
+each, served alternately: a single record waits for at most one record of a bulk. While nothing can
+be stored, as on a full disk, all queued records are rejected.
 
-Takes: `submit`. Gives: the outcome of each record, in lists, in order. Invariant: a record that was
-told of is in the log; one that was not, may be.
+Input: `submit`. Output: the outcome of each record, in lists, in order. Invariant: a record whose
+label time was reported is in the log; any other record may be.
 """
 
 from __future__ import annotations
@@ -27,23 +27,23 @@ from driftline.engine.wire.kinds import Voice
 from driftline.serve.errors import ApiError
 
 GATEWAY = "driftline-gateway"
-"""The producer of the gateway's records, which nobody else may be."""
+"""The producer id of the gateway's records, reserved for it."""
 
 WAITING_MAX = 20_000
-"""Single records of the gateway that wait for room at most. Each bulk has a window of its own."""
+"""Limit of queued single records of the gateway. Each bulk has its own window."""
 
 _FULL = tuple(map(strerror, (ENOSPC, EDQUOT)))
 
 Token = TypeVar("Token")
 
 Outcome = int | ApiError
-"""The label time of a record, or why it was not taken."""
+"""The label time of a record, or why it was rejected."""
 
 
 class ServiceIntake(IntakeSocket, Generic[Token]):
-    """The intake; `tell`: takes outcomes, each with the token that came with the record."""
+    """The intake; `tell`: callback for outcomes, each with the token of its record."""
 
-    needs_producers = False  # there is the gateway
+    needs_producers = False  # the gateway is enough
 
     def __init__(
         self,
@@ -58,13 +58,13 @@ class ServiceIntake(IntakeSocket, Generic[Token]):
         self._single: deque[tuple[Token, object]] = deque()
         self._bulk: deque[tuple[Token, object]] = deque()
         self._bulk_is_next = False
-        """Whether the record of a bulk is taken before a single one."""
+        """Whether the next record is taken from the bulk queue."""
         self._unstored: deque[tuple[int, int, Token]] = deque()
         """(number, label time, token) of records that are not durable yet."""
         self._outcomes: list[tuple[Token, Outcome]] = []
 
     def submit(self, records: Sequence[tuple[Token, object]], *, bulk: bool = False) -> None:
-        """Take records, each with a token for its outcome. `bulk`: they are part of a bulk."""
+        """Queue records, each with a token for its outcome. `bulk`: they are part of a bulk."""
         refusal = self._refusal()
         if refusal is None and not bulk and len(self._single) + len(records) > WAITING_MAX:
             text = f"{WAITING_MAX} records wait to be stored: send it again a little later"
@@ -75,7 +75,7 @@ class ServiceIntake(IntakeSocket, Generic[Token]):
             self._outcomes += [(token, refusal) for token, _ in records]
 
     def turn(self) -> bool:
-        self.take_waiting()  # before the gateway's records could take all room
+        self.take_waiting()  # first, so that the gateway's records do not take all the room
         while (self._single or self._bulk) and self.room():
             self._take_one()
         more = super().turn()
@@ -95,7 +95,7 @@ class ServiceIntake(IntakeSocket, Generic[Token]):
 
     def _take_next(self) -> None:
         super()._take_next()
-        if self._single or self._bulk:  # one for one: producers could take all room
+        if self._single or self._bulk:  # alternate, so that producers do not take all the room
             self._take_one()
 
     def _handle(
@@ -108,7 +108,7 @@ class ServiceIntake(IntakeSocket, Generic[Token]):
             super()._handle(route, request, voice)
 
     def _take_one(self) -> None:
-        """Take one record that waits. Precondition: there is one."""
+        """Take one queued record. Precondition: there is one."""
         bulk = bool(self._bulk) and (self._bulk_is_next or not self._single)
         self._bulk_is_next = not bulk
         token, record = (self._bulk if bulk else self._single).popleft()
@@ -124,7 +124,7 @@ class ServiceIntake(IntakeSocket, Generic[Token]):
             self._outcomes.append((token, ApiError("unavailable", f"the input: {receipt.value}")))
 
     def _refuse_waiting(self) -> None:
-        """Refuse the records that wait; those that were taken may be stored later."""
+        """Reject all queued records and those not durable yet; the latter may be stored later."""
         refusal = self._refusal()
         assert refusal is not None
         for queue in (self._single, self._bulk):

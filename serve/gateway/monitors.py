@@ -1,18 +1,18 @@
-"""What a gateway watches: how long answers take, and whether T goes on."""
+"""Monitors of a gateway: recent latencies, and a detector for a T that does not advance."""
 
 from __future__ import annotations
 
 from collections import deque
 
 WINDOW_S = 10.0
-"""What is of late."""
+"""Age up to which durations are reported."""
 
 DURATIONS_MAX = 2_000
-"""The last ones that are kept."""
+"""Number of durations that are kept."""
 
 
 class LatencyWindow:
-    """Durations of the last seconds; `name`: what took so long.
+    """Sliding window of durations over `WINDOW_S`; `name`: the prefix of the figures.
 
     >>> answers = LatencyWindow("answer")
     >>> for seconds in (0.001, 0.002, 0.009):
@@ -26,14 +26,14 @@ class LatencyWindow:
     def __init__(self, name: str) -> None:
         self._name = name
         self._taken: deque[tuple[float, float]] = deque(maxlen=DURATIONS_MAX)
-        """When, and how long."""
+        """(time of the measurement, duration)"""
 
     def add(self, now: float, seconds: float) -> None:
-        """It has taken so long."""
+        """Add a duration."""
         self._taken.append((now, seconds))
 
     def figures(self, now: float) -> dict[str, float]:
-        """The median and the 99th percentile, if there was any."""
+        """Return the median and the 99th percentile; nothing without recent durations."""
         found = sorted(seconds for at, seconds in self._taken if at >= now - WINDOW_S)
         if not found:
             return {}
@@ -44,7 +44,7 @@ class LatencyWindow:
 
 
 class ViewStallDetector:
-    """For how long records have waited since T has last gone on: it may stand still.
+    """Detector of a stalled T: measures how long records have waited since T last advanced.
 
     >>> detector = ViewStallDetector()
     >>> detector.taken(7, now=1.0)
@@ -65,16 +65,16 @@ class ViewStallDetector:
         self._since = 0.0
 
     def taken(self, time: int, now: float) -> None:
-        """A record has got this label time."""
+        """Note that a record got this label time."""
         if self._last < self._time:
             self._since = now
         self._last = max(self._last, time)
 
     def passed(self, time: int, now: float) -> None:
-        """T is there."""
+        """Note that T has reached this time."""
         if time > self._time:
             self._time, self._since = time, now
 
     def seconds(self, now: float) -> float:
-        """For how long; 0: none waits."""
+        """Return how long records have waited without progress; 0 if none waits."""
         return now - self._since if self._last >= self._time else 0.0

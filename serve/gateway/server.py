@@ -1,8 +1,8 @@
 """The HTTP server of a service: uvicorn with the backend, in the event loop of the caller.
 
-A connection that has no request at work has to send the head of one in time, and an address may
-have a limited number of connections: so clients that send slowly, or nothing, do not take the place
-of others. Bodies have their own limits (`serve.http.content`), and answers may take any time.
+Two limits protect against slow and idle clients: a connection without a running request has to
+send the head of one in time, and each address may open a limited number of connections. Bodies have
+their own limits (`serve.http.content`); responses have no time limit.
 """
 
 from __future__ import annotations
@@ -31,27 +31,27 @@ from driftline.serve.gateway.service import ServiceBackend
 BACKLOG = 1024
 
 GRACE_S = 5
-"""How long requests may take that are under way when the server ends."""
+"""Time for running requests to finish at shutdown."""
 
 CONNECTIONS_MAX = 4096
-"""Further requests are answered 503 while there are so many connections."""
+"""With this many connections, further requests are answered 503."""
 
 CONNECTIONS_PER_ADDRESS = 1024
-"""More than a proxy needs for all requests and streams that are answered at one time."""
+"""More than a proxy needs for all its concurrent requests and streams."""
 
 HEAD_S = 20.0
 """Timeout of the head of a request."""
 
 KEEP_ALIVE_S = 60
-"""A connection without a request is closed after so long."""
+"""Idle timeout of a connection."""
 
 UNREAD_S = 60.0
-"""A client that reads nothing for so long, though it is sent something, is cut off."""
+"""Timeout of a client that does not read what it is sent."""
 
 
 @dataclass(frozen=True, slots=True)
 class Listening:
-    """Where the server listens; `certificate`, `key`: files for TLS, "" without."""
+    """The address to listen on; `certificate`, `key`: files for TLS, "" without."""
 
     host: str = "127.0.0.1"
     port: int = 8080
@@ -60,17 +60,19 @@ class Listening:
 
     @property
     def url(self) -> str:
-        """What a browser is told."""
+        """The URL for browsers."""
         host = f"[{self.host}]" if ":" in self.host else self.host
         return f"http{'s' * bool(self.certificate)}://{host}:{self.port}"
 
 
 def bound(listening: Listening) -> tuple[socket.socket, Listening]:
-    """A socket that listens there, and where that is, if the port was 0. Raises Unavailable, also
-    for a certificate that cannot be used."""
+    """Return a listening socket and its address, with the port chosen if it was 0.
+
+    Raises Unavailable, also for an unusable certificate.
+    """
     _check_certificate(listening)
     family = socket.AF_INET6 if ":" in listening.host else socket.AF_INET
-    # With the protocol named, asyncio sends what is written at once (TCP_NODELAY).
+    # asyncio sets TCP_NODELAY only if the protocol is given.
     found = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     try:
         found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -89,7 +91,7 @@ def bound(listening: Listening) -> tuple[socket.socket, Listening]:
 
 
 def cut_off_unread(listening: socket.socket, seconds: float) -> None:
-    """Let the kernel end connections of this socket whose client reads nothing for so long."""
+    """Let the kernel close connections of this socket whose client reads nothing for so long."""
     if hasattr(socket, "TCP_USER_TIMEOUT"):  # Linux; connections inherit it
         milliseconds = round(seconds * 1000)
         listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, milliseconds)
@@ -113,9 +115,10 @@ def _check_certificate(listening: Listening) -> None:
 
 
 class HttpServer:
-    """The server, which begins to serve in the running loop once it is made.
+    """The server; the constructor starts serving in the running loop.
 
-    `backend`: makes the backend; `app`: what is served; `ready`: is called once everything answers.
+    `backend`: makes the backend; `app`: makes the application; `ready`: called once the backend has
+    started.
     """
 
     def __init__(
@@ -132,18 +135,18 @@ class HttpServer:
         self._serving = asyncio.create_task(self._serve(found))
 
     def stop(self) -> None:
-        """Take no more requests, and let those that are under way end, in `GRACE_S` at most."""
+        """Accept no more requests, and let running ones finish within `GRACE_S`."""
         self._server.should_exit = True
         self._service.end()
 
     @property
     def ended(self) -> bool:
-        """Whether nothing is served any more."""
+        """Whether the server has ended."""
         return self._serving.done()
 
     @property
     def error(self) -> BaseException | None:
-        """Why it has ended, if it was not told to. Precondition: it has ended."""
+        """The exception that ended the server, if any. Precondition: it has ended."""
         return self._serving.exception()
 
     async def _serve(self, found: socket.socket) -> None:
@@ -168,7 +171,7 @@ class HttpServer:
 
 
 class BoundedServer(uvicorn.Server):
-    """A server whose clients can neither send slowly nor take all connections."""
+    """A uvicorn server with limits against slow clients and too many connections."""
 
     def __init__(
         self,
@@ -191,7 +194,7 @@ class BoundedServer(uvicorn.Server):
             ssl_keyfile=listening.key or None,
             http=partial(BoundedProtocol, self._connections),  # type: ignore[arg-type]
             limit_concurrency=CONNECTIONS_MAX,
-            log_level="error",  # a warning for each thing that strangers send would fill the log
+            log_level="error",  # warnings about malformed requests would fill the log
             ws="none",
             lifespan="off",
         )
@@ -199,7 +202,7 @@ class BoundedServer(uvicorn.Server):
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
-        yield  # they are for whoever runs the server
+        yield  # the caller handles signals
 
     async def on_tick(self, counter: int) -> bool:
         self._connections.tell(monotonic())
@@ -211,7 +214,7 @@ class BoundedServer(uvicorn.Server):
 
 
 class ConnectionLimiter:
-    """The connections of a server by address, and the log lines about those that it closes."""
+    """Limit of connections per address, and the log lines about closed ones."""
 
     def __init__(self, head_s: float, per_address: int) -> None:
         self.head_s = head_s
@@ -238,17 +241,17 @@ class ConnectionLimiter:
         return False
 
     def remove(self, address: str) -> None:
-        """Count a connection no more."""
+        """Remove a connection from the count."""
         self._count[address] -= 1
         if not self._count[address]:
             del self._count[address]
 
     def late(self, address: str) -> None:
-        """Log that the head of a request has not come in time."""
+        """Log that the head of a request timed out."""
         self._late.add(monotonic(), address)
 
     def full(self, address: str) -> None:
-        """Log that a request is answered 503, as there are too many connections."""
+        """Log that a request is answered 503 because of too many connections."""
         self._full.add(monotonic(), address)
 
     def tell(self, now: float) -> None:
@@ -257,15 +260,15 @@ class ConnectionLimiter:
             lines.tell(now)
 
     def close(self) -> None:
-        """Log the rest."""
+        """Write the remaining log lines."""
         for lines in (self._late, self._crowded, self._full):
             lines.close()
 
 
 class BoundedProtocol(HttpToolsProtocol):
-    """A connection whose client has to send the heads of its requests in time.
+    """A connection with a timeout for the head of each request.
 
-    A head that comes in one piece, as nearly all do, costs no timer.
+    A head that arrives in one piece, as nearly all do, costs no timer.
     """
 
     def __init__(
@@ -280,9 +283,9 @@ class BoundedProtocol(HttpToolsProtocol):
         self._connections = connections
         self._address = ""
         self._deadline: asyncio.TimerHandle | None = None
-        """When the connection is closed, unless the head of a request has come."""
+        """Timer that closes the connection, unless the head of a request arrives."""
         self._in_head = False
-        """Whether a head has begun, and has not ended."""
+        """Whether a head has arrived in part."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
@@ -331,7 +334,7 @@ class BoundedProtocol(HttpToolsProtocol):
         if self._in_head:
             self._connections.late(self._address)
             self._end(_LATE)
-        else:  # a connection that was opened in advance, as browsers do
+        else:  # browsers open connections in advance
             self._end(b"")
 
     def _end(self, answer: bytes) -> None:

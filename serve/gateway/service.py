@@ -1,8 +1,7 @@
-"""A running service, as its gateway sees it: the flow takes records, the journal is followed, and
-views are asked.
+"""The backend of the gateway: submits records to the flow, follows the journal, queries views.
 
-Takes: records, which are handed to the front in lists, and their outcomes; spans of the journal.
-Gives: what `Backend` promises.
+Input: records, which go to the front in lists, and their outcomes; spans of the journal.
+Output: the methods of `Backend`.
 """
 
 from __future__ import annotations
@@ -33,32 +32,32 @@ from driftline.serve.journal import Span
 from driftline.serve.views.hosted import Answer, Question
 
 MEASURED = 16
-"""Of so many outputs that come at one time it is measured how long they took."""
+"""Number of outputs of each span whose delay is measured."""
 
 CATCHES_UP_S = 20.0
-"""So long nothing is read at first, if what was taken before is not worked off sooner: who has read
-it would find it gone."""
+"""Longest wait at a start until the records of earlier sessions are processed. Reads are rejected
+meanwhile, because clients could see T go back."""
 
 LOOK_EVERY_S = 2.0
-"""How often the views are asked for their figures."""
+"""Interval at which the gateway asks the views for their figures."""
 
 BULK_WITHIN_S = 60.0
-"""How long a record of a bulk waits until it is stored: those of other bulks may come before it."""
+"""Timeout for storing a record of a bulk; records of other bulks may come before it."""
 
 RECENT_MAX = 1_000
 RECENT_BYTES_MAX = 64 << 20
-"""Outputs that are kept, and bytes of them."""
+"""Limits of `RecentOutputs`: outputs, and bytes of them."""
 
 Waiting = asyncio.Future[int]
-"""Who waits for the label time of a record."""
+"""The future label time of a record."""
 
 
 class ServiceBackend:
-    """The backend of a service's HTTP server; it is made and used in that server's loop.
+    """The backend of a service's HTTP server; made and used in that server's loop.
 
-    `submit`: hands records over to the front, each with a token, and whether they are part of a
-    bulk; the outcomes are told by `told`.
-    `taken`: as of this T there is everything that was taken before this session began.
+    `submit`: passes records to the front, each with a token, and whether they are part of a bulk;
+    the outcomes come back through `told`.
+    `taken`: the T that covers everything taken in before this session.
     """
 
     def __init__(
@@ -83,18 +82,18 @@ class ServiceBackend:
             for view in config.views
         }
         self._records: dict[bool, list[tuple[Waiting, object]]] = {False: [], True: []}
-        """Whether they are part of a bulk -> records that this turn of the loop hands over."""
+        """Part of a bulk or not -> records to submit at the end of this pass of the loop."""
         self._recent = RecentOutputs(0)
         self._passing: list[tuple[int, int, asyncio.Future[None]]] = []
-        """A heap of those who wait for a T."""
+        """A heap of (T, number, future to resolve at that T)."""
         self._numbers = count()
         self._seen: dict[str, dict[str, float]] = {}
         self._began_us = time_ns() // 1000
         self._outputs = 0
         self._delays = LatencyWindow("delay")
-        """From the time that a record is given to the output of it here."""
+        """From the label time of a record to the arrival of its output here."""
         self._answers = LatencyWindow("answer")
-        """Of questions that need not wait for a T."""
+        """Of questions that need not wait for a T to be reached."""
         self._trouble = Trouble("gateway-not-following")
         self._letters = DeadLetters(f"{config.directory}/journal")
         self._failed = 0
@@ -107,7 +106,7 @@ class ServiceBackend:
         self._stall.taken(taken - 1, monotonic())
 
     async def start(self) -> None:
-        """Wait until all views have what there was when the session before ended."""
+        """Wait until all views have caught up with the previous session, or `CATCHES_UP_S`."""
         now = max([0, *await self._views_at()])
         self._time, self._recent = now, RecentOutputs(now)
         looking = (self._look(client) for clients in self._clients.values() for client in clients)
@@ -125,11 +124,11 @@ class ServiceBackend:
         self.started = True
 
     def end(self) -> None:
-        """End all streams: no client comes any more."""
+        """End all streams; no more clients connect."""
         self._over.set()
 
     async def close(self) -> None:
-        """Follow and ask nothing more."""
+        """Stop following the journal, and close the connections to the views."""
         self._letters.close()
         for task in self._tasks:
             task.cancel()
@@ -160,7 +159,7 @@ class ServiceBackend:
         return time
 
     def told(self, outcomes: Sequence[tuple[Waiting, Outcome]]) -> None:
-        """Outcomes of records."""
+        """Resolve the futures of records with their outcomes."""
         for waiting, outcome in outcomes:
             if waiting.done():
                 continue
@@ -226,7 +225,7 @@ class ServiceBackend:
         if span.items:
             now, here = time_ns() // 1000, monotonic()
             for item in span.items[-MEASURED:]:
-                if item.label[0] >= self._began_us:  # others were given while nobody was here
+                if item.label[0] >= self._began_us:  # earlier records predate this process
                     self._delays.add(here, max(0, now - item.label[0]) / 1e6)
         failures = [item for item in span.items if item.sink < 0]
         self._failed += len(failures)
@@ -279,7 +278,7 @@ class ServiceBackend:
         return {**parts, **self._seen}
 
     async def _views_at(self, after: int = 0) -> list[int]:
-        """The T of each shard of each view, once it is at least some T."""
+        """Return the T of each shard of each view, once it is at least `after`."""
         times: list[int] = []
         for clients in self._clients.values():
             for client in clients:
@@ -306,9 +305,9 @@ class ServiceBackend:
 
 
 class RecentOutputs:
-    """The last outputs of a flow, for those who ask what came of a record soon after it was taken.
+    """The last outputs of a flow, for reads of a record's outputs soon after its write.
 
-    A bounded number, and bytes, of them are kept.
+    Bounded in number and bytes.
 
     >>> recent = RecentOutputs(5)
     >>> recent.add([Item((6, 0), 0, "a"), Item((6, 1), 0, "b"), Item((8, 0), 0, "c")])
@@ -320,10 +319,10 @@ class RecentOutputs:
         self._items: deque[Item] = deque()
         self._bytes = 0
         self._since = since
-        """All outputs from this time on are here."""
+        """All outputs from this time on are kept."""
 
     def add(self, items: Sequence[Item]) -> None:
-        """The next outputs, in label order."""
+        """Append the next outputs, in label order."""
         for item in items:
             self._items.append(item)
             self._bytes += _size(item.value)
@@ -333,7 +332,7 @@ class RecentOutputs:
             self._since = item.label[0] + 1
 
     def at(self, time: int) -> Sequence[Item] | None:
-        """The outputs of a time that has passed; None: they are not known here."""
+        """Return the outputs of a passed time; None if they are no longer kept."""
         if time < self._since:
             return None
         first = bisect_left(self._items, time, key=item_time)
@@ -342,7 +341,7 @@ class RecentOutputs:
 
 
 def _size(value: object) -> int:
-    """About the bytes of a payload: large ones are texts or bytes, or tuples of them."""
+    """Return the approximate size of a payload: that of its strings and bytes."""
     parts = value if isinstance(value, tuple | list) else (value,)
     return sum(len(part) for part in parts if isinstance(part, str | bytes))
 
@@ -350,7 +349,7 @@ def _size(value: object) -> int:
 async def _all(
     asking: Sequence[Coroutine[None, None, Answer | ApiError]],
 ) -> list[Answer | ApiError]:
-    """What all say; if one raises, the others are asked no more."""
+    """Gather all answers; if one raises, cancel the others."""
     tasks = [asyncio.ensure_future(each) for each in asking]
     try:
         return await asyncio.gather(*tasks)
@@ -360,7 +359,7 @@ async def _all(
 
 
 async def _unless_absent(answer: Awaitable[Answer]) -> Answer | ApiError:
-    """The answer, or that this shard has not what was asked for. Raises Refused for the rest."""
+    """Return the answer, or the ApiError "absent"; raise any other ApiError."""
     try:
         return await answer
     except ApiError as error:

@@ -1,4 +1,4 @@
-"""Subscriptions to the journal from an asyncio loop, and the turns that many of them take."""
+"""Subscriptions to the journal from an asyncio loop, with fair scheduling between them."""
 
 from __future__ import annotations
 
@@ -21,25 +21,24 @@ from driftline.serve.hosting.ipc import IpcClient
 from driftline.serve.journal import Span
 
 PIECE_ITEMS = 64
-"""Outputs of a piece: working them off takes some 2 ms; so many of one time are one piece."""
+"""Outputs of a piece, some 2 ms of work. Outputs of one time stay in one piece."""
 
 PIECE_BYTES = 1 << 12
-"""A message that is shorter is read at once."""
+"""Shorter messages are decoded without waiting for a turn."""
 
 
 class FairScheduler:
-    """The turns of one loop, so that any number of streams read long pasts, and others hardly wait.
+    """Fair scheduler of one loop: requests hardly wait while many streams read long histories.
 
-    Who has much to do takes a turn before each piece of it. There is one turn in a pass of the
-    loop, in the order of asking: so a request waits for one piece at a time, not for one of each
-    stream.
+    A stream takes a turn before each piece of its work. Each pass of the loop grants one turn, in
+    FIFO order, so a request waits for one piece at a time, not for one of each stream.
     """
 
     def __init__(self) -> None:
         self._lock = asyncio.Lock()
 
     async def take(self) -> None:
-        """Wait for a turn, which lasts until the caller waits for something."""
+        """Wait for a turn, which lasts until the caller's next await."""
         async with self._lock:
             await asyncio.sleep(0)
 
@@ -52,17 +51,17 @@ async def subscribe(
     room: int = ROOM_BYTES,
     scheduler: FairScheduler | None = None,
 ) -> AsyncGenerator[Span, None]:
-    """The spans of a journal from a time on, without an end; those that are empty, too.
+    """Yield the spans of a journal from a time on, without end, also empty ones.
 
-    One that ends where it begins says that there is no more for now. Whoever takes them slowly is
-    given them slowly: so many bytes are under way as there is `room`. If the journal's process is
-    started again, they go on. They end with `over`. With a `scheduler` it is one of many: there are
-    small spans, and a turn is taken for each.
-    Raises NoLongerRetained, Unavailable if they cannot be read.
+    A span with equal ends means that there is no more for now. Back-pressure: at most `room` bytes,
+    plus one span, are in flight. The subscription survives restarts of the journal's process and
+    ends with `over`. With a `scheduler`, which many subscriptions share, it yields small spans and
+    takes a turn for each.
+    Raises RetentionExceeded, Unavailable if the journal cannot be read.
     """
     subscription = Subscription(f"{name}-{secrets.token_hex(4)}", secrets.token_hex(8), since, room)
     messages: asyncio.Queue[bytes | None] = asyncio.Queue()
-    """As many as the journal knows that there is room for; None: nothing more is wanted."""
+    """Bounded by the credit given to the journal; None ends the subscription."""
 
     def renew() -> None:
         client.send(subscription.follow(NOBODY))
@@ -83,7 +82,7 @@ async def subscribe(
             if isinstance(heard, DurableUpTo):
                 yield Span(since, since, [])
                 continue
-            # The same spans may come once more, and overlap, if the journal was started again.
+            # After a restart of the journal, spans may repeat and overlap.
             if heard.time > since:
                 items = [item for item in heard.items if item.label[0] >= since]
                 span = Span(max(since, heard.since), heard.time, items)

@@ -1,1 +1,1 @@
-"""The processes of a service: the journal's, and one for each shard of each view."""
+"""The processes of a service: one for the journal, and one for each shard of each view."""

@@ -1,6 +1,6 @@
-"""The children of a service beside those of its flow: the journal's process, and the views'.
+"""The child processes of a service besides those of its flow: the journal and the views.
 
-A child that dies is restarted, however often it does: the service answers meanwhile.
+A child that exits is restarted without a limit, since the service keeps answering.
 """
 
 from __future__ import annotations
@@ -23,23 +23,23 @@ from driftline.deploy.runtime.supervision.supervisor import Supervisor
 from driftline.serve.hosting.config import JOURNAL, ServiceConfig
 
 WELL_S = 10.0
-"""A child that has lived for so long had started well: its next restart is at once."""
+"""A child that ran for this long is restarted without back-off."""
 
 FINISH_S = 10.0
-"""So long the last checkpoints of views may take; without them the next start takes longer."""
+"""Time for the last checkpoints of views; without them the next start takes longer."""
 
 ASK_EVERY_S = 0.25
-"""How often a view is asked to end."""
+"""Interval at which views get SIGTERM."""
 
 _MODULES = "driftline.serve.hosting.journal_process", "driftline.serve.hosting.view_process"
 
 
 class Children(Supervisor):
-    """The journal and all views. On leaving the context they are killed, which loses nothing."""
+    """The journal and all views. Leaving the context kills them, which loses nothing."""
 
     def __init__(self, config: ServiceConfig) -> None:
         self.ending = False
-        """Whether the service ends: views that have ended, as they were asked to, stay so."""
+        """Whether the service ends: views that exit at SIGTERM are not restarted."""
         self._config = config
         self._roles = {JOURNAL: (JOURNAL, 0)} | {
             replace(config, role=view.name, shard=shard).name: (view.name, shard)
@@ -54,11 +54,11 @@ class Children(Supervisor):
         super().stop(0.0)
 
     def finish(self) -> None:
-        """Let views have their last checkpoints written, so that the next start is quick."""
+        """Let views write their last checkpoints, so that the next start is quick."""
         left = [process for name, process in self._processes.items() if name != JOURNAL]
         until = monotonic() + FINISH_S
         while left and monotonic() < until:
-            for each in left:  # again and again: one that is just starting takes no notice yet
+            for each in left:  # repeat: a starting process has no handler yet
                 each.send_signal(SIGTERM)
             with suppress(subprocess.TimeoutExpired):
                 left[0].wait(ASK_EVERY_S)

@@ -1,4 +1,4 @@
-"""What the processes of a service are told."""
+"""The configuration of a service's processes."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from driftline.engine.texts import file_name
 from driftline.serve.views.hosted import HostedView
 
 JOURNAL = "journal"
-"""The role of the journal's process; of the others it is the name of a view."""
+"""The role of the journal's process; the role of any other process is the name of its view."""
 
 CHECKPOINT_S = 120.0
-"""Seconds between two checkpoints of a view, if few outputs come: an answer that is asked for just
-when a copy is made for one waits for some 10 ms."""
+"""Seconds between two checkpoints of a view with few outputs. An answer that coincides with the
+fork for a checkpoint is delayed by some 10 ms."""
 
 CHECKPOINT_ITEMS = 5_000
-"""So many outputs since the last checkpoint are reason for the next one: they are read again if
-the view starts again, at some 10,000 a second."""
+"""Outputs between two checkpoints of a view. A restart applies them again, at some 10,000 a
+second."""
 
 RETAIN_S = 600.0
 """How far back views answer as of a time."""
@@ -32,7 +32,7 @@ RETAIN_S = 600.0
 
 @dataclass(frozen=True, slots=True)
 class ViewSpec:
-    """A view of a service: which one, how it is made, and in how many shards.
+    """A view of a service: its name, its factory and its number of shards.
 
     `make`: ``module:function``, which is called with a `ViewLocation`.
     """
@@ -43,7 +43,7 @@ class ViewSpec:
     options: Mapping[str, str] | None = None
 
     def made(self, place: ViewLocation) -> HostedView:
-        """The view, empty."""
+        """Make the empty view."""
         module, _, function = self.make.partition(":")
         make: Callable[[ViewLocation], HostedView] = getattr(import_module(module), function)
         return make(place)
@@ -51,7 +51,7 @@ class ViewSpec:
 
 @dataclass(frozen=True, slots=True)
 class ViewLocation:
-    """What a view knows of where it is. `directory`: for its own files."""
+    """The flow, directory and shard of a view. `directory`: for its own files."""
 
     flow: Flow
     directory: Path
@@ -65,14 +65,14 @@ class ServiceConfig:
     """The configuration that all processes of a service share, and the role of this one."""
 
     process: ProcessConfig
-    """Of the nodes and the master: who they are, where the sockets are."""
+    """The configuration of the flow's processes."""
     directory: str
-    """Of the journal and the views."""
+    """The directory of the journal and the views."""
     views: tuple[ViewSpec, ...]
     network: TransportConfig = LOCAL
-    """Of the journal's process: nodes may reach it from other hosts."""
+    """The network of the journal's process; nodes may reach it from other hosts."""
     retained_bytes: int | None = None
-    """Bytes of the journal that stay at most, beyond what views need to begin with."""
+    """Retention of the journal, beyond what views need for a restart; None: unlimited."""
     retained_s: float = RETAIN_S
     checkpoint_s: float = CHECKPOINT_S
     checkpoint_items: int = CHECKPOINT_ITEMS
@@ -83,12 +83,12 @@ class ServiceConfig:
     """The file descriptors of the pipes to the parent (`deploy.runtime.supervision.lifeline`)."""
 
     def to_json(self) -> str:
-        """The argument of a process."""
+        """Return the command-line argument of a process."""
         return msgspec.json.encode(self).decode()
 
     @staticmethod
     def from_json(text: str) -> ServiceConfig:
-        """Decode `to_json`."""
+        """Decode the result of `to_json`."""
         return msgspec.json.decode(text, type=ServiceConfig)
 
     @property
@@ -98,7 +98,7 @@ class ServiceConfig:
 
     @property
     def view(self) -> ViewSpec:
-        """The view of this process. Precondition: its role is one."""
+        """The view of this process. Precondition: its role is a view."""
         return next(view for view in self.views if view.name == self.role)
 
     @property
@@ -107,19 +107,19 @@ class ServiceConfig:
         return [name_of(view.name, shard) for view in self.views for shard in range(view.shards)]
 
     def path(self, name: str) -> Path:
-        """The directory of the journal or of a shard of a view."""
+        """Return the directory of the journal or of a shard of a view."""
         return Path(self.directory) / file_name(name)
 
     def line(self, name: str) -> str:
-        """The path at which a shard of a view is called, to be asked."""
+        """Return the socket path for questions to a shard of a view."""
         return f"{self.process.sockets}/{file_name(name)}.asks"
 
     @property
     def feeds(self) -> str:
-        """The path at which the journal is called, to be followed."""
+        """The socket path for followers of the journal."""
         return f"{self.process.sockets}/journal.feeds"
 
 
 def name_of(view: str, shard: int) -> str:
-    """The name of a shard of a view."""
+    """Return the name of a shard of a view."""
     return f"{view}-{shard}"

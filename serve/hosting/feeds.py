@@ -1,21 +1,21 @@
-"""Feeds: how spans of the journal reach those who follow it in other processes.
+"""Feeds: send the spans of the journal to followers in other processes.
 
-Takes, at the journal: `follow` (who, from which time on, how many bytes may be under way), `credit`
-(bytes that were taken), each span as it is forwarded, and what is stored. Gives: spans, and how far
-the journal is durable.
-Invariants: the spans of a feed follow each other without a gap, from the time on that was asked
-for. No more bytes are under way to a follower than it has room for: one that is slow holds nobody
-up, and the journal keeps nothing for it but a place to read on from.
+Input, at the journal: `follow` (name, start time, window in bytes), `credit` (bytes that were
+processed), each span as it is forwarded, and how far the journal is durable. Output: spans, and how
+far the journal is durable.
+Invariants: the spans of a feed are contiguous from the requested time on. The bytes in flight to
+a follower exceed its window by one span at most. So a slow follower delays no other one, and the
+journal keeps only a read position for it.
 
-A feed is *live* while it has had every span: it is given each new one before that is stored. One
-that is behind is given what is stored, until there is no more of it. Each span says how far the
-journal is durable, and so does the answer to a `follow`, if that is news: nobody is woken up for
-it. A live feed hears something once a second in any case, as a sign of life. Messages may be lost
-with either process: a follower says `follow` again and again, and begins anew if that is news.
+A feed is *live* while it has received every span: it gets each new span before that is stored. A
+feed that is behind gets stored spans until it has caught up. Each span carries how far the journal
+is durable, and so does the reply to a `follow` if that has changed; no message is sent only for it.
+A live feed gets a heartbeat once a second. Messages may be lost with either process: a follower
+repeats `follow`, and a journal that does not know the session starts a new feed.
 
-What is read in a turn is bounded, however many are behind: they have their turns one after the
-other. *Streams*, which have little room, share a part of their own, so any number of them leaves
-the barriers, the views and the gateway their time.
+The bytes read in a turn are bounded: feeds that are behind are served round-robin. *Streams*, which
+have small windows, share a budget of their own, so many streams do not slow down the barriers, the
+views and the gateway.
 """
 
 from __future__ import annotations
@@ -30,80 +30,82 @@ from driftline.serve.errors import RetentionExceeded
 from driftline.serve.journal import Span
 
 ROOM_BYTES = 1 << 24
-"""Bytes that may be under way to a view or a gateway, and one span beyond."""
+"""Window of a view or a gateway: bytes in flight; one span may exceed it."""
 
 STREAM_BYTES = 1 << 17
-"""Bytes that may be under way to a stream, of which there may be many, and one span beyond."""
+"""Window of a stream, of which there may be many; one span may exceed it."""
 
 FOLLOW_EVERY_S = 0.25
-"""How often a follower says that it is there."""
+"""Interval at which a follower sends `follow`."""
 
 GONE_AFTER_S = 5.0
-"""A follower that is silent for longer is given nothing more; when it speaks it begins anew."""
+"""Timeout of a silent follower: its feed is dropped, and a later message starts a new one."""
 
 SIGN_EVERY_S = 1.0
-"""How often a feed that is live hears from the journal at least."""
+"""Heartbeat interval of a live feed."""
 
 TURN_BYTES = 1 << 17
-"""Bytes that a turn reads for those that are behind and no streams, some 10 ms; one span beyond."""
+"""Bytes that a turn reads for feeds that are no streams, some 10 ms; one span may exceed it."""
 
 TURN_STREAM_BYTES = 1 << 16
-"""Bytes that a turn reads for all streams together."""
+"""Bytes that a turn reads for all streams."""
 
 STEP_BYTES = 1 << 10
-"""A step of reading counts for so many bytes at least, though it gives none."""
+"""Least cost of a step of reading, also of one without a span."""
 
 NOBODY = -1
-"""What a follower needs of the journal that can go on from whatever there is."""
+"""The `kept` of a follower that needs no part of the journal retained."""
 
 _FOLLOW, _CREDIT, _SPAN, _STORED, _GONE = range(5)
 
 
 class _Feed:
-    """A follower, and how far it has been read to."""
+    """A follower, and its read position."""
 
     def __init__(self, session: str, time: int, room: int) -> None:
         self.session = session
         self.time = time
-        """It has been given all spans up to here."""
+        """All spans up to here were sent."""
         self.room = room
         self.is_stream = room < ROOM_BYTES
         self.heard_at = 0.0
         self.told_at = 0.0
-        """When a sign of life was given last."""
+        """Time of the last heartbeat."""
         self.told = -1
-        """How far the journal is durable, as far as it was told."""
+        """The last durable time that was sent."""
         self.reading: Iterator[Span | None] | None = None
-        """None: it is live."""
+        """The reader of stored spans; None if the feed is live."""
         self.over = False
 
     @property
     def is_due(self) -> bool:
-        """Whether there is something to read for it."""
+        """Whether it is behind and has room."""
         return self.reading is not None and self.room > 0 and not self.over
 
 
 class Feeds:
-    """The feeds of one journal. `read`: gives the spans that are stored, from a time on, in small
-    steps; None: a step that gives none."""
+    """The feeds of one journal.
+
+    `read`: reads the stored spans from a time on, in small steps; None is a step without a span.
+    """
 
     def __init__(self, read: Callable[[int], Iterator[Span | None]]) -> None:
         self.outbox: list[tuple[bytes, bytes]] = []
         """(route of a follower, message)"""
         self.kept: dict[str, int] = {}
-        """Name of a follower -> it can begin from this time, if it has to begin anew."""
+        """Name of a follower -> the time from which it would start after a restart."""
         self._read = read
         self._feeds: dict[bytes, _Feed] = {}
-        """By their routes; whose turn was longest ago is first."""
+        """Route -> feed; the least recently served one first."""
         self._stored = 0
 
     @property
     def followers(self) -> int:
-        """How many there are."""
+        """The number of followers."""
         return len(self._feeds)
 
     def take(self, route: bytes, data: bytes, now: float) -> None:
-        """Take a message of a follower. Raises MalformedMessage."""
+        """Handle a message of a follower. Raises MalformedMessage."""
         feed = self._feeds.get(route)
         match unpack(data):
             case (code, str(session), str(name), int(since), int(kept), int(room)) if (
@@ -125,11 +127,11 @@ class Feeds:
                 raise MalformedMessage("not a message of a follower")
 
     def forward(self, span: Span) -> None:
-        """The journal has a new span, which may not be stored yet."""
+        """Send a new span, which may not be stored yet, to the live feeds."""
         data = b""
         for route, feed in self._feeds.items():
             if feed.reading is not None:
-                continue  # it will be read
+                continue  # behind: it will read this span
             if feed.room > 0 and feed.time >= span.since:
                 data = data or _span(span, self._stored)
                 self._give(route, feed, span, data)
@@ -137,15 +139,15 @@ class Feeds:
                 feed.reading = self._from(feed.time)
 
     def stored(self, time: int) -> None:
-        """All spans up to this time are durable."""
+        """Note that all spans up to this time are durable."""
         self._stored = time
 
     def gone(self, route: bytes) -> None:
-        """A follower has left."""
+        """Remove the feed of a follower that has left."""
         self._feeds.pop(route, None)
 
     def turn(self, now: float) -> bool:
-        """Read on for those that are behind. Returns whether there is more to read at once."""
+        """Read for the feeds that are behind. Return whether there is more to read at once."""
         for route, feed in list(self._feeds.items()):
             if now - feed.heard_at > GONE_AFTER_S or feed.over:
                 self.gone(route)
@@ -159,7 +161,7 @@ class Feeds:
         return more
 
     def _read_on(self, due: Sequence[tuple[bytes, _Feed]], left: int) -> bool:
-        """Read so many bytes for one after the other. Returns whether there is more to read."""
+        """Read `left` bytes for the feeds, round-robin. Return whether there is more to read."""
         for route, feed in due:
             if left <= 0:
                 return True
@@ -169,7 +171,7 @@ class Feeds:
         return any(feed.is_due for _, feed in due)
 
     def _step(self, route: bytes, feed: _Feed) -> int:
-        """Read one step on. Returns how many bytes were given."""
+        """Read one step. Return the number of bytes sent."""
         assert feed.reading is not None
         try:
             span = next(feed.reading)
@@ -178,7 +180,7 @@ class Feeds:
             return self._give(route, feed, span, _span(span, max(span.time, self._stored)))
         except StopIteration:
             feed.reading = None
-            self._tell(route, feed)  # so one that lacks nothing hears from us, too
+            self._tell(route, feed)  # a follower that lacks nothing needs a message, too
         except RetentionExceeded as error:
             self._end(route, feed, error, error.oldest)
         except DriftlineError as error:
@@ -190,7 +192,7 @@ class Feeds:
         self.outbox.append((route, pack((_GONE, oldest, str(error)))))
 
     def _from(self, time: int) -> Iterator[Span | None]:
-        # Without the feed: it would be kept by what it reads, with all that was read.
+        # The generator must not refer to the feed: that would be a reference cycle.
         yield from self._read(time)
 
     def _tell(self, route: bytes, feed: _Feed) -> None:
@@ -212,36 +214,38 @@ class DurableUpTo(NamedTuple):
 
 
 class Truncated(NamedTuple):
-    """The journal cannot give what was asked for. `oldest`: what it has; -1: that is not why."""
+    """The journal cannot serve the feed. `oldest`: the oldest retained time; -1: another reason."""
 
     oldest: int
     reason: str
 
 
 class Subscription:
-    """The other end: what a follower says to the journal, and what it hears.
+    """The follower's end of a feed: encodes its messages, and decodes those of the journal.
 
-    `name`: of the follower, for ever; `session`: of this connection; `since`: where it begins;
-    `room`: bytes that may be under way, and one span beyond.
+    `name`: of the follower, constant over restarts; `session`: of this process; `since`: the time
+    to start from; `room`: the window in bytes, which one span may exceed.
     """
 
     def __init__(self, name: str, session: str, since: int, room: int) -> None:
         self.time = since
-        """All spans up to here have come."""
+        """All spans up to here have arrived."""
         self.stored = 0
-        """All spans up to here are durable, as far as is known."""
+        """All spans up to here are known to be durable."""
         self._name = name
         self._session = session
         self._room = room
         self._taken = 0
 
     def follow(self, kept: int) -> bytes:
-        """What is said at first, and then every FOLLOW_EVERY_S. `kept`: the follower can begin
-        anew from this time."""
+        """Encode a `follow`, to be sent first and then every FOLLOW_EVERY_S.
+
+        `kept`: the time from which the follower would start after a restart.
+        """
         return pack((_FOLLOW, self._session, self._name, self.time, kept, self._room))
 
     def hear(self, data: bytes) -> Span | DurableUpTo | Truncated:
-        """A message of the journal."""
+        """Decode a message of the journal. Raises MalformedMessage."""
         match unpack(data):
             case (code, int(since), int(time), items, int(stored)) if code == _SPAN:
                 self._taken += len(data)
@@ -255,7 +259,7 @@ class Subscription:
         raise MalformedMessage("not a message of the journal")
 
     def credit(self) -> bytes | None:
-        """What is said once much has been taken; None: not yet."""
+        """Encode the credit for the received bytes, or return None below a quarter of the room."""
         if self._taken < self._room // 4:
             return None
         taken, self._taken = self._taken, 0

@@ -1,14 +1,14 @@
-"""The host of a view: keeps it up to date, answers questions, and has checkpoints of it written.
+"""The host of a view: keeps it up to date, answers questions, and schedules its checkpoints.
 
-Takes: spans and what is durable (journal), questions (askers), and the ends of copies of the
-process. Gives: answers, the view's T, credit for spans, and work for copies.
-Invariants: a question is answered once, as of its `at` or now, and not before the view is as of
-`at` and `after`. Each asker receives the T of a turn before the answers of that turn. Askers share
-the time for answers, and a long one is made in slices, between which others are served. A
-checkpoint is never ahead of what is durable in the journal: it is begun at a moment at which the
-view is not, and nothing is applied from then until the copy is made. One copy works at a time.
-Spans and questions have their turns: nothing is applied while an answer is made. Answers leave
-before anything is done that none of them waits for.
+Input: spans and how far the journal is durable, questions of clients, and the exits of forked
+copies. Output: answers, the view's T, credit for spans, and jobs for copies.
+Invariants: a question is answered once, as of its `at` or the current T, after the view has reached
+`at` and `after`. Each client receives the T of a turn before the answers of that turn. Clients
+share the time for answers, and a long answer is made in slices, between which others are served.
+A checkpoint is never ahead of what is durable in the journal: it begins at a moment when the view
+is not ahead, and nothing is applied until the copy is forked. One copy runs at a time. Spans and
+questions take turns: nothing is applied during an answer. Answers are sent before any work that no
+answer needs.
 """
 
 from __future__ import annotations
@@ -37,49 +37,48 @@ from driftline.serve.views.checkpoint import Retained
 from driftline.serve.views.hosted import BackgroundJob, HostedView, Question, ViewUpdater
 
 SLICE_S = 0.005
-"""For so long questions are answered before the next span has its turn, and for so long at a time
-one of them."""
+"""Time for answers before the next span has its turn, and the length of a slice of an answer."""
 
 WITHIN_MAX = 2
-"""Answers that are made within pauses of one another, at most; the last one has no pauses."""
+"""Largest nesting of answers in pauses of others; the innermost one has no pauses."""
 
 APPLY_S = 0.01
-"""For so long spans are applied before the next question has its turn."""
+"""Time for applying spans before the next question has its turn."""
 
 PIECE = 4
-"""Outputs that are applied at once, and those with the same time as the last of them."""
+"""Outputs that are applied at once, plus those with the same time as the last of them."""
 
 PUT_OFF = 2
-"""The number of turns in a row that may put off what no answer waits for."""
+"""Number of consecutive turns that may defer work that no answer needs."""
 
 ASKED_MAX = 10_000
-"""Questions that wait at most; more are refused."""
+"""Limit of pending questions; more are rejected."""
 
 STATUS = "status"
 """The question that the host answers itself."""
 
 AGAIN_S = 10.0
-"""The pause after a checkpoint that could not be written."""
+"""Back-off after a failed checkpoint."""
 
 CALM_S = 1.0
-"""If no outputs come for so long, it is a good time for a checkpoint."""
+"""Without outputs for this long, the host writes a checkpoint early."""
 
 FEW = 500
-"""Of fewer outputs there is no hurry to have a checkpoint: applied again, they take no time."""
+"""Fewer outputs than this are not worth a checkpoint: a restart applies them again quickly."""
 
 
 @dataclass(frozen=True, slots=True)
 class CheckpointSchedule:
-    """When a checkpoint is due: after so many seconds, or outputs."""
+    """The interval between checkpoints, in seconds and in outputs."""
 
     seconds: float
     items: int
 
 
 class FairQueue:
-    """Questions that can be answered, by their askers: the asker that used the least time is next.
+    """Fair queue of answerable questions: the client that used the least time is next.
 
-    An asker that comes begins with the time of the one that is served: nobody saves up time.
+    A new client starts with the used time of the one being served, so idle time earns no credit.
 
     >>> queue = FairQueue()
     >>> for number in range(3):
@@ -96,15 +95,15 @@ class FairQueue:
     def __init__(self) -> None:
         self._waiting: dict[str, deque[tuple[bytes, int]]] = {}
         self._used_s: dict[str, float] = {}
-        """Asker -> the time that it used, as far as that is more than others begin with."""
+        """Client -> its used time; pruned to those above `_least_s` or with questions."""
         self._least_s = 0.0
-        """What the last one that was served had used before."""
+        """The used time of the last served client, before it was served."""
 
     def __bool__(self) -> bool:
         return bool(self._waiting)
 
     def put(self, asker: str, key: tuple[bytes, int]) -> None:
-        """Add a question of an asker behind its others."""
+        """Append a question to the queue of its client."""
         if asker not in self._waiting:
             self._waiting[asker] = deque()
             self._used_s[asker] = max(self._least_s, self._used_s.get(asker, 0.0))
@@ -125,16 +124,16 @@ class FairQueue:
         return min(self._waiting, key=self._used_s.__getitem__)
 
     def has_before(self, asker: str) -> bool:
-        """Whether another one waits that has used less than this one, which is served."""
+        """Whether a client waits that has used less time than this one, which is being served."""
         return bool(self._waiting) and self._used_s[self._next] < self._used(asker)
 
     def _used(self, asker: str) -> float:
         return self._used_s.get(asker, self._least_s)
 
     def charge(self, asker: str, seconds: float) -> None:
-        """Charge an asker for the time that an answer, or a slice of it, took."""
+        """Charge a client for the time of an answer or of a slice of it."""
         self._used_s[asker] = self._used(asker) + seconds
-        if len(self._used_s) > ASKED_MAX:  # those that have used no more than others begin with
+        if len(self._used_s) > ASKED_MAX:  # drop clients that differ in nothing from new ones
             self._used_s = {
                 asker: used
                 for asker, used in self._used_s.items()
@@ -144,20 +143,20 @@ class FairQueue:
 
 @dataclass(slots=True)
 class _Answering:
-    """An answer that is being made; `within`: in a pause of how many others."""
+    """An answer in progress; `within`: number of other answers that it interrupts."""
 
     asker: str
     since: float
-    """When its slice began."""
+    """Start of its current slice."""
     within: int
 
 
 class ViewHost(Role):
     """The host of one shard of a view.
 
-    `following`: what it says to the journal; `kept`: as of which time its checkpoint is;
-    `retained`: how far back it answers; `publish`: writes a checkpoint, in a copy; `clock`: in
-    seconds, for how long spans and questions take.
+    `following`: its subscription to the journal; `kept`: the time of its checkpoint; `retained`:
+    its retention of history; `publish`: writes a checkpoint, in a copy; `clock`: in seconds,
+    measures the time for spans and questions.
     """
 
     def __init__(
@@ -176,53 +175,53 @@ class ViewHost(Role):
         self.following = following
         self.kept = kept
         self.answers: list[tuple[bytes, bytes]] = []
-        """(route of an asker, message): answers, and the view's T"""
+        """(route of a client, message): answers, and the view's T"""
         self.to_journal: list[bytes] = []
         self.work: BackgroundJob | None = None
-        """What a copy is to do, or does; `worked` says how it ended."""
+        """The job that a copy should run or runs; `worked` takes its result."""
         self.lost: Truncated | None = None
-        """The journal has no longer what the view needs."""
+        """Set if the journal no longer retains what the view needs."""
         self.answered = 0
         self.applied = 0
         self.ending = False
-        """Whether the process is going to end: then `rests` says when."""
+        """Whether the process should end, as soon as `rests` is true."""
         self.has_room: Callable[[], bool] = lambda: True
-        """Whether there is room for further answers: else questions wait."""
+        """Whether there is room for further answers; otherwise questions wait."""
         self.exchange: Callable[[], None] = lambda: None
-        """Takes questions that have come, and sends answers, between two slices of a long one."""
+        """Receives questions and sends answers, between two slices of a long one."""
         self.apply_s = self.ask_s = 0.0
-        """Seconds spent with spans, and with questions."""
+        """Seconds spent on spans, and on questions."""
         self._follower = ViewUpdater(view)
         self._pace = pace
         self._retained = retained
         self._publish = publish
         self._clock = clock
         self._sent_time: dict[bytes, int] = {}
-        """Route of an asker -> the last T that it was sent."""
+        """Route of a client -> the last T that was sent to it."""
         self._ready = FairQueue()
         self._asked: dict[tuple[bytes, int], Request] = {}
         self._waits: dict[tuple[bytes, int], int] = {}
         self._deadlines: list[tuple[float, bytes, int]] = []
         self._pieces: deque[Span] = deque()
-        """What has come, and is not applied yet."""
+        """Received spans that are not applied yet."""
         self._put_off = 0
-        """The number of turns in a row that have put off what no answer waits for."""
+        """Number of consecutive turns that deferred work that no answer needs."""
         self._done = 0, 0
-        """How much was applied and answered at the end of the last turn."""
+        """(T, number of answers) at the end of the last turn."""
         self._items = 0
-        """Outputs since the last checkpoint; `_items_at`: when the last ones came."""
+        """Outputs since the last checkpoint; `_items_at`: time of the last ones."""
         self._items_at = 0.0
         self._saved_at = 0.0
         self._saving = False
         self._is_frozen = False
-        """Whether a copy is to be made of the view as it is now."""
+        """Whether the view is frozen until the copy is forked."""
         self._told = Trouble("checkpoint-failed")
         self._unread = Trouble("view-not-following")
 
     # From the journal.
 
     def hear(self, data: bytes) -> None:
-        """A message of the journal."""
+        """Handle a message of the journal."""
         heard = self.following.hear(data)
         if isinstance(heard, Truncated) and heard.oldest < 0:  # the next `follow` tries again
             text = f"{self.name} cannot follow the journal: {heard.reason}; trying again"
@@ -239,17 +238,17 @@ class ViewHost(Role):
 
     @property
     def busy(self) -> bool:
-        """Whether messages of the journal have to wait for a turn."""
+        """Whether messages of the journal have to wait for the next turn."""
         return bool(self._pieces) or self._holds
 
     @property
     def _holds(self) -> bool:
-        """Whether nothing more may be applied now."""
+        """Whether spans may not be applied, because of a checkpoint."""
         return self._is_frozen or self.due
 
     @property
     def answers_wait(self) -> bool:
-        """Whether there are questions that can be answered now."""
+        """Whether questions can be answered now."""
         return bool(self._ready)
 
     def _apply_next(self) -> None:
@@ -268,10 +267,10 @@ class ViewHost(Role):
             self._give_up(route, number)
         return min(now + FOLLOW_EVERY_S, super().tick(now))
 
-    # From askers.
+    # From clients.
 
     def take(self, route: bytes, data: bytes) -> None:
-        """A message of an asker; a malformed one is dropped."""
+        """Handle a message of a client; drop a malformed one."""
         try:
             asked = decode_request(data)
         except MalformedMessage:
@@ -283,7 +282,7 @@ class ViewHost(Role):
             return
         key = route, asked.number
         if key in self._asked:
-            return  # it was asked again, as if this process were another one
+            return  # the client sent it again, as it does after a reconnect
         if len(self._asked) >= ASKED_MAX:
             refusal = ApiError("busy", f"{self.name} has {ASKED_MAX} questions to answer")
             self._answer(route, asked.number, refusal)
@@ -297,7 +296,7 @@ class ViewHost(Role):
         self._waits[key] = self._follower.wait(until, ready)
 
     def left(self, route: bytes) -> None:
-        """An asker has gone: nobody waits for these answers."""
+        """Drop the questions of a client that has disconnected."""
         self._sent_time.pop(route, None)
         for number in [number for other, number in self._asked if other == route]:
             self._forget(route, number)
@@ -318,14 +317,14 @@ class ViewHost(Role):
         before, self._done = self._done, (self.view.time, self.answered)
         if self._done != before and self._put_off < PUT_OFF:
             self._put_off += 1
-            return True  # let answers leave, and questions come, first
+            return True  # send answers and receive questions first
         self._put_off = 0
         self.view.settle()
         self._look_for_work()
         return more or bool(self._pieces) or bool(self._ready and self.has_room())
 
     def _send_time(self) -> None:
-        """Send the view's T to each asker that does not know it yet."""
+        """Send the view's T to each client that does not know it yet."""
         time = self.view.time
         for route, sent in self._sent_time.items():
             if sent < time:
@@ -336,7 +335,7 @@ class ViewHost(Role):
         route, number = key = self._ready.pop()
         asked = self._asked.pop(key, None)
         if asked is None:
-            return  # it was taken back
+            return  # cancelled
         del self._waits[key]
         answering = _Answering(asked.asker, self._clock(), within)
         pause = partial(self._pause, answering)
@@ -350,7 +349,7 @@ class ViewHost(Role):
             self._answer(route, number, refused)
         except DriftlineError as error:
             self._answer(route, number, ApiError("unavailable", str(error)))
-        except Exception as error:  # a mistake of ours: others are answered all the same
+        except Exception as error:  # a bug must not keep other questions from being answered
             told = about("question-failed", view=self.name, question=_kind(asked.question))
             log.exception("%s could not answer a question", self.name, extra=told)
             text = f"{self.name} could not answer: {type(error).__name__}"
@@ -359,7 +358,7 @@ class ViewHost(Role):
         self.answered += 1
 
     def _pause(self, answering: _Answering) -> None:
-        """At the end of a slice, serve askers that have used less than this one."""
+        """Serve clients that have used less time than this one, if the slice is over."""
         if answering.within == WITHIN_MAX or self._clock() < answering.since + SLICE_S:
             return
         self._charge(answering)
@@ -398,11 +397,11 @@ class ViewHost(Role):
             self._follower.cancel(self._waits.pop((route, number)))
         return asked
 
-    # Checkpoints, and work beside.
+    # Checkpoints and background jobs.
 
     @property
     def due(self) -> bool:
-        """Whether a checkpoint has to be begun before anything more is applied."""
+        """Whether a checkpoint has to begin before more is applied."""
         return (
             self._items > 0
             and self.work is None
@@ -412,7 +411,7 @@ class ViewHost(Role):
 
     def _wants_checkpoint(self) -> bool:
         if self.now < self._saved_at + self._pace.seconds:
-            # In a bulk load a checkpoint grows with each: the more there is, the rarer they are.
+            # In a bulk load each checkpoint is larger than the last, so they become rarer.
             most = max(self._pace.items, min(4 * self._pace.items, self.applied // 10))
             is_calm = self.ending or self.now >= self._items_at + CALM_S
             return self._items >= (min(FEW, most) if is_calm else most)
@@ -420,7 +419,7 @@ class ViewHost(Role):
 
     @property
     def rests(self) -> bool:
-        """Whether nothing of the view would be lost, but what is applied again in no time."""
+        """Whether the process can end: no job runs, and only a few outputs have no checkpoint."""
         return self.work is None and self._items < FEW
 
     def _look_for_work(self) -> None:
@@ -438,11 +437,11 @@ class ViewHost(Role):
             self.work = view.work()
 
     def copied(self) -> None:
-        """The copy that does the work is made: the view may change."""
+        """Note that the copy is forked, so the view may change."""
         self._is_frozen = False
 
     def worked(self, well: bool) -> None:
-        """The copy has ended; `well`: it has done its work."""
+        """Note that the copy has ended; `well`: it succeeded."""
         assert self.work is not None
         work, self.work = self.work, None
         text = f"{self.name} cannot {work.what}: see the lines above; trying again"
@@ -461,7 +460,7 @@ class ViewHost(Role):
         self.view.saved()
 
     def figures(self) -> dict[str, float]:
-        """Figures of the host and its view, by name."""
+        """Return figures of the host and its view, by name."""
         return {
             "checkpoint": self.kept,
             "answered": self.answered,
@@ -474,7 +473,7 @@ class ViewHost(Role):
 
 
 def _ways_out(name: str, time: int, oldest: int) -> str:
-    """Why the journal cannot lead a view that is as of a time to now, and what to do."""
+    """Explain why the journal cannot bring a view up to date, and what to do."""
     there = f"has one as of {time_in_words(time)}" if time else "has none that can be used"
     return (
         f"its directory, {name} in the state directory, needs a checkpoint as of "

@@ -1,15 +1,16 @@
-"""Messages between the processes of a service, which are on one host, over Unix sockets.
+"""Messages between the processes of a service on one host, over Unix sockets.
 
-`IpcServer` has the connections of a process with a loop of its own, `IpcClient` one connection of
-an asyncio loop, to the process that listens at a path, whatever process that is.
+`IpcServer` holds the connections of a process with its own loop. `IpcClient` is one connection of
+an asyncio loop to the process that listens at a path, across restarts of that process.
 
-A message wakes its receiver, and nobody else: over ZeroMQ, by which nodes and producers are
-reached, it would wake a thread of its own at each end, too, and be under way four times as long.
+A message wakes only its receiver. ZeroMQ, which connects nodes and producers, would also wake an
+I/O thread at each end, and take four times as long.
 
-Takes: messages to send, and what comes over sockets. Gives: messages, each with its connection.
-Invariants: the messages of a connection come whole and in order, each at most once. What is sent
-while there is none, or as it breaks, is lost: so its sender begins anew with each connection.
-Sending never waits: what the kernel has no room for stays here, so it is bounded by who sends.
+Input: messages to send, and bytes of sockets. Output: messages, each with its connection.
+Invariants: the messages of a connection arrive whole and in order, each at most once. Messages sent
+without a connection, or while it breaks, are lost, so the sender starts over with each connection.
+Sending never blocks: messages beyond the kernel's buffer are queued here, and the sender has to
+bound them.
 
 A message is preceded by its length, in 4 bytes.
 """
@@ -31,40 +32,40 @@ from driftline.engine.errors import MalformedMessage, Unavailable
 from driftline.engine.wire.party import Role
 
 BYTES_MAX = 1 << 30
-"""Of a message."""
+"""Largest size of a message."""
 
 _READ = 1 << 16
-"""Bytes that are read at once: what is larger comes in several."""
+"""Bytes of one read."""
 
 _BACKLOG = 1024
-"""Connections that wait to be accepted at most."""
+"""Limit of connections that wait to be accepted."""
 
 CALL_EVERY_S = 0.02
-"""How often it is tried to connect to a process that does not listen yet, or not any more."""
+"""Retry interval of a connection to a process that does not listen."""
 
 _head = Struct(">I")
 
 Route = bytes
-"""Which connection: a name that no other one of the process has, or has had."""
+"""The id of a connection, never reused within the process."""
 
 
 class Frames:
-    """What has come over one connection, as messages."""
+    """The received bytes of one connection, split into messages."""
 
     def __init__(self) -> None:
         self._data = bytearray()
         self._at = 0
-        """Where the next message begins."""
+        """Start of the next message."""
 
     def add(self, data: bytes) -> None:
-        """The next bytes."""
+        """Append received bytes."""
         if self._at:
             del self._data[: self._at]
             self._at = 0
         self._data += data
 
     def next(self) -> bytes | None:
-        """The next message that has come whole; None: there is none. Raises MalformedMessage."""
+        """Return the next complete message, or None. Raises MalformedMessage."""
         begin = self._at + _head.size
         if len(self._data) < begin:
             return None
@@ -78,14 +79,14 @@ class Frames:
 
 
 def framed(data: bytes) -> bytes:
-    """A message as it goes over a connection."""
+    """Return a message with its length prefix."""
     return _head.pack(len(data)) + data
 
 
 class IpcServer:
-    """The connections of one process: a loop waits for all of them at one file.
+    """The connections of one process, with one file descriptor for its loop.
 
-    `lost`: is called with each connection that has ended, unless it was ended here.
+    `lost`: called with each connection that ends otherwise than by `close`.
     """
 
     def __init__(self, lost: Callable[[Route], None]) -> None:
@@ -94,18 +95,18 @@ class IpcServer:
         self._listener: socket.socket | None = None
         self._connections: dict[Route, _Connection] = {}
         self.unsent = 0
-        """Bytes that wait for room in the kernel."""
+        """Queued bytes, for which the kernel has no room."""
         self._numbers = count()
         self._came: deque[_Connection] = deque()
-        """Connections that may have messages which nobody has taken yet."""
+        """Connections that may have unread messages."""
 
     def fileno(self) -> int:
-        """The file that can be read when something has come."""
+        """Return the file descriptor that is readable when a socket is ready."""
         return self._selector.fileno()
 
     def listen(self, path: str) -> None:
-        """Let others connect at a path, where nobody else listens. Raises Unavailable."""
-        Path(path).unlink(missing_ok=True)  # of a process that was killed
+        """Listen at a path. Precondition: no other process listens there. Raises Unavailable."""
+        Path(path).unlink(missing_ok=True)  # left by a killed process
         self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self._listener.setblocking(False)
         try:
@@ -116,7 +117,7 @@ class IpcServer:
         self._selector.register(self._listener, EVENT_READ)
 
     def connect(self, path: str) -> Route | None:
-        """Connect to the process that listens at a path; None: there is none now."""
+        """Connect to the process that listens at a path; return None if there is none."""
         found = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         found.setblocking(False)
         try:
@@ -127,7 +128,7 @@ class IpcServer:
         return self._add(found).route
 
     def next(self) -> tuple[Route, bytes] | None:
-        """The next message; None: nothing has come that is not taken yet."""
+        """Return the next received message, or None."""
         if not self._came:
             self._read()
         while self._came:
@@ -144,11 +145,11 @@ class IpcServer:
 
     @property
     def has_more(self) -> bool:
-        """Whether something was read that nobody has taken yet: no file tells of it any more."""
+        """Whether read bytes may contain messages; `fileno` does not signal them."""
         return bool(self._came)
 
     def send(self, route: Route, data: bytes) -> None:
-        """Send a message; it is lost if there is no such connection any more."""
+        """Send a message, or drop it if the connection has ended."""
         connection = self._connections.get(route)
         if connection is not None:
             frame = framed(data)
@@ -158,7 +159,7 @@ class IpcServer:
                 self._flush(connection)
 
     def close(self) -> None:
-        """End all connections. In a copy of the process: leave them to the process itself."""
+        """Close all connections. In a forked copy, those of the parent stay open."""
         for connection in self._connections.values():
             connection.socket.close()
         self._connections.clear()
@@ -167,7 +168,7 @@ class IpcServer:
         self._selector.close()
 
     def _read(self) -> None:
-        """Take what has come to the sockets, a bounded part of it."""
+        """Read from the ready sockets, a bounded amount each."""
         for key, events in self._selector.select(0):
             connection = key.data
             if connection is None:
@@ -207,7 +208,7 @@ class IpcServer:
             self._end(connection)
 
     def _flush(self, connection: _Connection) -> None:
-        """Send what the kernel has room for."""
+        """Send as many queued bytes as the kernel has room for."""
         try:
             while connection.unsent:
                 part = connection.unsent[0]
@@ -236,7 +237,7 @@ class IpcServer:
 
 
 class IpcParty(Role, ABC):
-    """A party that talks over connections. `lost`: see `IpcServer`."""
+    """A role with an `IpcServer`. `lost`: see there."""
 
     def __init__(self, name: str, lost: Callable[[Route], None]) -> None:
         super().__init__(name)
@@ -244,11 +245,11 @@ class IpcParty(Role, ABC):
 
     @abstractmethod
     def drain(self) -> None:
-        """Take messages that have come, a bounded number of them."""
+        """Handle a bounded number of received messages."""
 
     @abstractmethod
     def work(self) -> bool:
-        """Work on what has come, and send. Returns whether there is more to do."""
+        """Work, and send messages. Return whether there is more to do."""
 
     def turn(self) -> bool:
         if self.ipc.has_more:
@@ -257,11 +258,10 @@ class IpcParty(Role, ABC):
 
 
 class IpcClient(asyncio.Protocol):
-    """A connection that is made, used and closed in one loop; there is a new one soon after one has
-    ended.
+    """A connection of one asyncio loop that reconnects when it ends.
 
-    `take`: gets each message; `there`: is called whenever there is a new connection, on which
-    nothing was sent. Precondition: who listens sends nothing before it is sent something.
+    `take`: called with each message; `there`: called after each connect. Precondition: the server
+    sends nothing before the client does.
     """
 
     def __init__(self, path: str, take: Callable[[bytes], None], there: Callable[[], None]) -> None:
@@ -274,20 +274,20 @@ class IpcClient(asyncio.Protocol):
         self._keeping = asyncio.create_task(self._keep())
 
     def send(self, data: bytes) -> None:
-        """Send a message; it is lost if there is no connection."""
+        """Send a message, or drop it without a connection."""
         if self._transport is not None:
-            with suppress(RuntimeError):  # it has ended, which uvloop tells a moment later
+            with suppress(RuntimeError):  # ended; uvloop calls `connection_lost` a moment later
                 self._transport.write(framed(data))
 
     def close(self) -> None:
-        """Send and take nothing more."""
+        """Close the connection for good."""
         self._keeping.cancel()
         if self._transport is not None:
             self._transport.abort()
             self._transport = None
 
     async def _keep(self) -> None:
-        """Connect, again and again."""
+        """Keep a connection open: connect, and reconnect when it ends."""
         loop = asyncio.get_running_loop()
         while True:
             self._ended.clear()
@@ -302,7 +302,7 @@ class IpcClient(asyncio.Protocol):
             self._transport = None
 
     def data_received(self, data: bytes) -> None:
-        """Something has come."""
+        """Pass the complete messages to `take`."""
         self._frames.add(data)
         try:
             while self._transport is not None and (message := self._frames.next()) is not None:
@@ -312,7 +312,7 @@ class IpcClient(asyncio.Protocol):
                 self._transport.abort()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """The connection has ended."""
+        """Let `_keep` reconnect."""
         self._ended.set()
 
 
@@ -325,4 +325,4 @@ class _Connection:
         self.frames = Frames()
         self.unsent: deque[memoryview] = deque()
         self.waits = False
-        """Whether the kernel is to tell when it has room for what is unsent."""
+        """Whether the selector watches for room to send."""

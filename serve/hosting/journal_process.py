@@ -1,6 +1,6 @@
 """The process of the journal: ``python -m driftline.serve.hosting.journal_process CONFIG``.
 
-CONFIG is the JSON form of `ServiceConfig`. The process runs until its parent ends, or kills it.
+CONFIG is the JSON form of `ServiceConfig`. The process runs until its parent ends or kills it.
 """
 
 from __future__ import annotations
@@ -26,22 +26,22 @@ from driftline.serve.hosting.processes import alive, run_process
 from driftline.serve.journal import Journal, Span
 
 DROP_EVERY_S = 60.0
-"""How often the journal is looked through for what need not stay."""
+"""Interval at which segments beyond the retention are removed."""
 
 DRAIN = 64
-"""Messages of followers that a turn takes at most."""
+"""Limit of followers' messages received in a turn."""
 
 SYNC_EVERY_S = 1.0
-"""How long empty bundles wait at most until they are durable."""
+"""Longest time until empty bundles are durable."""
 
 
 class JournalServer(ConsumerServer):
     """The consumer server of one journal: stores the bundles of all barriers in groups.
 
-    Takes `FetchLast` and `Bundle` (barriers). Gives what a consumer server gives, and spans to the
+    Input: `FetchLast` and `Bundle` of barriers. Output: that of a consumer server, and spans to the
     journal's followers, at once. Invariant: a bundle that was answered with `BundleStored` is
-    durable. All bundles of a turn are made durable at once; empty ones, which need no answer, by
-    and by.
+    durable. One sync covers all bundles of a turn; empty bundles, which need no answer, wait up to
+    `SYNC_EVERY_S`.
     """
 
     def __init__(self, journal: Journal) -> None:
@@ -84,11 +84,11 @@ class JournalServer(ConsumerServer):
 
 
 class FeedLines(IpcParty):
-    """The connections of the feeds, over which spans leave as soon as the journal has them."""
+    """The connections of the feeds; spans leave as soon as the journal forwards them."""
 
     def __init__(self, server: JournalServer, config: ServiceConfig) -> None:
         self._feeds = Feeds(server.journal.steps)
-        super().__init__("feeds", self._feeds.gone)  # who has left is not read to any more
+        super().__init__("feeds", self._feeds.gone)
         self._server = server
         self._config = config
         self._stored = -1
@@ -99,7 +99,7 @@ class FeedLines(IpcParty):
 
     @property
     def followers(self) -> int:
-        """How many there are."""
+        """The number of followers."""
         return self._feeds.followers
 
     def forward(self, span: Span) -> None:
@@ -128,7 +128,7 @@ class FeedLines(IpcParty):
         return more
 
     def close(self) -> None:
-        """End all connections."""
+        """Close all connections."""
         self.ipc.close()
 
     def _send(self) -> None:
@@ -137,7 +137,7 @@ class FeedLines(IpcParty):
         self._feeds.outbox.clear()
 
     def _drop(self) -> None:
-        """Remove what need not stay: never what a view has to begin with."""
+        """Remove segments beyond the retention, except those that a view would start from."""
         retained_bytes, kept = self._config.retained_bytes, self._feeds.kept
         if retained_bytes is None:
             return

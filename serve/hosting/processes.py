@@ -1,5 +1,4 @@
-"""The frame of each process of a service: it holds on to its parent, logs to it, and says how it
-ends."""
+"""The main function of a service's processes: lifeline, logs to the parent, and exit status."""
 
 from __future__ import annotations
 
@@ -17,20 +16,20 @@ from driftline.engine.events import about, log
 from driftline.serve.hosting.config import ServiceConfig
 
 HUNG_AFTER_S = 60.0
-"""A process hangs whose loop takes longer for one turn; it is silent from then on."""
+"""A loop with a longer turn counts as hung; the process then sends no more heartbeats."""
 
 
 def alive(config: ServiceConfig, runtime: Runtime) -> Heartbeat:
-    """Show the parent, within this context, that a process lives."""
+    """Return a context that sends heartbeats to the parent."""
     return Heartbeat(runtime, [], keep_alive_fd=config.keep_alive, hung_after_s=HUNG_AFTER_S)
 
 
 def run_process(argument: str, run: Callable[[ServiceConfig], None]) -> None:
-    """Run a process, and leave it. `argument`: the JSON form of its configuration."""
+    """Run a process, and exit. `argument`: the JSON form of its configuration."""
     status = _status_of(ServiceConfig.from_json(argument), run)
     sys.stdout.flush()
     sys.stderr.flush()
-    os._exit(status)  # at once: a thread that does not end must not keep the process
+    os._exit(status)  # a thread that does not end must not keep the process alive
 
 
 def _status_of(config: ServiceConfig, run: Callable[[ServiceConfig], None]) -> int:

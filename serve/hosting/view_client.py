@@ -1,8 +1,8 @@
-"""Questions to views in other processes: as they travel, and their client in an asyncio loop.
+"""Questions to views in other processes: their messages, and the client in an asyncio loop.
 
-A client sends a request (number, question, `after`, how long it waits) or cancels it; it is
-answered once, with an answer or a refusal. A question is never lost with a process: when the
-process of a view is started again, the client sends again what is not answered.
+A client sends a request (number, question, `after`, timeout) or cancels it; the view replies once,
+with an answer or an error. No question is lost with a process: after a restart of the view, the
+client resends the unanswered questions.
 
 A view also sends its T to each client whenever it has applied outputs, so a client knows which T
 can be read without waiting.
@@ -21,15 +21,15 @@ from driftline.serve.hosting.ipc import IpcClient
 from driftline.serve.views.hosted import Answer, Question
 
 BEYOND_S = 1.0
-"""How much longer than the view itself the client waits: its process may be dead."""
+"""Extra timeout of the client beyond that of the view, whose process may be dead."""
 
 _REQUEST, _CANCEL, _ANSWER, _REFUSAL, _REACHED = range(5)
 
 
 class Request(NamedTuple):
-    """A question; the view answers once it is as of `after`, within so many seconds.
+    """A question; the view answers once it has reached `after`, or rejects it after `within_s`.
 
-    `asker`: the client for whom it is asked; askers share the time of the view.
+    `asker`: the client that asks; clients share the time of the view.
     """
 
     number: int
@@ -40,19 +40,19 @@ class Request(NamedTuple):
 
 
 class Cancel(NamedTuple):
-    """Nobody waits for the answer any more."""
+    """The cancellation of a question."""
 
     number: int
 
 
 class ViewTime(NamedTuple):
-    """The view has applied all outputs below this T."""
+    """The T of a view, which has applied all outputs below it."""
 
     time: int
 
 
 def encode_request(request: Request | Cancel) -> bytes:
-    """A message to a view. Raises PayloadError if the question cannot travel."""
+    """Encode a message to a view. Raises PayloadError for values outside the wire format."""
     if isinstance(request, Cancel):
         return pack((_CANCEL, request.number))
     number, question, *rest = request
@@ -60,7 +60,7 @@ def encode_request(request: Request | Cancel) -> bytes:
 
 
 def decode_request(data: bytes) -> Request | Cancel:
-    """Decode `encode_request`. Raises MalformedMessage."""
+    """Decode the result of `encode_request`. Raises MalformedMessage."""
     match unpack(data):
         case (
             code,
@@ -77,20 +77,22 @@ def decode_request(data: bytes) -> Request | Cancel:
 
 
 def encode_reached(time: int) -> bytes:
-    """A message of a view: it has applied all outputs below this T."""
+    """Encode a view's message that it has applied all outputs below this T."""
     return pack((_REACHED, time))
 
 
 def encode_answer(number: int, answer: Answer | ApiError) -> bytes:
-    """A message of a view. Raises PayloadError if the answer cannot travel."""
+    """Encode an answer of a view. Raises PayloadError for values outside the wire format."""
     if isinstance(answer, ApiError):
         return pack((_REFUSAL, number, answer.code, str(answer), answer.details))
     return pack((_ANSWER, number, dict(answer)))
 
 
 def decode_answer(data: bytes) -> tuple[int, Answer | ApiError] | ViewTime:
-    """Decode a message of a view: (number of the question, answer), or a T. Raises
-    MalformedMessage."""
+    """Decode a message of a view: (number of the question, answer), or a T.
+
+    Raises MalformedMessage.
+    """
     match unpack(data):
         case (code, int(time)) if code == _REACHED:
             return ViewTime(time)
@@ -102,20 +104,20 @@ def decode_answer(data: bytes) -> tuple[int, Answer | ApiError] | ViewTime:
 
 
 class ViewClient:
-    """Asks the shard of a view at a path, whatever process it is that listens there."""
+    """Client of the view shard that listens at a path, across restarts of its process."""
 
     def __init__(self, name: str, path: str) -> None:
         self.name = name
         self.time = 0
-        """The largest T that the view has sent. A process that starts again from an earlier
-        checkpoint does not decrease it, so reads never go back in time."""
+        """The largest T that the view has sent. A restart of the view from an earlier checkpoint
+        does not decrease it, so reads never go back in time."""
         self._numbers = count(1)
         self._waiting: dict[int, tuple[asyncio.Future[Answer], bytes]] = {}
-        """Number of a question -> who waits for the answer, and the message."""
+        """Number of a question -> the future of its answer, and the message."""
         self._client = IpcClient(path, self._hear, self._ask_again)
 
     async def ask(self, question: Question, after: int, within_s: float, asker: str = "") -> Answer:
-        """The answer. Raises Refused; "unavailable" if none has come in time."""
+        """Ask, and return the answer. Raises ApiError; "unavailable" if there is none in time."""
         number = next(self._numbers)
         try:
             data = encode_request(Request(number, question, after, within_s, asker))
@@ -136,7 +138,7 @@ class ViewClient:
                 self._client.send(encode_request(Cancel(number)))
 
     def close(self) -> None:
-        """Ask nothing more."""
+        """Close the connection."""
         self._client.close()
 
     def _hear(self, data: bytes) -> None:
@@ -154,6 +156,6 @@ class ViewClient:
             waiting.set_result(answer)
 
     def _ask_again(self) -> None:
-        """A process of the view can be reached: it may be another one than before."""
+        """Resend all unanswered questions, after a connect: the process may be a new one."""
         for _, data in list(self._waiting.values()):
             self._client.send(data)

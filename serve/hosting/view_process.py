@@ -1,7 +1,7 @@
 """The process of a view's shard: ``python -m driftline.serve.hosting.view_process CONFIG``.
 
-CONFIG is the JSON form of `ServiceConfig`. The process runs until its parent ends, or kills it. At
-SIGTERM it has a last checkpoint written, if that saves much, and ends.
+CONFIG is the JSON form of `ServiceConfig`. The process runs until its parent ends or kills it. At
+SIGTERM it writes a last checkpoint, if that saves much work, and ends.
 """
 
 from __future__ import annotations
@@ -35,22 +35,22 @@ from driftline.serve.views.checkpoint import Retained, noted, restored, writing
 from driftline.serve.views.hosted import HostedView
 
 CHECKPOINT = "checkpoint"
-"""The file of the checkpoint in the directory of a view."""
+"""The checkpoint file in the directory of a view."""
 
 RETAINED = "retained"
-"""The file that says how far back it answers."""
+"""The file with the notes on how far back the view answers."""
 
 ANSWERS_BYTES = 16 << 20
-"""Bytes of answers that wait for their reader, from which on no further ones are made."""
+"""Limit of unsent answers in bytes; beyond it questions wait."""
 
 DRAIN = 32
-"""Questions that a turn takes at most."""
+"""Limit of questions received in a turn."""
 
 _COPY_FAILED = 1
 
 
 class JournalLine(IpcParty):
-    """The way to the journal; it is called again whenever there is something to say."""
+    """The connection to the journal; reconnects when there is a message to send."""
 
     def __init__(self, host: ViewHost, path: str) -> None:
         super().__init__("follower", self._lost)
@@ -63,7 +63,7 @@ class JournalLine(IpcParty):
         while not host.busy and perf_counter() < until and (came := self.ipc.next()):
             host.hear(came[1])
             if host.answers_wait:
-                break  # they have waited for this message, and need not wait for the next one
+                break  # answer them before the next message
 
     def work(self) -> bool:
         host = self._host
@@ -80,7 +80,7 @@ class JournalLine(IpcParty):
 
 
 class AskLines(IpcParty):
-    """Where questions come in."""
+    """The connections of the view's clients."""
 
     def __init__(self, host: ViewHost, path: str) -> None:
         super().__init__("asks", host.left)
@@ -107,10 +107,10 @@ class AskLines(IpcParty):
 
 
 class ForkedJobs(Role):
-    """Has the work of a host done by copies of this process, one after the other.
+    """Background jobs of a host, run one at a time in forked copies of this process.
 
-    A copy ends with this process, as the next one would find it writing the same files. `servers`:
-    the connections of this process, which copies leave alone; `cores`: of this process.
+    A copy ends with this process, because a restarted process writes the same files. `servers`:
+    the connections of this process, which a copy closes; `cores`: of this process.
     """
 
     def __init__(
@@ -145,7 +145,7 @@ class ForkedJobs(Role):
         return False
 
     def _do(self, do: Callable[[], None], lifeline: Lifeline) -> None:
-        """In the copy."""
+        """Run a job in the copy."""
         lifeline.cut()
         hold_on(lifeline.fd)
         self._cores.leave()
@@ -155,14 +155,14 @@ class ForkedJobs(Role):
 
 
 class _Copy(NamedTuple):
-    """A copy that works."""
+    """A running copy."""
 
     pid: int
     lifeline: Lifeline
 
 
 def _copy(name: str, do: Callable[[], None]) -> int:
-    """Let a copy of this process do some work. Returns its process id."""
+    """Run a job in a forked copy of this process. Return its process id."""
     pid = os.fork()
     if pid:
         return pid
@@ -180,8 +180,10 @@ def _copy(name: str, do: Callable[[], None]) -> int:
 
 
 def run_view(config: ServiceConfig) -> None:
-    """Run a shard of a view until the process is ended. Raises Unavailable if it has to begin
-    anew, and what it needs for that is not retained."""
+    """Run a shard of a view until the process is ended.
+
+    Raises Unavailable if the journal no longer retains what the view needs.
+    """
     process, spec = config.process, config.view
     directory = config.path(config.name)
     with reported("view", directory):
@@ -197,7 +199,7 @@ def run_view(config: ServiceConfig) -> None:
         told = about("view-restored", view=config.name, time=kept)
         log.info("%s is restored as of %s", config.name, time_in_words(kept), extra=told)
     notes = directory / RETAINED
-    if notes.exists() and not path.exists():  # they were written together
+    if notes.exists() and not path.exists():  # `publish` writes both
         told = about("checkpoint-gone", view=config.name, path=str(path))
         text = "the checkpoint %s is gone; the view begins anew, from the journal"
         log.warning(text, path, extra=told)

@@ -1,5 +1,5 @@
-"""What every service of a flow has over HTTP: reads as of a time, streams, tokens, limits, metrics.
+"""The HTTP part that all services share: reads as of a time, streams, tokens, limits, metrics.
 
-What a service is about stands elsewhere: an `Operation` says what a route takes and gives, for the
-server and for its description. All of it stands on a `Backend`.
+An `Operation` describes a route and its parameters, for the server and for the OpenAPI description.
+All operations use a `Backend`.
 """

@@ -1,12 +1,12 @@
-"""Who may do what: access tokens, which are kept as hashes.
+"""Access control: tokens with rights, stored as hashes.
 
 A file has a line for each token: its right, the SHA-256 of the token, and a name for people.
 
     write 5f0c...e1 shop
     read  77aa...09 dashboard
 
-A token is 32 random bytes, so that a fast hash is as good as a slow one: nobody guesses it. Who may
-write may read, and an admin may do all.
+A token is 32 random bytes, which cannot be guessed, so a fast hash suffices. The right to write
+includes reading, and admin includes both.
 """
 
 from __future__ import annotations
@@ -29,32 +29,32 @@ from driftline.engine.events import about, log
 from driftline.serve.errors import ApiError
 
 LOOK_EVERY_S = 1.0
-"""So often it is looked whether a file of tokens has changed."""
+"""Interval of the checks whether a file of tokens has changed."""
 
 Right = Literal["read", "write", "admin"]
 
 _RIGHTS: tuple[Right, ...] = get_args(Right)
-"""Each has those before it, too."""
+"""In order: each includes those before it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Holder:
-    """Who holds a token."""
+    """The holder of a token."""
 
     name: str
     right: Right
     digest: bytes
 
     def may(self, right: Right) -> bool:
-        """Whether the holder has a right."""
+        """Return whether the holder has a right."""
         return _RIGHTS.index(right) <= _RIGHTS.index(self.right)
 
 
 class Access:
-    """The tokens of a file, which is read again when it has changed. Raises DriftlineError.
+    """The tokens of a file, which is read again when it changes. Raises DriftlineError.
 
-    It is looked at when a request comes, once a second at most, and if it is a file: a pipe gives
-    what it has once. `clock`: seconds, monotonic.
+    Requests check the file, at most once a second. A pipe is read only once. `clock`: monotonic,
+    in seconds.
     """
 
     def __init__(self, path: Path, clock: Callable[[], float] = monotonic) -> None:
@@ -65,14 +65,14 @@ class Access:
         self._look_at = clock() + LOOK_EVERY_S if path.is_file() else inf
 
     def holder(self, authorization: str) -> Holder:
-        """Who sends this header. Raises Refused."""
+        """Return the holder of the token in this header. Raises ApiError."""
         self._look()
         scheme, _, token = authorization.partition(" ")
         if scheme.lower() != "bearer" or not token:
             raise ApiError("token", "a token is needed: send `Authorization: Bearer TOKEN`")
         digest = sha256(token.strip().encode("utf-8", "surrogatepass")).digest()
         found = None
-        for holder in self._holders:  # all of them, so that the time says nothing
+        for holder in self._holders:  # no early exit, against timing attacks
             if hmac.compare_digest(holder.digest, digest):
                 found = holder
         if found is None:
@@ -84,7 +84,7 @@ class Access:
         if now < self._look_at:
             return
         self._look_at = now + LOOK_EVERY_S
-        is_file = self._path.is_file()  # to open a pipe would wait for its writer
+        is_file = self._path.is_file()  # opening a pipe would block until it has a writer
         content = _content(self._path) if is_file else ("", "it is no file, or not there")
         if content == self._content:
             return
@@ -101,7 +101,7 @@ class Access:
 
 
 def _content(path: Path) -> tuple[str, str]:
-    """The text of a file; or none, and why it cannot be read."""
+    """Return (text of a file, ""), or ("", reason) if it cannot be read."""
     try:
         return path.read_text(encoding="utf-8"), ""
     except (OSError, ValueError) as error:
@@ -109,7 +109,7 @@ def _content(path: Path) -> tuple[str, str]:
 
 
 def _holders(path: Path, text: str, why_not: str) -> tuple[Holder, ...]:
-    """Who holds the tokens of a file. Raises DriftlineError."""
+    """Parse the token holders of a file. Raises DriftlineError."""
     if why_not:
         raise DriftlineError(f"{path}: no access tokens can be read: {why_not}")
     holders = []
@@ -122,15 +122,15 @@ def _holders(path: Path, text: str, why_not: str) -> tuple[Holder, ...]:
 
 
 def new_token(right: Right, name: str) -> tuple[str, str]:
-    """A new token, to be given to its holder, and its line for the file."""
+    """Return a new token for its holder, and its line for the file."""
     token = secrets.token_urlsafe(32)
     return token, f"{right} {sha256(token.encode()).hexdigest()} {name}"
 
 
 def check_exposure(host: str, access: Access | None, is_encrypted: bool) -> None:
-    """Refuse to listen where others are, if everybody could do all. Raises NotPermitted.
+    """Reject an address beyond loopback without access tokens. Raises NotPermitted.
 
-    That tokens could be overheard there is told.
+    Logs a warning if tokens would be sent there unencrypted.
     """
     if _is_loopback(host):
         return
@@ -149,10 +149,10 @@ def check_exposure(host: str, access: Access | None, is_encrypted: bool) -> None
 
 
 def check_host(host: str) -> None:
-    """Refuse a request that was sent to another name, where everybody may do all: a site can have
-    its own name lead to this machine, and its page would be answered here. Raises Refused.
+    """Reject a request to a foreign host name, for a service without tokens. Raises ApiError.
 
-    `host`: the header, "" without.
+    Prevents DNS rebinding: a site can resolve its own name to this machine, so that its pages could
+    read answers from here. `host`: the header, "" without.
     """
     if host and not _is_here(host):
         raise ApiError(
@@ -164,7 +164,7 @@ def check_host(host: str) -> None:
 
 
 def check_origin(headers: Mapping[str, str]) -> None:
-    """Refuse to write what a page of another site has a browser send. Raises Refused."""
+    """Reject a write that a browser sends for a page of another site. Raises ApiError."""
     origin = headers.get("origin")
     if origin is None and headers.get("sec-fetch-site") == "cross-site":
         raise ApiError("right", "a page of another site may not write here")

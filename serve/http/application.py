@@ -1,4 +1,4 @@
-"""The application of a service: its operations, and those that every service has."""
+"""The HTTP application of a service: its operations, and those of every service."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ from driftline.serve.http.parameters import TOKEN
 from driftline.serve.views.tokens import token_of
 
 VERSION = "1"
-"""Of the interface."""
+"""The version of the HTTP interface."""
 
 STILL_S = 5.0
-"""A service that works nothing off for longer, though writes wait, is not ready."""
+"""A service with waiting writes that makes no progress for longer is not ready."""
 
 Ready = Callable[[], Awaitable[None]]
-"""Returns if the views answer. Raises Refused."""
+"""Returns if the views answer. Raises ApiError otherwise."""
 
 _OK = Body({"type": "object", "properties": {"at": TOKEN}, "required": ["at"]})
 
@@ -52,14 +52,14 @@ def build(
     pages: Iterable[BaseRoute] = (),
     figures: Mapping[str, str] | None = None,
 ) -> ASGIApp:
-    """The application.
+    """Build the application.
 
-    `pages`: routes that are no operations, as of a page for people; `figures`: what figures of the
-    views are.
+    `pages`: routes that are no operations, such as a web page; `figures`: help texts of the views'
+    figures.
     """
     registry = CollectorRegistry()
     registry.register(BackendCollector(backend, figures or {}))
-    all_of_it = [*operations, *_common(backend, ready, registry)]  # asked for most often first
+    all_of_it = [*operations, *_common(backend, ready, registry)]  # most frequent routes first
     described = dumps(description(title, text, VERSION, all_of_it))
 
     async def openapi(call: Call) -> Response:
@@ -78,7 +78,7 @@ def build(
         routes=list(pages),
         exception_handlers={HTTPException: _no_route, Exception: _failed},  # type: ignore[dict-item]
     )
-    # Operations answer whatever becomes of them: they need nothing around them.
+    # Operations handle their own exceptions, so they need no Starlette middleware.
     own = routes([*all_of_it, served], AppState(settings))
     others.router.redirect_slashes = False
     return MeasuredApp(Router(own, redirect_slashes=False, default=others), registry)

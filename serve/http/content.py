@@ -1,11 +1,11 @@
-"""What requests and answers contain: JSON from strangers and for them, problems, and streams.
+"""Bodies of requests and responses: strict JSON, errors, and event streams.
 
 >>> loads(b'{"a": 1, "a": 2}')
 Traceback (most recent call last):
 ...
 driftline.serve.errors.ApiError: this is no JSON: the name 'a' is there twice
 
-A problem is answered as `{"error": {"code": ..., "message": ..., ...}}`.
+The body of an error is `{"error": {"code": ..., "message": ..., ...}}`.
 
 >>> answer = problem(ApiError("absent", "there is no such document"))
 >>> answer.status_code, bytes(answer.body)
@@ -36,13 +36,13 @@ from driftline.serve.views.tokens import token_of
 T = TypeVar("T")
 
 GZIP = 31
-"""The window bits by which zlib reads gzip."""
+"""The window bits that make zlib read gzip."""
 
 Json = None | bool | int | float | str | Sequence["Json"] | Mapping[str, "Json"]
 
 
 def loads(data: bytes) -> object:
-    """The value of a text of JSON. Raises Refused, also where programs read it differently."""
+    """Decode JSON strictly. Raises ApiError, also for JSON that parsers read differently."""
     try:
         return _decoder.decode(data.decode())
     except UnicodeDecodeError as error:
@@ -64,13 +64,15 @@ def loads(data: bytes) -> object:
 
 
 def dumps(value: object) -> bytes:
-    """A value as JSON, in UTF-8, on one line."""
+    """Encode a value as one line of JSON in UTF-8."""
     return _encoder.encode(value).encode()
 
 
 def plain(value: object, levels: int = LEVELS_MAX) -> Json:
-    """A payload as JSON: bytes are texts of hexadecimal digits, keys are texts; what is nested too
-    deep for readers of JSON is replaced by a text that says so."""
+    """Convert a payload to JSON values: bytes become hexadecimal strings, and keys strings.
+
+    A string replaces values nested too deep for JSON parsers.
+    """
     match value:
         case None | bool() | int() | str():
             return value
@@ -128,7 +130,7 @@ STATUS = {
     "unavailable": 503,
     "full": 507,
 }
-"""The status of each code."""
+"""The HTTP status of each error code."""
 
 INTERNAL = ApiError("internal", "the server has failed; its log says why")
 
@@ -136,7 +138,7 @@ ENDS = ApiError("unavailable", "the service has ended before there was an answer
 
 
 def refusal_of(error: DriftlineError) -> ApiError:
-    """What a client is told of an error that it has caused or met."""
+    """Convert an error to the ApiError for the client."""
     match error:
         case ApiError():
             return error
@@ -148,13 +150,13 @@ def refusal_of(error: DriftlineError) -> ApiError:
 
 
 def described(refused: ApiError) -> dict[str, Json]:
-    """A refusal as JSON."""
+    """Return an error as JSON values."""
     details = {name: _detail(name, value) for name, value in refused.details.items()}
     return {"error": {"code": refused.code, "message": str(refused), **details}}
 
 
 def problem(refused: ApiError, headers: Mapping[str, str] | None = None) -> Response:
-    """The answer to a request that is refused."""
+    """Return the response to a rejected request."""
     status = STATUS.get(refused.code, 500)
     more = dict(headers or {})
     if status in (429, 503):
@@ -171,7 +173,7 @@ def _detail(name: str, value: object) -> Json:
         case None | bool() | int() | float():
             return value
         case str():
-            return value.encode("utf-8", "replace").decode()  # half a character cannot be told
+            return value.encode("utf-8", "replace").decode()  # replaces lone surrogates
         case list() | tuple():
             return [_detail("", each) for each in value]
         case Mapping():
@@ -180,25 +182,25 @@ def _detail(name: str, value: object) -> Json:
 
 
 WATCH_AFTER_S = 0.1
-"""An answer that takes longer is cancelled if its client leaves; a shorter one is not worth it."""
+"""Only an answer that takes longer than this is cancelled when its client disconnects."""
 
 
 class ClientLeft(Exception):
-    """The client does not wait for the answer any more."""
+    """The client has disconnected."""
 
 
 BODY_BYTES_PER_S = 1 << 10
-"""A body, or a line of a bulk, that takes longer than one pause may has to come this fast."""
+"""Least rate of a body, or of a line of a bulk, that takes longer than `idle_s`."""
 
 PIECE_BYTES = 1 << 16
-"""Decompressed bytes that are taken at once: other requests have their turn between two pieces."""
+"""Largest piece of decompressed bytes; other requests have their turn between two pieces."""
 
 
 class BodyReader:
-    """The body of a request, decompressed, in parts as they come. It is read once.
+    """Reader of a request's body, which it decompresses, in parts as they arrive. Reads once.
 
-    `headers`: by name, in small letters; `idle_s`: the longest pause between two parts. Raises
-    Refused, "encoding", if the body has an encoding other than gzip.
+    `headers`: by lower-case name; `idle_s`: the longest pause between two parts. Raises the
+    ApiError "encoding" if the body has an encoding other than gzip.
     """
 
     def __init__(self, receive: Receive, headers: Mapping[str, str], idle_s: float) -> None:
@@ -212,11 +214,11 @@ class BodyReader:
         self.begin()
 
     def begin(self) -> None:
-        """Begin to measure how fast the client sends: at a body, or at a line of it."""
+        """Start measuring the client's rate: at the start of the body, or of a line of a bulk."""
         self._began, self._count = monotonic(), 0
 
     async def parts(self) -> AsyncGenerator[bytes, None]:
-        """The parts. Raises Refused, also if they come too slowly, and ClientLeft."""
+        """Yield the parts. Raises ApiError, also if they arrive too slowly, and ClientLeft."""
         if not self._is_gzip:
             async for part in self._received():
                 yield part
@@ -226,8 +228,8 @@ class BodyReader:
         try:
             async for part in self._received():
                 rest, piece = part, b""
-                while rest or len(piece) == PIECE_BYTES:  # then zlib may keep some output back
-                    if unpacking.eof:  # a file of gzip may have several members
+                while rest or len(piece) == PIECE_BYTES:  # zlib may hold more output back then
+                    if unpacking.eof:  # a gzip file may have several members
                         unpacking = decompressobj(GZIP)
                     has_begun = True
                     piece = unpacking.decompress(rest, PIECE_BYTES)
@@ -265,7 +267,7 @@ class BodyReader:
 async def while_connected(receive: Receive, answer: Awaitable[T]) -> T:
     """Await an answer, and cancel it if the client disconnects. Raises ClientLeft.
 
-    Precondition: nobody else reads the request, and it has no body that matters.
+    Precondition: no one else reads the request, and its body is irrelevant.
     """
     task = asyncio.current_task()
     assert task is not None
@@ -295,12 +297,12 @@ async def while_connected(receive: Receive, answer: Awaitable[T]) -> T:
 
 
 class EventStream(StreamingResponse):
-    """Server-sent events that a generator makes until the client leaves."""
+    """Response with server-sent events of a generator, until the client disconnects."""
 
     def __init__(self, events: AsyncGenerator[bytes, None]) -> None:
         headers = {
             "Cache-Control": "no-store",
-            "X-Accel-Buffering": "no",  # a proxy must not collect them
+            "X-Accel-Buffering": "no",  # a proxy must not buffer them
         }
         super().__init__(events, headers=headers, media_type="text/event-stream")
         self._events = events
@@ -311,13 +313,13 @@ class EventStream(StreamingResponse):
 
 
 def json_answer(data: bytes, headers: Mapping[str, str] | None = None) -> Response:
-    """Return an answer of JSON that no cache may keep: the next one may be as of a later time."""
+    """Return a JSON response that must not be cached, as the next may be as of a later time."""
     more = {"Cache-Control": "no-store", **(headers or {})}
     return Response(data, 200, more, "application/json")
 
 
 def event(data: Mapping[str, Json], id: str = "", name: str = "") -> bytes:
-    """A server-sent event."""
+    """Encode a server-sent event."""
     lines = [b"event: " + name.encode() + b"\n"] if name else []
     if id:
         lines.append(b"id: " + id.encode() + b"\n")

@@ -1,11 +1,11 @@
-"""The application of any flow: records come in, its outputs and their latest values are read.
+"""The HTTP application of any flow: writes records, reads values, streams outputs.
 
-`POST /records` hands a record to the flow. `GET /views/{name}/{key}?at=&after=` and
+`POST /records` passes a record to the flow. `GET /views/{name}/{key}?at=&after=` and
 `GET /views/{name}?prefix=&limit=&behind=&cursor=` read the value of a key, and keys in order, as of
-a T; `serve.views.keyvalue` answers. `GET /changes` are all outputs, as server-sent events.
+a T, from `serve.views.keyvalue`. `GET /changes` streams all outputs as server-sent events.
 
-A list goes on by its cursor, as of the same T. Keys may be more than a text of JSON can say, as
-bytes or infinity: a cursor has any.
+A cursor continues a list as of the same T. It can hold any key, also those that JSON cannot
+represent, such as bytes or infinity.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ from driftline.serve.views.hosted import Answer
 from driftline.serve.views.tokens import token_of
 
 READY_S = 2.0
-"""So long the views may take to answer whether they are ready."""
+"""Timeout of the views' answers to the readiness check."""
 
 TEXT = (
     "A flow whose outputs are in one order. A record answers with a label; `after=LABEL` reads "
@@ -149,7 +149,7 @@ _OUTPUTS: dict[str, Json] = {
 def flow_application(
     backend: Backend, sinks: Sequence[str], settings: HttpSettings | None = None
 ) -> ASGIApp:
-    """The application; there is a key-value view of each of these sinks."""
+    """Build the application of a flow with a key-value view of each of these sinks."""
     settings = settings or HttpSettings()
 
     async def ready() -> None:
@@ -166,7 +166,7 @@ def flow_application(
 
 
 def record_operation(backend: Backend) -> Operation:
-    """`POST /records`: one record for the flow's source."""
+    """Return `POST /records`, which writes one record to the flow's source."""
 
     async def does(call: Call) -> Response:
         record = loads(await call.body())
@@ -192,7 +192,7 @@ def record_operation(backend: Backend) -> Operation:
 
 
 def value_operations(backend: Backend, views: Sequence[str]) -> list[Operation]:
-    """The operations on the views with these names."""
+    """Return the operations on the views with these names."""
     values = _Values(backend, views)
     refusals = 404, 410, 503
     return [
@@ -250,7 +250,7 @@ class _Values:
         raise MalformedMessage("a view has answered something else")
 
     def _view(self, call: Call) -> str:
-        """Return the name of the view that a request is about. Raises Refused."""
+        """Return the name of the view that a request names. Raises ApiError."""
         name: str = call[NAME]
         if name not in self._views:
             there = f"there is {', '.join(self._views)}" if self._views else "there is none"
@@ -278,7 +278,7 @@ def _row(answer: object) -> dict[str, Json]:
 
 
 def _place(call: Call, query: bytes) -> tuple[int, object]:
-    """The T of a cursor, and the key behind which it goes on. Raises Refused."""
+    """Return the T of a cursor, and the key after which it continues. Raises ApiError."""
     if call[BEHIND] is not None:
         raise ApiError("invalid", "behind is for a list that begins: leave it out")
     match opened(call[CURSOR], query, _SAME):
@@ -294,7 +294,7 @@ def _key(call: Call, text: str) -> object:
 
 
 def journal_operation(backend: Backend, sinks: Sequence[str]) -> Operation:
-    """`GET /changes` of any flow: its outputs, and its dead letters among them."""
+    """Return `GET /changes`, which streams the outputs of a flow, including its dead letters."""
     told = told_of(sinks)
 
     async def does(call: Call) -> EventStream:
@@ -316,7 +316,7 @@ def journal_operation(backend: Backend, sinks: Sequence[str]) -> Operation:
 
 
 def told_of(sinks: Sequence[str]) -> Told:
-    """Of each output the name of its sink and its payload, of each dead letter all that it has."""
+    """Return a function that describes outputs by sink and payload, and dead letters in full."""
 
     def output(item: Item) -> dict[str, Json]:
         if item.sink == FAILURES:

@@ -1,4 +1,4 @@
-"""Metrics: the figures of a service's parts, and what requests take, for Prometheus and the log."""
+"""Metrics: figures of a service's parts, and durations of requests, for Prometheus and the log."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from driftline.serve.http.content import problem
 from driftline.serve.http.operations import TOLD, RequestLog
 
 PREFIX = "driftline_service_"
-"""Of the metrics that are figures of a service's parts."""
+"""Prefix of the metrics that are figures of a service's parts."""
 
 FIGURES = {
     "records": "Records that were ever taken.",
@@ -45,18 +45,18 @@ FIGURES = {
     "keys": "Keys of a key-value view.",
     "without_key": "Outputs of a key-value view that have no key.",
 }
-"""What the figures are, those of all views among them."""
+"""The help text of each figure, including those of all views."""
 
 _BUCKETS = (0.001, 0.002, 0.004, 0.008, 0.016, 0.032, 0.064, 0.128, 0.256, 0.5, 1, 2, 5, 10)
 
 READY = "ready"
-"""The operation that is asked whether all is well: that it is not is no trouble of a client."""
+"""The readiness check; its failures are not logged as failed requests."""
 
 
 class BackendCollector(Collector):
-    """The figures of a backend, as they are when they are asked for.
+    """Prometheus collector of a backend's current figures.
 
-    `more`: what those of its views are that are not in `FIGURES`.
+    `more`: help texts of views' figures that are not in `FIGURES`.
     """
 
     def __init__(self, backend: Backend, more: Mapping[str, str]) -> None:
@@ -78,7 +78,7 @@ class BackendCollector(Collector):
 
 
 def figures_in(metrics: str) -> dict[str, dict[str, float]]:
-    """Return the figures of a service's parts in the text of its metrics, by part, then by name."""
+    """Parse the figures of a service's parts from its metrics page, by part, then by name."""
     found: dict[str, dict[str, float]] = {}
     line = rf'^{PREFIX}(\w+){{part="(.*)"}} (.*)$'
     for name, part, value in re.findall(line, metrics, re.MULTILINE):
@@ -87,17 +87,17 @@ def figures_in(metrics: str) -> dict[str, dict[str, float]]:
 
 
 def metric_of(figure: str) -> str:
-    """The name of a figure at Prometheus."""
+    """Return the Prometheus name of a figure."""
     return f"{PREFIX}{''.join(c if c.isalnum() and c.isascii() else '_' for c in figure)}"
 
 
 class MeasuredApp:
-    """An application that measures its requests, and gives their paths one form."""
+    """Application wrapper that measures requests and normalises their paths."""
 
     def __init__(self, app: ASGIApp, registry: CollectorRegistry) -> None:
         self._app = app
         self._trouble: dict[str, Trouble] = {}
-        """By operation: that others are answered says nothing of it."""
+        """Operation -> its trouble; other operations may work meanwhile."""
         self._seconds = Histogram(
             "driftline_http_request_seconds",
             "Time from a request to the end of its answer; of events that go on: to its beginning.",
@@ -112,7 +112,7 @@ class MeasuredApp:
             registry=registry,
         )
         self._counted: dict[tuple[str, int], tuple[Counter, Histogram]] = {}
-        """(operation, status) -> what counts such requests; to find it anew takes longer."""
+        """(operation, status) -> its metrics; cached, as `labels` is slow."""
         self._open = 0
         is_open = Gauge(
             "driftline_http_open_requests", "Requests and streams at work.", registry=registry
@@ -199,8 +199,9 @@ class MeasuredApp:
 
 
 def in_one_form(scope: Scope) -> str | None:
-    """The path, in which only the characters of a segment that would be taken for others are
-    encoded: `%`, `/`, and a line feed, before which routes end. None: it cannot be decoded.
+    """Return the normalised path, or None if it cannot be decoded.
+
+    Within a segment only `%`, `/`, and the line feed, which would end a route, stay encoded.
     """
     raw = scope.get("raw_path")
     if raw is None:

@@ -1,4 +1,4 @@
-"""The description of a service, as OpenAPI 3.1: made of its operations."""
+"""The OpenAPI 3.1 description of a service, made from its operations."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ PROBLEM: dict[str, Json] = {
 _PROBLEM: dict[str, Json] = {"$ref": "#/components/schemas/Problem"}
 
 _ALWAYS = (400, 403, 429, 500, 503)
-"""What any request may meet."""
+"""The error statuses of any request."""
 
 _RETRY_AFTER: dict[str, Json] = {
     "Retry-After": {
@@ -65,7 +65,7 @@ _HEADERS: dict[int, dict[str, Json]] = {
     429: _RETRY_AFTER,
     503: _RETRY_AFTER,
 }
-"""Of the answers with these statuses."""
+"""Headers of the responses with these statuses."""
 
 _TEXT = """
 
@@ -75,7 +75,7 @@ be done at a path is said by `Allow` of a 405. OpenAPI 3.1 has no schemas of str
 
 
 def description(title: str, text: str, version: str, operations: Sequence[Operation]) -> Json:
-    """The description of operations."""
+    """Return the description of operations."""
     paths: dict[str, dict[str, Json]] = {}
     schemas: dict[str, Json] = {"Label": LABEL, "Problem": PROBLEM}
     for operation in operations:
@@ -156,7 +156,7 @@ def _parameter(parameter: Parameter[object]) -> Json:
 
 
 def body_of(kind: type) -> Body:
-    """The body of JSON that a type describes: its docstrings are in the description."""
+    """Return the JSON body that a type describes; its docstrings become descriptions."""
     (schema,), components = msgspec.json.schema_components(
         [kind],
         ref_template="#/components/schemas/{name}",
@@ -168,7 +168,10 @@ def body_of(kind: type) -> Body:
 
 
 def event_stream(name: str, data: Body) -> Body:
-    """Server-sent events; `name`: of the schema of one; `data`: what those without a name say."""
+    """Describe server-sent events.
+
+    `name`: the schema name of an event; `data`: the data of events without a name.
+    """
     time = _event({"type": "object", "required": ["at"], "properties": {"at": TOKEN}}, "time")
     error = _event(_PROBLEM, "error")
     text = (

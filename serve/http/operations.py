@@ -1,7 +1,7 @@
-"""Operations: what a route takes, does and gives; how a request gets to it, and what it meets.
+"""Operations: declarations of routes, and the dispatch of requests to them.
 
-A request is for one operation. It needs the operation's right, room among the requests at work,
-and parameters that can be read. Whatever is refused on the way is answered as a problem.
+A request needs the operation's right, room among the running requests, and valid parameters.
+Otherwise the client gets an error response.
 """
 
 from __future__ import annotations
@@ -33,42 +33,42 @@ from driftline.serve.http.content import (
 from driftline.serve.http.parameters import Given, Parameter, path_of, query_of
 
 SERVICE = "service"
-"""The tag of operations that are about the service itself."""
+"""The tag of operations on the service itself."""
 
 TOLD = "driftline.told"
-"""In the scope of a request: what is told of it, a `RequestLog`."""
+"""The key of a request's `RequestLog` in its ASGI scope."""
 
 
 @dataclass(frozen=True, slots=True)
 class HttpSettings:
-    """Limits of what clients can do; `access`: who may do what, None: everybody may do all."""
+    """Limits for clients; `access`: the access tokens, None: no access control."""
 
     access: Access | None = None
     body_bytes_max: int = 8 << 20
-    """Of the body of a request, and of a line of a bulk. A text takes more bytes in JSON."""
+    """Limit of a body, and of a line of a bulk. JSON needs more bytes than the text in it."""
     within_s: float = 10.0
-    """So long a read waits for its T and for its answer."""
+    """Timeout of a read, including the wait for its T."""
     idle_s: float = 60.0
-    """So long a client may take for the next bytes of a body."""
+    """Longest pause between bytes of a body."""
     heartbeat_s: float = 4.0
-    """A stream without events says how far it is at the first span after so long."""
+    """A stream without events sends its progress at the first span after this interval."""
     requests_max: int = 512
-    """At work at one time, without streams and bulks."""
+    """Limit of concurrent requests, without streams and bulks."""
     streams_max: int = 192
-    """Streams of events, and bulks, at one time."""
+    """Limit of concurrent event streams and bulks."""
     window: int = 256
-    """Writes of one bulk that are under way."""
+    """Limit of concurrent writes of one bulk."""
 
 
 @dataclass(slots=True)
 class RequestLog:
-    """What the log and the metrics say of a request."""
+    """The fields of a request for the log and the metrics."""
 
     operation: str = ""
     client: str = ""
     code: str = ""
     follows: bool = False
-    """Whether the answer goes on for as long as the client likes."""
+    """Whether the response is an endless stream."""
 
 
 class Call(Given):
@@ -84,14 +84,14 @@ class Call(Given):
     ) -> None:
         super().__init__(values)
         self.client = client
-        """The name of the token, or the address."""
+        """The name of the token's holder, or the address."""
         self.headers = headers
-        """By name, in small letters."""
+        """By lower-case name."""
         self.settings = settings
         self._receive = receive
 
     async def body(self) -> bytes:
-        """The body. Raises Refused if it is too large, or does not come."""
+        """Read the body. Raises ApiError if it is too large or too slow."""
         most = self.settings.body_bytes_max
         data = bytearray()
         async with aclosing(self.reader().parts()) as parts:
@@ -102,7 +102,7 @@ class Call(Given):
         return bytes(data)
 
     def reader(self) -> BodyReader:
-        """A reader of the body. Raises Refused if it has an encoding that is not supported."""
+        """Return a reader of the body. Raises ApiError for an unsupported encoding."""
         return BodyReader(self._receive, self.headers, self.settings.idle_s)
 
 
@@ -110,7 +110,7 @@ Does = Callable[[Call], Awaitable[ASGIApp]]
 
 
 class StreamItem(NamedTuple):
-    """A line, or an event, of a stream: the name and the schema that the description has of it."""
+    """A line or an event of a stream: its name and its schema in the description."""
 
     name: str
     schema: Mapping[str, Json]
@@ -118,9 +118,9 @@ class StreamItem(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Body:
-    """The body of a request or an answer, for the description.
+    """The body of a request or a response, for the description.
 
-    `item`: of a stream; `components`: the schemas by name that its own refers to.
+    `item`: of a stream; `components`: the schemas, by name, to which its own refers.
     """
 
     schema: Mapping[str, Json]
@@ -134,9 +134,9 @@ class Body:
 class Operation:
     """A method of a path.
 
-    `path`: as in Starlette, where `{id:path}` may have slashes; `right`: None: everybody may;
-    `streams`: the answer goes on for as long as the client likes, or sends. `refusals`: the
-    statuses of problems besides those that any request may meet.
+    `path`: as in Starlette, where `{id:path}` may contain slashes; `right`: None: no token needed;
+    `streams`: the response, or the body of the request, is an unbounded stream. `refusals`: error
+    statuses besides those of any request.
     """
 
     method: str
@@ -154,11 +154,11 @@ class Operation:
 
     @property
     def follows(self) -> bool:
-        """Whether the answer goes on for as long as the client likes: that to a body ends."""
+        """Whether the response is an endless stream; one to a streamed body ends."""
         return self.streams and self.method == "GET"
 
     def below(self, prefix: str, parameter: Parameter[Any]) -> Operation:
-        """The same operation below a prefix, which has a parameter."""
+        """Return the same operation below a prefix with a parameter."""
         return replace(
             self, path=prefix + self.path, name=f"{self.name}_of",
             parameters=(parameter, *self.parameters),
@@ -166,18 +166,18 @@ class Operation:
 
 
 class AppState:
-    """What all operations of a service share: settings, and how many requests are at work."""
+    """The shared state of a service's operations: settings, and counts of running requests."""
 
     def __init__(self, settings: HttpSettings) -> None:
         self.settings = settings
         self._at_work = {False: 0, True: 0}
-        """Whether they are streams -> how many."""
+        """Stream or not -> number of running requests."""
 
     @contextmanager
     def room(self, operation: Operation) -> Iterator[None]:
-        """Count a request while it is at work. Raises Refused if there are too many already.
+        """Count a request while it runs. Raises ApiError if there are too many already.
 
-        Questions about the service itself are always answered.
+        Operations on the service itself are never rejected.
         """
         streams, settings = operation.streams, self.settings
         most = settings.streams_max if streams else settings.requests_max
@@ -192,7 +192,7 @@ class AppState:
 
 
 def routes(operations: Sequence[Operation], state: AppState) -> list[Route]:
-    """The routes of operations, in their order."""
+    """Return the routes of operations, in their order."""
     by_path: dict[str, dict[str, Operation]] = {}
     for operation in operations:
         by_path.setdefault(operation.path, {})[operation.method] = operation
@@ -200,7 +200,7 @@ def routes(operations: Sequence[Operation], state: AppState) -> list[Route]:
 
 
 class _Methods:
-    """What is at a path."""
+    """The operations of a path, by method."""
 
     def __init__(self, methods: Mapping[str, Operation], state: AppState) -> None:
         self._methods = dict(methods)
@@ -235,14 +235,14 @@ class _Methods:
             return
         except DriftlineError as error:
             refused = refusal_of(error)
-        except asyncio.CancelledError:  # nobody else cancels it: the service ends
+        except asyncio.CancelledError:  # only the end of the service cancels it
             refused = ENDS
         except Exception:
             log.exception("a request has failed: %s %s", scope["method"], scope["path"])
             refused = INTERNAL
         told.code = refused.code
         if has_begun:
-            return  # the server cuts the connection: the client must not take this for all of it
+            return  # the server closes the connection, so the client sees an incomplete response
         allow = {"Allow": ", ".join(self._methods)} if refused.code == "method" else {}
         await problem(refused, allow)(scope, receive, send)
 
@@ -265,7 +265,7 @@ class _Methods:
 
 
 def _headers_of(scope: Scope) -> Mapping[str, str]:
-    """By name; of several with one name, the first."""
+    """Return the headers by name; of several with one name, the first."""
     pairs = reversed(scope["headers"])
     return {name.decode("latin-1"): text.decode("latin-1") for name, text in pairs}
 
@@ -277,7 +277,7 @@ def _admit(
     settings: HttpSettings,
     told: RequestLog,
 ) -> None:
-    """Tell who asks. Raises Refused if it may not."""
+    """Check the rights of a client, and set its name in `told`. Raises ApiError."""
     if settings.access is None:
         check_host(headers.get("host", ""))
     if operation.right is not None and scope["method"] not in ("GET", "HEAD"):

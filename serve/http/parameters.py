@@ -1,7 +1,7 @@
-"""Parameters of requests: how each is read, and how it is described.
+"""Parameters of requests: how to parse and to describe them.
 
-A parameter is declared once. The server reads by it, and refuses any other; the description of the
-service shows it.
+A parameter is declared once, for the server, which rejects unknown ones, and for the OpenAPI
+description.
 
 >>> LIMIT = Parameter("limit", whole(1, 100), 10, "How many.", {"type": "integer"})
 >>> given = query_of(b"limit=20", [LIMIT])
@@ -31,15 +31,16 @@ T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
 
 VALUES_MAX = 64
-"""Parameters in one request."""
+"""Limit of parameters in one request."""
 
 
 @dataclass(frozen=True, eq=False)
 class Parameter(Generic[T_co]):
     """A parameter of a request.
 
-    `read`: its value from a text; raises ValueError or BadToken, in words. `default`: without it.
-    `schema`: of the text, as in JSON Schema. One in a header is only described here.
+    `read`: parses its text; raises ValueError or BadToken with a message for the client. `default`:
+    the value without it. `schema`: the JSON Schema of the text. A header is only described here,
+    not parsed.
     """
 
     name: str
@@ -53,7 +54,7 @@ class Parameter(Generic[T_co]):
 
 
 class Several(Parameter[tuple[str, ...]]):
-    """A parameter that may be there several times; its value is a tuple of texts."""
+    """A repeatable parameter; its value is a tuple of strings."""
 
     def __init__(self, name: str, description: str) -> None:
         schema: dict[str, Json] = {"type": "array", "items": {"type": "string"}, "maxItems": 32}
@@ -61,11 +62,11 @@ class Several(Parameter[tuple[str, ...]]):
 
 
 class Given:
-    """The values of the parameters of a request."""
+    """The parameter values of a request."""
 
     def __init__(self, values: dict[str, Any]) -> None:
         self.values = values
-        """Name -> value, of the type that the parameter reads."""
+        """Name -> parsed value."""
 
     def __getitem__(self, parameter: Parameter[T]) -> T:
         value: T = self.values.get(parameter.name, parameter.default)
@@ -73,12 +74,12 @@ class Given:
 
 
 def query_of(query: bytes, parameters: Sequence[Parameter[object]]) -> Given:
-    """The values in the query of an URL. Raises Refused."""
+    """Parse the query of a URL. Raises ApiError."""
     return _read(_pairs(query), _of_place("query", tuple(parameters)))
 
 
 def path_of(values: Iterable[tuple[str, str]], parameters: Sequence[Parameter[object]]) -> Given:
-    """The values in a path. Raises Refused."""
+    """Parse the parameters in a path. Raises ApiError."""
     return _read(values, _of_place("path", tuple(parameters)))
 
 
@@ -86,7 +87,7 @@ def path_of(values: Iterable[tuple[str, str]], parameters: Sequence[Parameter[ob
 def _of_place(
     place: str, parameters: tuple[Parameter[object], ...]
 ) -> Mapping[str, Parameter[object]]:
-    """Those of the parameters of an operation that have this place, by name."""
+    """Return the parameters with this place, by name."""
     return {each.name: each for each in parameters if each.place == place}
 
 
@@ -141,7 +142,7 @@ def _decoded(text: str) -> str:
 
 
 def whole(least: int, most: int) -> Callable[[str], int]:
-    """Reads a whole number within bounds."""
+    """Return a parser of an integer within bounds."""
 
     def read(text: str) -> int:
         if re.fullmatch("[0-9]{1,12}", text) is None or not least <= int(text) <= most:
@@ -152,14 +153,14 @@ def whole(least: int, most: int) -> Callable[[str], int]:
 
 
 def flag(text: str) -> bool:
-    """Reads 0 or 1."""
+    """Parse 0 or 1."""
     if text not in ("0", "1"):
         raise ValueError(f"{text[:40]!r} is neither 0 nor 1")
     return text == "1"
 
 
 def choice(*texts: str) -> Callable[[str], str]:
-    """Reads one of some texts."""
+    """Return a parser that accepts only these texts."""
 
     def read(text: str) -> str:
         if text not in texts:
@@ -170,7 +171,7 @@ def choice(*texts: str) -> Callable[[str], str]:
 
 
 def within(most: int, unit: Literal["characters", "bytes"] = "characters") -> Callable[[str], str]:
-    """Reads a text that is not too long; its bytes are those of UTF-8."""
+    """Return a parser of a text of limited length, in characters or in UTF-8 bytes."""
 
     def read(text: str) -> str:
         size = len(text) if unit == "characters" else len(text.encode(errors="replace"))

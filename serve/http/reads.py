@@ -1,7 +1,7 @@
-"""Reads as of a time: which T that is, lists that go on by cursors, and streams of changes.
+"""Reads as of a time: the choice of T, cursors of lists, and streams of changes.
 
-A cursor is an opaque text by which a client goes on with a list, as of the same T. It is bound to
-its query by a checksum over both: one that is damaged, or is sent with another query, is refused.
+A cursor is an opaque string with which a client continues a list, as of the same T. A checksum
+over cursor and query binds them: a damaged cursor, or one of another query, is rejected.
 
 >>> text = sealed((7, "place"), b"documents cat")
 >>> opened(text, b"documents cat", "q")
@@ -11,9 +11,9 @@ Traceback (most recent call last):
 ...
 driftline.serve.errors.ApiError: this is no cursor of this query: give it as it was received, ...
 
-A stream has an event for all outputs of one time, whose id is the token of the T behind them: so a
-client that comes again with the last id that it has misses nothing and gets nothing twice. While
-there are none, `time` events say how far the stream is.
+A stream has one event for all outputs of one time. The event's id is the token of the next T, so a
+client that reconnects with its last id misses nothing and gets nothing twice. While there are no
+outputs, `time` events report the progress of the stream.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from driftline.serve.http.parameters import AFTER, AT, FROM
 from driftline.serve.views.tokens import time_of, token_of
 
 Told = Callable[[Sequence[Item]], "dict[str, Json] | None"]
-"""What is told of the outputs of one time; None: nothing."""
+"""Makes the data of an event from the outputs of one time; None: no event."""
 
 _CHECK_BYTES = 8
 
@@ -44,7 +44,7 @@ _CHECK_BYTES = 8
 def as_of(backend: Backend, call: Call, view: str) -> int:
     """Return the T that a read asks for; by default the newest that all shards of the view have.
 
-    So all shards answer as of one T, and none waits, except for `at` and `after`. Raises Refused.
+    So all shards answer as of one T, and wait only for `at` and `after`. Raises ApiError.
     """
     at, after = call[AT], call[AFTER]
     if at is None:
@@ -55,27 +55,29 @@ def as_of(backend: Backend, call: Call, view: str) -> int:
 
 
 def now(backend: Backend) -> int:
-    """Return the T of the journal. Raises Refused while the service starts: clients may have seen
-    later ones."""
+    """Return the T of the journal.
+
+    Raises ApiError while the service starts, because clients may have seen a later T.
+    """
     if not backend.started:
         raise ApiError("unavailable", "the service is starting: ask again a little later")
     return backend.time
 
 
 def newest(backend: Backend, view: str) -> int:
-    """Return the newest T that all shards of a view have. Raises Refused, as `now`."""
+    """Return the newest T that all shards of a view have. Raises ApiError, as `now`."""
     now(backend)
     return backend.view_time(view)
 
 
 def sealed(place: object, query: bytes) -> str:
-    """A cursor for a place in a list. `query`: differs where lists or their order do."""
+    """Return a cursor for a place in a list. `query`: identifies the list and its order."""
     data = pack(place)
     return urlsafe_b64encode(_check(data, query) + data).rstrip(b"=").decode()
 
 
 def opened(text: str, query: bytes, same: str) -> object:
-    """The place of a cursor. `same`: the parameters that have to be the same. Raises Refused."""
+    """Return the place of a cursor. `same`: names the fixed parameters. Raises ApiError."""
     try:
         found = b64decode(text + "=" * (-len(text) % 4), b"-_", validate=True)
         check, data = found[:_CHECK_BYTES], found[_CHECK_BYTES:]
@@ -87,7 +89,7 @@ def opened(text: str, query: bytes, same: str) -> object:
 
 
 def refusal(same: str) -> ApiError:
-    """Why a text is no cursor."""
+    """Return the error for an invalid cursor."""
     text = f"this is no cursor of this query: give it as it was received, with the same {same}"
     return ApiError("invalid", text, {"parameter": "cursor"})
 
@@ -98,12 +100,13 @@ def _check(place: bytes, query: bytes) -> bytes:
 
 
 def since_of(call: Call, backend: Backend, view: str | None = None) -> int:
-    """Return the T from which on a client wants events; by default the newest, of the journal or of
-    a view. Raises Refused, BadToken, NoLongerRetained.
+    """Return the T from which a client wants events; by default that of the journal or of a view.
+
+    Raises ApiError, BadToken, RetentionExceeded.
     """
     last = call.headers.get("last-event-id")
     since = call[FROM]
-    if last:  # sent by a browser that comes again, to the same address
+    if last:  # sent by a browser that reconnects
         since = time_of(last)
     if since is None:
         return now(backend) if view is None else newest(backend, view)
@@ -115,7 +118,7 @@ def since_of(call: Call, backend: Backend, view: str | None = None) -> int:
 async def changes(
     backend: Backend, since: int, told: Told, heartbeat_s: float
 ) -> AsyncGenerator[bytes, None]:
-    """The events from a T on."""
+    """Yield the events from a T on."""
     reached, told_at = since, monotonic()
     try:
         async with aclosing(backend.spans(since)) as spans:
@@ -134,5 +137,5 @@ async def changes(
 
 
 def moment(time: int) -> bytes:
-    """The event that says how far a stream is."""
+    """Return the event that reports the progress of a stream."""
     return event({"at": token_of(time)}, token_of(time), "time")

@@ -3,7 +3,7 @@
 journal = Journal(Path("journal"), flow, identity)
 journal.followers.append(follower.take)  # each span, before it is stored
 journal.deliver(bundle)  # of any barrier; returns when it is durable
-for span in journal.read(since=0):  # what is stored, for those who come later
+for span in journal.read(since=0):  # stored spans, for followers that come later
     ...
 """
 

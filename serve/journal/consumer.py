@@ -1,14 +1,14 @@
 """The journal: the consumer of all barriers of a run in label order.
 
-Takes: bundles of all barriers. Gives: spans, to its followers at once, and to those who come later
+Input: bundles of all barriers. Output: spans, to its followers at once, and from the files
 (`read`); the last bundle of each barrier.
-Invariants: what is stored is what a consumer stores, exactly once. Spans are forwarded before they
-are stored: so storing costs no freshness. After a crash, or a write that has failed, the same spans
-may be forwarded once more, as a replay makes the same items; a follower drops what it has, by its
-time. What a follower keeps for later must not be ahead of what is stored, as code that has changed
-meanwhile may make other items: so after `sync` it is kept if it is not ahead of `time`.
+Invariants: outputs are stored exactly once, as in any consumer. Spans are forwarded before they
+are stored, so storing adds no latency. After a crash or a failed write, the same spans may be
+forwarded again, since a replay produces the same items; a follower drops what it has, by its time.
+A follower must not persist anything ahead of what is stored, because changed code may produce other
+items on replay: it persists only what is not ahead of `time` after a `sync`.
 
-A directory belongs to one flow and one run, as those of other consumers do.
+A directory belongs to one flow and one run, as for other consumers.
 """
 
 from __future__ import annotations
@@ -45,23 +45,23 @@ from driftline.serve.journal.entries import (
 from driftline.serve.journal.merging import Merge, Span
 
 _CLAIM = "journal-0"
-"""One process writes all of it."""
+"""The claim on the directory: one process writes the whole journal."""
 
 
 def identity_of(identity: str) -> str:
-    """What the directory of a journal says of whose it is; `identity`: of flow and input."""
+    """Return the identity recorded in a journal's directory; `identity`: of flow and input."""
     return f"journal\n{identity}"
 
 
 class Journal:
-    """The journal in a directory. Not for several threads.
+    """The journal in a directory. Not thread-safe.
 
     Args:
-        path: The directory; it is made if it is not there.
-        flow: The flow whose outputs they are.
-        identity: Whose outputs they are: of which flow, on which input.
-        mark: Which run's they are, and how new.
-        segment_bytes: From this size on a segment is full.
+        path: The directory; it is created if missing.
+        flow: The flow that produces the outputs.
+        identity: The identity of flow and input.
+        mark: The run that the outputs belong to, and how new they are.
+        segment_bytes: Size from which a segment is full.
 
     Raises:
         StateMismatch: If the directory holds outputs of another identity, or damaged ones.
@@ -78,7 +78,7 @@ class Journal:
         segment_bytes: int = SEGMENT_BYTES,
     ) -> None:
         self.followers: list[Callable[[Span], object]] = []
-        """Who is given each span before it is stored. They do not call the journal."""
+        """Callbacks that get each span before it is stored. They must not call the journal."""
         self.path = path
         self._groups = flow.groups
         self._sinks = len(flow.sinks)
@@ -92,25 +92,25 @@ class Journal:
             self._claim.close()
             raise
         self._merge: Merge | None = None
-        """What has been merged; None if it has to be rebuilt from what is durable."""
+        """The state of the merge; None if it has to be rebuilt from the durable entries."""
 
     @property
     def time(self) -> int:
-        """T: all outputs below it have been forwarded; and stored, after a `sync`."""
+        """T: all outputs below it have been forwarded, and after a `sync` stored."""
         return self._merged().time
 
     @property
     def oldest(self) -> int:
-        """The outputs from this time on are retained."""
+        """The time from which on outputs are retained."""
         return next(iter(self._starts.values()))
 
     def deliver(self, bundle: Bundle) -> None:
-        """Forward what the bundle lets pass, and store it."""
+        """Take the bundle and make it durable."""
         self.take(bundle)
         self.sync()
 
     def take(self, bundle: Bundle) -> None:
-        """`deliver`, but durable only as `sync` says: one for many bundles."""
+        """Forward what the bundle lets pass, and write it; one `sync` serves many bundles."""
         if bundle.t_last <= self._last(bundle.barrier, bundle.groups).t_last:
             return
         merge = self._merged()
@@ -132,11 +132,10 @@ class Journal:
             raise
 
     def sync(self) -> dict[str, int]:
-        """Make durable what has been taken.
+        """Make all taken bundles durable.
 
         Returns:
-            The t_last of each barrier. A bundle beyond it, though it was taken, is lost: a write
-            has failed since.
+            The t_last of each barrier. A taken bundle beyond it is lost: a write has failed.
 
         Raises:
             Unavailable: If a write fails now.
@@ -146,39 +145,39 @@ class Journal:
         return {barrier: entry.t_last for barrier, entry in self._merged().last.items()}
 
     def last(self, barrier: str, groups: tuple[int, int]) -> Last:
-        """The last bundle; without its blobs if it is from before the segment of now."""
+        """Return the last bundle; without its blobs if it is large or in an earlier segment."""
         self.sync()
         return self._last(barrier, groups)
 
     def read(self, since: int) -> Iterator[Span]:
-        """What is stored, up to what is stored when the end is reached.
+        """Read the stored spans, including those stored while reading.
 
-        Who then follows at once misses nothing.
+        A follower that is added right after the last span misses nothing.
 
         Args:
             since: The time to begin with.
 
         Yields:
-            Spans, each beginning where the one before ends.
+            Spans, each beginning where the previous one ends.
 
         Raises:
-            NoLongerRetained: If outputs of that time are not retained any more.
-            StateMismatch: If what is stored is damaged.
-            Unavailable: If it cannot be read, or what was taken cannot be stored.
+            RetentionExceeded: If outputs of that time are no longer retained.
+            StateMismatch: If the files are damaged.
+            Unavailable: If they cannot be read, or taken bundles cannot be stored.
         """
         return (span for span in self.steps(since) if span is not None)
 
     def steps(self, since: int) -> Iterator[Span | None]:
-        """`read` in small steps; None: one without a span, on the way to the time to begin with."""
+        """Read like `read`, in small steps; None is a step without a span."""
         self._merged()
         if since < self.oldest:
             raise self._no_longer_retained()
         return self._spans(since, max(n for n, start in self._starts.items() if start <= since))
 
     def drop(self, retained_bytes: int, needed: int = INFINITY) -> None:
-        """Remove whole segments until the others have so many bytes; the last one stays.
+        """Remove the oldest segments until the rest fits in `retained_bytes`; the last one stays.
 
-        `needed`: from this time on outputs are retained in any case. Raises Unavailable.
+        `needed`: outputs from this time on are always retained. Raises Unavailable.
         """
         with reported("journal", self.path):
             sizes = {n: path_of(self.path, n).stat().st_size for n in self._starts}
@@ -191,7 +190,7 @@ class Journal:
             total -= sizes[number]
 
     def close(self) -> None:
-        """Close the files, and release the claim on them. What was taken is not synced."""
+        """Close the files and release the claim on them, without a sync."""
         self._log.close()
         self._claim.close()
 
@@ -232,8 +231,7 @@ class Journal:
                 since = max(since, passed.time)
 
     def _frames(self, number: int) -> Iterator[StoredFrame]:
-        """The frames from a segment on, up to what has been written when the end is reached: it is
-        made durable first."""
+        """Yield the frames from a segment on, up to the last one written; sync at the end."""
         offset = 0
         while True:
             try:

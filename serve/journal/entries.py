@@ -1,4 +1,4 @@
-"""What is in the frames of the journal: an entry for each bundle, a header for each segment.
+"""The frames of the journal: an entry for each bundle, a header for each segment.
 
 `look_at` reads the files of a journal without changing them.
 """
@@ -29,27 +29,27 @@ _FORMAT = 1
 
 @dataclass(frozen=True, slots=True)
 class JournalEntry:
-    """A bundle as it is stored."""
+    """A stored bundle."""
 
     barrier: str
     groups: tuple[int, int]
     t_last: int
     checksum: int
     times: tuple[int, ...] = ()
-    """The time of each blob; they grow."""
+    """The time of each blob, increasing."""
     blobs: tuple[bytes, ...] = ()
 
     def bare(self) -> JournalEntry:
-        """How far the barrier is, without its outputs."""
+        """Return the entry without its outputs: the progress of the barrier."""
         return replace(self, times=(), blobs=())
 
     def encode(self) -> bytes:
-        """The payload of its frame."""
+        """Return the payload of its frame."""
         return pack(self._parts())
 
     @staticmethod
     def decode(payload: bytes) -> JournalEntry:
-        """Decode `encode`. Precondition: it is one, as the frame's checksum says."""
+        """Decode the result of `encode`. Precondition: the frame's checksum was right."""
         return JournalEntry(*unpack(payload))  # type: ignore[misc]
 
     def _parts(self) -> tuple[object, ...]:
@@ -58,23 +58,23 @@ class JournalEntry:
 
 @dataclass(frozen=True, slots=True)
 class SegmentHeader:
-    """What has to be known of all that is before a segment."""
+    """The state of the merge at the start of a segment."""
 
     time: int = 0
-    """All outputs below this time are before the segment; of the others only those that wait."""
+    """All outputs below this time are in earlier segments; later ones only if in `waiting`."""
     last: tuple[JournalEntry, ...] = ()
-    """How far each barrier is that has ever spoken, without its outputs."""
+    """The last entry of each barrier, without outputs."""
     waiting: tuple[JournalEntry, ...] = ()
-    """The outputs that wait for other barriers, in an entry for each barrier that has any."""
+    """The outputs that wait for other barriers, in one entry for each barrier that has any."""
 
     def encode(self) -> bytes:
-        """The payload of its frame."""
+        """Return the payload of its frame."""
         parts = ([entry._parts() for entry in part] for part in (self.last, self.waiting))
         return pack((_FORMAT, self.time, *parts))
 
     @staticmethod
     def decode(payload: bytes) -> SegmentHeader | None:
-        """Decode `encode`; None for the header of another format."""
+        """Decode the result of `encode`; None for a header of another format."""
         parts = unpack(payload)
         if not isinstance(parts, tuple) or parts[:1] != (_FORMAT,):
             return None
@@ -89,9 +89,9 @@ BEGINNING = SegmentHeader()
 
 
 def entry_of(bundle: Bundle, groups: int, sinks: int) -> tuple[JournalEntry, list[list[Item]]]:
-    """The entry of a bundle, and the items of each of its blobs.
+    """Return the entry of a bundle, and the items of each of its blobs.
 
-    `groups`, `sinks`: how many the flow has. Raises MalformedMessage for what is no bundle of it.
+    `groups`, `sinks`: how many the flow has. Raises MalformedMessage for an invalid bundle.
     """
     first, last = bundle.groups
     if not 0 <= first <= last < groups:
@@ -112,21 +112,21 @@ def entry_of(bundle: Bundle, groups: int, sinks: int) -> tuple[JournalEntry, lis
 
 @dataclass(frozen=True, slots=True)
 class JournalContents:
-    """What was read of a journal."""
+    """A summary of a journal's files."""
 
     t_last: int = -1
-    """Up to when there are outputs; -1: there are none."""
+    """The largest t_last of a barrier; -1: there are no outputs."""
     segments: int = 0
     entries: int = 0
     torn: str = ""
-    """A sentence on a torn end, which is cut off when the journal is opened; "" without one."""
+    """A sentence about a torn end, which opening the journal cuts off; "" without one."""
 
 
 def look_at(directory: Path, *, whole: bool = False) -> JournalContents:
-    """What is in a journal.
+    """Summarise the files of a journal.
 
-    Reads the last segment, as who opens the journal does; `whole`: all of them, and whether each
-    goes on where the one before has ended. Raises StateMismatch for damage, OSError.
+    Reads the last segment, as opening the journal does; `whole`: reads all, and checks that each
+    continues where the previous one ended. Raises StateMismatch for damage, OSError.
     """
     numbers = numbers_in(directory)
     read = numbers if whole else numbers[-1:]
@@ -157,8 +157,10 @@ def look_at(directory: Path, *, whole: bool = False) -> JournalContents:
 
 
 def begins_at(directory: Path) -> int:
-    """The label time from which on a journal has outputs; 0: from the beginning. Precondition:
-    `look_at` has raised nothing. Raises OSError."""
+    """Return the label time from which on a journal has outputs; 0: from the beginning.
+
+    Precondition: `look_at` has raised nothing. Raises OSError.
+    """
     numbers = numbers_in(directory)
     if not numbers:
         return 0
@@ -177,7 +179,7 @@ def decoded_header(payload: bytes, path: Path) -> SegmentHeader:
 
 
 def lacking(directory: Path, time: int) -> LogDamaged:
-    """Return the error for a segment that does not go on where the one before has ended."""
+    """Return the error for a segment that does not continue where the previous one ended."""
     return LogDamaged(
         f"{directory} lacks outputs from before time {time}: the end of a segment is missing"
     )

@@ -1,13 +1,13 @@
-"""Merging: the outputs of all barriers in label order, as far as no earlier one can come.
+"""Merge the outputs of all barriers into label order.
 
-Takes: entries, those of one barrier in order, those of several in any order. Gives: spans.
-Invariants: spans follow each other without a gap; all outputs are in the span of their time, in
-label order; so the items of all spans up to a time depend on nothing but the flow and its input.
+Input: entries, in order for each barrier, in any order between barriers. Output: spans.
+Invariants: spans are contiguous; each output is in the span of its time, in label order. So the
+items of all spans up to a time depend only on the flow and its input.
 
-A barrier speaks for a range of key groups. The outputs of a group are complete up to the largest
-t_last of the barriers that speak for it: in a rescaling groups go to barriers with new numbers,
-which begin where those of before have ended. T, `time`, is above what all groups are complete up
-to: so it stands still until every group has been spoken for.
+A barrier covers a range of key groups. The outputs of a group are complete up to the largest t_last
+of the barriers that cover it: a rescaling moves groups to barriers with new numbers, which begin
+where the previous ones ended. T (`time`) - 1 is the smallest such t_last of all groups, so T does
+not advance before every group is covered.
 
     >>> from driftline.engine.wire.bundles import to_blob
     >>> def entry(barrier, groups, t_last, *outputs):
@@ -21,8 +21,8 @@ to: so it stands still until every group has been spoken for.
     >>> passed.time, [item.value for item in passed.items]
     (4, ['a', 'b'])
 
-Cost: what waits for other barriers is bytes, and some of it (`DECODED_BYTES`) items; an item is
-decoded once, and a second time only if very much waits.
+Cost: outputs that wait for other barriers are kept as bytes, and up to `DECODED_BYTES` of them also
+as items. An item is decoded once, and a second time only beyond that limit.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from driftline.engine.wire.bundles import Item, from_blob, item_time
 from driftline.serve.journal.entries import BEGINNING, JournalEntry, SegmentHeader
 
 DECODED_BYTES = 1 << 22
-"""While more bytes wait, the items of blobs that begin to wait are not kept."""
+"""While more bytes wait, newly waiting blobs are kept without their items."""
 
 _by_label = attrgetter("label")
 
@@ -53,8 +53,7 @@ class Span(NamedTuple):
     items: list[Item]
 
     def pieces(self, count: int) -> Iterator[Span]:
-        """Return spans that follow each other, each with so many outputs at most, and those with
-        the same time as the last of them.
+        """Yield contiguous spans of at most `count` outputs, plus those with the last one's time.
 
         >>> span = Span(3, 400, [Item((time, 0), 0, "") for time in range(10, 140)])
         >>> [(piece.since, piece.time, len(piece.items)) for piece in span.pieces(64)]
@@ -70,19 +69,19 @@ class Span(NamedTuple):
 
 
 class Merge:
-    """Merges the outputs of barriers (see the module's docstring for an example).
+    """Merge of the outputs of barriers (example in the module's docstring).
 
-    `groups`: how many key groups the flow has; `header`: what is merged already, and what waits.
+    `groups`: number of key groups of the flow; `header`: the state to continue from.
     """
 
     def __init__(self, groups: int, header: SegmentHeader = BEGINNING) -> None:
         self.time = header.time
-        """T: all outputs below it have been given."""
+        """T: all outputs below it have been passed on."""
         self.last: dict[str, JournalEntry] = {}
-        """Barrier -> its last entry; without outputs if it is from before the header."""
+        """Barrier -> its last entry; without outputs if it came from the header."""
         self.waiting_bytes = 0
         self._complete = [-1] * groups
-        """Key group -> up to which time its outputs have come."""
+        """Key group -> the time up to which its outputs are complete."""
         self._waiting: dict[str, deque[_Blob]] = {}
         """Barrier -> its blobs from `time` on."""
         for entry in header.last:
@@ -91,7 +90,7 @@ class Merge:
             self._wait(entry)
 
     def check(self, entry: JournalEntry) -> None:
-        """Raise MalformedMessage if outputs of the entry come too late."""
+        """Raise MalformedMessage if the entry has outputs of a time that is already complete."""
         last = self.last.get(entry.barrier)
         least = max(self.time, 0 if last is None else last.t_last + 1)
         if entry.times and entry.times[0] < least:
@@ -101,9 +100,9 @@ class Merge:
             )
 
     def take(self, entry: JournalEntry, decoded: Sequence[list[Item]] = ()) -> Passed:
-        """Take an entry, and give what no earlier output can come before any more.
+        """Take an entry, and return the outputs that no earlier output can precede any more.
 
-        `decoded`: the items of its blobs, if they are known.
+        `decoded`: the items of its blobs, if known.
         """
         since = self.time
         self._wait(entry, decoded)
@@ -117,7 +116,7 @@ class Merge:
         return Passed(since, self.time, passed)
 
     def header(self) -> SegmentHeader:
-        """What has to be known of all entries so far."""
+        """Return the state of the merge, as a header for the next segment."""
         waiting = (
             JournalEntry(
                 *(barrier, queue[0].groups, 0, 0),
@@ -156,7 +155,7 @@ class _Blob:
     groups: tuple[int, int]
     data: bytes
     items: list[Item] | None
-    """None: they have to be decoded."""
+    """None: not decoded."""
 
 
 def _below(queue: deque[_Blob], time: int) -> list[_Blob]:
@@ -167,7 +166,7 @@ def _below(queue: deque[_Blob], time: int) -> list[_Blob]:
 
 
 class Passed:
-    """What the merge has passed with an entry, not decoded yet."""
+    """The outputs that an entry lets pass, in part not decoded yet."""
 
     def __init__(self, since: int, time: int, blobs: list[_Blob]) -> None:
         self.since = since
@@ -175,9 +174,9 @@ class Passed:
         self._blobs = blobs
 
     def span(self, since: int = 0) -> Span:
-        """Its items, from a time on."""
-        # Two elements never have the same label; if outputs of a user's own source do, they are in
-        # the order of key groups, whichever bundle came first.
+        """Decode the items from a time on."""
+        # Labels are unique, except perhaps those of a user's own source: equal ones are in the
+        # order of key groups, independent of the order of bundles.
         self._blobs.sort(key=lambda blob: (blob.time, blob.groups))
         items: list[Item] = []
         for blob in self._blobs:

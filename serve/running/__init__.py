@@ -1,1 +1,1 @@
-"""Runs a service, on this machine or with the agents of a cluster."""
+"""Run a service, on this machine or with the agents of a cluster."""

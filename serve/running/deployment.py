@@ -1,4 +1,4 @@
-"""Who runs the master and the nodes of a service: the command itself, or a cluster's agents."""
+"""Deployments of a service's master and nodes: as child processes, or by a cluster's agents."""
 
 from __future__ import annotations
 
@@ -34,74 +34,76 @@ from driftline.serve.running.directories import POLICY, open_service
 WATCH = "watch"
 
 NOTE = "service.json"
-"""The file that a state directory has whose service is on a cluster."""
+"""The file that marks the state directory of a service on a cluster."""
 
 ENDS_WITHIN_S = 5.0
-"""How long the last messages of the master, and requests under way, may take at the end."""
+"""Time for the master's last messages and for running requests at the end."""
 
 
 @dataclass(frozen=True, slots=True)
 class Serving:
-    """What is served, and where."""
+    """The configuration of a service."""
 
     flow: str
-    """The name of the flow: node processes load it themselves."""
+    """The name of the flow, which node processes load themselves."""
     views: tuple[ViewSpec, ...]
     app: Callable[[ServiceBackend], ASGIApp]
-    """Makes what HTTP clients see."""
+    """Makes the HTTP application."""
     state: Path
     listening: Listening
     producers: str = ""
-    """The address at which producers are heard over ZeroMQ; "": only in a folder of this user."""
+    """The ZeroMQ address for producers; "": only a socket in a folder of this user."""
     reach: SenderRules = HERE
     nodes: int | None = None
-    """None: as many as there are, at first one."""
+    """None: the current number, initially one."""
     checkpoint_s: float = 1.0
     retained_bytes: int | None = None
     accept_changed_code: bool = False
 
 
 class Deployment(Protocol):
-    """What runs the master and the nodes of a service, for one session."""
+    """The processes of a service's master and nodes, for one session."""
 
     process: ProcessConfig
-    """What the processes of the flow are told, and this one, which has the front."""
+    """The configuration of the flow's processes, and of this one, which runs the front."""
     journal: TransportConfig
-    """How nodes reach the journal."""
+    """The network through which nodes reach the journal."""
 
     @property
     def outcome(self) -> RunOutcome | None:
-        """How the session has ended, if the front was not told."""
+        """The outcome of the session, if it did not reach the front."""
 
     @property
     def asked(self) -> str:
-        """Who asks, elsewhere, that the service ends in good order; "": nobody."""
+        """The source of an external request to end in good order, for the log; "": none."""
 
     def start(self, runtime: Runtime, front: Front, stack: ExitStack) -> None:
-        """Begin, with this front, which `runtime` drives, until the stack closes."""
+        """Start, with this front, which `runtime` drives; run until the stack closes."""
 
     @property
     def waits(self) -> str:
-        """What keeps the flow from running, in words; "": nothing that is known."""
+        """The known reason why the flow does not run, as text; "": none."""
 
     def supervise(self, now: float) -> None:
-        """Do what is due. Raises DriftlineError if the service cannot go on."""
+        """Do the work that is due. Raises DriftlineError if the service cannot continue."""
 
     def finish(self) -> None:
-        """The front knows that the session is over: let the others hear it."""
+        """Run the loop until the other processes know that the session has ended."""
 
 
 Deploy = Callable[[Serving, Flow, Plan, Path, ExitStack], Deployment]
-"""Opens the state of a service's flow, with a folder of sockets; the stack closes what is open.
+"""Opens the state of a service's flow, given a folder for sockets; the stack closes it.
 
-Raises StateMismatch, Unavailable and other errors if it cannot begin."""
+Raises StateMismatch, Unavailable and other errors if it cannot start."""
 
 
 def on_this_machine(
     serving: Serving, flow: Flow, flow_plan: Plan, sockets: Path, stack: ExitStack
 ) -> Deployment:
-    """Master and nodes are children of this process. Raises FlowError, StateMismatch,
-    Unavailable."""
+    """Run master and nodes as children of this process.
+
+    Raises FlowError, StateMismatch, Unavailable.
+    """
     if (serving.state / NOTE).exists():
         if (serving.state / "registry").exists():
             raise StateMismatch(

@@ -1,7 +1,7 @@
-"""Opens the state directory of a service, if what is in it belongs together.
+"""Open the state directory of a service, if its parts belong together.
 
-The rules are those of a run (`deploy.local.directories.survey`). The journal takes the place of
-outputs. It is read by this process: its records have checksums of our own.
+The rules are those of a run (`deploy.local.directories.survey`), with the journal in place of
+outputs. This process reads the journal itself, since its records have checksums (unlike LMDB).
 """
 
 from __future__ import annotations
@@ -43,16 +43,16 @@ FRONT, LOGS = "input-0", (0,)
 """The only input log of a service, and its number."""
 
 WHOLE_COPY = "restore the whole state directory of the service from one copy"
-"""What to do where a part of the directory does not fit the others."""
+"""The advice if a part of the directory does not fit the others."""
 
 
 POLICY = "exactly-once"
-"""The only policy whose outputs are in one order."""
+"""The only policy with totally ordered outputs."""
 
 ANEW = "remove the directory, with all that the service holds"
 
 WHOLE = f"{WHOLE_COPY}, or {ANEW}"
-"""The ways out, where a part of the directory does not fit the others."""
+"""The advice if a part does not fit and starting from scratch is possible."""
 
 
 def open_service(
@@ -60,10 +60,10 @@ def open_service(
 ) -> ClusterState:
     """Open the state of a service.
 
-    Precondition: the caller has locked the directory, and the processes of an earlier session have
+    Precondition: the caller has locked the directory, and the processes of earlier sessions have
     ended. Returns the contents of the registry. Raises StateMismatch if the directory is of another
-    flow, what is in it does not belong together, or the code of the flow has changed and that is
-    not accepted; Unavailable.
+    flow, its parts do not belong together, or the code of the flow has changed without
+    `accept_changed_code`; Unavailable.
     """
     registry = FileRegistry(state / "registry")
     before = registry.read()
@@ -108,12 +108,12 @@ def check_directories(
     anew: str,
     of_flow: Path | None = None,
 ) -> None:
-    """Compare what is in a state directory with the registry.
+    """Compare the contents of a state directory with the registry.
 
-    `registry`: where it is; `run`: its contents, None without one; `layout`: the nodes whose stores
-    are here; `anew`: how to go on otherwise than by a copy of one directory; `of_flow`: where
-    the input log is, if elsewhere than in `state`. Raises StateMismatch
-    for what does not fit, and logs what is gone on with; Unavailable.
+    `registry`: its place; `run`: its contents, None without one; `layout`: the nodes whose stores
+    are here; `anew`: advice, other than restoring one directory from a copy; `of_flow`: the
+    directory of the input log, if not `state`. Raises StateMismatch for parts that do not fit, and
+    logs tolerable ones; Unavailable.
     """
     of_flow = of_flow or state
     if run is None and not ((of_flow / FRONT).exists() or (state / FOLDER).exists()):
@@ -132,10 +132,9 @@ def check_directories(
 def report_on_journal(
     path: Path, run: ClusterState | None, *, whole: bool = False
 ) -> tuple[DirectoryReport, str]:
-    """A report on the journal: its mark, and up to when it has outputs; and words on a torn end,
-    if it has one.
+    """Report on the journal: its mark and its last time; and a sentence about a torn end, or "".
 
-    `whole`: all of it is read, not only its last segment. Raises Unavailable.
+    `whole`: read all segments, not only the last one. Raises Unavailable.
     """
     report = DirectoryReport(JOURNAL, str(path))
     with reported("journal", path):

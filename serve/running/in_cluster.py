@@ -1,10 +1,9 @@
 """A service on a cluster: agents run the master and the nodes of its flow; front, journal and views
-are here.
+run here.
 
-To the cluster the service is an agent with one front and no slots: it has a record in the tree, and
-who looks at the flow finds the front there. A thread beside the front shows that record, has the
-guide that tells the front where the master is, and notices what is wanted of the flow: the tree may
-take long to answer, and the front waits for nothing of it.
+To the cluster, the service is an agent with one front and no slots, with a record in the tree. A
+thread beside the front keeps that record, runs the guide that tells the front where the master is,
+and watches the desired state of the flow. So the front never waits for ZooKeeper.
 """
 
 from __future__ import annotations
@@ -46,15 +45,15 @@ from driftline.serve.running.directories import POLICY
 from driftline.serve.running.session import SessionStart, journal_network
 
 LOOK_S = 0.25
-"""How often it is seen whether the tree has changed."""
+"""Interval at which the thread checks for changes of the tree."""
 
 GOODBYE_S = 0.3
-"""So long the front says that it knows the end: then the master need not wait for its silence."""
+"""Time for the front to confirm the end, so that the master need not wait for its timeout."""
 
 
 @dataclass(frozen=True, slots=True)
 class InCluster:
-    """Where a service is that is on a cluster, and its name there."""
+    """The cluster of a service, and the name of the service there."""
 
     tree: ZooKeeperTree
     name: str
@@ -66,7 +65,9 @@ class InCluster:
     def deploy(
         self, serving: Serving, flow: Flow, flow_plan: Plan, sockets: Path, stack: ExitStack
     ) -> Deployment:
-        """Agents run master and nodes. Raises InUse, StateMismatch, Unavailable, NotPermitted.
+        """Let agents run master and nodes.
+
+        Raises InUse, StateMismatch, Unavailable, NotPermitted.
 
         Precondition: `check` has not raised.
         """
@@ -75,7 +76,7 @@ class InCluster:
         journal = journal_network(self.network, self.journal_key, sinks)
         record = record_of(self.name, (AgentRole.FRONT,), 0, self.network, state)
         registration = Registration(tree, record)
-        tree.succeed(holder_before(state))  # it has ended: the directory is ours
+        tree.succeed(holder_before(state))  # it has ended, as this process has the directory
         try:
             registration.show()
         except InUse:
@@ -93,8 +94,11 @@ class InCluster:
         return _Deployed(process, journal, beside, registered)
 
     def check(self) -> None:
-        """Raises FlowError for what cannot be a name, and Unavailable if the processes of agents
-        could not speak with those here."""
+        """Check the name and the network.
+
+        Raises FlowError for an invalid name, and Unavailable if the processes of agents could not
+        communicate with those here.
+        """
         if not is_name(self.name):
             raise FlowError(f"{self.name!r} cannot be the name of a service: {NAMES}")
         network, alive = self.network, agents(self.tree)
@@ -107,7 +111,7 @@ class InCluster:
 
 
 class _Deployed:
-    """A flow whose master and nodes agents run."""
+    """Deployment whose master and nodes run at agents."""
 
     def __init__(
         self,
@@ -140,7 +144,10 @@ class _Deployed:
 
     @property
     def outcome(self) -> RunOutcome | None:
-        """A flow that was cancelled has no master that says so; other ends the front hears of."""
+        """The outcome of a cancelled flow, which has no master to send it to the front.
+
+        Other outcomes reach the front; they appear here only after `ENDS_WITHIN_S`.
+        """
         outcome = self._beside.outcome
         if outcome is None or outcome.error == CANCELLED:
             return outcome
@@ -158,7 +165,7 @@ class _Deployed:
 
 
 class _Beside(threading.Thread):
-    """The thread beside the front."""
+    """The thread for cluster work beside the front."""
 
     def __init__(
         self,
@@ -170,9 +177,9 @@ class _Beside(threading.Thread):
         super().__init__(name="cluster", daemon=True)
         self.asked = ""
         self.outcome: RunOutcome | None = None
-        """How the run has ended, as the registry says."""
+        """The outcome of the run in the registry."""
         self.error: DriftlineError | None = None
-        """Why the service cannot go on."""
+        """The error that ends the service."""
         self._tree = tree
         self._submission = submission
         self._registration = registration
@@ -182,7 +189,7 @@ class _Beside(threading.Thread):
         self._outage = Trouble("cluster-unavailable")
         self._troubles: set[str] = set()
         self.waits = ""
-        """What keeps the flow from running, as far as is known."""
+        """The known reason why the flow does not run."""
         try:
             parts = tree, submission.name, self._runtime, config.inbox(AGENT)
             self._guiding = Guiding(*parts)
@@ -190,10 +197,10 @@ class _Beside(threading.Thread):
             self._runtime.close(linger_ms=0)
             raise
         self.guide = self._guiding.address
-        """Where the front asks for the master."""
+        """The address at which the front asks for the master."""
 
     def end(self) -> None:
-        """Show, tell and notice nothing more."""
+        """Stop the thread, and close what it uses."""
         self._leaving = True
         if self.is_alive():
             self._runtime.soon(lambda: None)
@@ -202,7 +209,7 @@ class _Beside(threading.Thread):
         self._runtime.close(linger_ms=0)
 
     def run(self) -> None:
-        """Until `end`."""
+        """Run until `end`; store an error in `error`."""
         try:
             self._run()
         except DriftlineError as error:
@@ -224,7 +231,7 @@ class _Beside(threading.Thread):
             more = self._runtime.step(more, wait_s=LOOK_S)
 
     def _look(self, now: float) -> None:
-        """Look what is wanted of the flow. Raises InUse, Replaced."""
+        """Read the state of the flow in the cluster. Raises InUse, RunReplaced."""
         name = self._submission.name
         try:
             self._tree.renew()
@@ -232,8 +239,8 @@ class _Beside(threading.Thread):
             found, state = find(self._tree, name), self._tree.registry(name).read()
             alive = agents(self._tree)
         except InUse:
-            raise self._registration.taken() from None  # who came while the session was over
-        except Disconnected as error:  # the client has told it; what runs goes on
+            raise self._registration.taken() from None  # after a loss of the ZooKeeper session
+        except Disconnected as error:  # the client has logged it; the processes keep running
             self.waits = str(error)
             return
         except (Unavailable, StateMismatch) as error:
@@ -250,7 +257,7 @@ class _Beside(threading.Thread):
         self._tell(set(troubles(found[0], found[0].layout_in(state), alive)))
 
     def _tell(self, found: set[str]) -> None:
-        """Tell what keeps the flow from running, when it is new, and when it is over."""
+        """Log the reasons why the flow does not run, when they begin and when they end."""
         name = self._submission.name
         for text in sorted(found - self._troubles):
             log.warning("flow %s waits: %s", name, text, extra=about("flow-waits", reason=text))

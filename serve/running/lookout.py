@@ -1,6 +1,6 @@
-"""What is looked after between the turns of a service: whether it is to end, and what has died.
+"""Supervision between the turns of a service: shutdown requests, and dead processes.
 
-At SIGTERM, or `driftline stop`, no further request is taken; once those that are under way have
+At SIGTERM or `driftline stop`, the service accepts no more requests. Once the running ones have
 ended, or after `ENDS_WITHIN_S`, the front drains, and the flow ends in good order.
 """
 
@@ -20,11 +20,11 @@ from driftline.serve.hosting.children import Children
 from driftline.serve.running.deployment import ENDS_WITHIN_S, Deployment
 
 TELL_EVERY_S = 10.0
-"""How often it is told why the end takes long."""
+"""Interval of the log lines about a slow shutdown."""
 
 
 class SessionSupervisor:
-    """Looks after one session."""
+    """Supervisor of one session."""
 
     def __init__(
         self,
@@ -42,9 +42,9 @@ class SessionSupervisor:
         self._end_at = self._tell_at = inf
 
     def look(self) -> Stop | RunOutcome | None:
-        """Do what is due. Returns how the session has ended, once it has.
+        """Do the work that is due. Return the outcome of the session once it has ended.
 
-        Raises DriftlineError if the service cannot go on.
+        Raises DriftlineError if the service cannot continue.
         """
         now = monotonic()
         self._signals.check()
@@ -61,7 +61,7 @@ class SessionSupervisor:
         return self._front.outcome or self._deployment.outcome
 
     def _end(self, asked: str, now: float) -> None:
-        """The end was asked for."""
+        """Stop the HTTP server, then drain the front; log a slow shutdown."""
         front, http = self._front, self._http
         if self._end_at == inf:
             self._end_at = now + ENDS_WITHIN_S

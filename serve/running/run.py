@@ -1,9 +1,9 @@
-"""Runs a service: front, input log and HTTP server in this process, journal and views in processes
-of their own, and the master and the nodes where a `Deployment` has them.
+"""Run a service: front, input log and HTTP server in this process, journal and views in processes
+of their own, and the master and the nodes by a `Deployment`.
 
-Everything that has to survive is in the state directory: the same command goes on after any
-interruption. A process that dies is started again; what this process has acknowledged is in the
-input log. At SIGTERM no more is taken, what was taken is worked off, and a snapshot is written.
+All durable state is in the state directory, so the same command resumes after any interruption.
+Dead processes are restarted; every record that this process has acknowledged is in the input log.
+At SIGTERM the service accepts no more records, processes the accepted ones and writes a snapshot.
 """
 
 from __future__ import annotations
@@ -55,11 +55,13 @@ def run_service(
     ready: Callable[[Listening], None],
     deploy: Deploy = on_this_machine,
 ) -> bool:
-    """Serve until a signal comes. `found`: the socket that listens, which the caller closes;
-    `ready`: is told where, once everything answers.
+    """Serve until a signal arrives.
 
-    Returns whether it has ended in good order: not if its flow was cancelled. Raises DriftlineError
-    if it cannot begin, or not go on.
+    `found`: the listening socket, which the caller closes; `ready`: called with the address once
+    the service is ready.
+
+    Returns whether it ended in good order, which a cancelled flow does not. Raises DriftlineError
+    if it cannot start or continue.
     """
     listening = serving.listening
     with ExitStack() as stack:
@@ -107,13 +109,13 @@ class _Run:
         self._front = self._open_front()
 
     def service(self) -> ServiceBackend:
-        """The backend of the HTTP server."""
+        """Make the backend of the HTTP server."""
         service = ServiceBackend(self._config, self._submit, self._figures, self._taken)
         self._told = service.told
         return service
 
     def serve(self, server: Callable[[_Run], HttpServer]) -> bool:
-        """Serve until somebody asks for the end. Returns whether that was in good order."""
+        """Serve until the session ends. Return whether it ended in good order."""
         with ExitStack() as stack:
             children = stack.enter_context(Children(self._config))
             self._deployment.start(self._runtime, self._front, stack)
@@ -138,7 +140,7 @@ class _Run:
     async def _drive(
         self, children: Children, server: Callable[[_Run], HttpServer]
     ) -> Stop | RunOutcome:
-        """Serve; returns how the session has ended."""
+        """Serve, and return the outcome of the session."""
         children.wake(self._runtime)
         http = server(self)
         try:
@@ -184,7 +186,7 @@ class _Run:
         return front
 
     def _submit(self, records: list[tuple[Waiting, object]], bulk: bool) -> None:
-        """Hand records to the intake."""
+        """Pass records to the intake, and wake the runtime."""
         self._intake.submit(records, bulk=bulk)
         self._soon()
 

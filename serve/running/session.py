@@ -1,9 +1,9 @@
-"""A session of a service on a cluster: the flow of its state directory, running.
+"""Start of a service's session on a cluster: resume or submit the flow of its state directory.
 
-A flow that runs is gone on with: its front was here, and was killed. One that is over, or was never
-begun, is submitted. The state directory notes whose it is before anything is written elsewhere: so
-a flow is known as its own however early the first start was cut short, and one whose state
-directory was lost, or is another one's, is never gone on with.
+A running flow is resumed: its front ran here and was killed. A flow that has ended or never started
+is submitted. The state directory records its lineage before anything is written elsewhere. So a
+service recognises its flow even if the first start was interrupted, and never resumes the flow of
+a lost or different state directory.
 """
 
 from __future__ import annotations
@@ -41,24 +41,24 @@ from driftline.serve.running.deployment import NOTE, Serving
 from driftline.serve.running.directories import ANEW, POLICY, check_directories
 
 PATH_BYTES_MAX = 100
-"""Of a socket's path; the kernel takes 107."""
+"""Limit of a socket's path; that of the kernel is 107."""
 
 
 @dataclass(frozen=True, slots=True)
 class Note:
-    """What a state directory notes of its service."""
+    """The record in a state directory of the service it belongs to."""
 
     name: str
-    """The name of the service, of its flow and of the place of its front."""
+    """The name of the service, of its flow and of the agent of its front."""
     lineage: str
     port: int = 0
-    """At which the journal is reached; it stays, as nodes look for the next journal there."""
+    """The port of the journal; kept, since nodes expect the next journal there."""
     begun: bool = False
     """Whether the flow was submitted."""
 
     @staticmethod
     def read(state: Path, name: str) -> Note:
-        """The note of a directory, or a new one, which is not written yet.
+        """Return the note of a directory, or a new one, which is not written yet.
 
         Raises StateMismatch if the directory is of another service, Unavailable.
         """
@@ -84,7 +84,7 @@ class Note:
         return note
 
     def write(self, state: Path) -> None:
-        """Make it durable. Raises Unavailable."""
+        """Write the note durably. Raises Unavailable."""
         with reported("state directory", state):
             make_directory(state)
             replace_file(state / NOTE, json.dumps(asdict(self)).encode())
@@ -93,8 +93,11 @@ class Note:
 def journal_network(
     network: TransportConfig, key: Path | None, sinks: tuple[str, ...]
 ) -> TransportConfig:
-    """How the journal's process is reached. `network`: of the other processes here, `key`: the file
-    of its own key, with a right to these sinks. Raises NotPermitted, Unavailable."""
+    """Return the network of the journal's process.
+
+    `network`: of the other processes here; `key`: the file of the journal's key, with a right to
+    these sinks. Raises NotPermitted, Unavailable.
+    """
     if network.scheme != "tcp" or not network.keys:
         return network
     made = "`driftline keys DIR --consumer journal=*` makes one in the set of --keys"
@@ -114,8 +117,11 @@ def journal_network(
 
 @dataclass(frozen=True, slots=True)
 class SessionStart:
-    """What a session begins with. `name`: of the service; `journal`: how its journal is reached;
-    `wheel`: that of the flow, if it has one."""
+    """Start of a session.
+
+    `name`: of the service; `journal`: the network of its journal; `wheel`: the wheel of the flow,
+    if any.
+    """
 
     tree: ZooKeeperTree
     name: str
@@ -123,10 +129,10 @@ class SessionStart:
     wheel: Path | None
 
     def begin(self, serving: Serving, flow: Flow, sockets: Path) -> Submission:
-        """The running flow of a service. Precondition: nobody else has the name, or the directory.
+        """Resume or submit the flow. Precondition: the caller holds the name and the directory.
 
-        Raises StateMismatch if the flow of this name is another service's, or if what is in the
-        state directory does not fit it; Unavailable.
+        Raises StateMismatch if the flow of this name belongs to another service, or if the state
+        directory does not fit it; Unavailable.
         """
         tree, name, state = self.tree, self.name, serving.state
         note = Note.read(state, name)
@@ -186,7 +192,7 @@ class SessionStart:
         )
 
     def _consumer(self, port: int, state: Path) -> str:
-        """Where nodes find the journal, at every start. Raises Unavailable."""
+        """Return the journal's address for nodes, the same at every start. Raises Unavailable."""
         if self.journal.scheme == "tcp":
             return self.journal.transport().told(self.journal.endpoint(port))
         path = state / "journal.socket"
@@ -198,7 +204,7 @@ class SessionStart:
 
 
 def _goes_on(before: Submission, flow: Flow, service: ServiceSpec) -> bool:
-    """Whether a run fits what is served now: its flow, and where its nodes find the journal."""
+    """Return whether a run has the same flow, code and journal address as this service."""
     code = code_of(flow)
     comparable = before.code.startswith(f"{code.python} ")
     same = before.identity.partition("|")[0] == plan(flow).identity()
@@ -207,7 +213,7 @@ def _goes_on(before: Submission, flow: Flow, service: ServiceSpec) -> bool:
 
 
 def _free_port(network: TransportConfig, kept: int) -> int:
-    """The port that was kept, if it is free, or another one. Raises Unavailable."""
+    """Return the kept port if it is free, or another free one. Raises Unavailable."""
     host, _, _ = network.endpoint(0).removeprefix("tcp://").rpartition(":")
     host = host.strip("[]")
     family = socket.AF_INET6 if ":" in host else socket.AF_INET

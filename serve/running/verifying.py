@@ -1,5 +1,7 @@
-"""What `driftline verify` checks in the state directory of a service, beside what a run has there:
-the journal, all of it, and the checkpoints of views. Nothing is changed."""
+"""The checks of `driftline verify` that only a service's state directory needs.
+
+They read the whole journal and the checkpoints of views, and change nothing.
+"""
 
 from __future__ import annotations
 
@@ -24,11 +26,11 @@ from driftline.serve.running.directories import WHOLE, WHOLE_COPY, report_on_jou
 from driftline.serve.views.checkpoint import parts_of
 
 CheckFiles = Callable[[Path, Iterable[bytes]], int]
-"""Checks the files beside a checkpoint with these parts, in the directory of a view. Returns how
-many there are. Raises SnapshotDamaged, OSError; Unavailable if they cannot be checked here."""
+"""Checks the files beside a checkpoint with these parts, in the directory of a view. Returns their
+number. Raises SnapshotDamaged, OSError; Unavailable if they cannot be checked here."""
 
 _OF_VIEWS = CHECKPOINT, RETAINED
-"""Files by one of which the directory of a view is known."""
+"""The files that mark the directory of a view; one is enough."""
 
 _ANEW = "it is made anew from the journal at the next start"
 _GONE = f"it cannot be made anew, as the journal has dropped its beginning: {WHOLE_COPY}"
@@ -41,10 +43,10 @@ def look_beside(
     check_files: CheckFiles,
     check_definition: Callable[[Path], None],
 ) -> Beside | None:
-    """What a service has in a state directory; None: it is none of a service.
+    """Report on the parts of a service in a state directory; None if it is not of a service.
 
-    `run`: the contents of its registry; `check_definition`: checks what the state directory says
-    of what is served, and raises DriftlineError. Raises Unavailable.
+    `run`: the contents of its registry; `check_definition`: checks the definition of the service
+    in the state directory, and raises DriftlineError. Raises Unavailable.
     """
     with reported("state directory", state):
         views = sorted({path.parent for name in _OF_VIEWS for path in state.glob(f"*/{name}")})
@@ -70,7 +72,7 @@ def look_beside(
         check_definition(state)
     except DriftlineError as error:
         refusals.append(str(error))
-    if torn:  # a crash may leave that
+    if torn:  # damage only after an orderly end: a crash may leave a torn end
         (damage if _ended_in_good_order(run, journal) else notes).append(torn)
     told = tuple(map(Problem, refusals)), tuple(damage), "\n".join(notes)
     return Beside(tuple(kept), tuple(derived), WHOLE, *told, is_alone=is_alone)
@@ -79,7 +81,7 @@ def look_beside(
 def _look_at_views(
     directories: Sequence[Path], check_files: CheckFiles, follows: str
 ) -> tuple[list[DirectoryReport], list[str]]:
-    """Reports on views, and sentences on what is not checked; `follows`: of damage."""
+    """Report on views, with sentences about unchecked ones; `follows`: the effect of damage."""
     found, notes = list[DirectoryReport](), list[str]()
     for path in directories:
         report = DirectoryReport(f"{VIEW}-{path.name}", str(path))
@@ -98,7 +100,7 @@ def _look_at_views(
 
 
 def _ended_in_good_order(run: ClusterState | None, journal: DirectoryReport) -> bool:
-    """Whether so has ended the last session that has had the journal open."""
+    """Return whether the last session that opened the journal ended in good order."""
     if run is None or journal.mark is None:
         return False
     return journal.mark.session <= run.opened and how_ended(run) is ExitStatus.ASKED

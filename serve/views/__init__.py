@@ -1,10 +1,10 @@
 """Views: deterministic functions of a prefix of the journal, and how they follow it.
 
 view = restored(path, about, lambda: KeyValueView(sink=0))  # from its checkpoint
-follower = Follower(view)
+updater = ViewUpdater(view)
 for span in journal.read(view.time):
-    follower.take(span)
-journal.followers.append(follower.take)
+    updater.take(span)
+journal.followers.append(updater.take)
 view.get("the", at=time_of(token))
 """
 

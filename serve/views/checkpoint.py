@@ -1,8 +1,7 @@
 """Checkpoints of views: files from which a view restarts, to read only the rest of the journal.
 
-A view can always be made anew from the journal, as far as that is retained. So a checkpoint that is
-damaged, or of another run, is told of, and not used. Beside it there are notes on how far back the
-view answers.
+A view can be rebuilt from the journal, as far as that is retained. So a checkpoint that is damaged
+or of another run is logged and ignored. A second file holds notes on how far back the view answers.
 """
 
 from __future__ import annotations
@@ -22,26 +21,26 @@ from driftline.engine.wire.codec import pack, unpack
 from driftline.serve.views.hosted import View
 
 _END = b""
-"""The last frame: a file without it is not whole."""
+"""The last frame; a file without it is incomplete."""
 
 NOTES = 64
-"""Notes of the retained time; between them nothing is noted."""
+"""Number of notes over the retained time."""
 
 Note = tuple[float, int]
-"""(when, in seconds since 1970; the T that was the newest then)"""
+"""(seconds since 1970, the newest T at that moment)"""
 
 V = TypeVar("V", bound=View)
 
 
 def writing(path: Path, about: str, parts: Iterable[bytes]) -> Iterator[None]:
-    """Write a checkpoint in steps, between which other work may be done; the last one makes it so.
+    """Write a checkpoint in steps; the caller may do other work between them.
 
-    Until then, and if it is never taken, the checkpoint before stays as it is.
+    The last step replaces the previous checkpoint, which stays unchanged until then.
 
     Args:
-        path: The file. Its directory is there.
-        about: Whose checkpoint it is: of which view, of which run.
-        parts: What the view has saved.
+        path: The file, in an existing directory.
+        about: The identity of the checkpoint: view and run.
+        parts: The parts that the view saved.
 
     Yields:
         After each part.
@@ -51,7 +50,7 @@ def writing(path: Path, about: str, parts: Iterable[bytes]) -> Iterator[None]:
     """
     draft = path.with_name(f".{path.name}.draft")
     with reported("checkpoint", path):
-        draft.unlink(missing_ok=True)  # of one that was killed: nobody else writes to this file
+        draft.unlink(missing_ok=True)  # left by a killed writer; there is only one at a time
         file = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
     try:
         offset = 0
@@ -76,7 +75,7 @@ def _payloads(about: str, parts: Iterable[bytes]) -> Iterator[bytes]:
 
 
 def restored(path: Path, about: str, make: Callable[[], V]) -> V:
-    """The view of a checkpoint; a new one, as of the beginning, if there is none that can be used.
+    """Return the view restored from a checkpoint, or a new empty one without a usable checkpoint.
 
     Raises Unavailable if the file cannot be read.
     """
@@ -92,7 +91,7 @@ def restored(path: Path, about: str, make: Callable[[], V]) -> V:
 
 
 def parts_of(path: Path, about: str | None = None) -> Iterator[bytes]:
-    """What a view has saved; `about`: whose checkpoint it has to be, None: that of any.
+    """Yield the saved parts of a view; `about`: the expected identity, None for any.
 
     Raises SnapshotDamaged, Unavailable.
     """
@@ -109,13 +108,13 @@ def parts_of(path: Path, about: str | None = None) -> Iterator[bytes]:
 
 
 class Retained:
-    """How far back a view answers: for so many seconds at least, however often it restarts.
+    """Retention of a view's history: at least `seconds`, also across restarts.
 
-    When a checkpoint is begun, it is noted which T is the newest, and when that is. What was the
-    newest long enough ago is the oldest T that can be asked for. The notes are beside the
-    checkpoint, so that a restart goes on with them: else a process that dies every few minutes
-    would keep everything for ever. If they are lost, more is retained than has to be, and nothing
-    else changes. `now`: gives the seconds since 1970; `notes`: of earlier processes.
+    Each checkpoint notes the newest T and the clock. The T that was the newest `seconds` ago is
+    the oldest one to retain. The notes are stored beside the checkpoint, so a restart continues
+    with them; otherwise a process that restarts every few minutes would retain everything. If they
+    are lost, more is retained than needed. `now`: a clock in seconds since 1970; `notes`: of
+    earlier processes.
     """
 
     def __init__(
@@ -124,10 +123,10 @@ class Retained:
         self._seconds = seconds
         self._now = now
         self._notes = deque(notes)
-        """Only the first may be older than what is retained."""
+        """Only the first may be older than the retained time."""
 
     def since(self, newest: int) -> int:
-        """The oldest T that has to be retained; 0: all. `newest`: the newest one, just now."""
+        """Return the oldest T to retain; 0: all. `newest`: the current T, which is noted."""
         notes, now = self._notes, self._now()
         if not notes or now >= notes[-1][0] + self._seconds / NOTES:
             notes.append((now, newest))
@@ -137,14 +136,16 @@ class Retained:
         return time if when <= now - self._seconds else 0
 
     def write(self, path: Path) -> None:
-        """Keep the notes in a file. Raises Unavailable."""
+        """Write the notes to a file. Raises Unavailable."""
         with reported("note of what is retained", path):
             replace_file(path, pack(tuple(self._notes)))
 
 
 def noted(path: Path, time: int) -> list[Note]:
-    """The notes in a file, of which those count that are not later than a time; none, if there is
-    no such file, or it is damaged. Raises Unavailable."""
+    """Read the notes from a file, without those later than `time`.
+
+    A missing or damaged file has none. Raises Unavailable.
+    """
     with reported("note of what is retained", path):
         data = path.read_bytes() if path.exists() else b""
     try:

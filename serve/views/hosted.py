@@ -1,7 +1,7 @@
-"""What a view is, how it follows the journal, and what a process needs of one that it hosts.
+"""The interface of views and hosted views, and the updater that applies the journal to a view.
 
-A view is a deterministic state machine over a prefix of the journal. So every replica of it answers
-the same as of the same T, whenever it began and whatever checkpoint it began with.
+A view is a deterministic state machine over a prefix of the journal. So all its replicas give the
+same answers as of the same T, whatever checkpoint they started from.
 """
 
 from __future__ import annotations
@@ -15,19 +15,19 @@ from driftline.engine.wire.bundles import Item, item_time
 from driftline.serve.journal.merging import Span
 
 Question = Mapping[str, object]
-"""What is asked: of values that travel (`engine.wire.codec`). `what` names the kind; `at`, if it is
-there, is the T as of which the answer is."""
+"""A question, of values of the wire format (`engine.wire.codec`). `what` names its kind; `at`, if
+given, is the T as of which to answer."""
 
 PauseHook = Callable[[], None]
-"""Is called now and then while a long answer is made: others may be answered in it."""
+"""Called now and then during a long answer, so that the host can answer others."""
 
 
 def no_pause() -> None:
-    """Go on at once."""
+    """Do nothing: the `PauseHook` of a caller without other questions."""
 
 
 Answer = Mapping[str, object]
-"""What is answered, of values that travel. `at`: the T as of which it is."""
+"""An answer, of values of the wire format. `at`: the T as of which it is."""
 
 
 class View(Protocol):
@@ -41,91 +41,93 @@ class View(Protocol):
         """Apply the outputs from `self.time` up to a later time, in label order."""
 
     def save(self) -> Iterator[bytes]:
-        """The view as of now, in parts."""
+        """Yield the current state of the view, in parts."""
 
     def load(self, parts: Iterable[bytes]) -> None:
-        """Become the view that was saved. Precondition: nothing has been applied.
+        """Restore a saved view. Precondition: nothing has been applied.
 
-        Raises SnapshotDamaged if the parts are of another view: then this one cannot be used.
+        Raises SnapshotDamaged if the parts are of another view; this one is unusable then.
         """
 
 
 class BackgroundJob(NamedTuple):
-    """Work that is due, apart from the view: a copy of the process does it."""
+    """A job for a forked copy of the view's process."""
 
     what: str
-    """The work, for people; the sentence begins with "it cannot"."""
+    """The job, as it follows "cannot" in a log line."""
     do: Callable[[], None]
-    """In the copy. It writes files, and gives nothing back."""
+    """Runs in the copy; writes files, and returns nothing."""
     done: Callable[[], None]
-    """Afterwards, in the process of the view, if it has not failed."""
+    """Runs in the view's process after the job succeeded."""
 
 
 class HostedView(View, Protocol):
-    """A view that a process of its own hosts: it is asked, saved, and tidies up.
+    """A view in a process of its own, with questions, checkpoints and background jobs.
 
-    A checkpoint is written by a copy of the process (fork), which has the view as it was at that
-    moment: so nothing that is saved has to be copied first, and nobody who asks has to wait. `save`
-    is called in the copy; it may write files. What it saves is the view as it was frozen.
+    A forked copy of the process writes a checkpoint: the copy has the view as of the fork, so no
+    state is copied by hand and no question waits. `save` runs in the copy and may write files; it
+    saves the view as it was frozen.
     """
 
     @property
     def since(self) -> int:
-        """As of this T and later ones there are answers."""
+        """The smallest T as of which the view answers."""
 
     @property
     def damaged(self) -> str:
-        """Why the view has to be made anew, as its files are damaged; "" if they are not."""
+        """The damage of its files that forces a rebuild of the view; "" if they are intact."""
 
     def settle(self) -> None:
-        """Do what `apply` has put off: no answer depends on it, and none waits for it now."""
+        """Do the work deferred by `apply`. No answer depends on it, and none waits now."""
 
     def ask(self, question: Question, pause: PauseHook = no_pause) -> Answer:
-        """Answer as of `question["at"]`, by default as of now. Raises Refused.
+        """Answer as of `question["at"]`, by default as of `time`. Raises ApiError.
 
-        `pause`: another question may be asked in it, but nothing is applied.
+        `pause`: may call `ask` for another question, but never `apply`.
         """
 
     def retain(self, since: int) -> None:
-        """Give no answers as of earlier times than this any more. It is at most `self.time`."""
+        """Drop history: stop answering as of times before `since`, which is at most `self.time`."""
 
     def freeze(self) -> None:
-        """The view is going to be saved as it is now: `save` is called next, in a copy."""
+        """Prepare to save the current state: `save` is called next, in a forked copy."""
 
     def saved(self) -> None:
-        """What was frozen has been saved, durably; called where `freeze` was, perhaps much later.
+        """Note that the frozen state is durable. Called in the process of `freeze`, perhaps late.
 
-        It is not called if saving has failed; `freeze` may be called again then.
+        Not called if saving failed; `freeze` may then be called again.
         """
 
     def work(self) -> BackgroundJob | None:
-        """Work that should be done beside; None: there is none. Not called between `freeze` and
-        the end of saving, nor while other work is done."""
+        """Return a background job that is due, or None.
+
+        Not called between `freeze` and the end of saving, nor while another job runs.
+        """
 
     def figures(self) -> Mapping[str, float]:
-        """Figures for people and metrics, by name."""
+        """Return figures for status and metrics, by name."""
 
 
 class ViewUpdater:
-    """Keeps a view up to date, and tells who waits for it.
+    """Updater of a view, with callbacks for times that the view reaches.
 
-    Takes: spans, of the journal's followers or of `Journal.read`. Invariant: each output is
-    applied once, in label order, however often spans come again.
+    Input: spans, as a follower of the journal or from `Journal.read`. Invariant: each output is
+    applied once, in label order, even if spans repeat.
     """
 
     def __init__(self, view: View) -> None:
         self.view = view
         self._waiting: dict[int, Callable[[], None]] = {}
-        """Number -> whom to call."""
+        """Number -> callback."""
         self._moments: list[tuple[int, int]] = []
-        """A heap of (time, number), also of some who do not wait any more."""
+        """A heap of (time, number), which may contain cancelled numbers."""
         self._number = 0
 
     def take(self, span: Span) -> bool:
-        """Apply what is new in a span.
+        """Apply the new outputs of a span.
 
-        Returns False, and does nothing, if what comes before the span is missing: then the journal
-        has to be read, from the view's time on.
+        Returns False, and does nothing, if there is a gap before the span: then read the journal
+        from the view's time on.
         """
         view = self.view
         if span.since > view.time:
@@ -137,7 +139,7 @@ class ViewUpdater:
         return True
 
     def wait(self, time: int, callback: Callable[[], None]) -> int:
-        """Call back once, as soon as the view is as of this time or later; perhaps at once.
+        """Call back once, as soon as the view has reached this time; perhaps at once.
 
         Returns a number for `cancel`.
         """
@@ -150,7 +152,7 @@ class ViewUpdater:
         return self._number
 
     def cancel(self, number: int) -> None:
-        """Do not call back. May be called too late, or again."""
+        """Cancel a callback. No effect if it has run or was cancelled."""
         self._waiting.pop(number, None)
         if len(self._moments) > 2 * len(self._waiting) + 100:
             self._moments = [each for each in self._moments if each[1] in self._waiting]

@@ -1,24 +1,23 @@
-"""The key-value view: the latest value of each key of a sink, and what it was before.
+"""The key-value view: the latest value of each key of a sink, with its history.
 
-The outputs of the sink are pairs of key and value; of longer tuples, the value is the tuple of all
-but the first. Other outputs have no key, and are only counted; so are those whose key is too long
-to be asked for.
+The outputs of the sink are pairs of key and value; in longer tuples, the value is the tuple of all
+elements but the first. Other outputs, and those with a key longer than `KEY_MAX`, are only counted.
 
     >>> view = KeyValueView(sink=0)
     >>> view.apply(3, [Item((1, 0), 0, ("a", 1)), Item((2, 0), 0, ("a", 2))])
     >>> view.get("a"), view.get("a", at=2), view.get("a", at=1)
     (KeyVersion(time=2, value=2), KeyVersion(time=1, value=1), None)
 
-What it can be asked, by a process that hosts it:
+Questions, for a process that hosts it:
 
-    {"what": "value", "key": key, "at"?: T} -> {"at", "time", "value"}, or refused as absent
+    {"what": "value", "key": key, "at"?: T} -> {"at", "time", "value"}, or the ApiError "absent"
     {"what": "items", "prefix": text, "limit": n, "behind"?: key, "at"?: T}
         -> {"at", "items": [{"key", "time", "value"}, ...], "more": whether there are further ones}
 
-An answer with items has a bounded number of bytes, but for one item, which may be larger.
+The size of an answer with items is bounded, except that a single item may be larger.
 
 The history of a key is an array of times and a list of values. It is retained from a time on
-(`retain`): as of every T from there on answers are exact, below they are refused.
+(`retain`): answers as of that T and later are exact, reads below it are rejected.
 
 Cost: about a microsecond for an output; a look-up is a binary search in the history of the key.
 """
@@ -47,20 +46,20 @@ _ROWS = 500
 """Keys, or versions of a key, in a part of a checkpoint."""
 
 KEY_MAX = 4096
-"""Characters of a key that is a text, and bytes of any other one."""
+"""Largest key: characters of a string, bytes of any other key."""
 
 _FEW = 100
-"""Fewer new keys than one for so many are put into the order one by one."""
+"""New keys are inserted one by one if there is less than one per `_FEW` ordered keys."""
 
 _NOTHING = object()
-"""No key comes before it."""
+"""The default of `behind`: begin with the first key."""
 
 
 LIMIT = 1_000
-"""Keys of one answer, at most."""
+"""Largest number of keys in one answer."""
 
 BYTES_MAX = 8 << 20
-"""Bytes of the values of one answer, if it has several: others wait while it is made."""
+"""Largest size of an answer with several values, since other questions wait for it."""
 
 
 class KeyVersion(NamedTuple):
@@ -80,9 +79,9 @@ class KeyValueView:
         self.time = 0
         """T: all outputs below it have been applied."""
         self.since = 0
-        """As of this T and later ones there are answers."""
+        """The smallest T as of which the view answers."""
         self.without_key = 0
-        """Outputs of the sink that had no key."""
+        """Number of outputs of the sink without a key."""
         self._sink = sink
         self._latest: dict[object, tuple[int, object]] = {}
         self._older: dict[object, _History] = {}
@@ -90,11 +89,11 @@ class KeyValueView:
         self._superseded: deque[int] = deque()
         """The times at which the versions of the history were superseded, oldest first."""
         self._superseded_of: deque[_History] = deque()
-        """The histories that they are in."""
+        """The history of each time in `_superseded`."""
         self._order: list[object] = []
         """Keys in order."""
         self._new: list[object] = []
-        """Keys that are not in `_order` yet."""
+        """Keys not in `_order` yet."""
 
     def apply(self, time: int, items: Sequence[Item]) -> None:
         """Apply the outputs from `self.time` up to a later time, in label order."""
@@ -113,31 +112,31 @@ class KeyValueView:
         self.time = time
 
     def __len__(self) -> int:
-        """How many keys have a value."""
+        """Return the number of keys."""
         return len(self._latest)
 
     def get(self, key: object, at: int | None = None) -> KeyVersion | None:
-        """The value of a key as of a T, by default the newest; None if it has none.
+        """Return the value of a key as of a T, by default the newest; None if it has none.
 
         5, 5.0 and True are three keys (see `engine.keygroups`).
 
-        Raises NoLongerRetained, and Unavailable for a T that the view has not reached.
+        Raises RetentionExceeded, and Unavailable for a T that the view has not reached.
         """
         return self._get(exact_key(key), self._checked(at))
 
     def items(
         self, prefix: str = "", at: int | None = None, behind: object = _NOTHING
     ) -> Iterator[tuple[object, KeyVersion]]:
-        """The keys that begin with a prefix, or all, in order, and their values as of a T.
+        """Yield the keys with a prefix, or all, in order, and their values as of a T.
 
-        `behind`: only those that come after this, whether or not it is a key. Numbers come before
-        texts, and texts before other keys. The view may be applied to before all are taken. Raises
-        as `get` does, also if what is left is not retained any more.
+        `behind`: only keys after this one, which need not exist. Numbers sort before strings, and
+        strings before other keys. `apply` may be called during the iteration. Raises as `get` does,
+        also once the T is no longer retained.
         """
         return self._items(self._keys(prefix, behind), self._checked(at))
 
     def ask(self, question: Question, pause: PauseHook = no_pause) -> Answer:
-        """Answer as the module's docstring says. Raises Refused."""
+        """Answer a question (see the module's docstring). Raises ApiError."""
         at = question.get("at", self.time)
         try:
             match question:
@@ -164,7 +163,7 @@ class KeyValueView:
         return {"time": found.time, "value": found.value}
 
     def settle(self) -> None:
-        """Nothing is put off."""
+        """Do nothing, since `apply` defers nothing."""
 
     def freeze(self) -> None:
         pass
@@ -179,7 +178,7 @@ class KeyValueView:
         return {"keys": len(self), "without_key": self.without_key}
 
     def retain(self, since: int) -> None:
-        """Give no answers as of earlier times than this any more. It is at most `self.time`."""
+        """Drop history: stop answering as of times before `since`, or `self.time` if smaller."""
         self.since = max(self.since, min(since, self.time))
         dropped: Counter[_History] = Counter()
         while self._superseded and self._superseded[0] < self.since:
@@ -202,7 +201,7 @@ class KeyValueView:
         yield pack(rows)
 
     def load(self, parts: Iterable[bytes]) -> None:
-        """Become the view that was saved. Raises SnapshotDamaged for the parts of another one."""
+        """Restore a saved view. Raises SnapshotDamaged for the parts of another one."""
         rest = iter(parts)
         match unpack(next(rest)):
             case (str(form), sink, int(time), int(since), int(without_key)) if (
@@ -224,13 +223,13 @@ class KeyValueView:
         self._superseded_of.extend(history for _, history in superseded)
 
     def _set(self, key: object, at: int, value: object) -> _History | None:
-        """Set a value. Returns the history that the one before is in now; None if it is in none."""
+        """Set a value. Return the history that got the previous value, or None."""
         before = self._latest.get(key)
         self._latest[key] = at, value
         if before is None:
             self._new.append(key)
             return None
-        if before[0] == at:  # no T is between them
+        if before[0] == at:  # no T can show the previous value
             return None
         history = self._older.get(key)
         if history is None:
@@ -266,7 +265,7 @@ class KeyValueView:
                 yield plain_key(key), version
 
     def _keys(self, prefix: str, behind: object) -> list[object]:
-        """The keys with a prefix that come after `behind`, in order."""
+        """Return the keys with a prefix that come after `behind`, in order."""
         order, new = self._order, self._new
         if len(new) * _FEW < len(order):
             for key in new:
@@ -284,7 +283,7 @@ class KeyValueView:
         return order[first:after]
 
     def _versions(self, key: object) -> Iterator[tuple[Sequence[int], Sequence[object]]]:
-        """The versions of a key: times and values, some at once."""
+        """Yield the versions of a key as (times, values), in batches of `_ROWS`."""
         history = self._older.get(key)
         at, value = self._latest[key]
         times = [*(history.times if history else ()), at]
@@ -308,18 +307,18 @@ class _History:
         self.values.append(value)
 
     def before(self, at: int) -> KeyVersion | None:
-        """The latest one with a smaller time."""
+        """Return the latest version with a smaller time."""
         number = bisect_left(self.times, at) - 1
         return KeyVersion(self.times[number], self.values[number]) if number >= 0 else None
 
     def drop(self, count: int) -> None:
-        """Forget the oldest ones."""
+        """Remove the oldest versions."""
         del self.times[:count]
         del self.values[:count]
 
 
 def _pair(payload: object) -> tuple[object, object] | None:
-    """Key and value of an output; None if it has no key."""
+    """Return key and value of an output; None if it has no usable key."""
     if not isinstance(payload, tuple) or len(payload) < 2:
         return None
     key = payload[0]
@@ -334,7 +333,7 @@ def _pair(payload: object) -> tuple[object, object] | None:
 
 
 def _rank(key: object) -> tuple[int | float | str | bytes, ...]:
-    """The place of an exact key in the order of all keys; of equal numbers by their wire form."""
+    """Return the sort key of an exact key; equal numbers are ordered by their wire form."""
     if isinstance(key, str):
         return 1, key
     plain = plain_key(key)
@@ -348,7 +347,7 @@ def _begins(key: object, prefix: str) -> bool:
 
 
 def _page(items: Iterable[tuple[object, KeyVersion]], limit: int) -> Mapping[str, object]:
-    """The first items, and whether there are more."""
+    """Return the first items, and whether there are more."""
     rows: list[Mapping[str, object]] = []
     size = 0
     for key, found in items:

@@ -1,14 +1,14 @@
-"""Tokens: times as texts, for people's programs: opaque, of one length, and in the order of times.
+"""Tokens: times as opaque strings for clients, of one length, sorted like the times.
 
 The token of T stands for everything below T. A write with label time t has the token of t + 1, the
-least T that shows it.
+smallest T that shows it.
 
     >>> token_of(0), token_of(727), token_of(1_790_000_000_000_000)
     ('00000000000000', '00000000000pqs', '001jvzvd2br00c')
     >>> time_of("00000000000pqs")
     727
 
-The last letter checks the others: it differs if one of them is wrong, or if two are exchanged.
+The last letter is a check digit: it detects one wrong letter, or two exchanged ones.
 """
 
 from __future__ import annotations
@@ -17,22 +17,22 @@ from driftline.engine.labels import INFINITY
 from driftline.serve.errors import BadToken
 
 _LETTERS = "0123456789abcdefghjkmnpqrstvwxyz"
-"""In the order of their bytes; without i, l, o and u, which are taken for others."""
+"""In byte order; without i, l, o and u, which are easily misread."""
 
 _DIGITS = {letter: digit for digit, letter in enumerate(_LETTERS)}
 
 _LENGTH = 13
-"""Letters of 5 bits, for the 63 bits of times, and one more for the check."""
+"""Letters of 5 bits each for the 63 bits of a time; the check digit follows."""
 
 
 def token_of(time: int) -> str:
-    """The token of a T. Precondition: it is in [0, INFINITY]."""
+    """Return the token of a T. Precondition: it is in [0, INFINITY]."""
     digits = [time >> 5 * place & 31 for place in reversed(range(_LENGTH))]
     return "".join(map(_LETTERS.__getitem__, (*digits, _check(digits))))
 
 
 def time_of(token: str) -> int:
-    """The T of a token. Raises BadToken."""
+    """Return the T of a token. Raises BadToken."""
     digits = [_DIGITS.get(letter, -1) for letter in token]
     time = 0
     for digit in digits[:-1]:
@@ -49,9 +49,9 @@ def time_of(token: str) -> int:
 
 
 def _check(digits: list[int]) -> int:
-    """The digits as a polynomial over the field of 32 elements, at one that generates the field.
+    """Evaluate the digits as a polynomial over GF(32) at a generator of the field.
 
-    So each place counts differently. Numbers modulo 32 would not do: half of them divide zero.
+    So each place has another weight. Integers modulo 32 would not do: half are zero divisors.
     """
     check = 0
     for digit in digits:

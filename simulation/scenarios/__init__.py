@@ -1,1 +1,1 @@
-"""Scenarios: the flows, the records, and all settings that a seed decides."""
+"""Scenarios: the flows, records and settings that a seed decides."""

@@ -1,10 +1,10 @@
-"""Random flows: from a seed a flow of named combinators, with keyed stages of every state type.
+"""Random flows: a seed draws a flow of named combinators, with keyed stages of every state type.
 
     driftline simulate driftline.simulation.scenarios.drawn --seed 7
 
-All elements are (word, number), so that any step can follow any other. The name of a step says what
-it does: the flow of a failing seed is printed as text. In a flow for policies without an order
-(`any_order`) only the first stages filter, fail and multiply elements: so the order of arrival
+All elements are (word, number), so that any step can follow any other. The name of a step describes
+it, because the flow of a failing seed is printed as text. In a flow for policies without an order
+(`any_order`) only the first stages filter, fail and multiply elements, so the order of arrival
 decides values, but not which labels exist.
 """
 
@@ -31,20 +31,20 @@ MODULE = "driftline.simulation.scenarios.drawn"
 Elements = Stream[Element]
 
 OUTPUTS_MAX = 8
-"""About how many elements of one record a stream may have before no further step multiplies it."""
+"""A stream with about this many elements per record gets no further step that multiplies them."""
 
 _WITHOUT_FUNCTION = [each.kind for each in OPERATORS if each.keyed and not each.takes_function]
-"""The keyed operators that need nothing but a key."""
+"""Keyed operators that need only a key."""
 
 
 def drawn(seed: int, *, any_order: bool = False) -> Flow:
-    """The flow of a seed; `any_order`: its labels do not depend on the order of arrival."""
+    """Return the flow of a seed; `any_order`: its labels do not depend on the order of arrival."""
     return _Drawing(Random(f"flow {seed}"), Flow(f"drawn-{seed}"), any_order).draw()
 
 
 @dataclass(slots=True)
 class _Branch:
-    """A stream without a sink so far, and about how many elements of a record it has."""
+    """Stream without a sink so far, and its approximate number of elements per record."""
 
     stream: Elements
     elements: int
@@ -109,7 +109,7 @@ class _Drawing:
             branch.stream = keyed.scan(one.function, *one.states, name=self._name(one.name))
 
     def _add_steps(self, branch: _Branch, *, free: bool) -> None:
-        """Add some steps without a state; only if `free` may they drop, multiply or fail."""
+        """Add some stateless steps; they may drop, multiply or fail only if `free`."""
         chance = self.chance
         for _ in range(chance.choice((0, 0, 1, 2))):
             kind = chance.choice(("map", "map", "filter", "flat_map")) if free else "map"

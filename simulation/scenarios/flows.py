@@ -21,20 +21,21 @@ Record = dict[str, object]
 
 @dataclass(frozen=True, slots=True)
 class Simulated:
-    """A flow to simulate.
+    """Flow to simulate.
 
-    `view`: maps a payload to its part that no order of arrival changes; None if it has no such
-    part. `any_order`: whether the labels of the outputs are the same in every order of arrival.
+    `view`: maps a payload to the part that is the same in every order of arrival; None if there is
+    no such part. `any_order`: whether the labels of the outputs are the same in every order of
+    arrival.
     """
 
     spec: str
     view: Callable[[object], object] | None = None
     any_order: bool = True
     given: Flow | None = field(default=None, compare=False)
-    """The flow itself; None: `load` gets it by `spec`."""
+    """The flow itself; None: `load` loads it by `spec`."""
 
     def load(self, seed: int, policy: Policy) -> Flow:
-        """The given flow, the flow that the seed draws, or the flow that `spec` names."""
+        """Return the given flow, the flow that the seed draws, or the flow that `spec` names."""
         if self.given is not None:
             return self.given
         if self.spec == MODULE:
@@ -63,7 +64,7 @@ RARE = [f"{word}{number}" for word in WORDS for number in range(4)]
 
 
 def records(chance: Random, count: int, front: int) -> list[object]:
-    """Random records: few keys and few words, so that many elements meet at the same key.
+    """Return random records with few keys and few words, so that many elements share a key.
 
     Sometimes half of the records have many words: nodes treat their elements as large batches.
     """
@@ -108,7 +109,7 @@ def _gather(
     seen: ListState[str],
     last: MapState[str, object],
 ) -> Iterator[tuple[object, ...]]:
-    """A function that is not commutative, has any number of outputs, and clears its states."""
+    """Emit any number of outputs, depending on the order of elements, and clear the states."""
     word, document, count = element
     seen.append(word)
     last[word] = document
@@ -126,7 +127,7 @@ def _sum(one: int, other: int) -> int:
 
 
 def _fail_on_long(record: Record, all_ids: ValueState[str]) -> tuple[object, str]:
-    """Raises for some orders of the elements before: perhaps speculatively, perhaps finally."""
+    """Raise for some orders of the earlier elements: maybe speculatively, maybe finally."""
     key, joined = _append(record, all_ids)
     if len(joined) % 5 == 3:
         raise ValueError(f"{joined} has an awkward length")

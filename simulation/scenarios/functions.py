@@ -1,8 +1,7 @@
-"""The functions of drawn flows, on elements (word, number): without a state, and keyed ones with
-every state type, alone and together, read, changed and cleared.
+"""Functions of drawn flows, on elements (word, number): stateless and keyed ones, which read,
+change and clear every state type, alone and together.
 
-No keyed one is commutative: an element that is lost, duplicated or out of order changes all later
-outputs.
+No keyed function is commutative: a lost, duplicated or reordered element changes all later outputs.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Named(Generic[T]):
-    """A function and a description of it."""
+    """Function with its description."""
 
     name: str
     function: Callable[[Element], T]
@@ -38,7 +37,7 @@ def _fail(element: Element, divisor: int) -> Element:
 
 
 def _in_place(element: Element | list[Any]) -> Element:
-    """Returns a list; changes the argument in place if it is a list, which others may share."""
+    """Return a list; change an argument that is a list in place, although others may share it."""
     if isinstance(element, list):
         element[1] += 1000
         return element  # type: ignore[return-value]  # which is a sequence, too
@@ -68,11 +67,11 @@ FLAT_MAPS: tuple[Named[Iterable[Element]], ...] = (
 )
 
 EQUAL = (5, 5.0, 1, True, 1.0, 0, 0.0, -0.0, False)
-"""Different keys: in Python some of them are equal."""
+"""Different keys, some of which are equal in Python."""
 
 
 def _equal(number: int) -> object:
-    """One of `EQUAL`."""
+    """Return one of `EQUAL`."""
     return EQUAL[number % len(EQUAL)]
 
 
@@ -89,7 +88,7 @@ KEYS: tuple[Named[object], ...] = (
 
 @dataclass(frozen=True, slots=True)
 class GeneratedFunction(Generic[T]):
-    """A function with its states and a description."""
+    """Function with its states and a description."""
 
     name: str
     function: Callable[..., T]
@@ -98,7 +97,7 @@ class GeneratedFunction(Generic[T]):
 
 @dataclass(frozen=True, slots=True)
 class KeyedFunctions(Generic[T]):
-    """A kind of keyed function; `outputs`: the largest number of outputs of an element."""
+    """Kind of keyed function; `outputs`: the largest number of outputs of an element."""
 
     make: Callable[[Random], GeneratedFunction[T]]
     outputs: int = 1
@@ -106,11 +105,11 @@ class KeyedFunctions(Generic[T]):
 
 
 def mixed(one: object, other: object) -> int:
-    """A number below 9973 that depends on both arguments and on their order."""
+    """Return a number below 9973 that depends on both arguments and on their order."""
     return crc32(f"{one} {other}".encode()) % 9973
 
 
-# Scans: one output for each element. ------------------------------------------------------------
+# Scans: one output per element. ----------------------------------------------------------------
 
 
 def _value(chance: Random) -> GeneratedFunction[Element]:
@@ -275,7 +274,7 @@ def _mutable(chance: Random) -> GeneratedFunction[Element]:
         if len(recent) > longest:
             recent.clear()
             by_word.pop(word)
-        return [word, result]  # type: ignore[return-value]  # a map behind may change the list
+        return [word, result]  # type: ignore[return-value]  # a later map may change the list
 
     last = ValueState[dict[str, int]]("counts")
     states: tuple[State, ...] = (last, MapState("by word"), ListState("recent"))

@@ -17,14 +17,14 @@ from driftline.engine.sources.record import COMMA, DEFAULT_SHAPE, UTF_8, Shape
 from driftline.engine.texts import counted
 
 READ_MAX = 10_000
-"""Only the first so many records of a source are drawn."""
+"""Number of records of a source, from its start, that may be drawn."""
 
 
 class Inputs(Protocol):
     """Records for each source of a flow."""
 
     def draw(self, flow: Flow, chance: Random, count: int, front: int) -> list[object]:
-        """About `count` records of a run for a front, in the order of the source."""
+        """Return about `count` records of a run for a front, in the order of the source."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,10 +45,10 @@ class InputFiles:
     """Files to draw records from, for the sources of the flow, and the shape of their records."""
 
     given: tuple[str, ...]
-    """The inputs as the user names them: see `connectors.inputs`."""
+    """The inputs as the user names them; see `connectors.inputs`."""
     shape: Shape = DEFAULT_SHAPE
     without_bad: bool = False
-    """Whether records that cannot be read are left out; otherwise they raise InputError."""
+    """Whether unreadable records are left out; otherwise they raise InputError."""
 
     def __str__(self) -> str:
         shape = self.shape
@@ -62,10 +62,10 @@ class InputFiles:
         return " ".join(options)
 
     def draw(self, flow: Flow, chance: Random, count: int, front: int) -> list[object]:
-        """At most `count` records of a front's files, in their order.
+        """Return at most `count` records of a front's files, in their order.
 
-        Raises FlowError for inputs that do not fit the flow, Unavailable for files that are
-        missing, InputError for records that cannot be read.
+        Raises FlowError for inputs that do not fit the flow, Unavailable for missing files,
+        InputError for unreadable records.
         """
         records = self._all(flow)[front]
         size = min(count, len(records))
@@ -86,7 +86,7 @@ class InputFiles:
 
 
 class _Read:
-    """The records of a source. Raises FlowError if it has none, InputError unless `without_bad`."""
+    """Records of a source. Raises FlowError if it has none, InputError unless `without_bad`."""
 
     def __init__(self, source: Source, *, without_bad: bool) -> None:
         self._name = source.name

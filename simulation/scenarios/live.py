@@ -1,10 +1,10 @@
 """A simulated live input: producers that send records while the flow runs, and the front's intake.
 
-The real `Intake` and `ReceivedSource` over a log that survives crashes; only the sockets are
-simulated. Producers do everything that real ones may do: send a record, send it again, send it
-before its time, fall silent, end (some before others have sent all their records), and come back as
-a new process that resumes after the record that the front has acknowledged last. A stranger ends,
-and has sent nothing.
+The intake is the real `Intake` and `ReceivedSource` over a log that survives crashes; only the
+sockets are simulated. Producers do everything that real ones may do: send a record, resend it, send
+it too early, fall silent, end (some before others have sent all their records), and return as a new
+process that resumes after the last record that the front has acknowledged. A stranger ends without
+having sent a record.
 """
 
 from __future__ import annotations
@@ -29,20 +29,20 @@ ROOM = 6
 
 @dataclass(frozen=True, slots=True)
 class ArrivalSchedule:
-    """When the records of a live input come."""
+    """Arrival times of a live input's records."""
 
     until_s: float
-    """The time of the last record, at most, in virtual seconds."""
+    """Latest arrival time, in virtual seconds."""
     bursts: int
-    """The number of moments at which all records come; 0: each record at a moment of its own."""
+    """Number of moments at which all records arrive; 0: each record at a moment of its own."""
     skew_s: float
-    """How far the clock of the front is ahead, in seconds."""
+    """How far the front's clock is ahead, in seconds."""
     unruly: float
-    """The probability, per turn of a producer, that it sends a record again, or too early."""
+    """Probability, per turn of a producer, that it resends a record or sends it too early."""
     producers: int
 
     def moments(self, chance: Random, count: int) -> list[float]:
-        """A moment for each of `count` records, in virtual seconds, ascending."""
+        """Return a moment for each of `count` records, in virtual seconds, ascending."""
         moments = [chance.random() for _ in range(count)]
         if self.bursts:
             moments = [round(moment * self.bursts) / self.bursts for moment in moments]
@@ -50,7 +50,7 @@ class ArrivalSchedule:
 
 
 class LiveInput:
-    """The records that producers will send to one front, and the front's input log."""
+    """Records that producers will send to one front, and the front's input log."""
 
     def __init__(
         self, front: int, pace: ArrivalSchedule, payloads: list[object], chance: Random
@@ -69,17 +69,17 @@ class LiveInput:
         """Per producer: the number of its last acknowledged record."""
 
     def may_end(self, name: str) -> bool:
-        """Whether a producer may end: all its records are stored, and some of all others."""
+        """Return whether a producer may end: all its records are stored, and some of all others."""
         known = self.acknowledged
         others = all(known[other] for other, plan in self.plans.items() if plan)
         return others and known[name] == len(self.plans[name])
 
     def records(self) -> list[tuple[int, object]]:
-        """(time, payload) of all records that were ever in the log."""
+        """Return (time, payload) of all records that were ever in the log."""
         return [(entry.time, unpack(entry.data)) for entry in self.log.ever]
 
     def problem(self) -> str:
-        """A sentence, if a record was lost, duplicated or reordered in the log; "" otherwise."""
+        """Return a sentence if a record was lost, duplicated or reordered in the log, else ""."""
         logged: dict[str, list[object]] = {name: [] for name in self.plans}
         for entry in self.log.ever:
             logged[entry.producer].append(unpack(entry.data))
@@ -91,7 +91,7 @@ class LiveInput:
 
 
 class SimulatedIntake(Intake):
-    """An intake without a socket: while it is full, messages wait, as in a socket's buffers."""
+    """Intake without a socket: while it is full, messages wait as in a socket's buffers."""
 
     def __init__(self, source: ReceivedSource, name: str) -> None:
         super().__init__(source, name=name, window=ROOM)
@@ -153,7 +153,7 @@ class SimulatedProducer(Role):
             return
         stored = self._feed.log.sequences().get(self.name, 0)
         assert acknowledged <= stored, f"{self.name}: {acknowledged} acknowledged, {stored} stored"
-        # An answer of a front that has crashed may come late.
+        # The answer of a crashed front may arrive late.
         known = self._feed.acknowledged
         acknowledged = known[self.name] = max(acknowledged, known[self.name])
         self._ask_at = self.now + ASK_AFTER_S

@@ -38,14 +38,13 @@ ROTS = ("exactly-once", "two-phase", "strong-productions", "at-least-once")
 """Policies under which bits flip on disks."""
 
 MASTERS = "master-0", "master-1", "master-2"
-"""The hosts of masters, if there are several."""
+"""Hosts of masters, if there are several."""
 
 SLOW_S = (0.002, 0.02, 0.3, 7.0)
-"""Seconds that a slow element may take; a node that is silent for the last counts as gone."""
+"""Durations of a slow element in seconds; a node that is silent for the last one counts as dead."""
 
 BEHIND_S = (0.01, 0.1, 0.7, STALLED_AFTER_S + 2.0)
-"""Seconds that a slow consumer may stand still; in the last, work that waits might count as lost.
-"""
+"""Pauses of a slow consumer in seconds; during the last one, waiting work might count as lost."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,28 +60,27 @@ class Scenario:
     checkpoint_s: float
     faults: Faults
     live: tuple[ArrivalSchedule | None, ...] = (None,)
-    """The pace of front i is `live[i % len(live)]`; None: all its records are there at once."""
+    """Front i uses `live[i % len(live)]`; None: all its records are available at once."""
     work: SlowFunctions | None = None
-    """Which elements are slow; None: no element."""
+    """Which elements are slow; None: none."""
     sink: str = "memory"
-    """The target of the outputs: memory, files or lmdb."""
+    """Target of the outputs: memory, files or lmdb."""
     embedded: bool = False
     """Whether the consumer of each node is in the node's process."""
     files: Inputs | None = None
     """A user's records; None: records are generated."""
     drain_at_s: float | None = None
-    """When the run is asked to end in good order; the next run goes on. None: never."""
+    """When the run is asked to drain; the next run continues it. None: never."""
     behind: Behind | None = None
-    """How slow the consumers are; None: they are not. If they are, they have a process of their
-    own."""
+    """Speed of slow consumers, which have a process of their own; None: consumers are not slow."""
     hangs: tuple[Hang, ...] = ()
     """Processes that hang until the command kills them."""
     resized: tuple[Resized, ...] = ()
-    """When the run is asked to have other numbers of nodes."""
+    """Requests for other numbers of nodes."""
     standby: bool = False
-    """Whether several masters queue up in ZooKeeper, from which they may be cut off."""
+    """Whether several masters queue in ZooKeeper, and may be cut off from it."""
     holes: tuple[Hole, ...] = ()
-    """What is lost between a host with a master and one with a member; needs standby masters."""
+    """One-way partitions between a master's host and a member's; needs standby masters."""
 
     def with_nodes_up_to(self, most: int) -> Scenario:
         """Return the scenario with at most this many nodes."""
@@ -116,12 +114,12 @@ def scenario(
     name: str | None = None,
     files: Inputs | None = None,
 ) -> Scenario:
-    """The scenario of a seed.
+    """Return the scenario of a seed.
 
-    `flow`: one flow, or where it is (`load_flow`); None: the seed decides. `name`: of the policy;
+    `flow`: the flow, or its location (`load_flow`); None: the seed decides. `name`: of the policy;
     None: the seed decides. `files`: a user's records; None: records are generated.
 
-    Raises FlowError for a policy under which the flow has no single right outcome.
+    Raises FlowError for a policy under which the flow has no unique correct outcome.
     """
     chance = Random(seed)
     simulated = _flow(seed, flow, name)
@@ -153,7 +151,7 @@ def scenario(
     faults = replace(drawn_scenario.faults, crash_at_end=crash_at_end)
     drain_at_s = chance.random() * faults.until if chance.random() < 0.3 else None
     if chosen.cut is SnapshotCut.NONE:
-        drain_at_s = None  # the next run would begin without a state
+        drain_at_s = None  # the next run would start without state
     drawn_scenario = replace(drawn_scenario, faults=faults, drain_at_s=drain_at_s)
     if chance.random() < 0.15:
         behind = Behind(chance.choice(BEHIND_S), faults.until, chance.choice((200, 1000, 5000)))
@@ -230,7 +228,7 @@ def _work(chance: Random) -> SlowFunctions:
 
 
 def without_faults(scenario: Scenario) -> Scenario:
-    """The same scenario without faults."""
+    """Return the scenario without faults."""
     before = scenario.faults
     faults = Faults(delay_s=before.delay_s, slow=before.slow, job_s=before.job_s)
     return replace(scenario, faults=faults, hangs=(), holes=())

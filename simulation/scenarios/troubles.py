@@ -1,5 +1,5 @@
-"""What a scenario does to its run beside random faults: slow functions, slow consumers, processes
-that hang, holes in the network, other numbers of nodes.
+"""Disturbances of a scenario besides random faults: slow functions, slow consumers, hanging
+processes, holes in the network, other numbers of nodes.
 
 >>> [hang.host for hang in hangs(Random(13), nodes=2, until_s=0.6)]
 ['node-0', 'node-1']
@@ -28,9 +28,9 @@ from driftline.simulation.world.timeline import Hole
 
 @dataclass(frozen=True, slots=True)
 class Behind:
-    """A consumer that stands still for `seconds` after each bundle, until the time `until_s`.
+    """Consumer that pauses for `seconds` after each bundle, until the time `until_s`.
 
-    `waiting_bytes`: of outputs that may wait for it before a node holds its input back.
+    `waiting_bytes`: bytes of outputs that may wait for it before a node holds back its input.
     """
 
     seconds: float
@@ -40,7 +40,7 @@ class Behind:
 
 @dataclass(frozen=True, slots=True)
 class Hang:
-    """A process of a host, a node or the master, hangs at the time `at_s`, or soon afterwards."""
+    """Hang of a host's process, a node or the master, at the time `at_s` or soon afterwards."""
 
     host: str
     at_s: float
@@ -54,9 +54,9 @@ def hangs(chance: Random, nodes: int, until_s: float) -> tuple[Hang, ...]:
 
 
 def holes(chance: Random, masters: Sequence[str], nodes: int, until_s: float) -> tuple[Hole, ...]:
-    """Draw holes between one member and all masters but one, or fewer: in one direction, or both.
+    """Draw holes between members and some of the masters, in one direction or both.
 
-    They begin before the time `until_s`; most never end.
+    At least one master has none. Holes begin before the time `until_s`; most never end.
     """
     members = ["front-0", *(f"node-{i}" for i in range(nodes))]
     found = []
@@ -71,14 +71,14 @@ def holes(chance: Random, masters: Sequence[str], nodes: int, until_s: float) ->
 
 @dataclass(frozen=True, slots=True)
 class Resized:
-    """From the time `at_s` on the run is asked to have so many nodes."""
+    """Request for this number of nodes from the time `at_s` on."""
 
     nodes: int
     at_s: float
 
 
 def resized(chance: Random, until_s: float) -> tuple[Resized, ...]:
-    """Draw one or two changes before the time `until_s`, early, as inputs come to their ends."""
+    """Draw one or two changes, early before the time `until_s`, because inputs end."""
     times = sorted(chance.random() * until_s / 3 for _ in range(chance.choice((1, 1, 2))))
     return tuple(Resized(chance.choice((1, 2, 3, 4)), at_s) for at_s in times)
 
@@ -92,7 +92,7 @@ class SlowFunctions:
 
 
 def slowed(flow: Flow, work: SlowFunctions, spend: Callable[[float], None]) -> Flow:
-    """The same flow with slow functions; they call `spend` with the seconds that they take."""
+    """Return the flow with slow functions; they call `spend` with the seconds that they take."""
     vertices = [
         vertex
         if vertex.function is None

@@ -31,24 +31,24 @@ MERGE_AT = 3
 """Number of parts at which a store merges them: few, so that short runs merge often."""
 
 ROWS_AT_ONCE = 20
-"""Rows that one step of merging parts works off: few, so that a merge takes several steps."""
+"""Rows per step of a merge of parts: few, so that a merge takes several steps."""
 
 
 class Disk(Protocol):
-    """The storage of a host: it survives crashes."""
+    """Storage of a host: it survives crashes."""
 
     def carry_out(self, job: DurableJob) -> object:
-        """Do a job. Returns its result; raises the errors of the real store."""
+        """Execute a job. Return its result; raises the errors of the real store."""
 
     def open(self) -> None:
-        """Open the store for a new process, without anything that an earlier one held in memory."""
+        """Open the store for a new process, without any state in memory of an earlier one."""
 
     def rot(self, chance: Random) -> str:
-        """Flip one stored bit. Returns the name of the damaged store; "" if none was damaged."""
+        """Flip one stored bit. Return the name of the damaged store; "" if none was damaged."""
 
 
 class MemoryKeyValue:
-    """A key-value store in memory."""
+    """Key-value store in memory."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -71,14 +71,14 @@ class MemoryKeyValue:
 
 
 class NodeDisk:
-    """The snapshot store of a simulated node."""
+    """Snapshot store of a simulated node."""
 
     def __init__(self, name: str, flow: Flow, counted: Counter[str]) -> None:
         self.kv = MemoryKeyValue(name)
         self.flow = flow
         self.counted = counted
         self.rotten_part = 0
-        """The number of the part that was damaged last; 0: none."""
+        """Number of the part that was damaged last; 0: none."""
         self.open()
 
     def carry_out(self, job: DurableJob) -> object:
@@ -103,21 +103,21 @@ class NodeDisk:
 
     @property
     def parts(self) -> set[int]:
-        """The numbers of the stored parts."""
+        """Numbers of the stored parts."""
         return set(map(part_of, self.kv.data))
 
 
 class MasterDisk:
-    """The registry of a simulated master."""
+    """Registry of a simulated master."""
 
     def __init__(self, counted: Counter[str]) -> None:
         self.data: bytes | None = None
         self.written: ClusterState | None = None
-        """What a master has written last, whatever has become of it on the disk."""
+        """The last state that a master wrote, even if it was damaged since."""
         self.counted = counted
 
     def read(self) -> ClusterState | None:
-        """The state that was written last; None before the first write."""
+        """Return the last written state; None before the first write."""
         return None if self.data is None else decode_state(self.data, "of the simulation")
 
     def carry_out(self, job: DurableJob) -> object:
@@ -156,7 +156,7 @@ class MasterDisk:
 
 
 class LogDisk:
-    """The input log of a simulated front: an `InputLog` in memory."""
+    """Input log of a simulated front: an `InputLog` in memory."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -172,19 +172,19 @@ class LogDisk:
 
     @property
     def last_time(self) -> int:
-        """The time of the last entry; 0 if there is none."""
+        """Time of the last entry; 0 if there is none."""
         return self._times[-1] if self._times else 0
 
     def sequences(self) -> dict[str, int]:
-        """Producer -> the number of its last record."""
+        """Return producer -> number of its last record."""
         return dict(self._sequences)
 
     def ended(self) -> list[str]:
-        """The producers that send no more records."""
+        """Return the producers that send no more records."""
         return list(self._ended)
 
     def read(self, start: int, limit: int = -1) -> list[LoggedRecord]:
-        """The first `limit` entries with time >= `start`; all of them if `limit` is negative.
+        """Return the first `limit` entries with time >= `start`; all if `limit` is negative.
 
         Raises StateMismatch for a damaged entry.
         """
@@ -193,7 +193,7 @@ class LogDisk:
         return [self._decoded(t) for t in times]
 
     def count(self, start: int) -> int:
-        """The number of entries with time >= `start`."""
+        """Return the number of entries with time >= `start`."""
         return len(self._times) - bisect_left(self._times, start)
 
     def carry_out(self, job: DurableJob) -> object:
@@ -238,7 +238,7 @@ def _encoded(entry: LoggedRecord) -> bytes:
 
 
 def flipped(data: bytes, chance: Random) -> bytes:
-    """The same bytes with one bit flipped."""
+    """Return the bytes with one bit flipped."""
     changed = bytearray(data)
     changed[chance.randrange(len(changed))] ^= 1 << chance.randrange(8)
     return bytes(changed)

@@ -1,9 +1,9 @@
 """A file system that loses power: data that were not synced may be gone, torn, or intact.
 
-It stands between code that writes files and the operating system. It replaces the writing functions
-of `os`, lets calls fail or crash the process, and remembers the durable data below one directory:
-the content of each file as of its last fdatasync, the names in each directory as of its last fsync.
-Nothing is really synced.
+It wraps the operating system for code that writes files. It replaces the writing functions of `os`,
+lets calls fail or crash the process, and remembers the durable data below one directory: the
+content of each file as of its last fdatasync, the names in each directory as of its last fsync. It
+syncs nothing to the real disk.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ _pwrite, _ftruncate, _replace = os.pwrite, os.ftruncate, os.replace
 
 
 class FileSystem:
-    """The files below one directory. As a context manager, it replaces the functions of `os`."""
+    """Files below one directory. As a context manager, it replaces the functions of `os`."""
 
     def __init__(
         self, root: Path, chance: Random, fails: Callable[[], BaseException | None]
     ) -> None:
         """`fails`: called for each operation; if it returns an error, the operation raises it.
 
-        A failed operation may have been carried out, or in part.
+        A failed operation may have been executed fully or in part.
         """
         self.root = root
         self.chance = chance
@@ -101,7 +101,7 @@ class FileSystem:
         return self.chance.choice((now, now[:cut], now[:cut] + bytes(len(now) - cut)))
 
     def _is_done(self, error: BaseException | None) -> bool:
-        """Whether to carry out an operation that will raise `error`; None: it succeeds."""
+        """Return whether to execute an operation that will raise `error`; None: it succeeds."""
         return error is None or self.chance.random() < 0.5
 
     # Replacements of the functions of `os`.
@@ -147,7 +147,7 @@ class FileSystem:
             raise error
 
     def _pin(self, file: Path) -> None:
-        """Keep a file open, so that its inode number is not used again."""
+        """Keep a file open, so that its inode number is not reused."""
         self._pins.append(os.open(file, os.O_RDONLY))
 
 

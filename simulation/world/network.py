@@ -1,10 +1,9 @@
 """The simulated network: channels that delay, lose and repeat messages.
 
-A channel leads from a process to a party. It is FIFO, and other channels may overtake it. During a
-cut, all messages on one channel, or from one process, are lost; while there is a hole, all from one
-host to another. When a process crashes, a random
-tail of its messages is lost; or its messages under way linger, and arrive after its successor has
-started.
+A channel leads from a process to a role. It is FIFO, and other channels may overtake it. During a
+cut, all messages on one channel, or from one process, are lost; during a hole (a one-way
+partition), all from one host to another. When a process crashes, either a random tail of its
+messages is lost, or its messages under way linger, and arrive after its successor has started.
 """
 
 from __future__ import annotations
@@ -36,13 +35,13 @@ class Network:
     _lost_after: dict[str, float] = field(default_factory=dict)
     """Crashed process -> the time after which its messages are lost."""
     _lingering: dict[str, float] = field(default_factory=dict)
-    """Crashed process -> by how many seconds its messages are delayed."""
+    """Crashed process -> the delay of its messages, in seconds."""
 
     _holes: set[tuple[str, str]] = field(default_factory=set)
     """(host of the sender, host of the receiver)"""
 
     def hole(self, hole: Hole) -> None:
-        """There is a hole from its time on."""
+        """Schedule a hole."""
         between = hole.sender, hole.receiver
         kinds = " to ".join(host.partition("-")[0] for host in between)
 
@@ -56,11 +55,11 @@ class Network:
             self.timeline.at_time(hole.until_s, lambda: self._holes.discard(between))
 
     def is_lost(self, sender: str, receiver: str) -> bool:
-        """Whether nothing that one host sends arrives at another one now."""
+        """Return whether all messages from one host to another are lost now."""
         return (sender, receiver) in self._holes
 
     def send(self, process: str, to: str, arrive: Callable[[], None]) -> None:
-        """Send a message to a party. `arrive` is called for each arrival: none, one or two."""
+        """Send a message to a role. `arrive` is called for each arrival: none, one or two."""
         timeline, faults = self.timeline, self.faults
         channel = (process, to)
         everything = (process, "")
@@ -81,7 +80,7 @@ class Network:
             timeline.at_time(when, event)
 
     def crashed(self, process: str, back_after: float) -> None:
-        """A process has died; its successor starts after `back_after` seconds."""
+        """Handle the death of a process; its successor starts after `back_after` seconds."""
         now, chance = self.timeline.now, self.chance
         if self.timeline.fault(self.faults.linger, "lingering messages"):
             self._lingering[process] = back_after + chance.expovariate(50.0)
@@ -98,7 +97,7 @@ class Network:
 
 
 def shown(data: bytes) -> str:
-    """The text of an encoded message between parties, or between an intake and a producer."""
+    """Return the text of an encoded message between roles, or between an intake and a producer."""
     try:
         header, message = decode(data)
     except MalformedMessage:

@@ -10,16 +10,16 @@ from math import inf
 from random import Random
 
 PAUSES_S = (0.02, 0.3, 7.0)
-"""Seconds that a paused host stands still; after the longest the coordinator gives it up."""
+"""Durations of a host's pause in seconds; after the longest, the coordinator declares it dead."""
 
 
 class Crashed(Exception):
-    """Raised by a failpoint inside a party: its process dies."""
+    """Raised by a failpoint inside a role: its process dies."""
 
 
 @dataclass(frozen=True, slots=True)
 class Hole:
-    """From the time `at_s` until `until_s` nothing that `sender` sends arrives at `receiver`."""
+    """One-way partition from `at_s` until `until_s`: `receiver` gets no message from `sender`."""
 
     sender: str
     receiver: str
@@ -29,7 +29,7 @@ class Hole:
 
 @dataclass(frozen=True, slots=True)
 class Faults:
-    """The probability of each fault, the time at which faults end, and the usual delays."""
+    """Probability of each fault, the time at which faults end, and the usual delays."""
 
     until: float = 0.0
     """No fault happens after this time, in virtual seconds."""
@@ -51,17 +51,17 @@ class Faults:
     rot: float = 0.0
     """Per start of a process: a bit of its store, log or files has flipped."""
     pause: float = 0.0
-    """Per message: its receiver stands still for a while."""
+    """Per message: its receiver pauses."""
     cut: float = 0.0
     """Per message: its channel is cut for a while."""
     repeat: float = 0.0
     """Per message: it arrives twice."""
     delay_s: float = 0.002
-    """The mean delay of a message."""
+    """Mean delay of a message in seconds."""
     slow: float = 0.05
     """Per message: it takes 20 times as long."""
     job_s: float = 0.004
-    """The mean duration of a job."""
+    """Mean duration of a job in seconds."""
 
 
 Event = Callable[[], None]
@@ -69,7 +69,7 @@ Event = Callable[[], None]
 
 @dataclass(slots=True)
 class Timeline:
-    """A clock and the future events; events of the same moment keep the order of scheduling."""
+    """Clock and future events; events of the same moment keep the order of scheduling."""
 
     chance: Random
     faults: Faults
@@ -80,12 +80,12 @@ class Timeline:
     now: float = 0.0
     """Virtual seconds since the start."""
     over: bool = False
-    """Whether `run` is to end."""
+    """Makes `run` return."""
     _events: list[tuple[float, int, Event]] = field(default_factory=list)
     _order: int = 0
 
     def run(self, limit: float) -> bool:
-        """Carry out events until one sets `over`. Returns False if `limit` seconds came first."""
+        """Execute events until one sets `over`. Return False if `limit` seconds pass first."""
         events = self._events
         while not self.over:
             self.now, _, event = heappop(events)
@@ -95,12 +95,12 @@ class Timeline:
         return True
 
     def step(self) -> None:
-        """Carry out the next event."""
+        """Execute the next event."""
         self.now, _, event = heappop(self._events)
         event()
 
     def clear(self) -> None:
-        """Forget all events."""
+        """Discard all events."""
         self._events.clear()
 
     def after(self, delay: float, event: Event) -> None:
@@ -127,7 +127,7 @@ class Timeline:
         return True
 
     def failpoint(self, probability: float, where: str) -> None:
-        """Mark a place inside a party where its process may die. Raises Crashed if it does."""
+        """Mark a place inside a role where its process may die. Raises Crashed if it does."""
         if self.happens(probability):
             raise Crashed(where)
 

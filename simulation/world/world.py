@@ -1,16 +1,15 @@
 """The simulated world: hosts with disks, a network, faults, and a virtual clock.
 
-The world knows parties only by `engine.wire.party`: it hands them bytes, the time and the results
-of jobs, sends their messages and carries out their jobs, like the ZeroMQ runtime. A process runs
-one party or several (a front and its intake, a node and its consumer), which crash and stand still
-together.
+The world uses roles only through `engine.wire.party`: like the ZeroMQ runtime, it hands them bytes,
+the time and the results of jobs, sends their messages and executes their jobs. A process runs one
+role or several (a front and its intake, a node and its consumer), which crash and pause together.
 
-A crash loses the process with its memory. Its disk stays; the job under way is done or not. A job
+A crash loses the process with its memory. Its disk remains; the job under way is done or not. A job
 may also fail, or be done but reported as failed. A pause stops a process like SIGSTOP: afterwards
-it goes on with the messages that have come meanwhile; a hang has no end but a kill. A turn may take
-time: until its end the process takes no message, and its own messages leave at its end, except
-those of `Role.beat`. A process that raises a `DriftlineError` ends the run, as in reality; but
-after `Unavailable` it is started again.
+it continues with the messages that have arrived meanwhile; a hang lasts until the process is
+killed. A turn may take time: until its end the process takes no message, and its own messages leave
+at its end, except those of `Role.beat`. A process that raises a `DriftlineError` ends the run, as
+in reality; but after `Unavailable` it is restarted.
 """
 
 from __future__ import annotations
@@ -35,31 +34,31 @@ RESTART_RATE = 20.0
 
 @dataclass(slots=True)
 class SimulatedHost:
-    """A machine for one process, which is started again whenever it dies."""
+    """Machine for one process, which is restarted whenever it dies."""
 
     name: str
     make: Callable[[str], Sequence[Role]]
     disk: Disk | None
     fixed: frozenset[str]
-    """The parties whose address stays the same after a restart (master, consumer, intake)."""
+    """Roles whose address stays the same after a restart (master, consumer, intake)."""
     lasts: bool = False
     """Whether its process never crashes."""
     parties: dict[str, Role] = field(default_factory=dict)
-    """The parties of the running process, empty if none runs; it ends when the first one has."""
+    """Roles of the running process, empty if none runs; it ends when the first role has."""
     ended: Role | None = None
-    """The first party, after its process has ended in good order."""
+    """The first role, after its process has ended normally."""
     process: str = ""
-    """The name of the running process; "" if none runs."""
+    """Name of the running process; "" if none runs."""
     starts: int = 0
     turn_due: bool = False
     """Whether a turn of the process is scheduled."""
     disk_free_at: float = 0.0
     away_until: float = 0.0
-    """The end of the process's pause or long turn; until then it takes no message."""
+    """End of the process's pause or long turn; until then it takes no message."""
 
     @property
     def party(self) -> Role | None:
-        """The first party of the running process; None if no process runs."""
+        """The first role of the running process; None if no process runs."""
         return next(iter(self.parties.values()), None)
 
     @property
@@ -70,23 +69,23 @@ class SimulatedHost:
 
 @dataclass(slots=True)
 class World:
-    """The hosts, and the events of their processes, disks and messages."""
+    """Hosts, and the events of their processes, disks and messages."""
 
     timeline: Timeline
     network: Network
     check: Callable[[SimulatedHost, Role], None]
-    """Called after every turn of every party, after its messages were sent."""
+    """Called after every turn of every role, after its messages were sent."""
     at_end: Callable[[SimulatedHost], None]
-    """Called when a process has ended in good order."""
+    """Called when a process has ended normally."""
     tick_s: float = 0.02
-    """The longest time between two calls of `Role.tick`, whatever the party asks for."""
+    """Longest time between two calls of `Role.tick`, whatever the role asks for."""
     hosts: dict[str, SimulatedHost] = field(default_factory=dict)
     ended: DriftlineError | None = None
-    """The error by which a process has ended the run."""
+    """Error by which a process has ended the run."""
     _places: dict[str, SimulatedHost] = field(default_factory=dict)
-    """Name of a party -> its host."""
+    """Name of a role -> its host."""
     _spent: float = 0.0
-    """How long the current turn has taken so far, in virtual seconds."""
+    """Duration of the current turn so far, in virtual seconds."""
 
     def add(
         self,
@@ -97,24 +96,24 @@ class World:
         fixed: Iterable[str] = (),
         lasts: bool = False,
     ) -> SimulatedHost:
-        """Add a host and start its process; `make`: process name -> the parties of the process."""
+        """Add a host and start its process; `make`: process name -> the roles of the process."""
         host = self.hosts[name] = SimulatedHost(name, make, disk, frozenset(fixed), lasts)
         self.start(host)
         return host
 
     @property
     def clock(self) -> float:
-        """The current time, also in the middle of a long turn."""
+        """Current time, also in the middle of a long turn."""
         return self.timeline.now + self._spent
 
     def spend(self, seconds: float) -> None:
-        """Let the current turn take longer."""
+        """Make the current turn longer."""
         self._spent += seconds
 
     def crash(self, host: SimulatedHost, where: str) -> None:
         """Kill a host's process, and schedule its restart. `where`: the place, for the trace.
 
-        A host that lasts only loses what it was about to do.
+        If the host `lasts`, its process survives, and only the interrupted action is lost.
         """
         if host.lasts:
             return
@@ -127,7 +126,7 @@ class World:
         self.timeline.after(back_after, partial(self._start_again, host, host.starts))
 
     def hang(self, host: SimulatedHost) -> None:
-        """Let a host's process stand still, also in the middle of a turn, until it is killed."""
+        """Stop a host's process, also in the middle of a turn, until it is killed."""
         host.away_until = inf
         self.timeline.counted[f"hang {host.kind}"] += 1
         self.timeline.tell(f"{host.process} hangs")
@@ -156,16 +155,16 @@ class World:
             self._tick(host, host.process)
 
     def _start_again(self, host: SimulatedHost, starts: int) -> None:
-        if host.starts == starts:  # it has not been started meanwhile
+        if host.starts == starts:  # not started meanwhile
             self.start(host)
 
     def end(self, host: SimulatedHost) -> None:
-        """End the process of a host, if one runs; it is not started again."""
+        """End the process of a host, if one runs, without a restart."""
         host.parties.clear()
         host.process, host.starts = "", host.starts + 1
 
     def begin_anew(self, host: SimulatedHost) -> None:
-        """End the process of a host, if one runs, and start it again."""
+        """End the process of a host, if one runs, and start a new one."""
         host.parties.clear()
         self.start(host)
 
@@ -175,7 +174,7 @@ class World:
             self._places.setdefault(party.name, host)
 
     def _safely(self, host: SimulatedHost, when: str, action: Callable[[], None]) -> bool:
-        """Call `action` in a process, and handle its errors. Returns whether the process lives."""
+        """Call `action` in a process, and handle its errors. Return whether the process lives."""
         try:
             action()
         except Crashed as where:
@@ -191,7 +190,7 @@ class World:
         return bool(host.parties)
 
     def _is_away(self, host: SimulatedHost, event: Callable[[], None]) -> bool:
-        """Whether a process is away; if so, the event is scheduled for the end of that."""
+        """Return whether a process is paused or in a long turn; if so, reschedule the event."""
         if self.timeline.now >= host.away_until:
             return False
         self.timeline.at_time(host.away_until, event)
@@ -292,7 +291,7 @@ class World:
         timeline.at_time(host.disk_free_at, event)
 
     def _carry_out(self, host: SimulatedHost, process: str, party: Role, job: DurableJob) -> None:
-        """Do a job; it is atomic, as it is one transaction of a store."""
+        """Execute a job; it is atomic, because it is one transaction of a store."""
         if host.process != process or not host.parties:
             return
         event = partial(self._carry_out, host, process, party, job)
@@ -328,7 +327,7 @@ class World:
             self.timeline.after(0.0, partial(self._deliver, host, neighbour, host.process, data))
             return
         address = party.addresses.get(to, "")
-        # Parties of one name may be on several hosts: the address tells which.
+        # Several hosts may have a role of this name: the address tells which.
         target = (
             self.hosts.get(address.partition("#")[0]) if "#" in address else self._places.get(to)
         )

@@ -1,10 +1,10 @@
 """A simulated ZooKeeper: the registry and the queue of masters, with sessions that expire.
 
-It promises what ZooKeeper does and no more: writes are atomic and name the version before them;
-what a session has queued up is gone once the session has expired; a look at the queue may see an
-older one; a watch fires once, some time after the change, and not while its process is cut off. A
-process whose session has expired hears of it when it is reached again, not before: until then it
-may take itself for the first. Its writes are still taken if they name the right version.
+It guarantees what ZooKeeper does and no more: writes are atomic and name the previous version; a
+session's queue entries disappear when the session expires; a read of the queue may be stale; a
+watch fires once, some time after the change, and not while its process is cut off. A process learns
+of its expired session only when it is reachable again: until then it may believe that it leads. Its
+writes are still accepted if they name the right version.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ SESSION_S = 0.15
 PING_S = 0.03
 
 LAG_S = 0.05
-"""By how much a look at the queue may be late, and a watch."""
+"""Maximum delay of a watch, and staleness of a read of the queue, in seconds."""
 
 
 @dataclass(slots=True)
 class ZooKeeperSession:
-    """The session of one process. `reachable`: whether it lives and does not stand still."""
+    """Session of one process. `reachable`: whether the process lives and is not paused."""
 
     candidate: Candidate
     reachable: Callable[[], bool]
@@ -41,34 +41,34 @@ class ZooKeeperSession:
     cut_until: float = 0.0
     expired: bool = False
     watching: str = ""
-    """The process whose place it watches."""
+    """The process whose queue entry it watches."""
 
 
 @dataclass(slots=True)
 class ZooKeeper:
-    """The service; `registry`: what it keeps of the run."""
+    """The service; `registry`: the stored state of the run."""
 
     timeline: Timeline
     registry: MasterDisk
     cut: float
-    """Per job of a master: its process is cut off for a while."""
+    """Probability, per job of a master, that its process is cut off for a while."""
     sessions: dict[str, ZooKeeperSession] = field(default_factory=dict)
     """Process -> its session, also if it has expired."""
     queue: list[str] = field(default_factory=list)
     _before: list[str] = field(default_factory=list)
-    """The queue before its last change, which a look may still see."""
+    """The queue before its last change, which a stale read returns."""
     _changed_at: float = 0.0
 
     def begin(self) -> None:
-        """Begin to count silences."""
+        """Start to check for silent sessions."""
         self.timeline.after(PING_S, self._ping)
 
     def connect(self, process: str, candidate: Candidate, reachable: Callable[[], bool]) -> None:
-        """Begin the session of a process."""
+        """Start the session of a process."""
         self.sessions[process] = ZooKeeperSession(candidate, reachable, self.timeline.now)
 
     def carry_out(self, process: str, job: DurableJob) -> object:
-        """Do a job of a process. Raises Unavailable, StateMismatch."""
+        """Execute a job of a process. Raises Unavailable, StateMismatch."""
         session, timeline = self.sessions[process], self.timeline
         if timeline.fault(self.cut, "cut off from ZooKeeper"):
             session.cut_until = timeline.now + timeline.chance.choice((0.05, 0.3, 1.5))
@@ -97,7 +97,7 @@ class ZooKeeper:
         if at == 0:
             return ""
         session.watching = seen[at - 1]
-        if session.watching not in self.queue:  # it has gone meanwhile: the watch fires at once
+        if session.watching not in self.queue:  # already gone: the watch fires at once
             self._fire(session)
         return seen[at - 1]
 
@@ -143,12 +143,12 @@ class ZooKeeper:
 
 
 class ZooKeeperStore:
-    """The disk of a master's host: what its process does, ZooKeeper does."""
+    """Disk of a master's host, backed by ZooKeeper."""
 
     def __init__(self, zookeeper: ZooKeeper) -> None:
         self._zookeeper = zookeeper
         self.process = ""
-        """The process that runs."""
+        """The running process."""
 
     def carry_out(self, job: DurableJob) -> object:
         return self._zookeeper.carry_out(self.process, job)

@@ -1,1 +1,1 @@
-"""The directories of a run: whether they fit together, and how a run opens them, or begins anew."""
+"""The directories of a run: whether they fit together, how a run opens them, and `--fresh`."""

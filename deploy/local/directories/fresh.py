@@ -1,12 +1,11 @@
-"""Begins a run anew: removes the state and the outputs of the earlier run, and nothing else.
+"""Implements `--fresh`: removes the state and the outputs of the earlier run, and nothing else.
 
-Everything is checked before anything is removed: that no process of the earlier run is at work,
-that each file is one of its files, and that its input can be given again. The marks of the outputs
-go first and their identity goes last. So after a crash on the way the same command finishes the
-removal, and a command without `--fresh` is refused, as outputs are gone, or finds nothing left.
+Everything is checked before anything is removed: that no process of the earlier run is active, that
+each file belongs to the run, and that its input can be given again. The marks of the outputs go
+first and their identity goes last. So after a crash on the way the same command finishes the
+removal, and a command without `--fresh` is refused, as outputs are missing, or finds nothing left.
 
-Files that are locked while a process works stay, as they are empty: another process may be waiting
-for one.
+Files that active processes lock stay, as they are empty: another process may be waiting for one.
 """
 
 from __future__ import annotations
@@ -40,8 +39,11 @@ from driftline.engine.flow.outline import outline
 from driftline.engine.texts import file_name
 
 _LOCK = rf".+\.lock|sockets|\..+\.[0-9]+|{RECORDS}|{SPARK_RECORD}|(input-[0-9]+-)?spark-.+\.jsonl"
-"""Files that stay: locks, the note on sockets and drafts (see `leftovers`), the outputs of Spark
-before the run, and the folder with the records about outputs, which is emptied."""
+"""Files that stay.
+
+These are locks, the note on sockets, drafts (see `leftovers`), the outputs of Spark before the run,
+and the folder of the run's own records about outputs, which is emptied.
+"""
 _OF_STATE = r"registry|at-node-[0-9]+|input-[0-9]+\.used"
 _FOLDER = r"(node|input)-[0-9]+"
 _IN_FOLDER = r"data\.mdb|lock\.mdb|claim|mark|segment-[0-9]{8}"
@@ -50,12 +52,12 @@ _DEAD_LETTERS = r"(input-)?[0-9]+\.jsonl"
 
 
 def begin_anew(flow: Flow, state: Path, output: Path, identity: str = "") -> None:
-    """Remove the contents of a state directory, and the outputs of its run.
+    """Remove the contents of a state directory and the outputs of its run.
 
-    `flow`, `identity`: of the run that comes next. Precondition: the caller has locked the state
-    directory. Raises StateMismatch for a file that is not of a run, for outputs of another run, for
-    outputs of Spark that the run does not continue, and for records that nobody can send again;
-    Unavailable if a process is at work, or if a file cannot be removed.
+    `flow`, `identity`: of the next run. Precondition: the caller has locked the state directory.
+    Raises StateMismatch for a file that does not belong to a run, for outputs of another run, for
+    outputs of Spark that the run does not continue, and for records that cannot be sent again;
+    Unavailable if a process is active or a file cannot be removed.
     """
     if state.is_dir():
         wait_for_others(state)
@@ -73,7 +75,7 @@ def begin_anew(flow: Flow, state: Path, output: Path, identity: str = "") -> Non
 
 
 def how_to_begin_anew(run: ClusterState | None, state: Path) -> str:
-    """The way to begin anew, for the refusal of a run; `run`: the contents of the registry."""
+    """Return how to start from scratch, for error texts; `run`: the contents of the registry."""
     logs = _logs_of_producers(run, state)
     if not logs:
         return ANEW
@@ -95,7 +97,7 @@ def _begin_anew(flow: Flow, state: Path, output: Path) -> None:
     _check_one_run(run, state, output)
     _check_logs(run, state)
     registry = state / "registry"
-    # The last ones say which files are the run's.
+    # The registry and the identity name the files of the run, so they go last.
     for kind in (".mark", ".jsonl", ".next", ".progress"):
         _remove([path for path in of_outputs if path.suffix == kind])
     _remove([path for path in of_state if path != registry])
@@ -103,19 +105,19 @@ def _begin_anew(flow: Flow, state: Path, output: Path) -> None:
 
 
 def _registry(state: Path) -> ClusterState | None:
-    """The contents of the registry, None if there is none that can be read."""
+    """Return the contents of the registry, or None if none can be read."""
     with suppress(StateMismatch):
         return FileRegistry(state / "registry").read()
     return None
 
 
-# What there is.
+# Finding the files of the run.
 
 
 def _contents(folder: Path, files: str, folders: str = "") -> list[Path]:
-    """The files and folders of a run in a folder, without those that stay.
+    """Return the files and folders of a run in a folder, without those that stay.
 
-    `files`, `folders`: patterns of their names. Raises StateMismatch for any other one.
+    `files`, `folders`: patterns of their names. Raises StateMismatch for any other name.
     """
     found = []
     for path in sorted(folder.iterdir()) if folder.is_dir() else ():
@@ -136,14 +138,14 @@ def _foreign(path: Path) -> StateMismatch:
 
 
 def _check_form(output: Path) -> None:
-    """Raises StateMismatch for a directory of outputs that are no JSON lines, such as LMDB."""
+    """Raise StateMismatch for an output directory without JSON lines, such as LMDB."""
     identity = output / ".driftline" / IDENTITY
     if identity.exists() and ABOUT not in identity.read_text().split("\n"):
         raise StateMismatch(f"{output} holds no JSON lines of `driftline run`: remove it by hand")
 
 
 def _outputs(flow: Flow, run: ClusterState | None, output: Path) -> list[Path]:
-    """The files with outputs, and those that tell of them. Raises StateMismatch for others."""
+    """Return the files with outputs and their metadata. Raise StateMismatch for others."""
     hidden = output / ".driftline"
     telling = _contents(hidden, _HIDDEN, "state")
     names = set(_names(flow, run, telling)) if (hidden / IDENTITY).exists() else set()
@@ -161,8 +163,10 @@ def _outputs(flow: Flow, run: ClusterState | None, output: Path) -> list[Path]:
 
 
 def _names(flow: Flow, run: ClusterState | None, telling: Sequence[Path]) -> Iterator[str]:
-    """The names of files with outputs: of the flow that ran, of the flow that runs next, and those
-    that the commit records tell of."""
+    """Yield the names of output files.
+
+    They come from the flow that ran, the flow that runs next, and the commit records.
+    """
     outlines = [outline(flow)]
     if run is not None and run.about is not None:
         outlines.append(run.about.flow)
@@ -177,20 +181,23 @@ def _names(flow: Flow, run: ClusterState | None, telling: Sequence[Path]) -> Ite
                 yield from (name for name, _, _ in record.files)
 
 
-# What must not be removed.
+# Checks before the removal.
 
 
 def _check_one_run(run: ClusterState | None, state: Path, output: Path) -> None:
-    """Raises StateMismatch if the outputs belong to another run than the state, or if the state's
-    are in another directory, where they would stay."""
-    if not (output / ".driftline" / IDENTITY).exists():  # it goes last: this removes what is left
+    """Check that the state and the outputs belong to one run and are all here.
+
+    Raises StateMismatch for outputs of another run, and if the outputs of the state are in another
+    directory, where they would stay.
+    """
+    if not (output / ".driftline" / IDENTITY).exists():  # it goes last, so only leftovers remain
         elsewhere = outputs_elsewhere(run, state, output)
         if elsewhere:
             raise StateMismatch(elsewhere)
     lineages = lineages_in(output)
     if run is not None:
         lineages.discard(run.lineage)
-    elif state.parent == output / ".driftline":  # a state that was there, and is lost
+    elif state.parent == output / ".driftline":  # the state of these outputs is lost
         lineages.clear()
     if lineages - {""}:
         raise StateMismatch(
@@ -200,9 +207,9 @@ def _check_one_run(run: ClusterState | None, state: Path, output: Path) -> None:
 
 
 def _check_logs(run: ClusterState | None, state: Path) -> None:
-    """Raises StateMismatch if the log of an input holds records that nobody can send again.
+    """Raise StateMismatch if the log of an input holds records that cannot be sent again.
 
-    Standard input is given again from its beginning; producers forget what was acknowledged.
+    Standard input is given again from its beginning; producers forget acknowledged records.
     """
     for path in _logs_of_producers(run, state):
         what = ""
@@ -220,7 +227,7 @@ def _check_logs(run: ClusterState | None, state: Path) -> None:
 
 
 def _logs_of_producers(run: ClusterState | None, state: Path) -> list[Path]:
-    """The logs of inputs that may hold records that nobody can send again."""
+    """Return the logs of inputs that may hold records that cannot be sent again."""
     piped = run.about.inputs if run is not None and run.about is not None else ()
     return [
         path

@@ -1,8 +1,8 @@
-"""Folders for sockets, and drafts of files: what killed runs leave is removed by the next one.
+"""Socket folders and draft files: a run removes those that killed runs left.
 
-The path of a folder of sockets is written into the state directory before the folder is made, so
-the next run finds it. Precondition of all functions that are given a state directory: the caller
-has locked it.
+The path of a socket folder is written into the state directory before the folder is made, so the
+next run finds it. Precondition of all functions that take a state directory: the caller has locked
+it.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from driftline.deploy.runtime.signals import Signals
 _PREFIX = "driftline-"
 
 _DRAFT = re.compile(r"\..+\.\d+")
-"""The names of the drafts of `engine.durable.replace_file`: .NAME.PID"""
+"""Names of the drafts of `engine.durable.replace_file`: .NAME.PID"""
 
 
 @contextmanager
 def socket_folder(state: Path) -> Iterator[Path]:
-    """Make a folder with a short path for the sockets of a run; remove that of the run before."""
+    """Make a folder with a short path for a run's sockets; remove that of the previous run."""
     note = state / "sockets"
-    with suppress(OSError, ValueError):  # such as bytes that are no text
+    with suppress(OSError, ValueError):  # ValueError: bytes that are not text
         before = Path(note.read_text())
         if before.name.startswith(_PREFIX):
             shutil.rmtree(before, ignore_errors=True)
@@ -49,11 +49,11 @@ def short_folder() -> Iterator[Path]:
 
 
 def clear_drafts(*directories: Path) -> None:
-    """Remove the drafts that killed processes left.
+    """Remove drafts that killed processes left.
 
     Precondition: the processes of earlier runs have ended (`claims.wait_for_others`), which may
-    take longer than the end of their command. Process ids decide nothing: a killed process keeps
-    its own until its parent has reaped it, and another process may get it later.
+    take longer than the end of their command. Process ids prove nothing: a killed process keeps its
+    id until its parent has reaped it, and another process may get it later.
     """
     for directory in directories:
         for path in directory.glob(".*"):

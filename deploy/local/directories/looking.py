@@ -1,7 +1,7 @@
 """Reads all directories of a run, checks all checksums, and reports on each directory.
 
 If there are LMDB files, a child process reads: ``python -m MODULE STATE OUTPUT``. LMDB has no
-checksums over its own pages, so a damaged page may end the process that reads it. For each
+checksums over its own pages, so a damaged page may crash the process that reads it. For each
 directory the child prints a line of JSON before it reads, and another one with the report. If it
 crashes, the last line shows which directory was the cause.
 """
@@ -55,8 +55,8 @@ from driftline.engine.texts import counted, time_in_words
 def look(state: Path | None, output: Path | None) -> list[DirectoryReport]:
     """Report on each directory of a run.
 
-    `state`: the state directory, which may be missing; `output`: the output directory; None to
-    leave one out. Raises Unavailable if the process that reads them fails, or is killed.
+    `state`: the state directory, which may be missing; `output`: the output directory; None leaves
+    one out. Raises Unavailable if the process that reads them fails or is killed.
     """
     if not any(any(each.glob(f"*/{DATA}")) for each in (state, output) if each is not None):
         return [_read(empty, reader) for empty, reader in _everything(state, output)]
@@ -90,7 +90,7 @@ def look(state: Path | None, output: Path | None) -> list[DirectoryReport]:
 
 
 def lineages_in(output: Path) -> set[str]:
-    """Return the runs whose marks are in an output directory. Raises OSError."""
+    """Return the runs whose marks are in an output directory. Raise OSError."""
     found = set()
     for path in (output / ".driftline").glob("barrier-*.mark"):
         with suppress(StateMismatch):  # a damaged mark names no run
@@ -100,14 +100,14 @@ def lineages_in(output: Path) -> set[str]:
 
 
 def outputs_elsewhere(run: ClusterState | None, state: Path, output: Path) -> str:
-    """Return a sentence with the right output directory, if `output` is another one; else "".
+    """Return a sentence with the right output directory if `output` is another one; else "".
 
-    `run`: the contents of the registry in the directory `state`. It remembers where the outputs
-    were; directories may have been moved since, so the marks decide.
+    `run`: the contents of the registry in `state`. The registry remembers where the outputs were;
+    directories may have been moved since, so the marks decide.
     """
     if run is None or not run.output or Path(run.output) == output.resolve():
         return ""
-    with suppress(OSError):  # of a directory that cannot be read nothing is known
+    with suppress(OSError):  # an unreadable directory proves nothing
         if run.lineage in lineages_in(Path(run.output)) and run.lineage not in lineages_in(output):
             return (
                 f"{output} has no outputs of the run in state directory {state}: they are in "
@@ -202,13 +202,13 @@ def _history(report: DirectoryReport) -> DirectoryReport:
 
 
 Reader = Callable[[DirectoryReport], DirectoryReport]
-"""Reads a directory, and completes the report on it. Raises DriftlineError for damage."""
+"""Function that reads a directory and completes its report. Raises DriftlineError for damage."""
 
 
 def _everything(
     state: Path | None, output: Path | None
 ) -> Iterator[tuple[DirectoryReport, Reader]]:
-    """An empty report and a reader for each directory of a run."""
+    """Yield an empty report and a reader for each directory of a run."""
     if state is not None:
         for path in _numbered(state, r"node-(\d+)"):
             if (path / DATA).exists() and (path / DATA).stat().st_size:
@@ -233,7 +233,7 @@ def _everything(
 
 
 def _numbered(directory: Path, pattern: str) -> list[Path]:
-    """The folders in a directory whose name matches."""
+    """Return the folders in a directory whose name matches."""
     if not directory.is_dir():
         return []
     return sorted(path for path in directory.iterdir() if re.fullmatch(pattern, path.name))
@@ -249,7 +249,7 @@ def main(state: str, output: str) -> None:
 
 
 def _read(empty: DirectoryReport, reader: Reader) -> DirectoryReport:
-    """The report on a directory, also if it is damaged."""
+    """Return the report on a directory, even if it is damaged."""
     try:
         return reader(empty)
     except DriftlineError as error:

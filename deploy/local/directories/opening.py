@@ -1,10 +1,10 @@
-"""Opens a run: compares its directories, makes its registry if there is none, begins a session.
+"""Opens a run: compares its directories, creates a missing registry, and begins a session.
 
 The registry is made before any other directory and before any process. So a run that was killed at
 any moment of its first start finds its own registry, whatever other directories it had made.
 
-Code that has changed since the last session is noticed here, too. If the user accepts it, the
-registry says from which incarnation on it counts, before any process runs it.
+It also detects code that has changed since the last session. If the user accepts the change, the
+registry records the first incarnation with the new code before any process runs it.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from driftline.engine.policy import Output, Policy
 from driftline.engine.texts import time_in_words
 
 LARGE = 1 << 30
-"""Bytes of outputs from which on a warning says that checking them takes a while."""
+"""From this many bytes of outputs on, warn that checking them takes a while."""
 
 
 def open_run(
@@ -97,10 +97,10 @@ def _with_code(
     accept: bool,
     anew: str,
 ) -> ClusterState:
-    """The registry's contents for a session with other code than the session before.
+    """Return the registry's contents for a session with changed code.
 
-    `outputs_to`: the consumer's greatest t_last; `anew`: how to begin anew. Raises StateMismatch if
-    operators have changed and that is not accepted.
+    `outputs_to`: the consumer's greatest t_last; `anew`: how to start from scratch. Raises
+    StateMismatch if operators have changed and that is not accepted.
     """
     changed = code.changed(run.code)
     if run.code.python != code.python:
@@ -125,7 +125,7 @@ def _with_code(
 
 
 def _from_where(run: ClusterState, policy: Policy, outputs_to: int) -> str:
-    """A sentence on what the new code works off, and what it does not."""
+    """Return a sentence on which input the new code processes."""
     if policy.output is not Output.FRONTIER:
         return "it counts from the last snapshot on; outputs that have been delivered stay"
     first = max(1, run.snapshots[0].time if run.snapshots else 1)
@@ -149,7 +149,7 @@ def _compare(
 ) -> int:
     """Compare the directories with the registry, `run`.
 
-    Returns the consumer's greatest t_last, -1 without outputs. Raises StateMismatch for a fatal
+    Returns the consumer's greatest t_last, or -1 without outputs. Raises StateMismatch for a fatal
     problem, and logs the others.
     """
     if elsewhere := outputs_elsewhere(run, state, output):
@@ -163,7 +163,7 @@ def _compare(
 
 
 def _remove_leftovers(state: Path, layout: Layout) -> None:
-    """Remove the stores of nodes of earlier layouts, and of one that has not become the layout."""
+    """Remove the stores of nodes of earlier layouts, and of one that was never adopted."""
     for number, store in stores_in(state) if layout else ():
         if number not in layout:
             shutil.rmtree(store, ignore_errors=True)
@@ -176,8 +176,10 @@ def with_missing(
     layout: Layout,
     logs: Sequence[int],
 ) -> list[DirectoryReport]:
-    """The reports, and an empty one for each missing directory of a run with these nodes and these
-    logs; without the stores of other nodes, which nobody needs."""
+    """Complete the reports with an empty one for each missing directory of the run.
+
+    The run has these nodes and these logs. Stores of other nodes are left out, as they are unused.
+    """
     needed = {f"{STORE}-{index}" for index in layout}
     reports = [report for report in reports if report.kind != STORE or report.role in needed]
     by_role = {report.role: report for report in reports}

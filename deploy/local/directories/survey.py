@@ -1,17 +1,17 @@
-"""Decides whether the directories of a run fit together, before the run goes on.
+"""Decides whether the directories of a run fit together, before the run continues.
 
 Each directory has a mark: the lineage of its run, its role, and the last session that opened it.
-The registry is the measure, as it names a session only after all directories of that session were
+The registry is the reference, as it names a session only after all directories of that session were
 open and durable. Three rules:
 
 1. A directory has the lineage of the registry and its own role, or the run is refused.
 2. A directory of a later session than the registry's shows that the registry is an old copy; one of
    an earlier session is an old copy itself.
-3. A directory that was there, and is missing or empty now, is named.
+3. A directory that existed and is missing or empty now is reported.
 
-A run goes on without a directory only if its outcome is provably the same: a lost store is computed
-again if the input can be read from its beginning, and the outputs are the same again or may come
-twice. Under the same conditions a damaged store goes back to the snapshot before.
+A run continues without a directory only if its outcome is provably the same: a lost store is
+recomputed if the input can be read from its beginning, and the outputs are the same again or may
+come twice. Under the same conditions a damaged store falls back to the snapshot before.
 
 `problems` does no I/O: `looking` reads the directories, `opening` refuses a run.
 """
@@ -31,13 +31,15 @@ from driftline.engine.texts import time_in_words
 
 STORE, LOG, OUTPUT, USED, JOURNAL, VIEW = "node", "input", "output", "used", "journal", "view"
 HISTORY = "history"
-"""The kinds of directories. A role is a kind, a dash and an index: `node-0`. What was used of an
-input is a file, which may be missing or old. Of a service the journal has all outputs: it has no
-index. A view of it, made of the journal, has its name in place of an index. The history is what
-Spark has put out before the run."""
+"""The kinds of directories. A role is a kind, a dash and an index: `node-0`.
+
+The used part of an input is a file, which may be missing or old. The journal of a service holds all
+its outputs and has no index. A view, derived from the journal, has its name in place of an index.
+The history holds the outputs of Spark before the run.
+"""
 
 OTHER_DIRECTORY = "give the --state of these outputs, or another --output"
-"""What to do about outputs whose state is not known."""
+"""Advice for outputs whose state is not known."""
 
 _NAMES = {
     STORE: "the state of node",
@@ -52,29 +54,29 @@ _NAMES = {
 
 @dataclass(frozen=True, slots=True)
 class DirectoryReport:
-    """The contents of one directory of a run, as its marks and checksums show them."""
+    """The contents of one directory of a run, according to its marks and checksums."""
 
     role: str
     """`node-0`, `input-1`, `output-0`, ..."""
     path: str
     mark: Mark | None = None
-    """None: the directory is missing, or nothing was ever written to it."""
+    """None if the directory is missing or nothing was ever written to it."""
     damage: str = ""
-    """A sentence on data that is changed or cannot be read; empty if all is right."""
+    """A sentence on changed or unreadable data; empty if the directory is intact."""
     deadly: bool = False
-    """Whether the damage ends a process that reads it."""
+    """The damage crashes a process that reads it."""
     unopenable: bool = False
-    """Whether the directory cannot be read at all: no earlier snapshot in it can be tried."""
+    """The directory cannot be read at all, so no earlier snapshot in it can be tried."""
     reserved: int = 0
-    """Of a log: all times that it has given to records are smaller."""
+    """Of a log: all times that it has assigned to records are smaller."""
     trimmed: int = 0
     """Of a log: its entries with smaller times were removed."""
     t_last: int = -1
     """Of outputs: the consumer has everything up to this time, epoch or production."""
     failures: int = 0
-    """Of outputs: how many dead letters of functions that failed the consumer has."""
+    """Of outputs: number of dead letters of failed functions at the consumer."""
     holds: str = ""
-    """A summary of the contents, for people."""
+    """A summary of the contents, in words."""
 
     @property
     def kind(self) -> str:
@@ -91,7 +93,7 @@ class DirectoryReport:
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """A directory that does not fit. A run may go on unless the problem is `fatal`."""
+    """A directory that does not fit. A run may continue unless the problem is `fatal`."""
 
     text: str
     fatal: bool = True
@@ -107,7 +109,7 @@ def problems(
     """Compare the directories of a run with its registry.
 
     `registry`: the path of the registry; `state`: its contents, None if it is missing; `anew`: how
-    to begin anew, if not with --fresh. Returns at most one problem for each directory.
+    to start from scratch, if not with --fresh. Returns at most one problem for each directory.
     """
     begin_anew = anew or _begin_anew(registry, reports)
     ways_out = f"Restore it from a copy of the same moment, or {begin_anew}"
@@ -137,7 +139,7 @@ def problems(
 
 
 def refuse(found: Sequence[Problem]) -> None:
-    """Log the problems with which a run may go on. Raises StateMismatch for the fatal ones."""
+    """Log the problems with which a run may continue. Raise StateMismatch for the fatal ones."""
     for problem in found:
         if not problem.fatal:
             log.warning("%s", problem.text)
@@ -159,14 +161,14 @@ def _damaged(report: DirectoryReport, policy: Policy, ways_out: str, replayable:
 
 
 def _or_without(report: DirectoryReport, replayable: bool) -> str:
-    """One more way out, if it is the store of a node whose state is computed again."""
+    """Return the remedy of removing a node's store alone, if its state can be recomputed."""
     if report.kind != STORE or not replayable:
         return ""
     return f"; or remove {report.path} alone: it is computed again from the input"
 
 
 def _replayable(policy: Policy, state: ClusterState, reports: Sequence[DirectoryReport]) -> bool:
-    """Whether a lost state is computed again, with the same outputs or with some twice."""
+    """Return whether a lost state is recomputed, with the same outputs or with some twice."""
     if policy.output not in (Output.AT_ONCE, Output.FRONTIER) or state.base:
         return False
     if not policy.replay:
@@ -183,14 +185,14 @@ def _begin_anew(registry: str, reports: Sequence[DirectoryReport]) -> str:
     logs = [report.path for report in reports if report.kind == LOG and report.mark is not None]
     if not logs:
         return anew
-    return (  # --fresh does not remove what nobody can send again
+    return (  # --fresh does not remove records that cannot be sent again
         f"{anew}; the records received in {', '.join(logs)} would be lost: if you can do without "
         "them, remove that by hand first"
     )
 
 
 def _may_begin_anew(registry: str, reports: Sequence[DirectoryReport]) -> bool:
-    """Whether --fresh removes outputs without their registry: only if the state is beneath them."""
+    """Return whether --fresh removes outputs without a registry: their state must be below them."""
     outputs = {report.path for report in reports if report.kind == OUTPUT and report.mark}
     return all(f"{path}/.driftline/state" == _folder(registry) for path in outputs)
 
@@ -207,15 +209,15 @@ class _Rules:
     replayable: bool
     begin_anew: str
     done: int
-    """All outputs up to this time are delivered; -1 if that is not known."""
+    """All outputs up to this time are delivered; -1 if unknown."""
 
     def check(self, report: DirectoryReport) -> list[Problem]:
-        """The gravest problem of one directory, if it has any."""
+        """Return the most serious problem of one directory, if it has any."""
         problem = self._of_another(report) or self._of_age(report) or self._of_end(report)
         return [problem] if problem is not None else []
 
     def _of_another(self, report: DirectoryReport) -> Problem | None:
-        """A directory of another run, or one that was moved to another place."""
+        """Return the problem of a directory that belongs to another run or was moved."""
         mark, lineage = report.mark, self.state.lineage
         if mark is None or (mark.lineage, mark.role) == (lineage, report.role):
             return None
@@ -228,7 +230,7 @@ class _Rules:
         return Problem(f"{text}. {self._ways_out(report)}")
 
     def _of_age(self, report: DirectoryReport) -> Problem | None:
-        """A directory that was lost, or a copy from an earlier session than the registry's."""
+        """Return the problem of a directory that is lost or from another session."""
         opened = self.state.opened
         if report.kind in (USED, HISTORY):
             return None
@@ -253,11 +255,12 @@ class _Rules:
         return None
 
     def _is_of_before(self, report: DirectoryReport) -> bool:
-        """Whether these are outputs of a node of an earlier layout: no later session opens them."""
+        """Return whether these are outputs of a node of an earlier layout: no later session opens
+        them."""
         return bool(self.state.layout) and report.index not in self.state.layout
 
     def _of_end(self, report: DirectoryReport) -> Problem | None:
-        """A log whose end is missing: it ends before what snapshots or outputs were made of."""
+        """Return the problem of a log that ends before what snapshots or outputs were made of."""
         if report.kind != LOG or report.mark is None:
             return None
         offsets = self.state.snapshots[0].offsets if self.state.snapshots else ()
@@ -279,7 +282,7 @@ class _Rules:
         return Problem(f"{report} {predicate}. {self._ways_out(report)}")
 
     def _other_output(self, report: DirectoryReport) -> str:
-        """What to do with a directory that is not that of the run, but perhaps of another one."""
+        """Return the remedy for an output directory that may belong to another run."""
         known = self.state.output
         last = f" (they were last in {known})" if known and known != report.path else ""
         return (

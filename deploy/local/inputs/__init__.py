@@ -1,1 +1,1 @@
-"""The inputs of a run: what it reads, from whom, and how far it is."""
+"""The inputs of a run: sources, receivers, bad records and progress."""

@@ -1,11 +1,11 @@
-"""Records that could not be read, set aside: a file of JSON lines for each input.
+"""Bad records, set aside: a file of JSON lines for each input.
 
     {"record": 7, "file": "in.jsonl", "reason": "field 'id' is missing", "value": {"text": "..."}}
 
-``value`` is the record, as an object or as its text: so it can be mended and sent again. A replay
-adds no record twice. A record is durable here before its front covers its time, so before any
-snapshot with a later time. What a new session reads again is set aside again, if it is still bad:
-in a file it may have been mended.
+``value`` is the record, as an object or as its text, so it can be repaired and sent again. A replay
+adds no record twice. A record is durable here before its front covers its time, and so before any
+snapshot with a later time. A record that a new session reads again is set aside again if it is
+still bad: in a file it may have been repaired.
 """
 
 from __future__ import annotations
@@ -23,7 +23,10 @@ from driftline.engine.sources import BadRecord
 
 
 class BadRecordFile:
-    """The file of one input. Opening it raises StateMismatch for foreign lines, Unavailable."""
+    """The file of one input.
+
+    Opening it raises StateMismatch for foreign lines, Unavailable.
+    """
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -37,7 +40,7 @@ class BadRecordFile:
             raise Unavailable(f"{path}: {error.strerror}") from None
         self._forgotten: set[int] = set()
         self.new = 0
-        """Records set aside in this session, without those that an earlier one had set aside."""
+        """Records set aside in this session and in no earlier one."""
 
     @property
     def count(self) -> int:
@@ -45,7 +48,7 @@ class BadRecordFile:
         return len(self._times)
 
     def forget(self, since: int) -> None:
-        """Remove the records from a time on: they will be read again. Raises Unavailable."""
+        """Remove the records from a time on: they will be read again. Raise Unavailable."""
         kept = {time for time in self._times if time < since}
         if kept == self._times:
             return
@@ -58,13 +61,13 @@ class BadRecordFile:
         self._times = kept
 
     def below(self, time: int) -> int:
-        """How many records below a time were set aside."""
+        """Return how many records below a time were set aside."""
         return sum(aside < time for aside in self._times)
 
     def add(self, records: Sequence[BadRecord]) -> None:
-        """Write records durably, without those in the file already. Raises Unavailable.
+        """Write records durably, except those already in the file. Raise Unavailable.
 
-        Those that no session had set aside before are told of.
+        Logs those that no session had set aside before.
         """
         new = [record for record in records if record.time not in self._times]
         if not new:
@@ -87,11 +90,11 @@ class BadRecordFile:
         self._letters.unreadable(monotonic(), first)
 
     def tell(self, now: float) -> None:
-        """Tell of the last ones, if it is time to; `now`: seconds, monotonic."""
+        """Log the latest ones if a line is due; `now`: seconds, monotonic."""
         self._letters.tell(now)
 
     def close(self) -> None:
-        """Tell of those that were not told of yet."""
+        """Log those not logged yet."""
         self._letters.close()
 
     def _read(self, data: bytes) -> None:
@@ -109,6 +112,8 @@ class BadRecordFile:
 
 
 def _time(line: bytes) -> int:
-    """The number of the record in a line. Raises ValueError, TypeError, KeyError, or RecursionError
-    for a line that is not ours."""
+    """Return the number of the record in a line.
+
+    Raises ValueError, TypeError, KeyError or RecursionError for a foreign line.
+    """
     return int(json.loads(line)["record"])

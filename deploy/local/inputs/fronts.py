@@ -1,10 +1,10 @@
-"""Opens the fronts of a flow: the source of each, what it has used so far, and its receiver.
+"""Opens the fronts of a flow: each source, the record of its use so far, and its receiver.
 
 The fronts of `driftline run` are in the process of the command; in a cluster each is a process of
 its own. Both are opened here.
 
 Inputs that cannot be read again, standard input and producers, have a receiver, which logs records
-before their use.
+before they are used.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from driftline.engine.sources import RetainedSource, Source
 from driftline.engine.storage.manifest import Mark
 
 MANY = 1_000_000
-"""From so many records on their reading takes a while, and is told."""
+"""Log a line before so many records are compared, which takes a while."""
 
 
 def open_input(
@@ -51,10 +51,10 @@ def open_input(
     *,
     alone: bool,
 ) -> Source | RetainedSource:
-    """The source of an input, `number`, with a log and a receiver if it cannot be read again.
+    """Return the source of input `number`, with a log and a receiver if it cannot be read again.
 
-    `receivers` closes both; `asked_to_end`: whether the run was asked to end; `alone`: there is no
-    other input. Raises Unavailable, StateMismatch, NotPermitted.
+    `receivers` closes both; `asked_to_end`: whether the run is to drain; `alone`: it is the only
+    input. Raises Unavailable, StateMismatch, NotPermitted.
     """
     if not isinstance(given, str | Piped | LiveSource):
         return given
@@ -90,16 +90,16 @@ def open_front(
     *,
     token: str,
 ) -> Front:
-    """The front that reads a source, driven by the runtime.
+    """Return the front that reads a source, driven by the runtime.
 
-    `start`: the time from which on it will read; `token`: names its process. Raises StateMismatch,
+    `start`: the time from which it will read; `token`: names its process. Raises StateMismatch,
     InputError, Unavailable.
     """
     used, given = None, source
     if isinstance(source, MAY_GROW):
         used = _used(number, source, config, process)
         checked = open_checked(source, used, aside, start)
-        given = checked if config.policy.replay else source  # else nothing is noted
+        given = checked if config.policy.replay else source  # without replays nothing is noted
     front = Front(
         number,
         config.nodes,
@@ -121,7 +121,7 @@ def open_front(
 def note_used(fronts: Sequence[Front], policy: Policy, *, well: bool) -> None:
     """Note which records were used since the last snapshot; `well`: the run ended without error.
 
-    All, if they were read to their end, else those whose outputs are delivered.
+    These are all records if they were read to their end, else those whose outputs are delivered.
     """
     whole = well and all(front.next >= INFINITY for front in fronts)
     by_time = policy.output in (Output.FRONTIER, Output.DURABLE)
@@ -136,7 +136,7 @@ def note_used(fronts: Sequence[Front], policy: Policy, *, well: bool) -> None:
 def _used(
     number: int, source: Source | RetainedSource, config: RunConfig, process: ProcessConfig
 ) -> UsedFile:
-    """What the run has used of a file."""
+    """Return the note of what the run has used of a file."""
     mark = Mark(process.lineage, f"used-{number}", process.session)
     used = UsedFile(config.state / f"input-{number}.used", mark)
     if used.used.last >= MANY:
@@ -149,16 +149,16 @@ def _used(
 
 
 def _let_go(input_log: InputLog, source: ReceivedSource) -> None:
-    """Remove what the front has given up: without snapshots the log says where a run goes on."""
-    with suppress(Unavailable):  # how the run ended matters more; the next call says what it reads
+    """Trim the log as the front did: without snapshots the log determines where a run resumes."""
+    with suppress(Unavailable):  # must not hide the run's outcome; the next call logs what it reads
         input_log.trim(source.trimmed)
 
 
 RECEIVED, PIPED = "received", "received from standard input"
-"""The identities of producers' records and of standard input; no file has one of them."""
+"""Identities of producers' records and of standard input; no file has one of them."""
 
 POLLED = "polled from "
-"""How the identity of a live source begins; that of a file ends with its format in parentheses."""
+"""Prefix of the identity of a live source; that of a file ends with its format in parentheses."""
 
 
 def has_log(identity: str) -> bool:
@@ -168,7 +168,7 @@ def has_log(identity: str) -> bool:
 
 
 def identity_of(given: Input | RetainedSource) -> str:
-    """The text that stands for an input in the identity of a run."""
+    """Return the text that identifies an input in the identity of a run."""
     if isinstance(given, str):
         return RECEIVED
     if isinstance(given, LiveSource):
@@ -187,12 +187,13 @@ def receiver_of(
     asked_to_end: Callable[[], bool],
     reach: SenderRules = HERE,
 ) -> Receiver:
-    """A receiver for input `number`, driven by the runtime. It logs records before their use.
+    """Return a receiver for input `number`, driven by the runtime; it logs records before their
+    use.
 
     `given`: standard input, a live source, or the address to listen at; `alone`: it is the only
-    input; `keep_bad`: records that cannot be read do not end the run; `asked_to_end`: whether the
-    run has been asked to end; `reach`: who may send. Raises Unavailable if there is no standard
-    input, or the address cannot be used, NotPermitted.
+    input; `keep_bad`: unreadable records do not end the run; `asked_to_end`: whether the run is to
+    drain; `reach`: who may send. Raises Unavailable if there is no standard input or the address
+    cannot be used, NotPermitted.
     """
     if isinstance(given, Piped):
         clock = None if alone else _now_us

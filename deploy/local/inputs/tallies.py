@@ -1,4 +1,4 @@
-"""The tally of an input: how many records this call has read, and how far they are delivered."""
+"""The progress of an input: how many records this call has read, and how far they are delivered."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ NUMBERED = FileSource, SeveralFiles, ZipfSource
 
 @dataclass(frozen=True, slots=True)
 class ProducerFigures:
-    """The producers of one input: connections, and those that have sent records, or ended."""
+    """The producers of one input: connected ones, those that have sent records, and ended ones."""
 
     connected: int
     known: int
@@ -28,33 +28,33 @@ class ProducerFigures:
         return counted(self.connected, "producer")
 
     def fields(self) -> dict[str, Field]:
-        """The same, for programs."""
+        """Return the figures as log fields."""
         return {"connected": self.connected, "known": self.known, "ended": self.ended}
 
 
 @dataclass(frozen=True, slots=True)
 class InputFigures:
-    """How far one input is. None: unknown, or there is no such thing."""
+    """How far one input is. None: unknown or not applicable."""
 
     name: str
     records: int
     """Records that this call has read, each once."""
     position: int | None
-    """Bytes of its files whose records are delivered, about."""
+    """Bytes of its files whose records are delivered, approximately."""
     size: int | None
     """Bytes of its files."""
     waiting: int | None
-    """Records that were taken from producers, or from a pipe, and that no front has read yet."""
+    """Records taken from producers or a pipe that no front has read yet."""
     lag_s: float
-    """For how long the oldest record that is not delivered has been there, in seconds."""
+    """Age of the oldest undelivered record, in seconds."""
     producers: ProducerFigures | None = None
 
     @property
     def percent(self) -> float | None:
-        """How much of its files is delivered."""
+        """Delivered part of its files."""
         if self.position is None or self.size is None:
             return None
-        # A file that was replaced by a shorter one is not as long as what was read of it.
+        # A shorter file may have replaced the one that was read.
         return min(100.0, 100.0 * self.position / self.size) if self.size else 100.0
 
     def __str__(self) -> str:
@@ -66,7 +66,7 @@ class InputFigures:
         return text if self.producers is None else f"{text}, {self.producers}"
 
     def fields(self) -> dict[str, Field | dict[str, Field]]:
-        """The same, for programs."""
+        """Return the figures as log fields."""
         percent = self.percent
         return {
             "name": self.name,
@@ -81,7 +81,7 @@ class InputFigures:
 
 
 class InputProgress:
-    """The tally of one input."""
+    """The progress of one input."""
 
     def __init__(
         self,
@@ -89,38 +89,38 @@ class InputProgress:
         source: Source | RetainedSource,
         start: int,
     ) -> None:
-        """`start`: the time from which on this call reads. Precondition: nothing was read yet."""
+        """Track an input; this call reads from time `start`. Precondition: nothing was read yet."""
         self.front = front
         self._source = source
         self._start = start
         self._position = 0
-        """The largest position that was given."""
+        """The largest position returned so far."""
         self._before = 0
         """Records of the log that earlier calls have read."""
         if isinstance(source, ReceivedSource):
             self._before = source.records - source.stored_from(start)
 
     def _progress(self) -> tuple[int | None, int | None]:
-        """(bytes whose records are delivered, size of the files), if there are any."""
+        """Return (bytes whose records are delivered, size of the files), or None for both."""
         progress = self._source.progress()
         if progress is None:
             return None, None
         taken, size = progress
-        # Where the oldest record under way is in the file is not known: all count as equally long.
+        # The position of the oldest record under way is unknown, so all count as equally long.
         last, under_way = self.front.furthest, self.front.meter.under_way
         delivered = taken * (last - under_way) // last if under_way else taken
         self._position = max(self._position, delivered)
         return self._position, size
 
     def tell_if_empty(self) -> None:
-        """Tell of a file without any record, good or bad. Precondition: it was read to its end."""
+        """Warn if a file has no record, good or bad. Precondition: it was read to its end."""
         if isinstance(self._source, FileSource | SeveralFiles):
             name = self._source.name
             if self._start == 1 and not self.front.taken and not self.front.bad:
                 log.warning("%s is empty: it has no record", name, extra=about("empty", name=name))
 
     def look(self, now: float) -> InputFigures:
-        """The figures now; `now`: seconds, monotonic."""
+        """Return the current figures; `now`: seconds, monotonic."""
         meter, source, records = self.front.meter, self._source, self.front.taken
         position, size = self._progress()
         lag_s, waiting, producers = meter.oldest_s(now), None, None

@@ -1,8 +1,8 @@
-"""The files in the state directory that say what a run has used of its inputs: `input-0.used`.
+"""Files in the state directory that note what a run has used of its inputs: `input-0.used`.
 
-One for each input that may grow, replaced as a whole. A file may be missing, or older than the last
-snapshot: then fewer records are compared at the next start. It names its run, like all parts of a
-state directory.
+There is one for each input that may grow, replaced as a whole. A file may be missing, or older than
+the last snapshot: then fewer records are compared at the next start. It names its run, like all
+parts of a state directory.
 """
 
 from __future__ import annotations
@@ -25,20 +25,22 @@ from driftline.engine.wire.party import DurableJob
 _FORMAT = 4
 
 MAY_GROW = FileSource, SeveralFiles
-"""Inputs of which it is noted what was used."""
+"""Inputs whose use is noted."""
 
 
 @dataclass(frozen=True, slots=True)
 class Noted:
-    """What a file says."""
+    """The contents of a file."""
 
     mark: Mark
     used: InputFingerprint
 
 
 class UsedFile:
-    """The file of one input. Opening it raises StateMismatch if it is another run's or damaged,
-    Unavailable."""
+    """The file of one input.
+
+    Opening it raises StateMismatch if it is damaged or belongs to another run, Unavailable.
+    """
 
     def __init__(self, path: Path, mark: Mark) -> None:
         self._path = path
@@ -47,10 +49,10 @@ class UsedFile:
         if before is not None:
             mark.over(before.mark, str(path))
         self.used = NOTHING if before is None else before.used
-        """What the run has used, as far as it is known."""
+        """What the run has used, as far as known."""
 
     def carry_out(self, job: DurableJob) -> None:
-        """Carry out `StoreUsed`, unless it says nothing new. Raises Unavailable."""
+        """Carry out `StoreUsed`, unless it adds nothing. Raise Unavailable."""
         assert isinstance(job, StoreUsed)
         if job.used.until <= self.used.until:
             return
@@ -65,9 +67,9 @@ class UsedFile:
 def open_checked(
     source: Source, file: UsedFile, aside: BadRecordFile, start: int
 ) -> VerifiedSource:
-    """A source that may have changed, once its used records are compared.
+    """Return a source that may have changed, after comparing its used records.
 
-    `start`: the time from which on it will be read; what was set aside from there on is forgotten.
+    `start`: the time from which it will be read; bad records set aside from there on are forgotten.
     Raises StateMismatch if a used record has changed, InputError, Unavailable.
     """
     checked = VerifiedSource(source, file.used)
@@ -85,7 +87,7 @@ def open_checked(
 
 
 def read_used(path: Path) -> Noted | None:
-    """What the file of an input says; None if there is no such file.
+    """Return the contents of an input's file, or None if there is no such file.
 
     Raises StateMismatch if it is damaged, Unavailable.
     """

@@ -1,1 +1,1 @@
-"""The loop of a process: it drives parties, and tells how they are."""
+"""The loop of a process: it drives roles, and reports that the process lives."""

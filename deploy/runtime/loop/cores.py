@@ -1,15 +1,15 @@
-"""The cores of a process: with little to do, it keeps away from the core of whoever wakes it.
+"""CPU affinity of a process: with little work, it avoids the core of the process that wakes it.
 
-A system likes to run a process on the core of the one that has woken it. There it waits until that
-one pauses, though another core is idle: in virtual machines most of the time, as the system takes a
-core that is halted for one that its host has taken away. So processes that hand on to each other
-are on different halves of the cores: a document goes to and fro between them, and is found some
-10 % sooner. It is the same with the threads of ZeroMQ that receive for a process, and wake it:
-those of a node and of a master are on the half of those who send to them.
+The scheduler likes to run a process on the core of its waker, where it waits until the waker pauses
+even though another core is idle. In virtual machines this is the usual case, because a halted core
+looks like one that the hypervisor has taken away. Therefore processes that hand work to each other
+use different halves of the cores: a document passes between them several times, and becomes
+searchable some 10 % sooner. The same holds for ZeroMQ's threads, which receive for a process and
+wake it: those of a node and of a master use the half of their senders.
 
-A process that has much to do, or has to wait for its core, runs wherever there is room: else two of
-them could share a core, while another one is idle. What somebody else says of the cores of a
-process, while it runs, counts.
+A process that is busy, or has to wait for its core, runs on any core: otherwise two of them could
+share a core while another one is idle. If somebody changes the affinity of a process while it runs,
+that setting is kept.
 """
 
 from __future__ import annotations
@@ -21,32 +21,32 @@ from pathlib import Path
 from time import process_time
 
 LOOK_S = 1.0
-"""Seconds from one look at a process to the next."""
+"""Interval between checks of the load, in seconds."""
 
 BUSY = 0.3
-"""A process has much to do if it uses more than this part of a core, or would if it got one."""
+"""A process is busy if it uses, or would use if it got one, more than this share of a core."""
 
 IO_THREAD = "ZMQbg/IO"
-"""How the system's name of a thread of ZeroMQ that sends and receives begins."""
+"""Prefix of the kernel's name of a ZeroMQ thread that sends and receives."""
 
 
 def cores_here() -> tuple[int, ...]:
-    """The cores that this process may use; none if the system does not say."""
+    """Return the cores that this process may use; () if the system does not report them."""
     if not hasattr(os, "sched_getaffinity"):
         return ()
     return tuple(sorted(os.sched_getaffinity(0)))
 
 
 def _keep_to(cores: Collection[int], io_cores: Collection[int]) -> None:
-    """Run all threads of this process on these cores, and what they begin; ZeroMQ's on others."""
+    """Run all threads of this process, and their children, on `cores`; ZeroMQ's on `io_cores`."""
     for thread in Path("/proc/self/task").iterdir():
-        with suppress(OSError):  # it has ended, or the system wants it otherwise
+        with suppress(OSError):  # the thread has ended, or the system rejects the cores
             is_io = (thread / "comm").read_text().startswith(IO_THREAD)
             os.sched_setaffinity(int(thread.name), io_cores if is_io else cores)
 
 
 def _wanted_s() -> float:
-    """For how long this process has used a core, and its first thread has waited for one."""
+    """Return the CPU time of this process plus the time that its first thread waited for a core."""
     waited_ns = 0
     with suppress(OSError, ValueError, IndexError), open("/proc/self/schedstat") as file:
         waited_ns = int(file.read().split()[1])
@@ -54,11 +54,11 @@ def _wanted_s() -> float:
 
 
 class CpuAffinity:
-    """The cores of this process, which begins on any of them.
+    """Affinity of this process, which starts on any of the cores.
 
-    `cores`: those of the service, () if its processes are not told apart; `half`: 0 or 1;
-    `io_half`: that of ZeroMQ's threads; the rest is what the system does. Invariant: a process
-    with much to do runs on any of them, at most `LOOK_S` later.
+    `cores`: those of the service, () for no affinity; `half`: 0 or 1; `io_half`: that of ZeroMQ's
+    threads; the other parameters are system calls. Invariant: a process with much work runs on any
+    of the cores, at most `LOOK_S` later.
     """
 
     def __init__(
@@ -77,12 +77,12 @@ class CpuAffinity:
         self._is_told_apart = middle > 0
         self._keep_to, self._kept_to, self._wanted_s = keep_to, kept_to, wanted_s
         self._now: tuple[int, ...] = ()
-        """Those that it keeps to; (): those of its parent."""
+        """The current cores; (): those of the parent."""
         self._looked = self._wanted = 0.0
         self.leave()
 
     def look(self, now: float) -> None:
-        """Move to other cores if that is due. Cheap; `now`: in seconds, monotonic."""
+        """Change the affinity if that is due. Cheap; `now`: in seconds, monotonic."""
         if not self._is_told_apart or now < self._looked + LOOK_S:
             return
         wanted, is_first = self._wanted_s(), not self._looked
@@ -94,8 +94,8 @@ class CpuAffinity:
             self._run_on(self._half, self._io_half)
 
     def leave(self) -> None:
-        """Run on any of them until the next look: at the beginning, and in a copy of the process,
-        which does not look any more."""
+        """Run on any core until the next `look`: at the start, and in a forked copy, which has no
+        `look`."""
         if self._is_told_apart:
             self._run_on(self._all, self._all)
 
@@ -103,7 +103,7 @@ class CpuAffinity:
         if cores == self._now:
             return
         if self._now and self._kept_to() != self._now:
-            self._is_told_apart = False  # somebody else has said where it is to run
+            self._is_told_apart = False  # somebody else has set the affinity
             return
         self._now = cores
         self._keep_to(cores, io_cores)

@@ -1,11 +1,11 @@
-"""The heartbeat: a thread that says that a process lives, while its loop is busy with one turn.
+"""The heartbeat: a thread that reports that a process lives while its loop is busy with one turn.
 
-Takes nothing; gives `Alive` (master), and to the parent a sign of life over a pipe, whatever the
-loop does (`lifeline.KeepAlive`). So a user function may take as long as it likes: its process does
-not count as gone, nor its work as lost; and its parent knows that it does not hang. A warning tells
-of the slow function, with its operators, label and record, and again each time it has taken twice
-as long. A function in C that keeps the interpreter's lock silences the heartbeat, too; once its
-process is back, the master is more patient with it (`Coordinator`).
+It sends `Alive` to the master, and a sign of life to the parent over a pipe, whatever the loop does
+(`lifeline.KeepAlive`). Thus a user function may take as long as it likes: its process does not
+count as dead, its work does not count as lost, and its parent knows that it does not hang. A
+warning reports the slow function, with its operators, label and record, and again each time the
+duration has doubled. A C function that holds the interpreter lock silences the heartbeat, too; once
+its process responds again, the master is more patient with it (`Coordinator`).
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ from driftline.engine.errors import MalformedMessage, NotPermitted
 from driftline.engine.events import about, log
 
 SLOW_AFTER_S = 5.0
-"""How long a turn may take before the first warning."""
+"""Duration of a turn before the first warning, in seconds."""
 
 
 class Heartbeat:
-    """Sends `Alive` for the members of a runtime from a thread of its own. A context manager."""
+    """Thread that sends `Alive` for the members of a runtime. A context manager."""
 
     def __init__(
         self,
@@ -42,8 +42,9 @@ class Heartbeat:
         keep_alive_fd: int = -1,
         hung_after_s: float = inf,
     ) -> None:
-        """`keep_alive_fd`: the child's end of a `KeepAlive`; -1: no parent wants to hear.
-        `hung_after_s`: a loop hangs that is in one turn for longer; inf: user code may be slow."""
+        """`keep_alive_fd`: the child's end of a `KeepAlive`; -1: no parent reads it.
+        `hung_after_s`: the loop counts as hung if one turn takes longer; inf: never, as user code
+        may be slow."""
         self._hung_after_s = hung_after_s
         self._keep_alive_fd = keep_alive_fd
         if keep_alive_fd >= 0:
@@ -55,9 +56,9 @@ class Heartbeat:
         self._turns = -1
         self._since = 0.0
         self.beaten_at = 0.0
-        """When it has looked at the loop last (seconds, monotonic)."""
+        """When the thread last checked the loop (seconds, monotonic)."""
         self._ways: dict[str, tuple[str, zmq.Socket[bytes]]] = {}
-        """Receiver -> where it is, and the socket to it, which is of this thread alone."""
+        """Receiver -> its address and a socket to it, used by this thread only."""
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._loop, daemon=True)
 
@@ -89,7 +90,7 @@ class Heartbeat:
             keep_alive(self._keep_alive_fd)
 
     def beat(self, now: float) -> None:
-        """Send `Alive` for each member, if the loop is in the same turn as at the last call."""
+        """Send `Alive` for each member if the loop is in the same turn as at the last call."""
         self.beaten_at = now
         turns = self._runtime.turns
         if self._runtime.waits or turns != self._turns:
@@ -111,7 +112,7 @@ class Heartbeat:
                 )
 
     def _send(self, to: str, address: str, data: bytes) -> None:
-        """Send to a receiver, which may move. What cannot be sent, the loop tells once it turns."""
+        """Send to a receiver, which may move. The loop logs errors at its next turn."""
         before, way = self._ways.pop(to, ("", None))
         if way is not None and before != address:
             way.close()
@@ -122,7 +123,7 @@ class Heartbeat:
             return
         try:
             way.send(data, zmq.NOBLOCK)
-        except zmq.Again:  # it has refused our key
+        except zmq.Again:  # the receiver rejected our key
             way.close()
         else:
             self._ways[to] = address, way

@@ -1,10 +1,9 @@
-"""A runtime in an asyncio loop: one thread serves clients of the loop, and drives the parties.
+"""A runtime in an asyncio loop: one thread serves the loop's clients and drives the roles.
 
-So nothing that a client hands to a party, or a party to a client, has to wake another thread. The
-loop waits for the files of the runtime in its place, and lets it take a turn when one can be read,
-when a tick is due, or when it is asked to (`soon`). Turns are bounded, and between two of them the
-loop does what else is due. Invariant: after a turn, either a further one is due, or all files that
-wake the runtime are looked at.
+Passing data between a client and a role therefore wakes no other thread. The loop watches the files
+of the runtime, and runs a turn when one is readable, when a tick is due, or on request (`soon`).
+Turns are bounded, and the loop does its other work between them. Invariant: after a turn, either a
+further turn is scheduled, or the loop watches all files that wake the runtime.
 """
 
 from __future__ import annotations
@@ -19,14 +18,14 @@ from driftline.deploy.runtime.loop.runtime import Runtime
 Result = TypeVar("Result")
 
 WAIT_S = 0.05
-"""The longest time between two turns."""
+"""Longest time between two turns, in seconds."""
 
 
 class Looped(Generic[Result]):
-    """Drives a runtime in the running loop, from when it is made until `look` gives a result.
+    """Driver of a runtime in the running loop, from its construction until `look` returns a result.
 
-    `look`: is called after each turn. What it raises, or the runtime, ends the turns, too.
-    Precondition: nobody else calls `Runtime.step` meanwhile.
+    `look`: called after each turn. An exception that it or the runtime raises also ends the turns.
+    Precondition: no other code calls `Runtime.step` meanwhile.
     """
 
     def __init__(self, runtime: Runtime, look: Callable[[], Result | None]) -> None:
@@ -35,12 +34,12 @@ class Looped(Generic[Result]):
         self._loop = asyncio.get_running_loop()
         self._files: set[int] = set()
         self._next: asyncio.Handle | None = None
-        """The next turn, if no file can be read before."""
+        """The next turn, unless a file becomes readable earlier."""
         self._result: asyncio.Future[Result] = self._loop.create_future()
         self.soon()
 
     async def result(self) -> Result:
-        """The result, once there is one. Raises what has ended the turns."""
+        """Wait for the result. Raises the exception that ended the turns."""
         try:
             return await self._result
         finally:
@@ -48,7 +47,7 @@ class Looped(Generic[Result]):
             self._rest()
 
     def soon(self) -> None:
-        """Let the runtime take a turn soon: a party was handed something."""
+        """Schedule a turn soon: a role has received input."""
         if not self._result.done():
             self._schedule(self._loop.call_soon(self._turn))
 
@@ -77,7 +76,7 @@ class Looped(Generic[Result]):
         self._next = turn
 
     def _watch(self, files: set[int]) -> None:
-        """Have these files, and no others, bring about a turn."""
+        """Watch exactly these files; a readable one triggers a turn."""
         for file in self._files - files:
             self._loop.remove_reader(file)
         for file in files - self._files:
@@ -85,7 +84,7 @@ class Looped(Generic[Result]):
         self._files = files
 
     def _rest(self) -> None:
-        """Take no more turns."""
+        """Run no more turns."""
         self._watch(set())
         if self._next is not None:
             self._next.cancel()

@@ -1,19 +1,17 @@
-"""The ZeroMQ runtime: drives the parties of a process with real sockets, clock and disk.
+"""The ZeroMQ runtime: drives the roles of a process with real sockets, clock and disk.
 
-One single-threaded loop per process. A turn takes a bounded number of messages, lets the party work
-on them, and sends its messages. The loop sleeps while there is no message; it never spins, and
-never waits for a disk: one background thread carries out the durable jobs, in order.
+A process has one single-threaded loop. A turn takes a bounded number of messages, lets each role
+process them, and sends the role's messages. The loop sleeps while there is no message; it never
+spins, and never waits for a disk: one background thread executes the durable jobs, in order.
 
-Sockets: a PULL for each party (`inbox`), and a PUSH for each receiver; `transport` says how they
-are reached, and with which keys. There is no high-water mark, so no message is dropped at one
-(windows bound how much is under way); the numbers of a channel show what a reconnect loses. The
-background threads ring at the same PULL: so a node waits at one socket, which wakes up sooner than
-a poller over several.
+Sockets: a PULL per role (`inbox`), and a PUSH per receiver; `transport` defines addresses and keys.
+There is no high-water mark, so ZeroMQ drops no message because of one (windows bound the amount
+under way); channel sequence numbers reveal what a reconnect loses. The background threads ring at
+the same PULL: waiting at one socket wakes a node sooner than a poller over several.
 
-A process of its own runs its loop with `run`; one that has more to do calls `step` in the context
-of `undisturbed`. Both collect garbage at leisure (`memory`).
-Every process gives freed memory back at leisure (`memory`); those of a service have their cores
-(`cores`).
+A process of its own runs its loop with `run`; a process with other work calls `step` in the context
+of `undisturbed`. Both collect garbage when idle (`memory`). Every process returns freed memory when
+idle (`memory`); those of a service set their CPU affinity (`cores`).
 """
 
 from __future__ import annotations
@@ -41,19 +39,19 @@ from driftline.engine.meters import Stopwatch
 from driftline.engine.wire.party import Role
 
 LINGER_MS = 500
-"""How long the messages of a closed socket may keep the process, at most."""
+"""Longest time that the messages of a closed socket may delay the exit of the process."""
 
 SWITCH_S = 0.0005
-"""How long a thread may keep the interpreter while another one wants it."""
+"""Time in seconds that a thread may hold the interpreter while another one waits for it."""
 
 RECONNECT_MS = 10
-"""How often a socket tries to connect again: a new master waits for all members to be there."""
+"""Reconnect interval of a socket: a new master waits until all members are connected."""
 
 AGAIN_S = 1.0
-"""How long a way that is closed stays so: then it is tried again."""
+"""Pause in seconds before a shut connection is retried."""
 
 UNUSED_S = 60.0
-"""A way on which nothing was sent for so long is given up: the receiver may be gone for good."""
+"""Time in seconds after which an unused connection is closed: the receiver may be gone for good."""
 
 _NOBLOCK = int(zmq.NOBLOCK)
 _MORE = int(zmq.NOBLOCK | zmq.SNDMORE)
@@ -62,7 +60,7 @@ _Send = Callable[[bytes | memoryview, int], object]
 
 
 class Runtime:
-    """Drives the parties of a process until it is told to stop."""
+    """Driver of the roles of a process."""
 
     def __init__(
         self,
@@ -76,7 +74,7 @@ class Runtime:
         self._poller = zmq.Poller()
         self._seats: list[_RoleSlot] = []
         self._outs: dict[tuple[str, str], _OutgoingConnection] = {}
-        """(party, receiver) -> the way there."""
+        """(role, receiver) -> the connection."""
         self._unused_at = 0.0
         self._local: dict[str, LocalParty] = {}
         self._stores: dict[str, CarryOut] = {}
@@ -85,28 +83,28 @@ class Runtime:
         self._zap: Zap | None = None
         self._inboxes: list[Inbox] = []
         self._drains: dict[object, Callable[[], None]] = {}
-        """Socket -> takes the messages that have come there."""
+        """Socket or file -> call that takes its messages."""
         self._files: dict[object, int] = {}
-        """Socket -> the file that can be read when something has come; ZeroMQ is slow to say it."""
+        """Socket -> its file descriptor, cached because ZeroMQ returns it slowly."""
         self._collector: GcScheduler | None = None
         """None in a process of the user, which has its own settings."""
         self._freed = MallocTrimmer()
         self._cores = cores or CpuAffinity()
         self.turns = 0
         self.waits = False
-        """Whether the loop waits for messages, or takes them from a socket."""
+        """Whether the loop is waiting for messages or taking them from a socket."""
         self.idle = Stopwatch()
-        """For how long the loop has waited."""
+        """Total time that the loop has waited."""
 
     @property
     def parties(self) -> list[Role]:
-        """All parties that this loop drives."""
+        """All roles that this loop drives."""
         return [seat.party for seat in self._seats]
 
     def add(self, party: Role, address: str, carry_out: CarryOut | None = None) -> str:
-        """Give a party an inbox. Returns its address; raises Unavailable if it is taken.
+        """Give a role an inbox. Return its address; raises Unavailable if the address is taken.
 
-        `carry_out`: the party's own store, if it has one.
+        `carry_out`: the role's own store, if it has one.
         """
         inbox = self._inbox(party, address)
         if carry_out is not None:
@@ -142,11 +140,11 @@ class Runtime:
         has_work: Callable[[], bool] = lambda: False,
         carry_out: CarryOut | None = None,
     ) -> None:
-        """Add a party with a socket or a file of its own, over which it talks to clients.
+        """Add a role with a socket or file of its own, over which it talks to clients.
 
-        `drain` takes the messages that have come; it is called only while the party `has_room`.
-        While it `has_work` the loop does not wait. The party's ticks and jobs are as usual;
-        `carry_out`: its own store, if it has one.
+        `drain` takes the messages that have arrived; it is called only while the role `has_room`.
+        While it `has_work`, the loop does not wait. The loop calls the role's ticks and executes
+        its jobs as usual; `carry_out`: its own store, if it has one.
         """
         self._seat(_RoleSlot(party, socket, has_room, has_work))
         self._drains[socket] = drain
@@ -154,18 +152,18 @@ class Runtime:
             self._stores[party.name] = carry_out
 
     def _seat(self, seat: _RoleSlot) -> None:
-        seat.party.now = monotonic()  # messages may come before its first turn
+        seat.party.now = monotonic()  # messages may arrive before its first turn
         self._seats.append(seat)
 
     def listen(self, file: int, drain: Callable[[], None]) -> None:
-        """Let a file wake the loop, too: `drain` is called when there is something to read."""
+        """Let a file wake the loop, too: `drain` is called when the file is readable."""
         self._poller.register(file, zmq.POLLIN)
         self._drains[file] = drain
 
     def host(self, other: Role, partner: Role, at_end: Callable[[], None] = lambda: None) -> None:
-        """Run a party in a thread of its own, for its one partner: an embedded consumer.
+        """Run a role in a thread of its own, for its one partner: an embedded consumer.
 
-        `at_end`: is called by that thread when the runtime is closed.
+        `at_end`: called by that thread when the runtime is closed.
         """
         self._local[other.name] = LocalParty(other, partner, self._ring(partner), at_end)
 
@@ -178,10 +176,10 @@ class Runtime:
 
     @contextmanager
     def undisturbed(self) -> Iterator[None]:
-        """Within this context, which has the loop, no turn waits long for threads or for garbage.
+        """Keep threads and the garbage collector from delaying turns for long within this context.
 
-        It is collected when there is nothing to do, and a thread that wants the interpreter gets it
-        sooner than Python gives it by default, which is later than most outputs take.
+        Garbage is collected when the loop is idle. A waiting thread gets the interpreter sooner
+        than by Python's default, which exceeds the latency of most outputs.
         """
         was_on, interval_s = gc.isenabled(), sys.getswitchinterval()
         sys.setswitchinterval(SWITCH_S)
@@ -196,9 +194,9 @@ class Runtime:
                 gc.enable()
 
     def step(self, more: bool = False, wait_s: float = 1.0) -> bool:
-        """One turn; waits for input at most `wait_s`, and not at all if there is `more` to do.
+        """Run one turn; wait for input at most `wait_s`, and not at all if there is `more` to do.
 
-        Returns whether there is more to do.
+        Return whether there is more to do.
         """
         for seat in self._seats:
             more |= seat.arm(self._poller)
@@ -240,12 +238,12 @@ class Runtime:
 
     @property
     def tick_at(self) -> float:
-        """When a turn is due, even if no message comes (seconds, monotonic)."""
+        """When a turn is due even without a message (seconds, monotonic)."""
         return min((min(seat.tick_at, seat.party.tick_by) for seat in self._seats), default=inf)
 
     def quiet_files(self) -> set[int] | None:
-        """The files of which one can be read as soon as something comes, for a loop that waits in
-        place of this one; None: something has come already, and a turn would take it."""
+        """Return the files that become readable when input arrives, for a loop that waits in place
+        of this one; None: input has already arrived, and a turn would take it."""
         if self._has_input():
             return None
         return {
@@ -264,19 +262,19 @@ class Runtime:
         return file
 
     def soon(self, call: Callable[[], None]) -> None:
-        """Let the loop make a call soon. Any thread may call this."""
+        """Let the loop make a call soon. Thread-safe."""
         self._calls.add(call)
 
     def _rest(self, now: float) -> None:
-        """Collect garbage and give memory back, if no message has come."""
+        """Collect garbage and return memory to the system, if no message has arrived."""
         if not self._has_input():
             if self._collector is not None and self._collector.is_due(now):
                 self._collector.rest(now)
             self._freed.rest(now)
 
     def flush(self, party: Role) -> None:
-        """Begin the jobs of a party, and send its messages."""
-        # Jobs first: ZeroMQ's thread, which a message wakes, may take this core for a while.
+        """Start a role's jobs, and send its messages."""
+        # Jobs first: a message wakes ZeroMQ's thread, which may take this core for a while.
         for job in party.jobs:
             carry_out = self._stores.get(party.name, self._carry_out)
             assert carry_out is not None, f"nobody to carry out {job!r}"
@@ -290,7 +288,7 @@ class Runtime:
         party.outbox.clear()
 
     def close(self, linger_ms: int = LINGER_MS) -> None:
-        """Send all messages, finish all jobs, release the sockets."""
+        """Send all messages, finish all jobs, and release the sockets."""
         for seat in self._seats:
             self.flush(seat.party)
         self._disk.stop()
@@ -305,12 +303,12 @@ class Runtime:
     def _send(self, party: Role, to: str, data: bytes) -> None:
         address = party.addresses.get(to)
         if address is None:
-            return  # the receiver has not said Hello yet; it will ask for what it needs
+            return  # the receiver has not sent Hello yet; it will ask for what it needs
         way = self._outs.get((party.name, to))
         if way is None or way.address != address or way.send is None:
             way = self._way(party, to, address, way)
             if way.send is None:
-                return  # it has been said why
+                return  # already reported
         keyed = self._transport.own is not None
         if keyed and len(data) > MESSAGE_BYTES_MAX:
             raise PayloadError(
@@ -323,14 +321,14 @@ class Runtime:
                 _send_parts(way.send, data)
             else:
                 way.send(data, _NOBLOCK)
-        except zmq.Again:  # the receiver has refused our key, and ZeroMQ does not ask twice
+        except zmq.Again:  # the receiver rejected our key, and ZeroMQ does not retry
             party.drop(NotPermitted(f"{to} at {address} has refused the key of this process"))
             way.shut()
 
     def _way(
         self, party: Role, to: str, address: str, before: _OutgoingConnection | None
     ) -> _OutgoingConnection:
-        """A new way to a receiver, in place of one that leads elsewhere, or is shut."""
+        """Return a connection to a receiver, new unless `before` is shut and its pause lasts."""
         now = monotonic()
         if before is not None:
             if before.address == address and now < before.shut_until:
@@ -343,12 +341,12 @@ class Runtime:
             party.drop(error)
             way.shut()
         else:
-            # `send` of pyzmq's part in C: the Python method around it would take as long again.
+            # pyzmq's C implementation of `send`: the Python method around it would double the time.
             way.socket, way.send = socket, super(zmq.Socket, socket).send
         return way
 
     def _give_up_unused(self) -> None:
-        """Close the sockets of ways that nobody uses any more; ZeroMQ would try for ever."""
+        """Close connections unused since the last call; ZeroMQ would reconnect forever."""
         for between, way in list(self._outs.items()):
             if not way.used:
                 way.shut()
@@ -356,9 +354,9 @@ class Runtime:
             way.used = False
 
     def connect(self, address: str, to: str = "") -> zmq.Socket[bytes]:
-        """A socket that sends to a party at an address; only one thread may use it.
+        """Return a socket that sends to a role at an address; only one thread may use it.
 
-        Raises MalformedMessage, or NotPermitted if this party must not be reached there.
+        Raises MalformedMessage, or NotPermitted if this role must not be contacted there.
         """
         where = self._transport.way(address, to)
         socket: zmq.Socket[bytes] = self._context.socket(zmq.PUSH)
@@ -374,18 +372,18 @@ class Runtime:
         return socket
 
     def _ring(self, party: Role) -> zmq.Socket[bytes]:
-        """A socket by which a thread wakes the loop."""
+        """Return a socket with which a thread wakes the loop."""
         return self.connect(inproc(party))
 
     def _rung(self) -> None:
-        """A thread has left something."""
+        """Take what threads have left."""
         self._disk.report()
         self._calls.make()
         for local in self._local.values():
             local.report()
 
     def _take(self, wait_ms: int) -> None:
-        """Take the messages that have come; if there is none, wait for one."""
+        """Take the messages that have arrived; if there are none, wait for one."""
         if len(self._inboxes) == len(self._drains) == 1:
             self._inboxes[0].take(wait_ms)
         else:
@@ -396,7 +394,7 @@ class Runtime:
 
 
 def _send_parts(send: _Send, data: bytes) -> None:
-    """Send a large message, of which no part is too large for others."""
+    """Send a large message in parts that other processes accept."""
     view = memoryview(data)
     last = (len(data) - 1) // PART_BYTES * PART_BYTES
     for at in range(0, last, PART_BYTES):
@@ -405,8 +403,8 @@ def _send_parts(send: _Send, data: bytes) -> None:
 
 
 class _RoleSlot:
-    """A party in a runtime, and its own socket or file, which wakes the loop only while the party
-    has room for what has come."""
+    """A role in a runtime, and its own socket or file, which wakes the loop only while the role has
+    room for its input."""
 
     def __init__(
         self,
@@ -424,13 +422,13 @@ class _RoleSlot:
 
     @property
     def sends(self) -> bool:
-        """Whether it has messages for ZeroMQ to send; by its own socket it may have sent some."""
+        """Whether the role has messages for ZeroMQ to send, or a ZeroMQ socket of its own."""
         return bool(self.party.outbox) or isinstance(self._socket, zmq.Socket)
 
     def arm(self, poller: zmq.Poller) -> bool:
         """Poll the socket only while there is room: otherwise the loop would spin.
 
-        Returns whether the party has work, even if nothing comes.
+        Return whether the role has work even without input.
         """
         if self._socket is None:
             return False
@@ -444,7 +442,7 @@ class _RoleSlot:
 
 
 class _OutgoingConnection:
-    """The way from a party to a receiver: a socket, or none while it is shut."""
+    """Connection from a role to a receiver; without a socket while it is shut."""
 
     __slots__ = ("address", "send", "shut_until", "socket", "used")
 
@@ -454,10 +452,10 @@ class _OutgoingConnection:
         self.send: _Send | None = None
         self.shut_until = 0.0
         self.used = True
-        """Whether something was sent there since that was looked at last."""
+        """Whether something was sent since the last check for unused connections."""
 
     def shut(self) -> None:
-        """Close the socket; for a while there is no other."""
+        """Close the socket, and block a new connection for a pause."""
         if self.socket is not None:
             self.socket.close(linger=0)
         self.socket = self.send = None

@@ -1,1 +1,1 @@
-"""Metrics: what each process of a run tells Prometheus, and those that look after it."""
+"""Prometheus metrics and health checks of each process of a run."""

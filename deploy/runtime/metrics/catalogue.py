@@ -1,11 +1,11 @@
-"""The catalogue of all metrics: names, kinds, labels and what they mean.
+"""Catalogue of all metrics: names, kinds, labels and help texts.
 
-Names keep to Prometheus' conventions: base units, `_total` for what only grows. All have the label
-`flow`; it is empty for what an agent of a cluster says of itself. No label has a value that depends
+Names follow Prometheus' conventions: base units, `_total` for counters. All metrics have the label
+`flow`; it is empty for those about an agent of a cluster itself. No label has a value that depends
 on data: there is never one for a key, a time or a record.
 
-What is counted begins at 0 when a process starts; what a node counts, with each incarnation.
-Functions such as `rate` and `increase` know that.
+Counters start at 0 with each process; those of a node, with each incarnation. Functions such as
+`rate` and `increase` handle such resets.
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ COUNTER, GAUGE, HISTOGRAM = "counter", "gauge", "histogram"
 
 @dataclass(frozen=True, slots=True)
 class Family:
-    """A metric, of any labels."""
+    """Definition of a metric."""
 
     name: str
     kind: str
     labels: tuple[str, ...]
-    """Names of its labels but `flow`."""
+    """Names of its labels except `flow`."""
     help: str
 
     def metric(self, samples: Sequence[tuple[tuple[str, ...], Value]] = ()) -> Metric:
-        """The metric with these samples: (values of labels, that of `flow` first; value)."""
+        """Return the metric with these samples: (label values, that of `flow` first; value)."""
         names = ["flow", *self.labels]
         if self.kind == HISTOGRAM:
             histogram = HistogramMetricFamily(self.name, self.help, labels=names)
@@ -55,7 +55,7 @@ class Family:
 
 
 def _buckets(histogram: Histogram) -> list[tuple[str, float]]:
-    """(upper bound, how many are not larger), as Prometheus has them."""
+    """Return (upper bound, number of values not larger) pairs, in Prometheus' form."""
     total, buckets = 0, []
     counts = list(histogram.counts)
     for bound, count in zip((*histogram.bounds, None), counts, strict=True):
@@ -128,7 +128,7 @@ FAMILIES = (
            "From the beginning of a snapshot until it is committed."),
     Family("driftline_snapshot_pending_seconds", GAUGE, (),
            "For how long the snapshot under way has been so; 0 without one."),
-    # Fronts: in the command's own process, in a cluster each in one of its own.
+    # Fronts: in the command's own process; in a cluster, in a process each.
     Family("driftline_records_total", COUNTER, _SOURCE,
            "Records that this call has read; one that is replayed counts once."),
     Family("driftline_bad_records_total", COUNTER, _SOURCE,
@@ -157,31 +157,30 @@ FAMILIES = (
     Family("driftline_agent_trouble", GAUGE, (),
            "1 if something keeps the flow from running at the agent."),
 )  # fmt: skip
-"""All metrics of Driftline."""
 
 CATALOGUE = {family.name: family for family in FAMILIES}
 
 Tagged = Callable[[], Iterable[tuple[str, Sample]]]
-"""Gives samples of now, each with the name of its flow."""
+"""Returns the current samples, each with the name of its flow."""
 
 
 def of_flow(flow: str, *samples: Samples) -> Tagged:
-    """Samples that are all of one flow."""
+    """Return a source of samples that all belong to one flow."""
     return lambda: ((flow, sample) for each in samples for sample in each())
 
 
 class ProcessMetrics(Collector):
-    """The metrics of one process."""
+    """Metrics of one process."""
 
     def __init__(self, given: Tagged) -> None:
         self._given = given
 
     def describe(self) -> Iterator[Metric]:
-        """The metrics without samples: for clients that ask for some by name (`name[]`)."""
+        """Return the metrics without samples, for clients that select some by name (`name[]`)."""
         return (family.metric() for family in FAMILIES)
 
     def collect(self) -> Iterator[Metric]:
-        """The metrics now."""
+        """Return the current metrics."""
         found: dict[str, list[tuple[tuple[str, ...], Value]]] = {}
         for flow, (name, labels, value) in self._given():
             found.setdefault(name, []).append(((flow, *labels), value))
@@ -190,7 +189,7 @@ class ProcessMetrics(Collector):
 
 
 def registry_of(given: Tagged) -> CollectorRegistry:
-    """A registry with these metrics, and those of the process: memory, processor time, files."""
+    """Return a registry with these metrics and those of the process: memory, CPU time, files."""
     registry = CollectorRegistry()
     registry.register(ProcessMetrics(given))
     ProcessCollector(registry=registry)

@@ -1,15 +1,15 @@
-"""The endpoints of a run: where each of its processes serves metrics.
+"""Endpoints of a run: the addresses at which its processes serve metrics.
 
-`HOST:PORT` is that of the command's own process. The others have the ports after it, in a fixed
-order: the master, node-0, node-1, ... A process that is started again, also a spare, has the port
-of its role. With port 0 each has a free one, and says which.
+`HOST:PORT` is the endpoint of the command's own process. The others use the ports after it, in a
+fixed order: the master, node-0, node-1, ... A restarted process, also a spare, uses the port of its
+role. With port 0 each process uses a free port and publishes it.
 
-A port that is taken is an error at the start, for all processes of the run. Later it is a warning,
-and the process serves no metrics: they never end a run.
+A port in use at the start of the run is an error, for any process of the run. Later it is a
+warning, and the process serves no metrics: metrics never end a run.
 
-A process that chooses its port notes it in a file, beside the sockets of its run. So those who look
-after it know where it serves, and the next process of its role tries the same port first, as
-Prometheus looks for new ones but seldom.
+A process that picks its port notes it in a file beside the sockets of its run. Supervisors read
+there where it serves, and the next process of its role tries the same port first, because
+Prometheus refreshes its targets rarely.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ PORT_MAX = 65535
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """Where one process serves metrics."""
+    """Address at which one process serves metrics."""
 
     host: str
     port: int
 
     @staticmethod
     def of(text: str, processes: int = 1) -> Endpoint:
-        """The endpoint of the command, `HOST:PORT`. Raises FlowError unless all processes of the
-        run have ports."""
+        """Return the command's endpoint, from `HOST:PORT`. Raises FlowError unless all processes of
+        the run have ports."""
         host, _, port = text.rpartition(":")
         if not host or not (port.isascii() and port.isdecimal()):
             raise FlowError(f"metrics cannot be served at {text!r}: it has to be HOST:PORT")
@@ -49,19 +49,19 @@ class Endpoint:
         return Endpoint(host.removeprefix("[").removesuffix("]"), number)
 
     def of_child(self, number: int) -> Endpoint:
-        """The endpoint of another process of the run; `number`: from 1."""
+        """Return the endpoint of another process of the run; `number`: from 1."""
         return Endpoint(self.host, self.port + number if self.port else 0)
 
     @property
     def is_local(self) -> bool:
-        """Whether only this machine reaches it."""
+        """Whether only this machine can connect to it."""
         try:
             return ip_address(self.host).is_loopback
         except ValueError:
             return self.host == "localhost"
 
     def place(self) -> tuple[socket.AddressFamily, tuple[str, int]]:
-        """Family and address of the socket. Raises OSError."""
+        """Return family and address of the socket. Raises OSError."""
         host = "0.0.0.0" if self.host == "*" else self.host
         kind, passive = socket.SOCK_STREAM, socket.AI_PASSIVE
         try:
@@ -72,7 +72,7 @@ class Endpoint:
         return family, (str(place[0]), self.port)
 
     def check(self) -> None:
-        """Raises Unavailable if nobody can listen here now."""
+        """Raise Unavailable if no socket can listen here now."""
         try:
             family, place = self.place()
             with socket.socket(family) as trial:
@@ -83,7 +83,7 @@ class Endpoint:
             raise Unavailable(self.fault(error)) from None
 
     def fault(self, error: OSError) -> str:
-        """Why it cannot be used."""
+        """Return an error text that explains why it cannot be used."""
         return f"metrics cannot be served at {self.host}:{self.port}: {error.strerror or error}"
 
 
@@ -102,19 +102,19 @@ def check_all(text: str, processes: int) -> None:
 
 
 def port_note(sockets: str, role: str, index: int = 0) -> Path:
-    """The file in which a process of this role notes its port; `sockets`: as in its config."""
+    """Return the file with the port of a process of this role; `sockets`: as in its config."""
     return Path(sockets) / f"metrics-{role}-{index}"
 
 
 def note_port(path: Path, port: int) -> None:
-    """Note a port. Raises OSError."""
+    """Write a port to its file. Raises OSError."""
     draft = path.with_suffix(f".{os.getpid()}")
     draft.write_text(str(port))
     draft.replace(path)
 
 
 def noted_port(path: Path) -> int:
-    """The port that is noted; 0: none."""
+    """Return the port in the file; 0: none."""
     try:
         port = int(path.read_text())
     except (OSError, ValueError):

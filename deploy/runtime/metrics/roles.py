@@ -1,14 +1,15 @@
-"""The metrics of each role: what it counts, how it is, and where it serves that.
+"""Metrics and health of each role, and the context managers that serve them.
 
-Takes the configuration of the process, which says whether and where, and the role with what drives
-it. Gives a context manager. What needs the libraries of Prometheus is imported only if it is used.
+The functions take the configuration of the process, which says whether and where to serve, and the
+role with its runtime; they return a context manager. Prometheus' libraries are imported only if
+used.
 
-*Healthy*: the loop has turned a moment ago; or it is busy with one turn, and the heartbeat, which
-is a thread beside it, says that the process lives. *Ready*: a node runs, with its state and the
-answer of its consumer; the master has all nodes at work, or stands by; fronts have begun to read.
+*Healthy*: the loop has turned recently; or it is busy with one turn, and the heartbeat, a thread
+beside it, reports that the process lives. *Ready*: a node runs, with its state and the answer of
+its consumer; the master has all nodes at work, or stands by; fronts have started to read.
 
-The samples are plain values, which a loop may change meanwhile; no lock is taken, and while nobody
-scrapes there is nothing to do. Protocol roles know nothing of this: these are their own counters.
+The samples are plain values, which a loop may change meanwhile; there are no locks, and there is no
+work without scrapes. Protocol roles do not know about metrics: these are their own counters.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ from driftline.engine.wire.party import Role
 
 @cache
 def our_version() -> str:
-    """The version of Driftline."""
+    """Return the version of Driftline."""
     from importlib.metadata import PackageNotFoundError, version  # a tenth of a process's start
 
     try:
@@ -43,12 +44,12 @@ def our_version() -> str:
 
 
 class OfProcess:
-    """The samples of every process that has a loop; `name`: as in log lines."""
+    """Samples of every process that has a loop; `name`: as in log lines."""
 
     def __init__(
         self, name: str, runtime: Runtime, parties: Callable[[], Sequence[Role]] | None = None
     ) -> None:
-        """`parties`: gives those to tell of; by default all that the runtime drives."""
+        """`parties`: returns the roles to report; by default all that the runtime drives."""
         self._name = name
         self._runtime = runtime
         self._parties = parties or (lambda: runtime.parties)
@@ -58,7 +59,7 @@ class OfProcess:
     def __call__(self) -> Iterator[Sample]:
         parties, name = self._parties(), (self._name,)
         now = monotonic()
-        # A counter must not go back by the moment between two reads.
+        # A counter must not decrease by the moment between two reads.
         self._busy = max(self._busy, now - self._began - self._runtime.idle.total(now))
         yield "driftline_process_info", (self._name, our_version()), 1
         yield "driftline_busy_seconds_total", name, self._busy
@@ -70,7 +71,7 @@ class OfProcess:
 
 
 class OfNode:
-    """The samples of a node."""
+    """Samples of a node."""
 
     _COUNTERS = (
         ("driftline_outputs_total", "outputs"),
@@ -96,7 +97,7 @@ class OfNode:
         node, label = self._node, (self._node.name,)
         figures, gauges = node.figures(), node.gauges()
         for name, figure in self._COUNTERS:
-            if figure in figures:  # not of a consumer that is a process of its own
+            if figure in figures:  # absent if the consumer is a process of its own
                 yield name, label, figures[figure]
         for name, gauge in self._GAUGES:
             yield name, label, gauges[gauge]
@@ -105,7 +106,7 @@ class OfNode:
 
 
 class OfMaster:
-    """The samples of the master."""
+    """Samples of the master."""
 
     def __init__(self, master: Master) -> None:
         self._master = master
@@ -126,7 +127,7 @@ class OfMaster:
 
 
 class OfCandidate:
-    """The samples of one of several masters: all of a master's once it leads."""
+    """Samples of one of several masters: all of a master's once it leads."""
 
     def __init__(self, candidate: Candidate) -> None:
         self._candidate = candidate
@@ -139,23 +140,23 @@ class OfCandidate:
 
 
 COMMAND = "run"
-"""The name of the command's own process, as in log lines."""
+"""Name of the command's own process, as in log lines."""
 
 MASTER_CHILD, NODE_CHILD = 1, 2
-"""The number of the master, and of node-0, among the processes of a run."""
+"""Numbers of the master and of node-0 among the processes of a run."""
 
 Context = AbstractContextManager[object]
 
 
 TURNS_WITHIN_S = 10.0
-"""A loop turns at least once a second; one that has not turned for so long hangs, or is starved."""
+"""A loop turns at least once a second; after this long without a turn it hangs or is starved."""
 
 Ready = Callable[[], str]
-"""Gives why a process is not ready; "" if it is."""
+"""Returns why a process is not ready; "" if it is."""
 
 
 class Health:
-    """The health of one process that has a loop."""
+    """Health of one process that has a loop."""
 
     def __init__(self, runtime: Runtime, ready: Ready, heartbeat: Heartbeat | None = None) -> None:
         self._runtime = runtime
@@ -164,7 +165,7 @@ class Health:
         self.why_not_ready = ready
 
     def why_not_healthy(self, now: float) -> str:
-        """Why the process is not healthy; "" if it is. `now`: seconds, monotonic."""
+        """Return why the process is not healthy; "" if it is. `now`: seconds, monotonic."""
         turned = max((party.now for party in self._runtime.parties), default=0.0)
         beaten = self._heartbeat.beaten_at if self._heartbeat is not None else 0.0
         silent = now - max(turned, beaten, self._began)
@@ -174,12 +175,12 @@ class Health:
 
 
 def node_ready(node: Node) -> Ready:
-    """Whether a node runs."""
+    """Return the readiness check of a node: it runs."""
     return lambda: "" if node.running else f"{node.name}: {node.state}"
 
 
 def master_ready(master: Master) -> Ready:
-    """Whether all nodes are at work."""
+    """Return the readiness check of a master: all nodes are at work."""
 
     def why_not() -> str:
         phase = master.coordinator.phase
@@ -189,7 +190,8 @@ def master_ready(master: Master) -> Ready:
 
 
 def candidate_ready(candidate: Candidate) -> Ready:
-    """Whether a master that leads is ready, or one that stands by could take over."""
+    """Return the readiness check of one of several masters: a ready leader, or an enlisted
+    standby."""
 
     def why_not() -> str:
         leadership, master = candidate.leadership, candidate.master
@@ -205,7 +207,7 @@ def candidate_ready(candidate: Candidate) -> Ready:
 
 
 def fronts_ready(fronts: Sequence[Front]) -> Ready:
-    """Whether all fronts have begun to read."""
+    """Return the readiness check of fronts: all have started to read."""
 
     def why_not() -> str:
         waiting = [front.name for front in fronts if not front.begun]
@@ -217,7 +219,7 @@ def fronts_ready(fronts: Sequence[Front]) -> Ready:
 def serve_command(
     address: str, flow: str, runtime: Runtime, ready: Ready, heartbeat: Heartbeat, samples: Samples
 ) -> Context:
-    """The metrics of the command's own process."""
+    """Serve the metrics of the command's own process."""
     if not address:
         return nullcontext()
     from driftline.deploy.runtime.metrics.catalogue import of_flow
@@ -228,7 +230,7 @@ def serve_command(
 
 
 def serve_master(config: ProcessConfig, master: Master, runtime: Runtime) -> Context:
-    """The metrics of the only master."""
+    """Serve the metrics of the only master."""
     samples = OfProcess(master.name, runtime), OfMaster(master)
     health = Health(runtime, master_ready(master))
     return _serving(config, MASTER_CHILD, master.name, master.plan.flow.name, samples, health)
@@ -237,7 +239,7 @@ def serve_master(config: ProcessConfig, master: Master, runtime: Runtime) -> Con
 def serve_candidate(
     config: ProcessConfig, flow: str, candidate: Candidate, runtime: Runtime
 ) -> Context:
-    """The metrics of one of several masters, which leads or stands by."""
+    """Serve the metrics of one of several masters, which leads or stands by."""
 
     def leader() -> Sequence[Role]:
         return (candidate.master or candidate,)
@@ -250,7 +252,7 @@ def serve_candidate(
 def serve_node(
     config: ProcessConfig, node: Node, runtime: Runtime, heartbeat: Heartbeat
 ) -> Context:
-    """The metrics of a node."""
+    """Serve the metrics of a node."""
     samples = OfProcess(node.name, runtime), OfNode(node)
     health = Health(runtime, node_ready(node), heartbeat)
     number = NODE_CHILD + node.index
@@ -265,14 +267,14 @@ def serve_front(
     heartbeat: Heartbeat,
     samples: Samples,
 ) -> Context:
-    """The metrics of a front with a process of its own; `samples`: those of its input."""
+    """Serve the metrics of a front in a process of its own; `samples`: those of its input."""
     all_samples = OfProcess(front.name, runtime), samples
     health = Health(runtime, fronts_ready([front]), heartbeat)
     return _serving(config, front.index, front.name, flow, all_samples, health)
 
 
 def preload() -> None:
-    """Load the libraries now, as there is no time for it later."""
+    """Load the libraries now, so that a spare need not load them when it takes a role."""
     import driftline.deploy.runtime.metrics.serving  # noqa: F401
 
 
@@ -284,7 +286,10 @@ def _serving(
     samples: tuple[Samples, ...],
     health: Health,
 ) -> Context:
-    """`number`: of the process, among those whose ports follow that of the command."""
+    """Serve the metrics of a process.
+
+    `number`: its position among the processes whose ports follow that of the command.
+    """
     if not config.metrics:
         return nullcontext()
     from driftline.deploy.runtime.metrics.catalogue import of_flow

@@ -1,8 +1,8 @@
-"""Serves `/metrics`, `/healthz`, `/readyz`, and of an agent `/targets`.
+"""HTTP server for `/metrics`, `/healthz`, `/readyz`, and `/targets` of an agent.
 
-The server is that of prometheus-client. It only reads, and what it tells has no secrets; a client
-that is silent for `CLIENT_S` is cut. Only processes that serve metrics import this: the libraries
-for it take a while to load, which a process that is started again should not take for nothing.
+It uses the server of prometheus-client. The pages are read-only and contain no secrets; a client
+that is silent for `CLIENT_S` is disconnected. Only processes that serve metrics import this module:
+its libraries load slowly, which would delay a restart.
 """
 
 from __future__ import annotations
@@ -31,27 +31,27 @@ if TYPE_CHECKING:
     from wsgiref.types import StartResponse, WSGIApplication
 
 CLIENT_S = 10.0
-"""How long a client may be silent, in seconds."""
+"""Time in seconds that a client may be silent."""
 
 Targets = Callable[[str, int], list[dict[str, object]]]
-"""Address at which a client has reached the server, and its port -> what is to be scraped, in the
-form of Prometheus' `http_sd_config`."""
+"""(address at which the client contacted the server, port) -> targets to scrape, in the form of
+Prometheus' `http_sd_config`."""
 
 
 class Condition(Protocol):
-    """How a process is; any thread may ask."""
+    """Health and readiness of a process. Thread-safe."""
 
     def why_not_healthy(self, now: float) -> str:
-        """Why it is not healthy; "" if it is. `now`: seconds, monotonic."""
+        """Return why it is not healthy; "" if it is. `now`: seconds, monotonic."""
 
     def why_not_ready(self) -> str:
-        """Why it is not ready; "" if it is."""
+        """Return why it is not ready; "" if it is."""
 
 
 def pages(
     registry: CollectorRegistry, health: Condition, targets: Targets | None = None
 ) -> WSGIApplication:
-    """The pages of a process."""
+    """Return the WSGI application of a process."""
     metrics = make_wsgi_app(registry)
 
     def answer(environ: dict[str, Any], start: StartResponse) -> Iterable[bytes]:
@@ -79,7 +79,7 @@ def pages(
 
 
 class MetricsServer(ThreadingWSGIServer):
-    """Listens from the beginning. Raises OSError if the address cannot be used."""
+    """HTTP server that listens from its construction on. Raises OSError for an unusable address."""
 
     def __init__(
         self,
@@ -95,7 +95,7 @@ class MetricsServer(ThreadingWSGIServer):
         self._over = False
 
     def server_bind(self) -> None:
-        """Bind. The base class would look up the name of the host, which may take long."""
+        """Bind without the reverse host name lookup of the base class, which may take long."""
         TCPServer.server_bind(self)
         host, port = self.socket.getsockname()[:2]
         self.server_name, self.server_port = str(host), int(port)
@@ -103,33 +103,33 @@ class MetricsServer(ThreadingWSGIServer):
 
     @property
     def url(self) -> str:
-        """Where it listens."""
+        """The server's URL."""
         host = f"[{self.server_name}]" if ":" in self.server_name else self.server_name
         return f"http://{host}:{self.server_port}"
 
     def serve(self) -> None:
-        """Serve until it is stopped; without a client this waits, and costs nothing."""
+        """Serve until `stop` is called; without a client this waits at no cost."""
         while not self._over:
             self.handle_request()
 
     def stop(self) -> None:
-        """Serve no more."""
+        """Stop serving."""
         self._over = True
         with suppress(OSError):
-            self.socket.shutdown(socket.SHUT_RDWR)  # wakes the thread that serves
+            self.socket.shutdown(socket.SHUT_RDWR)  # wakes the serving thread
 
     def handle_error(self, request: object, client_address: object) -> None:
-        """Say nothing of clients that have gone: the base class would print a traceback."""
+        """Ignore disconnected clients: the base class would print a traceback."""
 
 
 class _Handler(WSGIRequestHandler):
-    """Answers one request."""
+    """Handler of one request."""
 
     server_version = "driftline"
     sys_version = ""
 
     def log_message(self, format: str, *args: object) -> None:
-        """Say nothing of requests."""
+        """Log no requests."""
 
 
 @contextmanager
@@ -143,8 +143,8 @@ def serving(
 ) -> Iterator[None]:
     """Serve the metrics of a process within this context.
 
-    `name`: of the process, as in log lines; `note`: where the port is noted, if any will do;
-    `targets`: where others serve. If the port is taken, the process goes on without.
+    `name`: of the process, as in log lines; `note`: file for the port, if the endpoint has none;
+    `targets`: scrape targets. If the port is in use, the process continues without metrics.
     """
     try:
         server = _listening(endpoint, pages(registry_of(given), health, targets), note)
@@ -166,7 +166,7 @@ def serving(
 
 
 def _listening(endpoint: Endpoint, page: WSGIApplication, note: Path | None) -> MetricsServer:
-    """Return a server at the port; if any will do, at that of the process before, if it is free."""
+    """Return a server at the endpoint's port; with a `note`, at the noted port if it is free."""
     server = None
     if note is not None and (before := noted_port(note)):
         with suppress(OSError):

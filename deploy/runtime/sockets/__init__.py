@@ -1,1 +1,1 @@
-"""The ZeroMQ sockets of a process: who may send to them, and how much of that is taken in."""
+"""ZeroMQ sockets of a process: keys, access control, and limits on received messages."""

@@ -1,7 +1,8 @@
-"""The inbox of a party: the socket at which it hears others, also the threads of its own process.
+"""Inbox of a role: the socket for messages from other processes, and from threads of its own.
 
-With keys, each message has the key of its sender on it. One without a key is from a thread of this
-process: it may ring, with an empty message, and say nothing. A large message has several parts.
+With keys, each message carries the key of its sender. A message without a key is from a thread of
+this process: it may ring, with an empty message, and send nothing else. A large message has several
+parts.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from driftline.engine.errors import MalformedMessage, Unavailable
 from driftline.engine.wire.party import Role
 
 DRAIN = 64
-"""Messages that a turn takes at most."""
+"""Largest number of messages that a turn takes."""
 
 _EVENTS = int(zmq.EVENTS)
 """A plain integer: pyzmq's enumeration costs more than the call that takes it."""
@@ -26,7 +27,7 @@ _NOBLOCK = int(zmq.NOBLOCK)
 
 
 class Inbox:
-    """An inbox, which listens once it is made. Raises Unavailable if its address is taken."""
+    """Inbox that listens from its construction on. Raises Unavailable if its address is taken."""
 
     def __init__(
         self,
@@ -36,7 +37,7 @@ class Inbox:
         transport: Transport,
         rung: Callable[[], None],
     ) -> None:
-        """`rung`: a thread of this process has left something."""
+        """`rung`: called when a thread of this process has left something."""
         transport.check_listener(party.name, address)
         self.party = party
         self.rung = rung
@@ -60,7 +61,7 @@ class Inbox:
             ) from None
 
     def take(self, wait_ms: int = 0) -> None:
-        """Hand the party the messages that have come, at most `DRAIN`; if none, wait for one."""
+        """Hand the role the messages that have arrived, at most `DRAIN`; if none, wait for one."""
         socket, look = self.socket, self.socket.get
         try:
             if wait_ms and not look(_EVENTS):
@@ -72,10 +73,10 @@ class Inbox:
                     return
                 self._receive(_NOBLOCK)
         except zmq.Again:
-            pass  # nothing has come; or ZeroMQ has seen a message whose connection is gone
+            pass  # nothing has arrived, or the connection of an announced message is gone
 
     def check(self) -> None:
-        """Raises ThreadDied if a thread that it needs cannot go on."""
+        """Raise ThreadDied if a thread that the inbox needs has died."""
 
     def close(self) -> None:
         """Release the address. Precondition: nothing in this process is connected to it."""
@@ -93,7 +94,7 @@ class Inbox:
 
 
 class GuardedInbox(Inbox):
-    """The inbox of a party that strangers reach."""
+    """Inbox of a role that strangers can contact; it checks keys."""
 
     def __init__(
         self,
@@ -136,5 +137,5 @@ class GuardedInbox(Inbox):
 
 
 def inproc(party: Role) -> str:
-    """The address of a party's inbox for threads of this process."""
+    """Return the address of a role's inbox for threads of this process."""
     return f"inproc://inbox-of-{party.name}"

@@ -1,12 +1,12 @@
 """The intake's socket: carries messages of producers, and answers, over a ZeroMQ ROUTER.
 
-A message has one part, and before it the route to its producer, which the ROUTER adds and removes.
-With keys, the ROUTER takes only connections of those that have a right to its source, and each
-message has the name of its key.
+A message has one part, preceded by the route to its producer, which the ROUTER adds and removes.
+With keys, the ROUTER accepts only connections whose key has a right to its source, and each message
+carries the name of its key.
 
 Bounds: ZeroMQ rejects messages above `MESSAGE_BYTES_MAX` and connections that do not complete their
-handshake in time. The ROUTER has no high-water mark for what it receives: libzmq 4.3.5 aborts the
-process if a connection with heartbeats breaks off while that mark holds it up
+handshake in time. The ROUTER has no high-water mark for received messages: libzmq 4.3.5 aborts the
+process if a connection with heartbeats breaks while blocked by that mark
 (https://github.com/zeromq/libzmq/issues/4767). So the intake always takes messages off the socket.
 While the source has no room, they wait in a backlog of `BACKLOG_BYTES`; a message beyond that is
 dropped as if the network had lost it, and its producer sends it again.
@@ -42,21 +42,21 @@ from driftline.engine.wire.addresses import Address
 from driftline.engine.wire.kinds import Voice
 
 ANSWERS_MAX = 64
-"""Answers to each producer that may wait in ZeroMQ's memory."""
+"""Largest number of answers per producer that wait in ZeroMQ's memory."""
 
 DRAIN = 64
-"""Messages that a turn takes off the socket at most; off the backlog it takes twice as many."""
+"""Messages that a turn takes off the socket at most; it takes twice as many off the backlog."""
 
 BACKLOG_BYTES = 1 << 25
-"""Bytes of messages that wait for room at most; one larger message may wait alone."""
+"""Largest number of bytes of messages that wait for room; one larger message may wait alone."""
 
 EACH_BYTES = 1 << 8
-"""Memory for a waiting message besides its bytes."""
+"""Memory for a waiting message in addition to its bytes."""
 
 
 @dataclass(frozen=True, slots=True)
 class Keys:
-    """The keys of an intake, and the source to which a producer needs a right."""
+    """Keys of an intake, and the source to which a producer needs a right."""
 
     own: KeyPair
     authorised: Authorised
@@ -64,7 +64,7 @@ class Keys:
 
 
 class IntakeSocket(Intake):
-    """An intake that producers reach. Raises Unavailable if the address cannot be used."""
+    """Intake that producers connect to. Raises Unavailable if the address cannot be used."""
 
     def __init__(
         self,
@@ -76,7 +76,7 @@ class IntakeSocket(Intake):
         window_bytes: int = WINDOW_BYTES,
         keys: Keys | None = None,
     ) -> None:
-        """`keys`: None lets in whoever reaches the address."""
+        """`keys`: None accepts every producer that can connect."""
         super().__init__(source, name=name, window=window, window_bytes=window_bytes)
         share_one_heap()
         raise_descriptor_limit()
@@ -104,30 +104,29 @@ class IntakeSocket(Intake):
             self.address = str(Address(self.address, keys.own.public))
         source.connected = 0
         self._backlog: deque[tuple[list[bytes], Voice | None, int]] = deque()
-        """Messages that were taken off the socket and wait for room in the source, with the memory
-        that each needs."""
+        """Messages off the socket that wait for room in the source, with the memory that each
+        needs."""
         self._backlog_bytes = 0
         self._overflow = RateLimitedLog(
             "backlog-full", f"{name} has dropped a message, which its producer sends again", INFO
         )
 
     def drain(self) -> None:
-        """Take the messages that have come into the backlog, and those for which there is room into
-        the source."""
+        """Move received messages into the backlog, and those that have room on into the source."""
         with suppress(zmq.Again):
             for _ in range(DRAIN):
                 self._enqueue_next()
         self.take_waiting()
 
     def take_waiting(self) -> None:
-        """Take messages of the backlog into the source, as far as there is room."""
+        """Move messages from the backlog into the source while there is room."""
         for _ in range(2 * DRAIN):
             if not self.has_work():
                 return
             self._take_next()
 
     def has_work(self) -> bool:
-        """Whether a message waits and there is room for it."""
+        """Return whether a message waits and there is room for it."""
         return bool(self._backlog) and self.room()
 
     def _enqueue_next(self) -> None:
@@ -184,7 +183,7 @@ class IntakeSocket(Intake):
             self._file.unlink(missing_ok=True)
 
     def _send_answers(self) -> None:
-        """An answer that cannot be sent is dropped: its producer asks again."""
+        """Send the answers. One that cannot be sent is dropped: its producer asks again."""
         for route, answer in self.answers:
             try:
                 self.socket.send_multipart((route, answer), zmq.NOBLOCK)

@@ -1,15 +1,15 @@
-"""Keys: pairs of CURVE with names and rights, and sets of them in a directory.
+"""Keys: CURVE key pairs with names and rights, and sets of them in a directory.
 
-NAME.key is a key, in JSON, which only its owner can read. `authorised` has the public halves of all
-keys, with their names and rights, and no secret. A host gets `authorised` and its own file, a
-client its own file. Existing files are never overwritten. What counts is the public half in
-`authorised`: the rights in a key file tell its holder what it is for.
+NAME.key is a key in JSON, readable only by its owner. `authorised` contains the public halves of
+all keys, with their names and rights, and no secret. A host gets `authorised` and its own file, a
+client its own file. Existing files are never overwritten. Only the entry in `authorised` counts:
+the rights in a key file tell its holder what the key is for.
 
     {"name": "shop", "public": "rq:rM...", "secret": "...",
      "rights": {"names": ["shop", "shop-*"], "sources": ["orders"]},
      "servers": {"a": "..."}}
 
-`servers` are the public keys of the hosts that a producer may meet.
+`servers` are the public keys of the hosts that a producer may connect to.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from driftline.engine.wire.addresses import Address, host_of, is_public, parse
 SUFFIX = ".key"
 
 AUTHORISED = "authorised"
-"""The file of the public halves."""
+"""File of the public halves."""
 
 BYTES_MAX = 1 << 24
 
@@ -44,10 +44,10 @@ KEY_MODE, DIRECTORY_MODE = 0o600, 0o700
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
 
 HOST_NAMES = ("master", "node-*", "front-*", "watch", "watch-*", "agent")
-"""What a host may run."""
+"""Names of the roles that a host may run."""
 
 HOST, PRODUCER, CONSUMER = "host", "producer", "consumer"
-"""Whose a key may be; the last one is the party that takes outputs, too."""
+"""Kinds of key holders; a consumer takes outputs."""
 
 NAME_CHARS_MAX = 200
 
@@ -56,18 +56,18 @@ _Decoded = TypeVar("_Decoded")
 
 @dataclass(frozen=True, slots=True)
 class Rights:
-    """The names that a key speaks for, the sources that it sends to, the sinks that it takes.
+    """Names that a key speaks for, sources that it sends to, and sinks whose outputs it takes.
 
-    Each is given exactly, or by its beginning and a `*`:
+    Each pattern is an exact name, or a prefix followed by `*`:
 
         >>> Rights(names=("master", "node-*")).speaks_for("node-3")
         True
         >>> Rights(names=("shop", "shop-*"), sources=("orders",)).may_send_to("payments")
         False
 
-    Hosts have names only, those of the parties that may run there. A producer has sources, and the
-    ids of producers that it may use as its names; a consumer has sinks, and the name of a party.
-    Raises NotPermitted if a pattern cannot be one.
+    Hosts have names only, those of the roles that may run there. A producer has sources, and the
+    producer ids that it may use as its names; a consumer has sinks, and the name of a role. Raises
+    NotPermitted for an invalid pattern.
     """
 
     names: tuple[str, ...] = ()
@@ -83,7 +83,7 @@ class Rights:
 
     @property
     def is_member(self) -> bool:
-        """Whether it may speak to members at all: producers speak to the intake only."""
+        """Whether it may send to members at all: producers send only to the intake."""
         return not self.sources
 
     @property
@@ -92,15 +92,14 @@ class Rights:
         return PRODUCER if self.sources else CONSUMER if self.sinks else HOST
 
     def speaks_for(self, name: str) -> bool:
-        """Return whether it may speak in this name."""
+        """Return whether it may send messages in this name."""
         return _fits(name, self.names)
 
     def may_send_to(self, source: str) -> bool:
-        """Return whether it may send records to this source."""
         return _fits(source, self.sources)
 
     def may_take(self, sinks: Iterable[str]) -> bool:
-        """Return whether it may have the outputs of all these sinks."""
+        """Return whether it may take the outputs of all these sinks."""
         return all(_fits(sink, self.sinks) for sink in sinks)
 
 
@@ -118,7 +117,7 @@ def _fits(name: str, patterns: tuple[str, ...]) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class KeyPair:
-    """A pair of CURVE, its name and its rights."""
+    """CURVE key pair with its name and its rights."""
 
     name: str
     public: str
@@ -129,7 +128,7 @@ class KeyPair:
 
     @classmethod
     def new(cls, name: str, rights: Rights, servers: Mapping[str, str] | None = None) -> Self:
-        """Return a new pair. Raises NotPermitted for a name that a file cannot have."""
+        """Return a new pair. Raises NotPermitted for an invalid file name."""
         if _NAME.fullmatch(name) is None:
             raise NotPermitted(
                 f"{name!r} cannot be the name of a key: it has letters, digits, `-`, `_` and `.`, "
@@ -161,7 +160,7 @@ class KeyPair:
 
 
 def read_key(path: Path) -> KeyPair:
-    """Read a key. Raises NotPermitted if others could read it too or it is none, Unavailable."""
+    """Read a key file. Raises NotPermitted if others can read it or it is damaged, Unavailable."""
     try:
         file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         with os.fdopen(file, "rb") as opened:
@@ -183,7 +182,7 @@ def read_key(path: Path) -> KeyPair:
 
 
 def _decoded(path: Path, data: bytes, kind: type[_Decoded]) -> _Decoded:
-    """Decode a file of JSON. Raises NotPermitted."""
+    """Decode a JSON file. Raises NotPermitted."""
     try:
         return msgspec.json.decode(data, type=kind)
     except (msgspec.MsgspecError, NotPermitted, ValueError, RecursionError) as error:
@@ -197,7 +196,8 @@ def _encoded(value: object) -> bytes:
 def own_key(where: Path, *, producer: bool = False) -> KeyPair:
     """Return the key of this process: a file, or the one of its kind in a directory.
 
-    Of several hosts it is the one with the name of this machine. Raises NotPermitted, Unavailable.
+    If the directory has keys of several hosts, use the one named after this machine. Raises
+    NotPermitted, Unavailable.
     """
     if not where.is_dir():
         _check_directory(where.parent)
@@ -223,7 +223,7 @@ def own_key(where: Path, *, producer: bool = False) -> KeyPair:
 
 
 def _check_directory(path: Path) -> None:
-    """Others must not read a set of keys, nor replace a single one. Raises NotPermitted."""
+    """Raise NotPermitted if others can read a set of keys, or replace a single one."""
     try:
         mode = stat.S_IMODE(path.stat().st_mode)
     except OSError as error:
@@ -237,18 +237,18 @@ def _check_directory(path: Path) -> None:
 
 @dataclass(frozen=True, slots=True)
 class _Entry:
-    """A key in `authorised`."""
+    """Entry of a key in `authorised`."""
 
     public: str
     rights: Rights
 
 
 class Authorised:
-    """The public halves of the keys in a directory. Any thread may ask.
+    """Public halves of the keys in a directory. Thread-safe.
 
-    The file is read again when it has changed: so a client that is added can connect at once, and
-    one that is removed cannot any more, though its connections stay. A file that cannot be read, or
-    is damaged, changes nothing. Raises NotPermitted, Unavailable.
+    The file is read again when it has changed: an added client can connect at once, and a removed
+    one cannot connect any more, though its open connections stay. An unreadable or damaged file
+    changes nothing. The constructor raises NotPermitted, Unavailable.
     """
 
     def __init__(self, directory: Path) -> None:
@@ -256,13 +256,13 @@ class Authorised:
         self._lock = threading.Lock()
         self._by_public: dict[str, tuple[str, Rights]] = {}
         self._seen: tuple[int, ...] = ()
-        """What tells that the file has changed."""
+        """Modification time, inode and size of the file when it was last read."""
         self._read()
 
     def who(self, public: str) -> tuple[str, Rights] | None:
         """Return the name and the rights of a key; None: it is not authorised."""
         with self._lock:
-            with suppress(NotPermitted, Unavailable):  # then what was read before holds
+            with suppress(NotPermitted, Unavailable):  # keep the previous entries
                 self._read()
             return self._by_public.get(public)
 
@@ -309,12 +309,12 @@ def add_keys(
 
 
 def make_keys(directory: Path, wanted: Sequence[tuple[str, Rights]]) -> list[KeyPair]:
-    """Do the same for (name, rights)."""
+    """Make keys like `add_keys`, for (name, rights) pairs."""
     try:
         if not directory.exists():
             make_directory(directory.parent)
             directory.mkdir(DIRECTORY_MODE)
-            directory.chmod(DIRECTORY_MODE)  # whatever the umask takes away
+            directory.chmod(DIRECTORY_MODE)  # whatever the umask removes
         lock = Lock(directory / ".lock", f"{directory} is being changed", wait_s=5.0)
         try:
             return _make(directory, wanted)
@@ -343,7 +343,7 @@ def _make(directory: Path, wanted: Sequence[tuple[str, Rights]]) -> list[KeyPair
         made.append(key)
     if not servers:
         raise NotPermitted(f"{directory} has no host: give --hosts, so that clients can know it")
-    for key in made:  # before `authorised`: an authorised name has a key
+    for key in made:  # before `authorised`, so that every authorised name has a key file
         _write_secret(directory / f"{key.name}{SUFFIX}", _encoded(key))
         entries[key.name] = _Entry(key.public, key.rights)
     sync_directory(directory)

@@ -1,4 +1,4 @@
-"""Addresses at which producers are heard: `tcp://HOST:PORT` and `ipc://PATH`."""
+"""Listening addresses for producers: `tcp://HOST:PORT` and `ipc://PATH`."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from pathlib import Path
 from driftline.engine.errors import Unavailable
 
 BACKLOG = 128
-"""Connections that the kernel keeps until they are accepted."""
+"""Connections that the kernel queues until they are accepted."""
 
 _ANY = "*"
 
 
 def is_local(address: str) -> bool:
-    """Whether only programs of this machine reach an address."""
+    """Return whether only programs of this machine can connect to an address."""
     if address.startswith("ipc://"):
         return True
     host = _host_and_port(address)[0]
@@ -30,7 +30,7 @@ def is_local(address: str) -> bool:
 
 
 def fault_of(address: str) -> str:
-    """Why nobody can listen at an address, from its form alone; "" if its form is right."""
+    """Return the syntax error of an address; "" if it is valid."""
     if address.startswith("ipc://"):
         return "" if address != "ipc://" else "it has no path"
     if not address.startswith("tcp://"):
@@ -42,7 +42,7 @@ def fault_of(address: str) -> str:
 
 
 def listen(address: str) -> socket.socket:
-    """A socket that listens at an address for producers. Raises Unavailable."""
+    """Return a socket that listens at an address for producers. Raises Unavailable."""
     if fault := fault_of(address):
         raise _unusable(address, fault)
     try:
@@ -59,7 +59,7 @@ def listen(address: str) -> socket.socket:
 
 
 def bound_to(listener: socket.socket) -> str:
-    """The address at which a socket listens, with its port."""
+    """Return the address at which a socket listens, with its port."""
     name = listener.getsockname()
     if listener.family == socket.AF_UNIX:
         path = os.fsdecode(name)
@@ -69,13 +69,13 @@ def bound_to(listener: socket.socket) -> str:
 
 
 def file_of(address: str) -> Path | None:
-    """The file of an `ipc://` address; None: it has none."""
+    """Return the file of an `ipc://` address; None: it has none."""
     path = address.removeprefix("ipc://")
     return None if path == address or path.startswith("@") else Path(path)
 
 
 def check_free(address: str) -> None:
-    """Raises Unavailable unless one can listen at an address now."""
+    """Raise Unavailable unless a socket can listen at an address now."""
     file = file_of(address)
     listen(address).close()
     if file is not None:
@@ -87,7 +87,7 @@ def _unusable(address: str, reason: str) -> Unavailable:
 
 
 def _host_and_port(address: str) -> tuple[str, str]:
-    """Host and port; the port is empty if there is none, as in tcp://[::1] and tcp://127.0.0.1."""
+    """Return host and port; the port is empty if absent, as in tcp://[::1] and tcp://127.0.0.1."""
     place = address.partition("://")[2]
     host, colon, port = place.rpartition(":")
     if not colon or port.endswith("]"):
@@ -131,7 +131,7 @@ def _listen_unix(path: str) -> socket.socket:
 
 
 def _remove_deserted(path: str) -> None:
-    """Remove the file of a socket at which nobody listens any more."""
+    """Remove the file of a socket at which no process listens any more."""
     with suppress(FileNotFoundError):
         if not stat.S_ISSOCK(Path(path).stat().st_mode):
             return

@@ -1,6 +1,6 @@
-"""Socket monitors: what ZeroMQ reports about the connections of a socket.
+"""Socket monitors: events that ZeroMQ reports about the connections of a socket.
 
-`zmq.utils.monitor` would import asyncio, for which a recovery would wait.
+`zmq.utils.monitor` would import asyncio, which would delay a recovery.
 """
 
 from __future__ import annotations
@@ -25,39 +25,39 @@ _FAILED = (
 
 
 class Monitor:
-    """The events of a socket that is alone in its context."""
+    """Events of a socket that is alone in its context."""
 
     def __init__(self, socket: zmq.Socket[bytes], events: int) -> None:
         self._watched = socket
         where = "inproc://monitor"
         socket.monitor(where, events)
         self._socket = socket.context.socket(zmq.PAIR)
-        self._socket.set_hwm(0)  # else ZeroMQ's thread would wait for a reader that is away
+        self._socket.set_hwm(0)  # otherwise ZeroMQ's thread would wait for an absent reader
         self._socket.connect(where)
 
     def events(self) -> Iterator[tuple[int, int]]:
-        """The (event, value) pairs since the last call."""
+        """Yield the (event, value) pairs since the last call."""
         while self._socket.poll(0):
             event, value = _EVENT.unpack(self._socket.recv_multipart()[0])
             yield event, value
 
     def close(self) -> None:
-        """Stop the events. It has to be called before the watched socket is closed: ZeroMQ's thread
-        would wait for a reader that is gone."""
+        """Stop the events. Call this before closing the watched socket: otherwise ZeroMQ's thread
+        would wait for an absent reader."""
         if not self._watched.closed:
             self._watched.disable_monitor()
             self._socket.close(linger=0)
 
 
 class ConnectionMonitor(Monitor):
-    """The connections that a listening socket has accepted and that are still open."""
+    """Open connections that a listening socket has accepted."""
 
     def __init__(self, socket: zmq.Socket[bytes]) -> None:
         super().__init__(socket, int(zmq.Event.ACCEPTED | zmq.Event.DISCONNECTED))
         self._descriptors: set[int] = set()
 
     def count(self) -> int:
-        """The number of open connections."""
+        """Return the number of open connections."""
         for event, descriptor in self.events():
             if event == zmq.EVENT_ACCEPTED:
                 self._descriptors.add(descriptor)
@@ -67,22 +67,22 @@ class ConnectionMonitor(Monitor):
 
 
 class Refusals(Monitor):
-    """The failed handshakes of a socket that connects to one address.
+    """Failed handshakes of a socket that connects to one address.
 
-    A socket says nothing of a handshake that fails. If the server has refused the key, or one side
-    has keys and the other has none, ZeroMQ does not even try again: the socket is dead.
+    A socket does not report a failed handshake. If the server rejects the key, or only one side has
+    keys, ZeroMQ does not even retry: the socket is dead.
     """
 
     def __init__(self, socket: zmq.Socket[bytes], address: str, key: str = "") -> None:
-        """`key`: the name of the key that the socket has; "" if it has none."""
+        """`key`: the name of the socket's key; "" if it has none."""
         super().__init__(socket, int(_FAILED))
         self._address = address
         self._key = key
         self.hint = ""
-        """What may be the reason that nothing is heard; begins with a space."""
+        """Possible reason for missing answers; starts with a separator."""
 
     def check(self) -> None:
-        """Raises NotPermitted if the server will never shake hands."""
+        """Raise NotPermitted if no handshake with the server can succeed."""
         for event, value in self.events():
             if event == zmq.Event.HANDSHAKE_SUCCEEDED:
                 self.hint = ""
@@ -98,7 +98,7 @@ class Refusals(Monitor):
                     else f"{self._address} wants a key: give keys=, a file that `driftline keys` "
                     "has made"
                 )
-            else:  # the other side was faster to hang up than to say why
+            else:  # the other side disconnected before it sent the reason
                 self.hint = "; its handshakes fail: " + (
                     "is the public key that you have that of its host?"
                     if self._key
@@ -107,7 +107,8 @@ class Refusals(Monitor):
 
 
 def unresolved(endpoint: str) -> str:
-    """That the host of an endpoint has no address, which ZeroMQ does not tell; "" if it has one."""
+    """Return an error text if the endpoint's host does not resolve (ZeroMQ reports nothing), or
+    ""."""
     try:
         where = parse(endpoint).endpoint
     except MalformedMessage:

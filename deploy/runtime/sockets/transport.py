@@ -1,16 +1,16 @@
-"""The transport of a process: how its parties are reached, and by which keys they know each other.
+"""Transport of a process: the addresses of its roles, and the keys that identify peers.
 
-Processes of one machine speak by `ipc://`, or by `tcp://` on its loopback. Whatever goes beyond it
-has CURVE: each side shows its key, and speaks for the names only that the key was made for. That
-holds in both directions. Who connects to another is asked by the ZAP handler (`zap`); and nothing
-is sent to an address whose key may not speak for the party that is meant, nor outputs to a consumer
+Processes of one machine use `ipc://`, or `tcp://` on the loopback interface. Connections between
+machines use CURVE: each side proves its key, and speaks only for the names of that key. This holds
+in both directions. The ZAP handler (`zap`) checks each incoming connection; and a process sends
+nothing to an address whose key may not speak for the intended role, nor outputs to a consumer
 without a right to all of them.
 
-Of a stranger ZeroMQ takes the handshake only, for `HANDSHAKE_MS` at most and in frames of at most
-`PART_BYTES`. From then on a connection is a member's: what members have under way is bounded by
-windows, and a message by `MESSAGE_BYTES_MAX`. ZeroMQ has one limit for what comes before the end of
-a handshake and after it: so a large message has several parts. The number of connections is bounded
-by the descriptors of the process.
+From a stranger, ZeroMQ accepts only the handshake, within `HANDSHAKE_MS` and in frames of at most
+`PART_BYTES`. After the handshake, the connection is a member's: windows bound its data under way,
+and `MESSAGE_BYTES_MAX` bounds a message. ZeroMQ has one size limit for frames before and after the
+end of a handshake, so a large message has several parts. The descriptors of the process bound the
+number of connections.
 """
 
 from __future__ import annotations
@@ -30,38 +30,37 @@ from driftline.engine.errors import NotPermitted, Unavailable
 from driftline.engine.wire.addresses import Address, parse
 
 MESSAGE_BYTES_MAX = 1 << 28
-"""The largest message between hosts."""
+"""Largest message between hosts."""
 
 PART_BYTES = 1 << 16
-"""The largest part of a message between hosts, and what a stranger can make ZeroMQ allocate."""
+"""Largest part of a message between hosts, and of what a stranger can make ZeroMQ allocate."""
 
 CURVE_BYTES = 64
-"""What CURVE adds to a message, at most."""
+"""Largest overhead of CURVE per message."""
 
 HANDSHAKE_MS = 5_000
-"""How long a handshake may take."""
+"""Timeout of a handshake."""
 
 HEARTBEAT_MS, DEAD_AFTER_MS = 1_000, 10_000
-"""How often a connection is probed, and for how long it may be silent: a machine that vanishes
-closes no connection."""
+"""Probe interval and timeout of a connection: a machine that vanishes closes no connection."""
 
 KEEPALIVE_S = 60
-"""How long a connection may be silent before the kernel asks whether the other machine is there."""
+"""Silence in seconds after which the kernel probes the other machine."""
 
 RECONNECT_MS, RECONNECT_MS_MAX = 50, 1_000
-"""The pause before a connection is made again doubles up to the second one."""
+"""Pause before a reconnect; it doubles up to the second value."""
 
 Scheme = Literal["ipc", "tcp"]
 
 
 @dataclass(frozen=True, slots=True)
 class Transport:
-    """How the parties of a process are reached. By default by those of this machine, by `ipc://`.
+    """Transport of the roles of a process; by default within this machine, by `ipc://`.
 
-    `bind`: HOST or HOST:PORT to listen at, by default at a port that is free; `advertise`: HOST or
-    HOST:PORT by which others reach it, by default the same; `own`, `authorised`: the key of this
-    process, and all that there are; `sinks`: the names of those whose outputs this process sends to
-    a consumer.
+    `bind`: HOST or HOST:PORT to listen at, by default at a free port; `advertise`: HOST or
+    HOST:PORT for other processes to connect to, by default the same; `own`, `authorised`: the key
+    of this process, and all authorised keys; `sinks`: the names of those whose outputs this process
+    sends to a consumer.
     """
 
     scheme: Scheme = "ipc"
@@ -75,7 +74,7 @@ class Transport:
         assert (self.own is None) is (self.authorised is None), "keys come together"
 
     def check_listener(self, name: str, endpoint: str) -> None:
-        """Raises NotPermitted if a party must not listen there."""
+        """Raise NotPermitted if a role must not listen there."""
         if self.own is not None:
             if not self.own.rights.speaks_for(name):
                 whose = self.own.rights.whose
@@ -88,7 +87,7 @@ class Transport:
             )
 
     def told(self, bound: str) -> str:
-        """The address by which others reach an endpoint at which a party listens.
+        """Return the address that others use to reach an endpoint at which a role listens.
 
         Raises Unavailable if there is none.
         """
@@ -106,7 +105,7 @@ class Transport:
         return str(Address(f"tcp://{host}:{port}", self.own.public if self.own else ""))
 
     def way(self, address: str, to: str) -> Address:
-        """Where to connect to reach a party. Raises MalformedMessage, NotPermitted."""
+        """Return the address to connect to for a role. Raises MalformedMessage, NotPermitted."""
         where = parse(address)
         if where.endpoint.startswith("inproc://"):
             return where
@@ -127,14 +126,14 @@ class Transport:
         return where
 
     def open_out(self, socket: zmq.Socket[bytes], where: Address) -> None:
-        """Make a socket ready to connect there, as `way` has given it."""
+        """Prepare a socket to connect to an address that `way` returned."""
         if where.endpoint.startswith("tcp://"):
             _tune(socket)
         if where.public and self.own is not None:
             become_client(socket, self.own, where.public)
 
     def open_in(self, socket: zmq.Socket[bytes], endpoint: str) -> None:
-        """Make a socket ready to listen; with keys, to those of members only."""
+        """Prepare a socket to listen; with keys, to those of members only."""
         if self.own is not None:
             raise_descriptor_limit()
             become_server(socket, self.own, MEMBERS)
@@ -144,23 +143,23 @@ class Transport:
 
 
 def raise_descriptor_limit() -> None:
-    """Let this process have as many descriptors, and so connections, as the system allows."""
+    """Raise the limit of descriptors, and so of connections, to the system's maximum."""
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     with suppress(OSError, ValueError):
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 def become_server(socket: zmq.Socket[bytes], key: KeyPair, domain: str) -> None:
-    """Let a socket take connections with keys only, as the ZAP handler says of this domain."""
+    """Make a socket accept only connections with keys that the ZAP handler admits to the domain."""
     socket.setsockopt(zmq.CURVE_SERVER, 1)
     socket.setsockopt_string(zmq.CURVE_SECRETKEY, key.secret)
     socket.setsockopt_string(zmq.ZAP_DOMAIN, domain)
-    socket.setsockopt(zmq.ZAP_ENFORCE_DOMAIN, 1)  # without a handler nobody gets in
+    socket.setsockopt(zmq.ZAP_ENFORCE_DOMAIN, 1)  # without a handler, all connections are rejected
     socket.setsockopt(zmq.HANDSHAKE_IVL, HANDSHAKE_MS)
 
 
 def become_client(socket: zmq.Socket[bytes], key: KeyPair, public: str) -> None:
-    """Let a socket connect with a key, to the one that has this public key."""
+    """Make a socket connect with a key to the peer that has this public key."""
     socket.setsockopt_string(zmq.CURVE_SERVERKEY, public)
     socket.setsockopt_string(zmq.CURVE_PUBLICKEY, key.public)
     socket.setsockopt_string(zmq.CURVE_SECRETKEY, key.secret)
@@ -168,7 +167,7 @@ def become_client(socket: zmq.Socket[bytes], key: KeyPair, public: str) -> None:
 
 
 def _tune(socket: zmq.Socket[bytes]) -> None:
-    """Notice that a connection is dead, and make it again."""
+    """Make a socket detect dead connections and reconnect."""
     socket.setsockopt(zmq.HEARTBEAT_IVL, HEARTBEAT_MS)
     socket.setsockopt(zmq.HEARTBEAT_TIMEOUT, DEAD_AFTER_MS)
     socket.setsockopt(zmq.HEARTBEAT_TTL, DEAD_AFTER_MS)
@@ -180,18 +179,18 @@ def _tune(socket: zmq.Socket[bytes]) -> None:
 
 @dataclass(frozen=True, slots=True)
 class TransportConfig:
-    """The transport of a run as its processes are told of it: without a secret."""
+    """Transport of a run as its processes receive it: without a secret."""
 
     scheme: Scheme = "ipc"
     bind: str = "127.0.0.1"
     advertise: str = ""
     keys: str = ""
-    """The file of the key of this process, or its directory; "" without keys."""
+    """File or directory of the key of this process; "" without keys."""
     known: tuple[tuple[str, str], ...] = ()
-    """(name, address) of parties whose addresses are known before they say Hello."""
+    """(name, address) of roles whose addresses are known before they send Hello."""
 
     def transport(self, sinks: tuple[str, ...] = ()) -> Transport:
-        """The transport of a process, with its keys. Raises NotPermitted, Unavailable."""
+        """Return the transport of a process, with its keys. Raises NotPermitted, Unavailable."""
         if self.scheme == "ipc":
             return Transport()
         if not self.keys:
@@ -200,23 +199,24 @@ class TransportConfig:
         return Transport(self.scheme, self.bind, self.advertise, own, all_keys, sinks)
 
     def endpoint(self, port: int) -> str:
-        """Where this host listens at a port; with `tcp`."""
+        """Return the endpoint of this host with a port; only for `tcp`."""
         return f"tcp://{_split(self.bind)[0]}:{port}"
 
     def authorised(self) -> Authorised:
-        """All keys that there are. Raises NotPermitted, Unavailable. Precondition: it has keys."""
+        """Return all authorised keys. Raises NotPermitted, Unavailable. Precondition: `keys` is
+        set."""
         path = Path(self.keys)
         return Authorised(path if path.is_dir() else path.parent)
 
     def address(self, name: str, sockets: str) -> str:
-        """Where others reach a party that is known, or that has its socket in this folder."""
+        """Return the address of a role that is known, or that has its socket in this folder."""
         known = dict(self.known)
         if name in known or self.scheme == "tcp":
             return known[name]
         return f"ipc://{sockets}/{name}"
 
     def inbox(self, name: str, sockets: str) -> str:
-        """Where a party listens."""
+        """Return the address at which a role listens."""
         known = dict(self.known).get(name)
         if self.scheme == "ipc":
             return known or f"ipc://{sockets}/{name}"
@@ -227,10 +227,9 @@ class TransportConfig:
 
 
 LOCAL = TransportConfig()
-"""All processes are on this machine."""
 
 
 def _split(place: str) -> tuple[str, str]:
-    """Host, with the brackets of IPv6, and port; the port is empty if there is none."""
+    """Return host, with the brackets of IPv6, and port; the port is empty if absent."""
     host, colon, port = place.rpartition(":")
     return (host, port) if colon and not port.endswith("]") else (place, "")

@@ -1,12 +1,13 @@
-"""The ZAP handler: says which keys of CURVE may connect, and gives each connection its voice.
+"""ZAP handler: decides which CURVE keys may connect, and gives each connection its voice.
 
-ZeroMQ asks it, by RFC 27, in the handshake of each connection, before a message is taken. A socket
-belongs to a *domain*: MEMBERS, or the source of an intake. The answer names the key, and ZeroMQ
-writes this name on each message of the connection, as its User-Id: what a peer says of itself does
-not count. A refusal is counted, and told in the log at most every ten seconds.
+ZeroMQ asks it, as in RFC 27, in the handshake of each connection, before it accepts a message. A
+socket belongs to a *domain*: MEMBERS, or the source of an intake. The answer names the key, and
+ZeroMQ attaches this name to each message of the connection as its User-Id; what a peer claims about
+itself does not count. Refusals are counted, and logged at most every ten seconds.
 
-It is a thread, as the loop of the process may be busy. pyzmq's ThreadAuthenticator does the same
-with a loop of asyncio, but knows neither domains with rights, nor names that a key speaks for.
+The handler is a thread, because the loop of the process may be busy. pyzmq's ThreadAuthenticator
+does the same with an asyncio loop, but supports neither domains with rights, nor names that a key
+speaks for.
 """
 
 from __future__ import annotations
@@ -22,15 +23,15 @@ from driftline.deploy.runtime.threads import ThreadDied
 from driftline.engine.events import RateLimitedLog
 
 MEMBERS = "members"
-"""The domain of all parties of a run."""
+"""Domain of all roles of a run."""
 
 SOURCE = "source "
-"""The domain of an intake is this, and the name of its source."""
+"""Prefix of the domain of an intake, before the name of its source."""
 
 USER_ID = "User-Id"
 
 KNOWN_MAX = 10_000
-"""Names that a voice remembers."""
+"""Largest number of names that a voice caches."""
 
 _WHERE = "inproc://zeromq.zap.01"
 _VERSION = b"1.0"
@@ -38,7 +39,7 @@ _TELL_MS = 1000
 
 
 class KeyVoice:
-    """The voice of a key: what it was asked before costs one look into a set."""
+    """Voice of a key; repeated questions cost one set lookup."""
 
     def __init__(self, key: str, rights: Rights) -> None:
         self.key = key
@@ -46,7 +47,7 @@ class KeyVoice:
         self._known: set[str] = set()
 
     def speaks_for(self, name: str) -> bool:
-        """Whether it may speak in this name."""
+        """Return whether the key may send messages in this name."""
         if name in self._known:
             return True
         if not self.rights.speaks_for(name):
@@ -57,16 +58,16 @@ class KeyVoice:
 
 
 class Zap:
-    """The handler of a ZeroMQ context. It has to be made before the sockets that need it."""
+    """Handler of a ZeroMQ context. Create it before the sockets that need it."""
 
     def __init__(
         self, context: zmq.Context[zmq.Socket[bytes]], authorised: Authorised, name: str
     ) -> None:
-        """`name`: of who is protected, for the log."""
+        """`name`: the protected role, for the log."""
         self.voices: dict[str, KeyVoice] = {}
         """User-Id -> the voice of all its connections. Only the handler's thread changes it."""
         self.refused = 0
-        """How many handshakes were refused."""
+        """Number of refused handshakes."""
         self._authorised = authorised
         self._told = RateLimitedLog("key-refused", f"{name} refused a connection")
         self._died: ThreadDied | None = None
@@ -77,17 +78,17 @@ class Zap:
         self._thread.start()
 
     def check(self) -> None:
-        """Raises ThreadDied if the handler cannot go on."""
+        """Raise ThreadDied if the handler has died."""
         if self._died is not None:
             raise self._died
 
     def close(self) -> None:
-        """End the handler: from now on all handshakes fail."""
+        """Stop the handler; all later handshakes fail."""
         if self._thread.is_alive():
             with self._context.socket(zmq.REQ) as stop:
                 stop.linger = 0
                 stop.connect(_WHERE)
-                stop.send(b"")  # only this process reaches it
+                stop.send(b"")  # only this process can connect
                 self._thread.join(timeout=5)
 
     def _run(self) -> None:
@@ -105,7 +106,7 @@ class Zap:
         self._told.close()
 
     def _answer(self, request: list[bytes]) -> list[bytes]:
-        """The answer to a request: the name of the key, or a refusal."""
+        """Return the answer to a request: the name of the key, or a refusal."""
         number = request[1]
         voice, why = self._voice(request)
         if voice is None:

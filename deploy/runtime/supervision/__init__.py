@@ -1,1 +1,1 @@
-"""Processes of a command: their start, what they say, how they end, and that none outlives it."""
+"""Child processes of a command: start, output, restart and exit; none outlives the command."""

@@ -1,9 +1,9 @@
 """Child processes: they import the same Driftline as their parent, and nothing from the working
 directory.
 
-A child executes this file: ``python -P .../child.py MODULE ARGUMENTS``. So a user's file named
-`datetime.py` or `zmq.py` is never imported in place of the module of that name; and the folder of
-the flow is the last one that Python searches (`engine.flow.loading`).
+A child executes this file: ``python -P .../child.py MODULE ARGUMENTS``. Thus a user's file named
+`datetime.py` or `zmq.py` never replaces the module of that name; and the folder of the flow is the
+last one that Python searches (`engine.flow.loading`).
 """
 
 from __future__ import annotations
@@ -15,18 +15,18 @@ from pathlib import Path
 from types import FrameType
 
 _PACKAGE = Path(os.path.abspath(__file__)).parents[3]
-"""The folder `driftline`. It is not resolved, as the folders in it may be links."""
+"""The folder `driftline`, unresolved, because the folders in it may be links."""
 
 _ROOT = str(_PACKAGE.parent)
 
 
 def command(module: str, *arguments: object) -> list[str]:
-    """The command line that runs a module of ours in a process of its own."""
+    """Return the command line that runs a module of ours in a process of its own."""
     return [sys.executable, "-P", __file__, module, *map(str, arguments)]
 
 
 def environment() -> dict[str, str]:
-    """The environment of a child: hashes of texts are the same in every process and replay."""
+    """Return the environment of a child: string hashes are the same in every process and replay."""
     return {"PYTHONHASHSEED": "0", **os.environ}
 
 
@@ -38,17 +38,18 @@ def hide_checkout() -> None:
 
 
 FOR_THE_COMMAND = (signal.SIGTERM, signal.SIGHUP, signal.SIGINT)
-"""Signals that children take no notice of; they are blocked when a child begins."""
+"""Signals that children ignore; they are blocked when a child starts."""
 
 _BY_DEFAULT = (signal.SIG_DFL, signal.SIG_IGN, signal.default_int_handler)
 
 
 def _take_no_notice(number: int, frame: FrameType | None) -> None:
-    """Handle a signal for the whole group of processes: the command decides when children end."""
+    """Ignore a signal for the whole process group: the command decides when children end."""
 
 
 def _take_notice_again() -> None:
-    """In a copy that a function forks: whoever has started it ends it, with SIGTERM for example."""
+    """Restore the default handlers in a process that a function forks, so that its creator can end
+    it, with SIGTERM for example."""
     for number in FOR_THE_COMMAND:
         if signal.getsignal(number) is _take_no_notice:
             signal.signal(number, signal.SIG_DFL)
@@ -56,7 +57,7 @@ def _take_notice_again() -> None:
 
 
 def _hold_back() -> None:
-    """Before a fork: a signal that comes at once must find the copy that takes notice again."""
+    """Block the signals before a fork, so that the copy restores its handlers first."""
     signal.pthread_sigmask(signal.SIG_BLOCK, FOR_THE_COMMAND)
 
 
@@ -65,7 +66,7 @@ def _let_come() -> None:
 
 
 def _run() -> None:
-    # First of all. A handler, as programs that a function starts must not inherit SIG_IGN.
+    # First of all. A handler, because programs that a function starts must not inherit SIG_IGN.
     for number in FOR_THE_COMMAND:
         if signal.getsignal(number) in _BY_DEFAULT:
             signal.signal(number, _take_no_notice)

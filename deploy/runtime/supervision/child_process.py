@@ -1,4 +1,4 @@
-"""Child processes: their pipes, their output as log lines, and a file that shows their exits."""
+"""Child processes: their pipes, their output as log lines, and a file that signals their exits."""
 
 from __future__ import annotations
 
@@ -22,39 +22,39 @@ from driftline.deploy.runtime.supervision.lifeline import KeepAlive, Lifeline
 from driftline.engine.events import FIELDS, log
 
 LINES_MAX = 500
-"""Lines of output of one process that are logged in a second at most; the others are counted."""
+"""Largest number of output lines logged per process and second; further lines are counted."""
 
 KEPT_MAX = 20
-"""The last lines, which are kept for the error that ends the run."""
+"""Number of last lines kept for the error that ends the run."""
 
 LINE_BYTES = 1 << 18
-"""A longer line is cut into several."""
+"""Length at which a line is split."""
 
 SHOWN_BYTES = 2000
-"""Bytes of a line of text that are logged."""
+"""Largest number of logged bytes of a line of text."""
 
 READ_BYTES = 1 << 16
 
 PIPE_BYTES = 1 << 20
-"""Output that waits while this process has no time to read it, where the kernel allows it."""
+"""Pipe capacity for output that this process has not read yet, where the kernel allows it."""
 
 FLUSH_S = 5.0
-"""How long to wait for the last output of a dead process, if a child of its own goes on."""
+"""Timeout in seconds for the last output of a dead process whose own child keeps the pipe open."""
 
 
 class ChildOutput:
-    """Standard error or standard output of a child: a pipe, and a thread that logs what comes.
+    """Standard error or standard output of a child: a pipe, and a thread that logs its contents.
 
-    The thread reads at once, so the child never waits for long. Log lines (`logs`) come to standard
-    error, and are logged as they are. Other text is logged with the event ``print``: as a warning
-    if it comes from standard error, such as a traceback, as information if user code prints it to
-    standard output. Memory is bounded, and no file is written, so a full disk silences no process.
+    The thread reads at once, so the child never blocks for long. Log lines (`logs`) arrive on
+    standard error, and are logged as they are. Other text is logged with the event ``print``: as a
+    warning from standard error, such as a traceback, as information from standard output. Memory is
+    bounded, and no file is written, so a full disk silences no process.
     """
 
     def __init__(self, process: str, *, printed: bool = False) -> None:
-        """`printed`: standard output, where nothing is a log line."""
+        """Accept no log lines if `printed`: the pipe is then standard output."""
         self.process = process
-        """The name of the process; a spare gets another one."""
+        """Name of the process; changes when a spare takes a role."""
         self._printed = printed
         self._kept: deque[bytes | str] = deque(maxlen=KEPT_MAX)
         self._from, self.fd = os.pipe()
@@ -64,20 +64,20 @@ class ChildOutput:
         self._thread = threading.Thread(target=self._read, daemon=True)
         self._second_ends = 0.0
         self._logged = self._left_out = 0
-        """Lines of the current second."""
+        """Line counts of the current second."""
 
     def started(self) -> None:
-        """Close the child's end, which it has inherited, and begin to read."""
+        """Close the child's inherited end, and start reading."""
         os.close(self.fd)
         self._thread.start()
 
     def wait(self, timeout_s: float) -> None:
-        """Wait until everything is read. A process that the child has started may go on."""
+        """Wait until all output is read. A process started by the child may keep the pipe open."""
         self._thread.join(timeout_s)
 
     @property
     def last(self) -> list[str]:
-        """The last lines, log lines below a warning left out."""
+        """The last lines, without log lines below a warning."""
         return [_text(line) if isinstance(line, bytes) else line for line in self._kept]
 
     def _read(self) -> None:
@@ -121,7 +121,7 @@ class ChildOutput:
                 self._print(_text(text))
 
     def _has_room(self) -> bool:
-        """Count a line. Return whether it is logged in this second."""
+        """Count a line. Return whether to log it."""
         if self._logged < LINES_MAX:
             self._logged += 1
             return True
@@ -162,13 +162,13 @@ Popen = Callable[[Pipes], "subprocess.Popen[bytes]"]
 
 
 class ChildProcess:
-    """A child with its lifeline, its signs of life and its output.
+    """Child process with its lifeline, its signs of life and its output.
 
-    `stderr`: keeps the last lines; `keep_alive`: is heard if the child shows that it lives.
+    `stderr`: keeps the last lines; `keep_alive`: receives the child's signs of life.
     """
 
     def __init__(self, name: str, popen: Popen, flow: str = "") -> None:
-        """`name`: of the process in log lines; `flow`: that of its flow, if there are others."""
+        """`name`: of the process in log lines; `flow`: name of its flow, if there are others."""
         self._lifeline = Lifeline()
         self.keep_alive = KeepAlive()
         self._flow = f"{flow}/" if flow else ""
@@ -184,37 +184,37 @@ class ChildProcess:
         return self.process.pid
 
     def rename(self, name: str) -> None:
-        """Name the process in its further lines."""
+        """Use this name in further log lines."""
         self.stderr.process = self._stdout.process = self._flow + name
 
     def flush(self) -> None:
-        """Wait until its output before its end is logged."""
+        """Wait until its remaining output is logged."""
         self._stdout.wait(FLUSH_S)
         self.stderr.wait(FLUSH_S)
 
     def end(self) -> None:
-        """Kill it, wait for its end, and log its last output."""
+        """Kill it, wait for its exit, and log its last output."""
         self.process.kill()
         self.process.wait()
         self.flush()
         self.cut()
 
     def cut(self) -> None:
-        """Cut its lifeline: it ends, if it has not yet."""
+        """Cut its lifeline: it exits, if it has not yet."""
         self._lifeline.cut()
         self.keep_alive.close()
 
 
 class ChildExitWatcher:
-    """One file for all children, readable as soon as one has ended, so that a loop wakes at once.
+    """One file for all children, readable as soon as one has exited, so that a loop wakes at once.
 
-    The parent still has to wait for a child that has ended. Where the kernel has no such files,
-    nothing is ever reported: children are then looked at now and then.
+    The parent still has to wait for an exited child. On kernels without pidfds, no exit is ever
+    reported, and the parent has to poll its children.
     """
 
     def __init__(self) -> None:
         self.news = False
-        """Whether a child has ended; the supervisor clears it."""
+        """Whether a child has exited; the supervisor clears it."""
         self._poll = select.epoll() if hasattr(os, "pidfd_open") else None
         self._files: set[int] = set()
 
@@ -223,16 +223,16 @@ class ChildExitWatcher:
         return None if self._poll is None else self._poll.fileno()
 
     def watch(self, pid: int) -> None:
-        """Watch a child. Precondition: nobody has waited for it yet."""
+        """Watch a child. Precondition: no code has waited for it yet."""
         if self._poll is None:
             return
-        with suppress(OSError):  # an old kernel, or too many files: it is looked at now and then
+        with suppress(OSError):  # an old kernel, or too many files: the parent polls this child
             file = os.pidfd_open(pid)
             self._files.add(file)
             self._poll.register(file, select.EPOLLIN)
 
     def take(self) -> None:
-        """Note exits: the file is readable. Afterwards it is not, until the next exit."""
+        """Record exits when the file is readable; it becomes unreadable until the next exit."""
         if self._poll is None:
             return
         for file, _ in self._poll.poll(0):
@@ -242,7 +242,7 @@ class ChildExitWatcher:
             os.close(file)
 
     def close(self) -> None:
-        """Watch no child any more. May be called again."""
+        """Stop watching all children. May be called again."""
         if self._poll is not None:
             self._poll.close()
         for file in self._files:
@@ -265,8 +265,8 @@ def start_module(module: str, argument: str, pipes: Pipes, *others: int) -> subp
 
 @contextmanager
 def deaf_to_interrupts() -> Iterator[None]:
-    """Start children that never end by a signal for the whole process group: it is held back until
-    they ignore it, and the command ends them."""
+    """Start children that signals to the process group never end: the signals are blocked until the
+    children ignore them, and the command ends the children."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, FOR_THE_COMMAND)
     try:
         yield

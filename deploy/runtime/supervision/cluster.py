@@ -1,7 +1,7 @@
-"""The local cluster: the node, front and master processes of a run on this machine.
+"""Local cluster: the node, front and master processes of a run on this machine.
 
-A spare takes the place of a process that dies (`spares`), or it starts again; the coordinator then
-recovers the run. The error that ends a crash loop has the record that the process was working on.
+A spare replaces a process that dies (`spares`), or a new process starts; the coordinator then
+recovers the run. The error that ends a crash loop names the record in progress.
 """
 
 from __future__ import annotations
@@ -40,20 +40,19 @@ from driftline.engine.texts import counted, visible
 from driftline.engine.wire.messages import StatusReport
 
 MODULE = "driftline.deploy.runtime.process"
-"""The module that a process runs."""
 
 OVER = tuple(phase.value for phase in (Phase.STOPPING, Phase.STOPPED, Phase.ENDED))
-"""States of a master whose nodes end because the run does."""
+"""States of a master whose nodes exit because the run ends."""
 
 SAID_BEFORE_S = 0.5
 """A report of the master that arrives this soon after an exit may predate it."""
 
 REPLACE_AFTER_S = 0.2
-"""The pause before the start of a master in place of one that has left the queue."""
+"""Pause before a master that has left the queue is restarted, in seconds."""
 
 
 class LocalCluster(Supervisor):
-    """Node, front and master processes."""
+    """Supervisor of node, front and master processes."""
 
     def __init__(
         self,
@@ -65,14 +64,14 @@ class LocalCluster(Supervisor):
         takes: Callable[[str], bool] = lambda name: True,
         died: Callable[[str], None] = lambda process: None,
     ) -> None:
-        """`spares`: processes that are kept ready for the next deaths. `masters`: how many queue up
-        in ZooKeeper, if the configuration names one. `names`: the processes to run here; by default
-        the masters and all nodes. `front_module`: what a front runs, if there are any.
-        `takes`: whether a node of a later layout runs here. `died`: is called with the token of
-        each process that has died."""
+        """`spares`: number of processes kept ready for the next deaths. `masters`: number of
+        masters in ZooKeeper's queue, if the configuration names one. `names`: the processes to run
+        here; by default the masters and all nodes. `front_module`: module that a front runs, if
+        there are any. `takes`: whether a node of a later layout runs here. `died`: called with the
+        token of each process that has died."""
         numbered = [f"master-{i}" for i in range(masters)] if config.zookeeper else ["master"]
         self._layout = names_of(config.layout or range(config.nodes))
-        """The nodes that run the flow, as far as is known."""
+        """Nodes of the newest known layout."""
         names = [*numbered, *self._layout] if names is None else names
         super().__init__(names, RestartPolicy(config.limits.deaths), config.limits.missing_after_s)
         self.config = config
@@ -88,14 +87,14 @@ class LocalCluster(Supervisor):
         """Processes that `kill_one` has killed."""
         self._asked_again = False
         self._ended_at: dict[str, float] = {}
-        """Process that has ended in good order -> when that was seen."""
+        """Process that stopped on request -> when that was seen."""
         self._nodes = self._first = 0
 
     def supervise(self, settled: int = 0, sent: int = 0, watch: StatusPoller | None = None) -> None:
         """Restart processes that have died, and kill those that hang.
 
-        `settled`, `sent`: how far the run is (see `RestartPolicy`). `watch`: has the reports of the
-        master. Raises Unavailable if a process cannot start, or has died too often.
+        `settled`, `sent`: progress of the run (see `RestartPolicy`). `watch`: has the reports of
+        the master. Raises Unavailable if a process cannot start, or has died too often.
         """
         self.deaths.moved(settled, sent)
         now = monotonic()
@@ -106,25 +105,25 @@ class LocalCluster(Supervisor):
             self.spares.look(now)
 
     def stop(self, wait_s: float = 5.0) -> None:
-        """Wait until all processes have ended, and kill those that have not after `wait_s`."""
+        """Wait until all processes have exited, and kill those that have not after `wait_s`."""
         self.spares.stop()
         super().stop(wait_s)
 
     @property
     def wanted(self) -> int:
-        """How many nodes there are to be; another number than was asked for if one of the next
-        nodes does not start; 0: as many as there are."""
+        """Desired number of nodes; 0: keep the current number. If a node of the next layout does
+        not start, it falls back to the current number."""
         return self._nodes
 
     def resize(self, nodes: int, first: int = 0) -> None:
-        """Let the run have so many nodes, without an end; `supervise` has to be given a watch.
+        """Change the number of nodes during the run; `supervise` needs a `watch` for this.
 
-        `first`: the number of the first next one; 0: whatever is next.
+        `first`: the number of the first new node; 0: the next free one.
         """
         self._nodes, self._first = nodes, first
 
     def kill_one(self, chance: random.Random) -> str:
-        """Kill -9 a random process. Return its name. That does not count as a death."""
+        """Kill -9 a random process. Return its name. Does not count as a death."""
         name = chance.choice(sorted(set(self._processes) - set(self._start_at)))
         pid = self.pids[name]
         log.warning("kill -9 %s (pid %d)", name, pid, extra=about("kill", name=name, pid=pid))
@@ -136,20 +135,20 @@ class LocalCluster(Supervisor):
 
     @property
     def master_ended(self) -> bool:
-        """Whether the master has ended in good order."""
+        """Whether the master stopped on request."""
         return any(self._processes[name].poll() == STOPPED for name in self._masters)
 
     @property
     def nodes_ended(self) -> bool:
-        """Whether all nodes have ended in good order."""
+        """Whether all nodes stopped on request."""
         nodes = [each for name, each in self._processes.items() if name not in self._masters]
         return all(node.poll() == STOPPED for node in nodes)
 
     def ask_again(self) -> None:
-        """Start another master, which finds in the registry how the run ended.
+        """Start another master, which finds the outcome of the run in the registry.
 
-        Precondition: the master has ended, and its last messages were lost. Raises Unavailable if
-        this has been tried before.
+        Precondition: the master has exited, and its last messages were lost. Raises Unavailable at
+        a second call.
         """
         if self._asked_again:
             raise Unavailable("the master exited without recording an outcome")
@@ -157,7 +156,7 @@ class LocalCluster(Supervisor):
         self._start(self._masters[0])
 
     def _look_after_nodes(self, now: float, watch: StatusPoller) -> None:
-        """Start the nodes that the master wants, and forget those that have ended for good."""
+        """Start the nodes that the master wants, and forget those that have exited for good."""
         watch.nodes, watch.first = self._nodes, self._first
         report = watch.reports.get("master")
         if report is None or report.state in OVER or not report.wanted:
@@ -214,8 +213,8 @@ class LocalCluster(Supervisor):
             return None
 
     def _replaced(self, name: str, status: int, now: float) -> float:
-        """Return when to start a master in place of one that has left the queue. That is no sign
-        that anything is wrong with it, and it may happen any number of times."""
+        """Return when to restart a master that has left the queue. This is no sign of a fault, and
+        may happen any number of times."""
         dead = self._children[name]
         dead.flush()
         if status == MADE_WAY:
@@ -269,7 +268,7 @@ PREFIX = "node-"
 
 
 def stores_in(state: Path) -> Iterator[tuple[int, Path]]:
-    """(number of a node, its store) for all nodes that have one in a state directory."""
+    """Yield (number, store) for each node that has a store in a state directory."""
     for store in state.glob(f"{PREFIX}*/"):
         number = store.name.removeprefix(PREFIX)
         if number.isdecimal():
@@ -277,12 +276,13 @@ def stores_in(state: Path) -> Iterator[tuple[int, Path]]:
 
 
 def remove_outdated(state: Path, layout: Layout, running: Container[str]) -> None:
-    """Remove stores in `state` of nodes before a layout that was written, but of `running` ones.
+    """Remove stores in `state` of nodes older than a written layout, except those of `running`
+    ones.
 
-    Layouts only follow each other, and each has larger numbers than the one before. So this holds
-    under any leader: a node with a smaller number than all of a layout never runs again. One with a
-    larger number may be of a try that was given up, or of the next layout already: its store stays
-    until a later layout is there.
+    Layouts form one sequence, and each has larger numbers than the one before. Therefore, under any
+    leader, a node with a smaller number than all of a layout never runs again. A node with a larger
+    number may belong to an abandoned layout, or already to the next one: its store stays until a
+    later layout is written.
     """
     for number, store in stores_in(state):
         if number < min(layout) and store.name not in running:

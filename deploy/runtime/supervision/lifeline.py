@@ -1,16 +1,16 @@
-"""The pipes between a parent and its child: the child ends as soon as its parent is gone, and the
-parent hears that the child lives.
+"""Pipes between a parent and its child: the child ends when its parent does, and sends signs of
+life.
 
-The parent holds the write end of a pipe, the child inherits the read end. When the parent ends, in
-whatever way, the kernel closes the pipe, and the child ends at once: also while a user function
-keeps its loop busy, and also if the parent ended before the child began. On Linux the kernel sends
-SIGKILL, so that even a function in C that holds the interpreter's lock does not keep it alive.
+The parent holds the write end of a pipe, and the child inherits the read end. When the parent ends,
+for whatever reason, the kernel closes the pipe, and the child ends at once: also while a user
+function keeps its loop busy, and if the parent ended before the child started. On Linux the kernel
+sends SIGKILL, so even a C function that holds the interpreter lock does not keep the child alive.
 
-Over a second pipe the child says that it lives (`KeepAlive`): a thread of it writes there all the
-time. So the parent notices a child that hangs.
+Over a second pipe a thread of the child keeps sending signs of life (`KeepAlive`), so the parent
+notices a child that hangs.
 
-A program that is not ours is tied to its parent by this file: it is executed, arranges for the
-signal, and then becomes the program (`tied`).
+A foreign program is tied to its parent by this file: the child executes it, requests the signal,
+and then becomes the program (`tied`).
 """
 
 from __future__ import annotations
@@ -25,45 +25,46 @@ from collections.abc import Sequence
 from contextlib import suppress
 
 READ_BYTES = 1 << 16
-"""All that fits into a pipe."""
+"""The capacity of a pipe."""
 
 ORPHANED = 70
-"""Exit status of a child whose parent is gone, where the kernel does not kill it."""
+"""Exit status of a child whose parent has ended, where the kernel does not kill the child."""
 
 
 class Lifeline:
-    """The parent's end of the pipe. Precondition: the child is started with `pass_fds=[fd]`.
+    """The parent's end of the lifeline. Precondition: the child is started with `pass_fds=[fd]`.
 
-    Each child has a pipe of its own, as the kernel signals only one process for each pipe.
+    Each child has a pipe of its own, because the kernel signals only one process per pipe.
     """
 
     def __init__(self) -> None:
         self.fd, self._held = os.pipe()
 
     def started(self) -> None:
-        """Close the child's end here: the child has been started."""
+        """Close the child's end in the parent: the child has started."""
         os.close(self.fd)
 
     def cut(self) -> None:
-        """Close the parent's end: the child ends, if it has not yet. May be called again."""
+        """Close the parent's end: the child exits, if it has not yet. May be called again."""
         if self._held >= 0:
             os.close(self._held)
             self._held = -1
 
 
 class KeepAlive:
-    """The parent's end of the pipe. Precondition: the child is started with `pass_fds=[fd]`."""
+    """The parent's end of the pipe for signs of life. Precondition: the child is started with
+    `pass_fds=[fd]`."""
 
     def __init__(self) -> None:
         self._hears, self.fd = os.pipe()
         os.set_blocking(self._hears, False)
 
     def started(self) -> None:
-        """Close the child's end here: the child has been started."""
+        """Close the child's end in the parent: the child has started."""
         os.close(self.fd)
 
     def heard(self) -> bool:
-        """Whether the child has written since the last call."""
+        """Return whether the child has written since the last call."""
         with suppress(BlockingIOError):
             return bool(os.read(self._hears, READ_BYTES))
         return False
@@ -76,38 +77,38 @@ class KeepAlive:
 
 
 def keep_alive(fd: int) -> None:
-    """In the child: say that it lives. A pipe that is full, or has no reader any more, is no harm.
+    """In the child: send a sign of life. Ignores a pipe that is full or has no reader any more.
 
-    Precondition: the pipe does not block.
+    Precondition: the pipe is non-blocking.
     """
     with suppress(BlockingIOError, BrokenPipeError):
         os.write(fd, b".")
 
 
 def hold_on(fd: int) -> None:
-    """In the child: end this process as soon as the parent is gone."""
+    """In the child: end this process as soon as the parent has ended."""
     _let_kill(fd)
     threading.Thread(target=_wait, args=(fd,), daemon=True).start()
 
 
 def tied(fd: int, program: Sequence[str]) -> list[str]:
-    """The command line that runs a program as a child which ends with its parent.
+    """Return the command line that runs a program as a child which ends with its parent.
 
-    Only the kernel can end it: elsewhere than on Linux it is not tied.
+    Only the kernel can end the program: it is tied on Linux only.
     """
     return [sys.executable, "-P", __file__, str(fd), *program]
 
 
 def _become(fd: int, program: list[str]) -> None:
-    """In the child: end with the parent, and be the program from now on."""
+    """In the child: arrange to end with the parent, and become the program."""
     _let_kill(fd)
-    if select.select([fd], [], [], 0)[0]:  # the parent ended before there was anybody to kill
+    if select.select([fd], [], [], 0)[0]:  # the parent ended before the signal was requested
         os._exit(ORPHANED)
     os.execv(program[0], program)
 
 
 def _let_kill(fd: int) -> None:
-    """Let the kernel kill this process, whatever program it runs, when the parent is gone."""
+    """Let the kernel kill this process, whatever program it runs, when the parent ends."""
     if hasattr(fcntl, "F_SETSIG"):
         fcntl.fcntl(fd, fcntl.F_SETOWN, os.getpid())
         fcntl.fcntl(fd, fcntl.F_SETSIG, signal.SIGKILL)

@@ -1,8 +1,8 @@
 """Decisions about the children of a supervisor: restart or give up, and which children hang.
 
-Nothing here starts a process, reads a pipe or a clock. `RestartPolicy` takes exits and the progress
-of the run, and gives the time of the next start. `HangDetector` takes signs of life, and gives the
-children to kill.
+The classes start no process, and read no pipe or clock. `RestartPolicy` takes exits and the
+progress of the run, and returns the time of the next start. `HangDetector` takes signs of life, and
+returns the children to kill.
 """
 
 from __future__ import annotations
@@ -20,31 +20,31 @@ CANNOT_START = 2
 """Exit status of a process that has logged why it cannot start."""
 
 BROKEN = 3
-"""Exit status of a master that a new one has to replace."""
+"""Exit status of a master that a new one must replace."""
 
 MADE_WAY = 4
-"""Exit status of a master that leaves the lead to the next one, as it did not reach all members."""
+"""Exit status of a master that stepped down, because it could not reach all members."""
 
 DIED = 1
 """Exit status of a process after an unexpected exception, which it logs."""
 
 DEATHS_MAX = 5
-"""How often a process may die without progress of the run, by default."""
+"""Default number of deaths of a process without progress of the run before giving up."""
 
 FIRST_PAUSE_S, PAUSE_S_MAX = 0.1, 5.0
-"""The pause before the second restart in a row, which doubles each time; and the longest."""
+"""Pause before the second restart in a row, which doubles each time, and the longest pause."""
 
 LONG_LIFE_S = 600.0
-"""A process that has lived for longer is in no crash loop, even if an idle run made no progress."""
+"""A process that has lived longer is in no crash loop, even if an idle run made no progress."""
 
 
 class RestartPolicy:
     """Restarts of the processes of one run: the first at once, the next after growing pauses.
 
     A record that kills a process is under way at that moment. So the run is past that record once
-    everything that was under way at the first death is settled; each death before that counts. The
-    restarted process is careful with the records that were under way then: it processes them one by
-    one, and notes each before it begins.
+    everything under way at the first death is settled; each death before that counts. The restarted
+    process is careful with the records that were under way then: it processes them one by one, and
+    notes each before it starts.
     """
 
     def __init__(self, limit: float = DEATHS_MAX, long_life_s: float = LONG_LIFE_S) -> None:
@@ -60,13 +60,13 @@ class RestartPolicy:
         """Master -> number of step-downs without progress, and the progress at the last one."""
 
     def started(self, name: str, now: float) -> None:
-        """Note that a process has been started."""
+        """Record the start of a process."""
         self._started[name] = now
 
     def moved(self, settled: int, sent: int) -> None:
-        """Note progress: all times below `settled` are done, `sent` is the last one sent.
+        """Record progress: all times below `settled` are done, `sent` is the last one sent.
 
-        Both are smaller again during a replay; the largest values so far count.
+        Both decrease during a replay; the largest values so far count.
         """
         self._settled = max(self._settled, settled)
         self._sent = max(self._sent, sent)
@@ -74,20 +74,20 @@ class RestartPolicy:
             del self._under_way[name], self._counts[name]
 
     def in_a_row(self, name: str) -> int:
-        """Return how often a process has died since the run got any further."""
+        """Return how often a process has died since the last progress of the run."""
         return self._counts.get(name, 0)
 
     def made_way(self, name: str) -> None:
-        """Note that a master has left the lead, as it did not reach all members."""
+        """Record that a master stepped down, because it could not reach all members."""
         in_vain, settled = self._ways.get(name, (0, -1))
         self._ways[name] = (in_vain + 1 if settled == self._settled else 0), self._settled
 
     def in_vain(self, name: str) -> int:
-        """Return how often in a row a master has made way without progress until the next time."""
+        """Return how many step-downs of a master in a row had no progress since the one before."""
         return self._ways.get(name, (0, -1))[0]
 
     def died(self, name: str, now: float) -> float | None:
-        """Return when to restart a process that has died; None: it has died too often."""
+        """Return when to restart a dead process; None: it has died too often."""
         if now - self._started.get(name, now) > self._long_life_s:
             self._counts.pop(name, None)
             self._under_way.pop(name, None)
@@ -112,14 +112,14 @@ _HINTS = {
 }
 
 MAY_BE_DAMAGE = (-signal.SIGSEGV, -signal.SIGBUS, -signal.SIGABRT)
-"""Exit statuses of a process that a damaged file may have ended; SIGKILL is sent by others."""
+"""Exit statuses that a damaged file may cause; SIGKILL comes from other processes."""
 
 KILLED_SILENT = "ended by SIGKILL, as it was silent"
-"""How a process ended that its supervisor has killed."""
+"""How a child ended that its supervisor has killed."""
 
 
 def how(status: int) -> str:
-    """Return how a process ended, by its exit status, for people."""
+    """Return a description for people of how a process ended, by its exit status."""
     if status < 0:
         try:
             number = signal.Signals(-status)
@@ -132,15 +132,15 @@ def how(status: int) -> str:
 
 
 PATIENCE_S = 10.0
-"""The shortest time from the moment in which a silence is noticed to the end of the process."""
+"""Shortest time in seconds from noticing a silence to killing the process."""
 
 GAP_S = 1.0
-"""A longer time between two looks means that this process, or the machine, stood still."""
+"""A longer interval between two checks means that this process, or the machine, stood still."""
 
 
 @dataclass(frozen=True, slots=True)
 class RunningProcess:
-    """A process that runs; `process`: its token, new with each start."""
+    """Running process; `process`: its token, new with each start."""
 
     process: str
     pid: int
@@ -149,27 +149,27 @@ class RunningProcess:
 class HangDetector:
     """Detector of silent children of one supervisor.
 
-    A child that lives writes to a pipe of its own all the time, from a thread, whatever its loop
-    does (`lifeline.KeepAlive`, `deploy.runtime.loop.heartbeat`). So no network, no other process
-    and no slow function is mistaken for a hang: a child is silent only if it was stopped, has no
-    processor time, or is in a function in C that keeps the interpreter's lock.
+    A thread of each child writes to a pipe of its own all the time, whatever the child's loop does
+    (`lifeline.KeepAlive`, `deploy.runtime.loop.heartbeat`). So no network, no other process and no
+    slow function is mistaken for a hang: a child is silent only if it was stopped, gets no CPU
+    time, or runs a C function that holds the interpreter lock.
 
-    Invariants: a child is killed only after it was heard, as starting may take as long as it likes;
-    and only after a silence of `missing_after_s` and of its patience beyond. Time in which the
+    Invariants: a child is killed only after it was heard once, as starting may take as long as it
+    likes; and only after a silence of `missing_after_s` plus its patience. Time in which the
     supervisor itself stood still does not count: the whole machine may have been suspended. The
-    patience doubles with each death without progress, so that work that keeps the lock gets to its
-    end, or ends the run as a crash loop does, with its record.
+    patience doubles with each death without progress, so that work that holds the lock either
+    completes, or ends the run as a crash loop does, with its record.
     """
 
     def __init__(self, missing_after_s: float) -> None:
         self._missing_after_s = missing_after_s
         self._heard: dict[str, tuple[str, float]] = {}
-        """Child -> its process, and when that was heard last."""
+        """Child -> its process, and the time of its last sign of life."""
         self._missed: set[str] = set()
         self._looked_at = 0.0
 
     def heard(self, name: str, process: str, now: float) -> None:
-        """Note a sign of life of a child."""
+        """Record a sign of life of a child."""
         self._heard[name] = process, now
 
     def has_heard(self, name: str, process: str) -> bool:
@@ -179,7 +179,7 @@ class HangDetector:
     def look(
         self, now: float, running: Mapping[str, RunningProcess], deaths: Callable[[str], int]
     ) -> list[str]:
-        """Return the children to kill now; `deaths`: of a child, without progress."""
+        """Return the children to kill now; `deaths`: returns a child's deaths without progress."""
         away_s, self._looked_at = now - self._looked_at, now
         if away_s > GAP_S:
             self._heard = {n: (p, min(now, at + away_s)) for n, (p, at) in self._heard.items()}
@@ -205,7 +205,7 @@ class HangDetector:
         return due
 
     def patience_s(self, deaths: int) -> float:
-        """Return how long a silence may go on after it was noticed."""
+        """Return how long a silence may continue after it was noticed, in seconds."""
         return float(max(PATIENCE_S, self._missing_after_s) * 2 ** min(deaths, 10))
 
 

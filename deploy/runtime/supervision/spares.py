@@ -1,14 +1,14 @@
 """Spares: processes that have imported Driftline and loaded the flow, ready to take a role.
 
-Both ends talk over a pair of sockets. The spare says READY once it has loaded; it is given the text
-that a new process has as its argument (`ProcessConfig`), and says TAKEN at once. So a spare that
-does not answer, as it was stopped for example, gets no role.
+Both ends talk over a socket pair. The spare sends READY once it has loaded; it receives the text
+that a new process has as its argument (`ProcessConfig`), and sends TAKEN at once. So a spare that
+does not answer, for example because it was stopped, gets no role.
 
-The spare has the code that the flow's file had when the spare was started. It has compared it with
-the code of the command, as each process does. If the file has changed since then, a new process
-would refuse to start; or, if only a module that the flow imports has changed, it would go on with
-other code than the rest of the run. A spare can do neither, so it is used whatever has happened to
-the file.
+A spare contains the code of the flow's file as of its own start, and has compared it with the
+command's code, as every process does. If the file has changed since then, a new process would
+refuse to start; or, if only a module that the flow imports has changed, it would run other code
+than the rest of the run. A spare has neither problem, so it is used whatever has happened to the
+file.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ from driftline.deploy.runtime.supervision.restarts import CANNOT_START, RestartP
 from driftline.engine.events import about, log
 
 CALM_S = 2.0
-"""Seconds without a death or a start of another process after which a spare is started."""
+"""Time in seconds without a death or start of another process before a spare is started."""
 
 SPARE = "spare"
-"""The name of a spare in log lines."""
+"""Name of a spare in log lines."""
 
 READY, TAKEN = b"r", b"t"
 
 TAKES_WITHIN_S = 0.5
-"""How long a spare that is ready may take to say TAKEN: it has nothing else to do."""
+"""Timeout in seconds for TAKEN: a ready spare has nothing else to do."""
 
 
 class _WarmStandby:
@@ -53,7 +53,7 @@ class _WarmStandby:
         return self._ready
 
     def become(self, name: str, config: str) -> bool:
-        """Give it its role. Return whether it has taken it; if not, it is killed.
+        """Send it its role. Return whether it has taken the role; if not, it is killed.
 
         Precondition: it is ready.
         """
@@ -73,20 +73,20 @@ class _WarmStandby:
         return taken
 
     def close(self) -> None:
-        """Release the link: a spare without a role ends."""
+        """Close the link: a spare without a role exits."""
         self._link.close()
 
     def _hears(self, word: bytes) -> bool:
         try:
             return self._link.recv(1) == word
-        except OSError:  # nothing has come, or it has died
+        except OSError:  # nothing has arrived, or it has died
             return False
 
 
 def await_role(file: int) -> str:
-    """In the spare: say READY, wait for the role, and say TAKEN.
+    """In the spare: send READY, wait for the role, and send TAKEN.
 
-    Returns the text; "" if there is none, as the supervisor needs the spare no more.
+    Return the text; "" if the supervisor no longer needs the spare.
     """
     with socket.socket(fileno=file) as link:
         try:
@@ -96,7 +96,7 @@ def await_role(file: int) -> str:
             if not text.endswith("\n"):
                 return ""
             link.sendall(TAKEN)
-        except OSError:  # the supervisor has given it up
+        except OSError:  # the supervisor has closed the link
             return ""
     return text
 
@@ -104,10 +104,10 @@ def await_role(file: int) -> str:
 class Spares:
     """The spares of one run: `number` of them, as long as they start.
 
-    Invariant: no spare is started while the run starts or recovers, as it would compete for the
-    processors with what the run waits for; so a short run has none. A spare that dies is no event
-    for the run. It is replaced at the pace of other processes; after one that cannot start, or dies
-    again and again, the run goes on without spares.
+    Invariant: no spare is started while the run starts or recovers, because it would compete for
+    CPU time with the processes that the run waits for; so a short run has none. A spare's death
+    does not affect the run. The spare is replaced with the usual pauses; after one that cannot
+    start, or dies repeatedly, the run continues without spares.
     """
 
     def __init__(self, number: int, launch: Callable[[int], ChildProcess]) -> None:
@@ -120,15 +120,15 @@ class Spares:
 
     @property
     def ready(self) -> int:
-        """How many are ready."""
+        """The number of ready spares."""
         return sum(spare.ready for spare in self._spares)
 
     def disturbed(self, now: float) -> None:
-        """Note that a process of the run has died, or was started."""
+        """Note that a process of the run has died or was started."""
         self._start_at = max(self._start_at, now + CALM_S)
 
     def look(self, now: float) -> None:
-        """Start one that is missing, unless another one is loading; replace those that died."""
+        """Start a missing spare, unless another one is loading; replace those that died."""
         for spare in list(self._spares):
             status = spare.child.process.poll()
             if status is not None:
@@ -139,7 +139,7 @@ class Spares:
             self._restarts.started(SPARE, now)
 
     def take(self, name: str, config: str) -> ChildProcess | None:
-        """Return a process that has become `name`; None if there is no spare for it."""
+        """Return a process that has become `name`; None if no spare has."""
         for spare in list(self._spares):
             if spare.ready and spare.become(name, config):
                 self._spares.remove(spare)

@@ -1,9 +1,10 @@
 """The supervisor: starts children, restarts those that die, and kills those that hang.
 
-`RestartPolicy` and `HangDetector` decide, this class starts and kills. A child that dies is noticed
-at once (`ChildExitWatcher`). A child that logs why it cannot start, or dies again and again without
-progress, ends the supervisor with an error that has the child's last lines. A child that is silent
-for too long is killed. Its successor starts once the kernel has ended it, like that of any other.
+`RestartPolicy` and `HangDetector` decide; this class starts and kills. It notices the death of a
+child at once (`ChildExitWatcher`). A child that logs why it cannot start, or dies repeatedly
+without progress, ends the supervisor with an error that contains the child's last lines. A child
+that is silent for too long is killed; its successor starts after its exit, as after any other
+death.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ from driftline.engine.errors import ONCE_MENDED, Unavailable
 from driftline.engine.events import about, log
 
 LOOK_EVERY_S = 0.05
-"""The longest time between two looks at children."""
+"""Longest time between two checks of the children, in seconds."""
 
 
 class CannotStart(Unavailable):
@@ -40,24 +41,24 @@ class CannotStart(Unavailable):
 
 
 class Supervisor:
-    """Children of this process, by their names. A context manager: on leaving it they are ended.
+    """Children of this process, by name. A context manager: leaving it ends them.
 
-    A subclass launches them, and may decide otherwise about an exit.
+    A subclass launches them, and may override the decision about an exit.
     """
 
     def __init__(self, names: Iterable[str], policy: RestartPolicy, missing_after_s: float) -> None:
-        """`missing_after_s`: silence after which a child is missed."""
+        """`missing_after_s`: silence in seconds after which a child counts as silent."""
         self.deaths = policy
         self.restarts_of: Counter[str] = Counter()
-        """Child -> how often it was restarted."""
+        """Child -> number of its restarts."""
         self._names = list(names)
         self._children: dict[str, ChildProcess] = {}
         self._tokens: dict[str, str] = {}
         """Child -> the token of its process, new with each start."""
         self._start_at: dict[str, float] = {}
-        """Child that has died -> when it is restarted."""
+        """Dead child -> when to restart it."""
         self._hung: set[str] = set()
-        """Children that were killed for their silence."""
+        """Children killed for their silence."""
         self._exits = ChildExitWatcher()
         self._hangs = HangDetector(missing_after_s)
         self._look_at = 0.0
@@ -78,12 +79,12 @@ class Supervisor:
         self.stop(wait_s=0.0 if error is not None else 1.0)
 
     def wake(self, runtime: Runtime) -> None:
-        """Let the loop of a runtime wake up as soon as a child has ended."""
+        """Wake the loop of a runtime as soon as a child has exited."""
         if (file := self._exits.fileno()) is not None:
             runtime.listen(file, self._exits.take)
 
     def is_due(self, now: float) -> bool:
-        """Return whether to call `supervise`: it was not called lately, or a child has ended."""
+        """Return whether to call `supervise`: `LOOK_EVERY_S` has passed, or a child has exited."""
         return now >= self._look_at or self._exits.news
 
     def supervise(self) -> None:
@@ -116,7 +117,7 @@ class Supervisor:
                 )
 
     def stop(self, wait_s: float = 5.0) -> None:
-        """Wait until all children have ended, and kill those that have not after `wait_s`."""
+        """Wait until all children have exited, and kill those that have not after `wait_s`."""
         deadline = monotonic() + wait_s
         for each in self._children.values():
             try:
@@ -131,47 +132,48 @@ class Supervisor:
 
     @property
     def restarts(self) -> int:
-        """How often a child was restarted."""
+        """The total number of restarts."""
         return self.restarts_of.total()
 
     @property
     def pids(self) -> dict[str, int]:
-        """Process ids by name. Any thread may ask."""
+        """Process ids by name. Thread-safe."""
         return {name: each.pid for name, each in list(self._children.items())}
 
     @property
     def running(self) -> list[str]:
-        """The children that run, as of the last look. Any thread may ask."""
+        """Children that run, as of the last check. Thread-safe."""
         children = list(self._children.items())
         return [name for name, each in children if each.process.returncode is None]
 
     @property
     def ended(self) -> bool:
-        """Whether all children have ended in good order."""
+        """Whether all children stopped on request."""
         return all(process.poll() == STOPPED for process in self._processes.values())
 
-    # Decisions of a subclass.
+    # Methods that a subclass overrides.
 
     @abstractmethod
     def _launch(self, name: str, token: str) -> tuple[ChildProcess, bool]:
-        """Return a new process of this name, or a spare that has taken it, and whether it is one.
+        """Return a new process of this name, or a spare that has taken it, and whether it is a
+        spare.
 
-        `token`: the name of the process among all that have this role.
+        `token`: name of the process, unique among all processes of this role.
         """
 
     def _may_end(self, status: int) -> bool:
-        """Return whether a child that has ended like this stays so."""
+        """Return whether a child with this exit status is not restarted."""
         return status == STOPPED
 
     def _exited(self, name: str, status: int, now: float) -> float | None:
-        """Return when to restart a child; None: it is restarted no more. Raises Unavailable."""
+        """Return when to restart a child; None: never. Raises Unavailable."""
         return self._died(name, status, now)
 
     def _details(self, name: str, status: int) -> Iterable[str]:
-        """Return lines for the error that a child has died too often."""
+        """Return further lines for the error about a child that died too often."""
         return ()
 
-    # What subclasses use.
+    # Methods for subclasses.
 
     @property
     def _processes(self) -> dict[str, subprocess.Popen[bytes]]:
@@ -190,7 +192,7 @@ class Supervisor:
         return spare
 
     def _died(self, name: str, status: int, now: float) -> float:
-        """Return when to restart a child that has died. Raises Unavailable."""
+        """Return when to restart a dead child. Raises Unavailable."""
         dead = self._children[name]
         ended = KILLED_SILENT if name in self._hung else how(status)
         dead.flush()
@@ -216,7 +218,7 @@ class Supervisor:
         return at
 
     def _kill_hung(self, now: float) -> None:
-        """Kill the children that are silent for too long."""
+        """Kill children that are silent for too long."""
         running = {}
         for name, each in self._children.items():
             if name in self._start_at or name in self._hung or each.process.poll() is not None:
