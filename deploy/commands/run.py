@@ -1,4 +1,4 @@
-"""The command `driftline run`."""
+"""Command `driftline run`: run a flow on this machine."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ from driftline.engine.ui.results import write_json
 OF_REFERENCE = (
     "--reference", "--input", "--output", "--on-error", *SHAPE, *LOGGED, "--json",
 )  # fmt: skip
-"""The options that --reference does not ignore."""
+"""Options allowed with --reference."""
 
 
 @click.command()
@@ -66,7 +66,7 @@ OF_REFERENCE = (
               )  # fmt: skip
 @click.option("--kill-every", type=FiniteRange(0.1), metavar="S",
               help="Kill -9 a random node or the master every S seconds, as a test, until "
-              "the run is asked to end. A run whose recoveries take longer gets nowhere.",
+              "the run is asked to end. The next kill waits until the run has made progress.",
               )  # fmt: skip
 @click.option("--missing-after", default=MISSING_AFTER_S, show_default=True, metavar="S",
               type=FiniteRange(1),

@@ -1,8 +1,8 @@
-"""Runs a flow on this machine: nodes and master in processes of their own, the fronts in this one.
+"""Runs a flow on this machine: nodes and master in child processes, the fronts in this one.
 
 This process reads the inputs, shows progress bars, restarts processes that die and, with
-`--kill-every`, kills some. Everything that has to survive is in the state directory: the same
-command goes on after any interruption.
+`--kill-every`, kills some. Everything that must survive is in the state directory: the same command
+resumes after any interruption.
 """
 
 from __future__ import annotations
@@ -69,14 +69,14 @@ from driftline.engine.ui.consoles import ProgressView
 from driftline.engine.wire.messages import Stop
 
 WATCH = "watch"
-"""The name of the watch, of which its address is made."""
+"""The name of the watch; its address is derived from it."""
 
 
 def run_flow(flow: Flow, config: RunConfig, console: Console) -> RunReport:
-    """Run a flow until all input is processed and delivered. Raises DriftlineError if it fails.
+    """Run a flow until all input is processed and delivered. Raise DriftlineError if it fails.
 
-    Log lines, also those of the processes, go to the logger ``driftline``; `console` shows the
-    progress if it is a terminal.
+    Log lines of all processes go to the logger ``driftline``; `console` shows the progress if it is
+    a terminal.
     """
     flow.check_inputs(config.inputs)
     flow.check_nodes(config.nodes)
@@ -172,7 +172,7 @@ def _identity(flow: Flow, config: RunConfig) -> Identity:
 
 
 def _open(flow: Flow, config: RunConfig, sockets: Path) -> ProcessConfig:
-    """Open the state directory, restore the savepoint if there is one, and begin a session."""
+    """Open the state directory, restore the savepoint, if any, and begin a session."""
     code = code_of(flow)
     state = open_run(
         config.state,
@@ -216,7 +216,7 @@ def _asked_to_end(signals: Signals) -> bool:
 
 
 def _watch(process: ProcessConfig, runtime: Runtime) -> StatusPoller:
-    """The watch of a run, driven by the runtime."""
+    """Return the watch of a run, driven by the runtime."""
     watch = StatusPoller()
     watch.address = runtime.add(watch, process.address(WATCH))
     watch.addresses["master"] = process.address("master")
@@ -224,7 +224,7 @@ def _watch(process: ProcessConfig, runtime: Runtime) -> StatusPoller:
 
 
 def _error_of(stop: Stop, config: RunConfig) -> DriftlineError:
-    """The error that ended a run, to be raised here."""
+    """Return the error that ended a run, with advice."""
     text = stop.text
     label = re.search(r"failed at label \[(\d+), (\d+)", text)
     if stop.error == FunctionFailed.__name__ and label is not None:
@@ -240,7 +240,7 @@ def _error_of(stop: Stop, config: RunConfig) -> DriftlineError:
 
 
 END_S = 5.0
-"""How long the last messages of the master may take; and how long nodes may take to end."""
+"""How long the master's last messages may take, and how long nodes may take to end."""
 
 
 def drive(
@@ -255,10 +255,12 @@ def drive(
 ) -> Stop:
     """Run fronts and receivers, and supervise the cluster, until every front has its `Stop`.
 
-    At the first signal the run is asked to end in good order.
+    The first signal drains the run.
     """
     chance = random.Random(config.seed)
     kill_at = monotonic() + config.kill_every_s if config.kill_every_s else float("inf")
+    killed_at = -1
+    """Up to where the run was settled at the last kill."""
     master_ended_at: float | None = None
     cluster.wake(runtime)
     view = ProgressView(console, [front.source.name for front in fronts])
@@ -278,16 +280,16 @@ def drive(
                     front.drain()
             now = monotonic()
             progress.tell(now, watch, view)  # at once when the nodes have answered
-            if now >= kill_at and signals.asked is None:  # kills may be too quick for a good end
+            settled = max(front.settled for front in fronts)
+            sent = max(front.furthest for front in fronts)
+            # Kills faster than recoveries would stop a run for ever; and a drain should end.
+            has_recovered = settled > killed_at or settled > sent
+            if now >= kill_at and has_recovered and signals.asked is None:
                 cluster.kill_one(chance)
-                kill_at = now + (config.kill_every_s or 0.0)
+                kill_at, killed_at = now + (config.kill_every_s or 0.0), settled
             if not cluster.is_due(now):
                 continue
-            cluster.supervise(
-                max(front.settled for front in fronts),
-                max(front.furthest for front in fronts),
-                watch,
-            )
+            cluster.supervise(settled, sent, watch)
             if not cluster.master_ended:
                 master_ended_at = None
             elif master_ended_at is None:
@@ -302,9 +304,9 @@ def drive(
 
 
 def _await_nodes(runtime: Runtime, cluster: LocalCluster) -> None:
-    """Wait `END_S` at most until the nodes have ended; the cluster kills the others."""
+    """Wait at most `END_S` for the nodes to end; the cluster kills the others."""
     until = monotonic() + END_S
-    with suppress(Unavailable):  # how the run ended is known already
+    with suppress(Unavailable):  # the outcome is already known
         while not cluster.nodes_ended and monotonic() < until:
             runtime.step(wait_s=0.05)
             cluster.supervise()
