@@ -164,7 +164,7 @@ class Cluster:
 
     @property
     def nodes(self) -> list[Node]:
-        """The nodes that run or have ended in good order; a killed one is missing."""
+        """The nodes that run or have ended normally; a killed one is missing."""
         parties = [host.party or host.ended for host in self._nodes]
         return [party for party in parties if isinstance(party, Node)]
 

@@ -149,7 +149,9 @@ class FlowTest:
             FlowError: There is no such process, or the test has ended.
         """
         if self._cluster.over or self._cluster.failed is not None:
-            raise FlowError(f"flow {self._flow.name!r}: this test has ended, nobody can be killed")
+            raise FlowError(
+                f"flow {self._flow.name!r}: this test has ended, no process can be killed"
+            )
         self._cluster.kill(process)
 
     def settle(self) -> None:

@@ -146,7 +146,8 @@ def _source(name: str, given: Input) -> Source | RetainedSource | LiveSource:
         return given if isinstance(given, LIMITED) else LimitedSource(given)
     if isinstance(given, (bytes, bytearray, Mapping)) or not isinstance(given, Iterable):
         raise FlowError(
-            f"source {name!r}: {_kind(given)} is no input: give a list or an iterator of records, "
+            f"source {name!r}: {_kind(given)} is not an input: give a list or an iterator of "
+            f"records, "
             "the path of a file, or a Source"
         )
     if isinstance(given, AbstractSet):

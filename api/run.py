@@ -173,7 +173,7 @@ def run(
 
 def _run_in_processes(flow: Flow, config: RunConfig) -> RunSummary:
     report = run_flow(flow, config, Console(stderr=True))
-    if report.ended_by is not None:  # the run ended in good order, on a signal to the caller
+    if report.ended_by is not None:  # the run ended normally, on a signal to the caller
         raise KeyboardInterrupt if report.ended_by is SIGINT else SystemExit(128 + report.ended_by)
     return RunSummary(
         report.records,

@@ -34,7 +34,7 @@ BUNDLE_BYTES = 1 << 22
 
 ADVICE = (
     "Restore outputs and state from copies of the same moment (a service: its whole state "
-    "directory, which has both), or begin anew without both"
+    "directory, which has both), or start over without both"
 )
 
 
@@ -83,7 +83,7 @@ class Barrier:
         """Take outputs of a sink; tombstones (sign -1) retract earlier ones.
 
         `packed`: the payloads in the wire format, if they are packed already. Without label order,
-        raises FunctionFailed for a failure that is no dead letter.
+        raises FunctionFailed for a failure that is not a dead letter.
         """
         raise NotImplementedError
 
@@ -223,7 +223,7 @@ class Barrier:
         return sum(map(len, outstanding)) + sum(len(blob) for _, blob, _ in self.ready)
 
     def check_failure(self, sink: int, label: Label, value: object) -> None:
-        """Raise FunctionFailed if a final output is a failure that is no dead letter."""
+        """Raise FunctionFailed if a final output is a failure that is not a dead letter."""
         if sink == FAILURES and not self.dead_letters:
             assert isinstance(value, tuple)
             raise FunctionFailed(describe(label, value))

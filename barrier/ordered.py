@@ -355,7 +355,7 @@ class _Replay:
             return
         raise NotDeterministic(
             f"{self.barrier}: a replay gave other outputs than those that were delivered "
-            f"{self._until()}{self._where()}. Either the code of the flow has changed: begin anew "
+            f"{self._until()}{self._where()}. Either the code of the flow has changed: start over "
             "with another --output. Or one of its functions is not deterministic: it uses a clock, "
             f"randomness or I/O. Or the input has changed, in a record from number {self.start} "
             f"{self._until()}: give the records back as they were"

@@ -1,1 +1,1 @@
-"""The benchmark: the cost of exactly-once, compared with a floor that no engine here can beat."""
+"""Benchmarks: the cost of exactly-once, compared with a floor that no engine here can beat."""

@@ -1,7 +1,7 @@
-"""The commands `driftline bench ...`.
+"""Commands `driftline bench ...`.
 
-A command imports its experiment when it runs, so that `--help` is fast and the error for a missing
-package is one sentence.
+A command imports its experiment when it runs, so that `--help` is fast and a missing package gives
+a one-line error.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from driftline.engine.ui.options import FiniteRange, json_option, plot_option, r
 from driftline.engine.ui.results import write_json
 
 KILLED = ("node", "all")
-"""What can be killed, in the order of the rows."""
+"""The possible victims, in the order of the rows."""
 
 
 @click.group()
@@ -40,7 +40,7 @@ def bench() -> None:
         raise Unavailable(
             f"the benchmark needs {' and '.join(missing)}: pip install 'driftline[bench]'"
         )
-    click.get_current_context().with_resource(Signals())  # SIGTERM leaves no directories, either
+    click.get_current_context().with_resource(Signals())  # clean up directories on SIGTERM, too
 
 
 def _show(json_file: Path | None, figures: Mapping[str, object], tables: Sequence[Table]) -> None:
@@ -50,7 +50,7 @@ def _show(json_file: Path | None, figures: Mapping[str, object], tables: Sequenc
 
 
 def _end(problems: Iterable[str], picture: Path | None = None) -> None:
-    """Print where the picture is, and the problems; exit with status 1 if there are any."""
+    """Print the path of the picture, and the problems; exit with status 1 if there are any."""
     if picture is not None:
         click.echo(f"picture: {picture}")
     all_problems = list(problems)

@@ -1,4 +1,4 @@
-"""The common options of the `driftline bench` commands, and their checks."""
+"""Common options of the `driftline bench` commands, and their checks."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ R = TypeVar("R")
 
 @dataclass(frozen=True, slots=True)
 class Corpus:
-    """A file (None: the sample), and the shape of its records."""
+    """A file (None: the sample) and the shape of its records."""
 
     path: Path | None
     shape: Shape
 
     def load(self, count: int) -> Documents:
-        """Return the first `count` documents. Raises UsageError if they hold no word."""
+        """Return the first `count` documents. Raises UsageError if they contain no word."""
         from driftline.bench.measuring.corpus import load_documents
 
         try:
@@ -46,7 +46,7 @@ class Corpus:
 
 
 def corpus_options(command: Callable[..., R]) -> Callable[..., R]:
-    """Give a command the options for its documents, as an argument `corpus` of type Corpus."""
+    """Add the options for documents to a command, as an argument `corpus` of type Corpus."""
 
     @click.option(
         "--input",
@@ -66,7 +66,7 @@ def corpus_options(command: Callable[..., R]) -> Callable[..., R]:
 def names_of(
     choices: tuple[str, ...], what: str
 ) -> Callable[[click.Context, click.Parameter, str], list[str]]:
-    """Return a callback for a list like `a,b` of some of the choices, or `all`."""
+    """Return a callback that parses a list of choices like `a,b`, or `all`."""
 
     def check(ctx: click.Context, param: click.Parameter, value: str) -> list[str]:
         if value == "all" and "all" not in choices:
@@ -83,13 +83,13 @@ def names_of(
 
 def _names_of_policies(ctx: click.Context, param: click.Parameter, value: str) -> list[str]:
     names = names_of(CHOICES, "policy")(ctx, param, value)
-    if MICRO_BATCH in names:  # raises before the long runs if there is no Spark
+    if MICRO_BATCH in names:  # fail before the long runs if Spark is missing
         check_spark()
     return names
 
 
 def whole_numbers(ctx: click.Context, param: click.Parameter, value: str) -> list[int]:
-    """Return the numbers of a list like 50,500, without repetitions. Raises BadParameter."""
+    """Parse a list of numbers like 50,500, and drop repetitions. Raises BadParameter."""
     try:
         numbers = [int(part) for part in value.split(",")]
     except ValueError:
@@ -140,7 +140,7 @@ def policies(default: str) -> Callable[[Command], Command]:
 
 
 def durable(default: bool) -> Callable[[Command], Command]:
-    """Return the option for rows with durable ends, too."""
+    """Return the option for additional rows with durable ends."""
     return click.option(
         "--durable/--no-durable",
         default=default,

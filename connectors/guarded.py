@@ -28,7 +28,7 @@ def guarded(what: str, call: Callable[[], T]) -> T:
     except BaseException as error:  # also SystemExit: user code must not end the process
         let_through(error)
         raise FlowError(
-            f"{what} raised {raised(error)}. Mend it, and give the same command again; for errors "
+            f"{what} raised {raised(error)}. Fix it, and run the same command again; for errors "
             "that pass, raise Unavailable"
         ) from error
 
@@ -42,13 +42,13 @@ class GuardedSource:
         self.name = guarded(f"the source {type(source).__name__}", lambda: source.name)
         self._what = f"the source {self.name!r}"
         if not isinstance(self.name, str):
-            raise FlowError(f"{self._what}: its name is no text")
+            raise FlowError(f"{self._what}: its name is not a text")
 
     def identity(self) -> str:
         """Return `LiveSource.identity`."""
         found = guarded(self._what, self._source.identity)
         if not isinstance(found, str):
-            raise FlowError(f"{self._what}: identity() returned {found!r}, which is no text")
+            raise FlowError(f"{self._what}: identity() returned {found!r}, which is not a text")
         return found
 
     def start(self, offsets: Mapping[str, int]) -> None:

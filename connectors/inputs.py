@@ -178,7 +178,9 @@ def _is_no_file(text: str) -> bool:
 
 
 def _alone(text: str) -> Unavailable:
-    return Unavailable(f"{text} is no file: it cannot be one of several inputs of the same source")
+    return Unavailable(
+        f"{text} is not a file: it cannot be one of several inputs of the same source"
+    )
 
 
 def _piped(text: str, shape: Shape) -> Piped:

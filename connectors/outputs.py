@@ -71,7 +71,8 @@ def place_of(output: str, state: Path | None) -> OutputPlace:
         return OutputPlace(f"{scheme or JSON_LINES}:{path}", Path(path))
     if state is None:
         raise FlowError(
-            f"{output} is no directory, so the run needs another place for its state: give --state "
+            f"{output} is not a directory, so the run needs another place for its state: give "
+            f"--state "
             "DIR (in Python state=)"
         )
     return OutputPlace(output, state / RECORDS)

@@ -290,9 +290,9 @@ class Coordinator:
         missed += [f"has no answer of {deaf}, which it hears"] * bool(deaf)
         seconds = max(self.missed.values())
         log.warning(
-            "for %.0f s this master %s. It makes way for the next one, which may reach them: a "
+            "for %.0f s this master %s. It steps down for the next one, which may reach them: a "
             "network can fail in one direction, or between two hosts. A process that is dead, and "
-            "that nobody starts again, looks the same",
+            "that is not restarted looks the same",
             *(seconds, ", and ".join(missed)),
             extra=about("makes-way", absent=absent, deaf=deaf, seconds=seconds),
         )
@@ -388,7 +388,7 @@ class Coordinator:
         self._takeover, self._follows, self.taken_over = None, False, True
         self.phase = Phase.RUNNING
         log.info(
-            "incarnation %d: a new master has taken over; the run has gone on meanwhile",
+            "incarnation %d: a new master has taken over; the run continued meanwhile",
             self.state.incarnation,
             extra=about("taken-over", incarnation=self.state.incarnation),
         )

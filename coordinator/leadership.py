@@ -33,7 +33,7 @@ from driftline.engine.wire.party import DurableJob
 
 PATIENCE_S = 20.0
 """Least timeout of a leader before it steps down. A process that hangs is silent for 5 s, killed
-10 s later, and back after a few more: such a restart is no reason to step down."""
+10 s later, and back after a few more: do not step down for such a restart."""
 
 OF_SILENCES = 4
 """The leader also waits for this multiple of the timeout of members."""

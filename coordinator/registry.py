@@ -189,8 +189,8 @@ class Registry(Protocol):
 OTHER = "give another --output (and --state, if you do)"
 """How to begin another run."""
 
-ANEW = "begin anew with --fresh, which removes the state and the outputs"
-"""How to begin anew, if that loses only what can be produced again."""
+ANEW = "start over with --fresh, which removes the state and the outputs"
+"""How to start over, if that loses only what can be produced again."""
 
 
 def check_identity(
@@ -204,7 +204,7 @@ def check_identity(
     """Return the state to continue from: `state`, or a new one of this identity if it is None.
 
     `where`: the directory, for the error; `about`: the identity, to report differences; `anew`:
-    how to begin anew, `other`: how to begin another run. Raises StateMismatch if the state has
+    how to start over, `other`: how to begin another run. Raises StateMismatch if the state has
     another identity.
     """
     if state is None:
@@ -282,7 +282,7 @@ def decode_state(data: bytes, where: str) -> ClusterState:
         raise StateMismatch(
             f"registry {where} is damaged. Restore it together with the outputs and the rest of "
             "its directory, from copies of the same moment. Without the registry it is not known "
-            "whether they fit together: to begin anew, remove all of them"
+            "whether they fit together: to start over, remove all of them"
         )
     try:
         return _decoded(unpack(data[4:]))

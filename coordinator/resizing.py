@@ -63,7 +63,7 @@ class ResizePhase(Enum):
     NONE = ""
     COPYING = "they copy the state"
     HOLDING = "inputs are held"
-    DRAINING = "what was read is worked off"
+    DRAINING = "records already read are being processed"
     CUTTING = "the last snapshot is taken"
     MOVING = "they copy the last snapshot"
     SWITCHING = "the registry is written"
@@ -306,7 +306,7 @@ class Resizing:
 
     def _let_go(self, why: str, now: float) -> None:
         """Resume the current nodes; retry later."""
-        text = "resizing: %s; the run goes on, and it is tried again"
+        text = "resizing: %s; the run continues; retrying"
         log.warning(text, why, extra=about("resizing-put-off", reason=why))
         self._go_on()
         self._again_at = now + self._patience_s

@@ -39,7 +39,7 @@ HURRIED_EVERY_S = 0.5
 Told = list[tuple[str, Message]]
 
 ADVICE = (
-    "Restore the state directory from a copy of the same moment, or begin anew: remove the state "
+    "Restore the state directory from a copy of the same moment, or start over: remove the state "
     "directory and the outputs"
 )
 """What to do if no snapshot can be loaded."""

@@ -234,7 +234,7 @@ class _Told:
     def __call__(self, state: str) -> None:
         """Log a change of the connection; kazoo calls this in its own thread."""
         if state == KazooState.SUSPENDED:
-            text = f"the connection to ZooKeeper at {self._servers} is lost; trying again"
+            text = f"the connection to ZooKeeper at {self._servers} is lost; retrying"
             self._trouble.failed(monotonic(), text, servers=self._servers)
         elif state == KazooState.CONNECTED:
             text = f"ZooKeeper at {self._servers} is connected again"

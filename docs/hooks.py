@@ -41,7 +41,7 @@ _MARKUP = re.compile(r"([\\*_\[\]#])")
 
 
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
-    """Called by MkDocs for each page. Raises OSError for an included file that is missing."""
+    """Fill in a page for MkDocs. Raises OSError if an included file is missing."""
     folder = (ROOT / "docs" / page.file.src_uri).parent
     markdown = _INCLUDE.sub(lambda line: _included((folder / line[1]).resolve(), folder), markdown)
     markdown = _REFERENCE.sub(lambda line: _reference(line[1], line[2]), markdown)
@@ -54,7 +54,7 @@ def _included(file: Path, folder: Path) -> str:
 
 
 def _reference(name: str, options: str | None) -> str:
-    """The block that mkdocstrings fills in."""
+    """Return the block that mkdocstrings fills in."""
     return f"\n::: {name}\n" + (f"    options: {options}\n" if options else "")
 
 
@@ -67,7 +67,7 @@ def _rewritten(link: str, before: Path, after: Path) -> str:
 
 
 def _commands() -> Iterator[str]:
-    """The whole command line as Markdown."""
+    """Return the whole command line as Markdown."""
     group = driftline._group()
     context = click.Context(group, info_name="driftline")
     yield from _options(group, context)
@@ -75,7 +75,7 @@ def _commands() -> Iterator[str]:
 
 
 def _commands_of(group: click.Group, context: click.Context, level: int) -> Iterator[str]:
-    """The commands of a group, each under a heading of this level."""
+    """Yield the commands of a group, each under a heading of this level."""
     for name in group.list_commands(context):
         command = group.get_command(context, name)
         assert command is not None
@@ -90,7 +90,7 @@ def _commands_of(group: click.Group, context: click.Context, level: int) -> Iter
 
 
 def _options(command: click.Command, context: click.Context) -> Iterator[str]:
-    """The options of a command, except `--help`."""
+    """Yield the options of a command, except `--help`."""
     for parameter in command.get_params(context):
         names_and_text = parameter.get_help_record(context)
         if names_and_text is not None and names_and_text[1] and "--help" not in parameter.opts:
@@ -98,7 +98,7 @@ def _options(command: click.Command, context: click.Context) -> Iterator[str]:
 
 
 def _escaped(text: str) -> str:
-    """A help text as Markdown: backticks keep their meaning, all other markup is escaped."""
+    """Return a help text as Markdown: keep backticks, and escape all other markup."""
     pieces = text.split("`")
     pieces[::2] = [_MARKUP.sub(r"\\\1", escape(piece, quote=False)) for piece in pieces[::2]]
     return "`".join(pieces)

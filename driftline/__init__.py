@@ -89,11 +89,14 @@ MODULES = {
 """Module -> its public names."""
 
 COMMANDS = {
-    "agent": ("deploy.commands.agent:agent", "Run masters, nodes and fronts of a cluster on this host."),
+    "agent": (
+        "deploy.commands.agent:agent",
+        "Run masters, nodes and fronts of a cluster on this host.",
+    ),
     "cancel": ("deploy.commands.flows:cancel", "End a flow of a cluster at once."),
     "remove": ("deploy.commands.flows:remove", "Forget a flow of a cluster that is over."),
     "status": ("deploy.commands.status:status", "Show the agents and flows of a cluster."),
-    "stop": ("deploy.commands.flows:stop", "End a flow of a cluster in good order."),
+    "stop": ("deploy.commands.flows:stop", "Drain and stop a flow of a cluster."),
     "rescale": ("deploy.commands.flows:rescale", "Change the number of nodes of a flow that runs."),
     "submit": ("deploy.commands.submit:submit_flow", "Run a flow in a cluster."),
     "bench": ("bench.commands:bench", "Measure latency, throughput, recovery and the service."),
@@ -105,8 +108,14 @@ COMMANDS = {
     "spark": ("pipeline.commands:spark", "Run and audit flows on Spark; make corpora."),
     "savepoint": ("deploy.commands.savepoint:savepoint", "Write the state of a run as files."),
     "verify": ("index.commands.verify:verify", "Check the outputs and the state of a run."),
-    "simulate": ("simulation.command:simulate", "Test a flow in simulated clusters, under every fault."),
-    "zookeeper": ("deploy.commands.zookeeper:zookeeper", "Run ZooKeeper on this machine, for development."),
+    "simulate": (
+        "simulation.command:simulate",
+        "Test a flow in simulated clusters, under every fault.",
+    ),
+    "zookeeper": (
+        "deploy.commands.zookeeper:zookeeper",
+        "Run ZooKeeper on this machine, for development.",
+    ),
 }
 """Command -> (module and function, line in `driftline --help`)."""
 

@@ -17,12 +17,12 @@ DriftlineError
 import re
 
 IF_CODE = "; if that was the code of an operator, with --accept-changed-code"
-"""Suffix for "once the cause is mended": changed code is refused without this option."""
+"""Suffix for "once the cause is fixed": changed code is refused without this option."""
 
-ONCE_MENDED = f"The same command goes on, once the cause is mended{IF_CODE}"
+ONCE_MENDED = f"The same command resumes, once the cause is fixed{IF_CODE}"
 
 OF_RECORDS = (
-    "Mend it (blank lines are not counted as records) and run the same command again, or set such "
+    "Fix it (blank lines are not counted as records) and run the same command again, or set such "
     "records aside: --on-error dead-letter (in Python dead_letters=True)."
 )
 """What to do about a bad record."""

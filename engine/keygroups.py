@@ -115,7 +115,7 @@ def _has_only_atoms(key: object) -> bool:
 
 
 def pack_key(key: object) -> bytes:
-    """Return the wire form of a key. Raises PayloadError for a value that is no key.
+    """Return the wire form of a key. Raises PayloadError for a value that is not a key.
 
     May be called from within `pack`: an output may contain a MapState.
     """
@@ -129,7 +129,7 @@ def pack_key(key: object) -> bytes:
         for value in level:
             kind = type(value)
             if not issubclass(kind, _KINDS) or issubclass(kind, msgpack.ExtType):
-                raise PayloadError(f"a value of type {kind.__name__} is no key: {KEY_HELP}")
+                raise PayloadError(f"a value of type {kind.__name__} is not a key: {KEY_HELP}")
             if is_a(value, float) and isnan(value):
                 raise PayloadError(_NAN)
     try:
@@ -143,7 +143,7 @@ def _equals_itself(key: object) -> bool:
     return all(map(eq, key, key)) if isinstance(key, tuple) else key == key
 
 
-_NAN = "NaN is no key: it equals nothing, not even itself"
+_NAN = "NaN is not a key: it equals nothing, not even itself"
 
 _KINDS = (*ATOMS, tuple)
 
@@ -152,7 +152,8 @@ LEVELS_MAX = 1100
 
 
 def group_of(key: object, groups: int = GROUPS) -> int:
-    """Return the group of a key, in [0, groups). Raises PayloadError for a value that is no key."""
+    """Return the group of a key, in [0, groups). Raises PayloadError for a value that is not "
+    "a key."""
     return crc32(_hashed(key)) * groups >> 32
 
 
@@ -216,7 +217,7 @@ class Owners:
     def of(self, keys: Sequence[object]) -> list[int]:
         """Return the place of the node that owns each key.
 
-        Raises PayloadError for a value that is no key.
+        Raises PayloadError for a value that is not a key.
         """
         try:
             hashed = list(map(crc32, map(str.encode, keys)))  # type: ignore[arg-type]

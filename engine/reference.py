@@ -150,7 +150,7 @@ class _Made:
         value, fields = after.value, self.fields
         if fields is None or (isinstance(value, tuple) and len(value) == len(fields)):
             return after
-        has = f"has {len(value)} values" if isinstance(value, tuple) else "is no sequence"
+        has = f"has {len(value)} values" if isinstance(value, tuple) else "is not a sequence"
         raise PayloadError(
             f"the operator declares {len(fields)} fields, {', '.join(fields)}, but an output {has}"
         )

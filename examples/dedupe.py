@@ -1,6 +1,6 @@
-"""Deduplication: the first event of each id.
+"""Deduplication: keep only the first event of each id.
 
-So a client that gets no answer can send its event again.
+A client that gets no response can therefore resend its event.
 
     {"id": "e-1", "kind": "signup", "user": "ann"}
 

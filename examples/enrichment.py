@@ -1,8 +1,8 @@
-"""Enrichment: orders with name and price of their product, from a table that changes.
+"""Enrichment: join orders with the name and price of their product, from a changing table.
 
-An order gets the row of the table at the order's place in the total order, also in a replay after a
-failure. Record n of both files has time n; at equal times the first file comes first. Orders of
-unknown products go to another sink.
+An order sees the table as of its place in the total order, also in a replay after a failure. Record
+n of each file has time n; at equal times the first file comes first. Orders of unknown products go
+to a second sink.
 
     {"kind": "product", "product": "p-1", "name": "tea", "price": 300}    in the first file
     {"kind": "order", "product": "p-1", "pieces": 2}                      in the second
@@ -16,7 +16,7 @@ from driftline import Context, Flow, ValueState
 
 
 class Product(TypedDict):
-    """A row of the table, which replaces an earlier row of the product; the price is in cents."""
+    """A row of the table; replaces the product's earlier row. The price is in cents."""
 
     kind: Literal["product"]
     product: str
@@ -25,7 +25,7 @@ class Product(TypedDict):
 
 
 class Order(TypedDict):
-    """A customer orders some pieces of a product."""
+    """An order of some pieces of a product."""
 
     kind: Literal["order"]
     product: str
@@ -36,11 +36,11 @@ Row = tuple[str, int]
 """Name and price."""
 
 Priced = tuple[str, str | None, int]
-"""Product, its name (None: unknown), and the cost of an order in cents."""
+"""Product, its name (None: unknown), and the cost of the order in cents."""
 
 
 def enrich(context: Context, record: Product | Order, row: ValueState[Row]) -> list[Priced]:
-    """An order with its product's name and cost; a product is stored and gives no output."""
+    """Return an order with its product's name and its cost; store a product without output."""
     if record["kind"] == "product":
         row.set((record["name"], record["price"]))
         return []

@@ -1,6 +1,6 @@
-"""Fraud: a small payment tries a card, and within a minute a large payment follows.
+"""Fraud detection: a small payment tests a card, and a large one follows within a minute.
 
-Time is event time, from the records: seconds in "at". Amounts are in cents.
+Time is event time: seconds, from the field "at". Amounts are in cents.
 
     {"card": "c-1", "at": 1700000000, "amount": 100}
 
@@ -28,7 +28,7 @@ class Payment(TypedDict):
 def suspicious(
     context: Context, payment: Payment, tried_at: ValueState[int], alerts: ReducingState[int]
 ) -> Iterator[tuple[str, int, int]]:
-    """The card, the large amount, and the number of alerts for the card so far."""
+    """Yield the card, the large amount, and the number of alerts for the card so far."""
     at, amount = payment["at"], payment["amount"]
     if amount <= SMALL:
         tried_at.set(at)

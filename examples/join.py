@@ -1,7 +1,7 @@
-"""A join: every payment together with its order, whichever of the two comes first.
+"""Join: match each payment with its order, whichever arrives first.
 
-The elements of both sources get a tag, so that one operator can tell them apart. Payments that come
-before their order wait in a state.
+Both sources tag their elements, so that one operator can distinguish them. Payments that arrive
+before their order wait in a list state.
 
     {"order": "o-1", "customer": "ann", "price": 500}    in the first file
     {"order": "o-1", "amount": 200}                      in the second
@@ -16,7 +16,7 @@ from driftline import Context, Flow, ListState, ValueState
 
 
 class Order(TypedDict):
-    """An order of a customer; the price is in cents."""
+    """A customer's order; the price is in cents."""
 
     order: str
     customer: str
@@ -24,7 +24,7 @@ class Order(TypedDict):
 
 
 class Payment(TypedDict):
-    """A payment for an order, of all or some of its price, in cents."""
+    """A full or partial payment for an order, in cents."""
 
     order: str
     amount: int
@@ -35,12 +35,12 @@ TaggedPayment = tuple[Literal["payment"], Payment]
 
 
 def tag_order(order: Order) -> TaggedOrder:
-    """An order with its tag."""
+    """Tag an order."""
     return "order", order
 
 
 def tag_payment(payment: Payment) -> TaggedPayment:
-    """A payment with its tag."""
+    """Tag a payment."""
     return "payment", payment
 
 
@@ -50,7 +50,7 @@ def match(
     customer: ValueState[str],
     early: ListState[int],
 ) -> Iterator[tuple[str, str, int]]:
-    """(order, customer, amount) for each payment whose order has come."""
+    """Yield (order, customer, amount) for each payment whose order has arrived."""
     if element[0] == "order":
         customer.set(element[1]["customer"])
     else:

@@ -1,7 +1,7 @@
-"""Sessions: the visits of each user, divided where half an hour passes without a visit.
+"""Sessions: group the visits of each user, split at gaps of more than half an hour.
 
-Time is event time, from the records: seconds in "at". A visit more than GAP seconds after the one
-before ends the user's session, whose output leaves then, and begins another session.
+Time is event time: seconds, from the field "at". A visit more than GAP seconds after the previous
+one closes the user's session, emits it, and starts a new session.
 
     {"user": "ann", "at": 1700000000, "page": "/"}
 
@@ -17,7 +17,7 @@ GAP = 30 * 60
 
 
 class Visit(TypedDict):
-    """A user has seen a page."""
+    """A page view by a user."""
 
     user: str
     at: int
@@ -25,13 +25,13 @@ class Visit(TypedDict):
 
 
 Span = tuple[int, int, int]
-"""Time of the first and of the last visit of a session, and the number of its visits."""
+"""Times of the first and last visit of a session, and the number of its visits."""
 
 
 def sessions(
     context: Context, visit: Visit, session: ValueState[Span]
 ) -> Iterator[tuple[str, int, int, int]]:
-    """The session before, if the visit begins another one."""
+    """Yield the previous session, if the visit starts a new one."""
     at = visit["at"]
     begin, last, visits = session.get((at, at, 0))
     if at - last > GAP:

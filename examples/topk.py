@@ -1,7 +1,7 @@
-"""Top k: the three products that have sold best so far, after each sale of one of them.
+"""Top k: the three best-selling products so far, updated after each sale of one of them.
 
-The first keyed operator adds up the pieces of each product, on all nodes in parallel. The second
-sees all products at one key, and its state has only the best.
+The first keyed operator sums the pieces of each product, on all nodes in parallel. The second
+receives all products under one key, and keeps only the best in its state.
 
     {"product": "tea", "pieces": 2}
 
@@ -24,14 +24,14 @@ class Sale(TypedDict):
 
 
 def add(sale: Sale, total: ReducingState[int]) -> tuple[str, int]:
-    """The product, and the number of its pieces sold so far."""
+    """Return the product, and the number of its pieces sold so far."""
     return sale["product"], total.add(sale["pieces"])
 
 
 def rank(
     context: Context, sold: tuple[str, int], best: MapState[str, int]
 ) -> list[tuple[tuple[str, int], ...]]:
-    """The best products, best first, equals by name; no output if the product is not among them."""
+    """Return the K best products, ties by name; nothing if the product is not among them."""
     product, total = sold
     best[product] = total
     ranking = sorted(best.items(), key=lambda item: (-item[1], item[0]))

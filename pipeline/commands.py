@@ -114,7 +114,7 @@ INPUTS = (
 @click.option("--from-snapshot", "start", type=click.Path(path_type=Path), metavar="DIR",
               help="Begin at the time of a savepoint, with its state.")  # fmt: skip
 @click.option("--save", type=click.Path(path_type=Path), metavar="DIR",
-              help="Write the state at the end as a savepoint: nodes can go on from it.",
+              help="Write the state at the end as a savepoint: nodes can resume from it.",
               )  # fmt: skip
 @partitions_option
 @on_error_option()
@@ -136,7 +136,7 @@ def run(
 ) -> None:
     """Run FLOW over files as a Spark job; the outputs are those of `driftline run`.
 
-    With --save, Spark works off the history, and `driftline run --from-snapshot` goes on from it.
+    With --save, Spark processes the history, and `driftline run --from-snapshot` resumes from it.
     """
     loaded = load_flow(flow)
     sources = open_given_files(loaded, inputs, shape, "Spark")

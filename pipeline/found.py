@@ -77,7 +77,7 @@ def shares_of(directories: Sequence[Path], flow: Flow, count: int) -> list[Outpu
     shares: list[OutputShare] = []
     for directory in directories:
         if not directory.is_dir():
-            raise Unavailable(f"{directory} is no directory of outputs")
+            raise Unavailable(f"{directory} is not a directory of outputs")
         of_directory: list[OutputShare] = [*_json_lines(directory, flow, count)]
         of_directory += [LmdbShare(str(path)) for path in sorted(directory.glob("barrier-*"))]
         of_a_run = (directory / ".driftline").is_dir()  # perhaps without outputs yet

@@ -249,7 +249,7 @@ def _checked(records: DataFrame) -> tuple[int, float]:
     count, seconds, file = totals
     if file is not None:
         raise Unavailable(
-            f"{file} holds a line that is no record of a latency run; "
+            f"{file} holds a line that is not a record of a latency run; "
             "records come from `driftline bench latency --raw DIR`"
         )
     if not count:

@@ -31,7 +31,7 @@ from driftline.simulation.seeds import SeedReport, as_json, check_flow, run_one,
 SEEDS_AT_ONCE = 20
 """Number of seeds per task of the process pool."""
 
-LEAVE_OUT = "Mend it, or leave such records out: --on-error dead-letter."
+LEAVE_OUT = "Fix it, or leave such records out: --on-error dead-letter."
 """Advice for an error about a bad record."""
 
 

@@ -121,7 +121,7 @@ class Masters:
             self._count(host.process)
         if isinstance(party, Candidate) and party.stepped_down:
             counted = self._world.timeline.counted
-            counted["made way"] += 1
+            counted["stepped down"] += 1
             self._deaths.moved(counted["delivered bundle"], 0)
             self._deaths.made_way(host.name)
         return isinstance(party, Candidate | Master) and party.broken

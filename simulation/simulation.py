@@ -342,7 +342,7 @@ class Simulation:
 
     def _drain(self) -> None:
         """Ask all fronts to drain the run; fronts that start later are asked then."""
-        self.counted["asked to end in good order"] += 1
+        self.counted["asked to drain"] += 1
         for host in self._fronts:
             if isinstance(host.party, Front) and self._run == RUN:
                 host.party.drain()
@@ -350,7 +350,7 @@ class Simulation:
 
     def _run_again(self, state: ClusterState) -> None:
         """Start the next run. The first one was drained, so nothing is replayed."""
-        self.counted["ended in good order"] += 1
+        self.counted["ended normally"] += 1
         fronts = [host.ended for host in self._fronts if isinstance(host.ended, Front)]
         only_live = all(front.live or front.next >= INFINITY for front in fronts)
         for front, offset in zip(fronts, state.snapshots[0].offsets, strict=True):

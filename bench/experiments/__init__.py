@@ -1,1 +1,1 @@
-"""The experiments: their runs, the order of the runs, and the computation of the figures."""
+"""Experiments: their runs, the order of the runs, and the computation of the figures."""

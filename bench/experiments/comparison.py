@@ -1,18 +1,17 @@
-"""The comparison of policies with the floor, by latency or by throughput.
+"""Comparison of policies with the floor, by latency or by throughput.
 
 *Latency*, as in section VI of the paper: an open loop of Poisson arrivals. Each round has the
-opposite order of the one before, so all cases are measured at the same time on average; all runs of
-a round have the same documents and due times. *Throughput*: a closed loop that gives a system as
-much as its own back-pressure lets in; a document is due when the system lets it in, so there is no
-latency to tell. Each run has a new cluster.
+reverse order of the previous one, so on average all cases are measured at the same time. All runs
+of a round have the same documents and due times. *Throughput*: a closed loop that sends as much as
+the system's own back-pressure admits. A document is due when the system admits it, so there is no
+latency to report. Each run has a new cluster.
 
-A figure of a case is the median of its runs, but `max` is the largest of all. A row is compared
-with the floor, and with `none`, which is Driftline without guarantees, always with those that have
-the same ends (see `systems.cases`). In the JSON the rows with durable ends have an object of their
-own, `durable`, of the same form.
+A figure of a case is the median of its runs, except `max`, the largest of all. A row is compared
+with the floor and with `none` (Driftline without guarantees) that have the same ends (see
+`systems.cases`). In the JSON, rows with durable ends are in an object `durable` of the same form.
 
-In every run each document has one output for each of its words. Nothing is killed here, so no
-policy excuses an output that is lost or comes twice: then the measurement is broken.
+In every run each document has one output for each of its words. Nothing is killed here, so under
+every policy a lost or repeated output means that the measurement is broken.
 """
 
 from __future__ import annotations
@@ -56,16 +55,16 @@ from driftline.deploy.roles.window import WINDOW
 from driftline.engine.policy import POLICIES, Output
 
 UNDER_WAY = 4 * WINDOW
-"""Documents that the meter lets be under way: more than the front's window, which has to bind."""
+"""Limit of documents under way: more than the front's window, so that the window limits."""
 
 UNDER_WAY_COMMIT = 100_000
-"""The same where outputs wait for their epoch: all documents of some epochs are under way."""
+"""Limit if outputs wait for their epoch: the documents of several epochs are under way."""
 
 UNDER_WAY_FLOOR = 512
-"""The floor has no back-pressure of its own; more only makes its queues longer."""
+"""Limit for the floor, which has no back-pressure; more would only lengthen its queues."""
 
 DOCUMENTS_MICRO_BATCH = 600
-"""Documents of a run of micro-batches at most: six full batches, which take long enough."""
+"""Maximum documents of a micro-batch run: six full batches, which take long enough."""
 
 IF_RIGHT = (
     "Checked: in every run each document had one output for each of its words, none lost and none "
@@ -111,16 +110,16 @@ THROUGHPUT = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Results(ExperimentReport[Case]):
-    """The rows of all cases; in the JSON the floor and the durable ends are apart.
+    """Report of all cases; its JSON separates the floor and the durable ends from the rows.
 
-    The settings are `rate` (None: the system sets its own), `documents` of each run, and `nodes`.
+    The settings are `rate` (None: closed loop), `documents` of each run, and `nodes`.
     """
 
     keys: Sequence[Column] = KEYS
     if_right: str = IF_RIGHT
     if_wrong: str = IF_WRONG
     sync_ms: float = nan
-    """What a write of 4 KiB and its fdatasync take here."""
+    """Time of a 4 KiB write and its fdatasync on this machine."""
 
     def as_json(self) -> dict[str, object]:
         """Return the figures as a JSON object."""
@@ -149,7 +148,7 @@ def measure_latency(
     rounds: int,
     console: Console,
 ) -> Rounds[RunMeter]:
-    """Run all cases, `rounds` times in turn."""
+    """Measure the latency of all cases, `rounds` times in turn."""
     expected = expected_outputs(setup.documents)
 
     def measure(system: System, turn: Turn) -> tuple[RunMeter, str]:
@@ -163,7 +162,7 @@ def measure_latency(
 
 
 def line_of(figures: Mapping[str, float], rounds: int) -> str:
-    """Return the line of a run, with a 99th percentile if the row of all rounds will have one."""
+    """Return the console line of a run, with p99 if the row of all rounds will have one."""
     if not figures["latencies"]:
         return "no document is complete"
     names = ["p50", *(["p99"] if rounds * figures["latencies"] >= ENOUGH_FOR_P99 else []), "max"]
@@ -171,7 +170,7 @@ def line_of(figures: Mapping[str, float], rounds: int) -> str:
 
 
 def latency_row(case: Case, meters: Sequence[RunMeter]) -> Row[Case]:
-    """Return the row of a case, without a 99th percentile if it has too few latencies."""
+    """Return the row of a case, without p99 if it has too few latencies."""
     runs = [meter.latency_figures() for meter in meters]
     if sum(run["latencies"] for run in runs) < ENOUGH_FOR_P99:
         runs = [{**run, "p99_ms": nan, "late_p99_ms": nan} for run in runs]
@@ -185,7 +184,7 @@ def latency_row(case: Case, meters: Sequence[RunMeter]) -> Row[Case]:
 def latencies_of(
     setup: Setup, cases: Sequence[Case], rate: float, rounds: Rounds[RunMeter], sync_ms: float = nan
 ) -> Results:
-    """Return the latencies of all cases."""
+    """Return the latency report of all cases."""
     rows = [latency_row(case, rounds.of(case)) for case in cases]
     notes = [
         _medians_of(rows),
@@ -218,7 +217,7 @@ def latencies_of(
 def measure_throughput(
     setup: Setup, cases: Sequence[Case], rounds: int, console: Console
 ) -> Rounds[dict[str, float]]:
-    """Run all cases, `rounds` times in turn."""
+    """Measure the throughput of all cases, `rounds` times in turn."""
     expected = expected_outputs(setup.documents)
 
     def measure(system: System, turn: Turn) -> tuple[dict[str, float], str]:
@@ -231,7 +230,7 @@ def measure_throughput(
 
 
 def under_way(case: Case) -> int:
-    """Return how many documents may be under way, so that the meter is not what limits."""
+    """Return the limit of documents under way, high enough not to be the bottleneck."""
     if case.is_floor:
         return UNDER_WAY_FLOOR
     if case.is_micro_batch:
@@ -242,7 +241,7 @@ def under_way(case: Case) -> int:
 def throughputs_of(
     setup: Setup, cases: Sequence[Case], rounds: Rounds[dict[str, float]]
 ) -> Results:
-    """Return the throughput of all cases."""
+    """Return the throughput report of all cases."""
     rows = [Row(case, rounds.of(case), (case.is_floor, case.durable)) for case in cases]
     return Results(
         settings={"rate": None, "documents": len(setup.documents), "nodes": setup.nodes},
@@ -262,7 +261,7 @@ def _medians_of(rows: Sequence[Row[Case]]) -> str:
 
 
 def patience_s(case: Case) -> float:
-    """Return after how many seconds without an output a run is over: a batch takes seconds."""
+    """Return the seconds without an output after which a run ends; micro-batches take seconds."""
     return 60.0 if case.is_micro_batch else 10.0
 
 
@@ -290,7 +289,7 @@ def _with_comparisons(
 def write_raw(directory: Path, runs: Sequence[tuple[Case, RunMeter]]) -> None:
     """Write a JSON line for each document of latency runs, for other programs.
 
-    There is a file for each run, numbered in their order, such as `05-exactly-once-50ms.jsonl` or
+    Each run has a file, numbered in run order, such as `05-exactly-once-50ms.jsonl` or
     `09-exactly-once-50ms-durable.jsonl`. Times are exact to a microsecond. The files are written
     after all runs, so writing is not measured.
 
@@ -298,8 +297,8 @@ def write_raw(directory: Path, runs: Sequence[tuple[Case, RunMeter]]) -> None:
          "document": 700, "at_s": 14.07, "lateness_ms": 0.01, "latency_ms": 2.13, "lost": 0,
          "duplicated": 0, "warmup": false}
 
-    `at_s` is the time at which the document was due, `lateness_ms` how much later it was handed
-    over; `latency_ms` counts from the due time to the last output. `lost` and `duplicated` count
+    `at_s` is the due time of the document, `lateness_ms` the delay until the hand-over, and
+    `latency_ms` the time from the due time to the last output. `lost` and `duplicated` count
     outputs (words) of the document; a document with lost outputs, or without words, has no latency.
 
     Precondition: the directory exists.

@@ -1,14 +1,14 @@
-"""Users of an index for locust: as many who write as who read, and one who follows the changes.
+"""Locust users of an index: equally many writers and readers, and one follower of the changes.
 
     locust -f bench/experiments/locustfile.py --headless -u 101 -r 101 -t 60s --host http://127.0.0.1:8080
 
-Each user who writes or reads begins one thing a second, when it is due: so 101 users are 50 writes
-and 50 reads a second. It is as open as a loop of locust can be: a user whose request takes longer
-begins the next one late, and those after it sooner, until it is in time again. Locust counts from
-the beginning of a request; `fresh` alone counts from when it was due.
+Each writer or reader starts one task per second, when it is due, so 101 users make 50 writes and 50
+reads a second. The loop is as open as locust allows: a user whose request takes longer starts the
+next one late, and the following ones sooner, until it is on schedule again. Locust measures from
+the start of a request; only `fresh` counts from the due time.
 
-What an answer itself shows to be wrong is a failure: a document that its writer does not find, hits
-out of order, a page as of another T, a change that comes twice or too early.
+A response that is evidently wrong counts as a failure: a document that its writer does not find,
+hits out of order, a page as of another T, a change that arrives twice or out of order.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ if TYPE_CHECKING:
     from locust.env import Environment
 
 EVERY_S = 1.0
-"""So often a user does something."""
+"""Interval between a user's tasks."""
 
 REASONS, REASON_MAX = 20, 300
-"""Reasons of failures that are told, the most frequent ones, and characters of each."""
+"""Number of failure reasons to print, most frequent first, and maximum characters of each."""
 
 PAGES = 3
 BULK = 10
@@ -56,7 +56,7 @@ def _end(environment: Environment, **_: object) -> None:
 
 
 class Wrong(Exception):
-    """An answer is wrong by itself."""
+    """Evidently wrong response."""
 
 
 class _HttpUser(FastHttpUser):
@@ -65,7 +65,7 @@ class _HttpUser(FastHttpUser):
     connection_timeout = 30.0
 
     def on_start(self) -> None:
-        self._due = perf_counter() + _random.random()  # not all users at the same moment
+        self._due = perf_counter() + _random.random()  # spread the users over a second
         sleep(self._due - perf_counter())
 
     def wait_time(self) -> float:
@@ -73,9 +73,9 @@ class _HttpUser(FastHttpUser):
         return max(0.0, self._due - perf_counter())
 
     def _ask(self, name: str, path: str, *, missing: bool = False, **request: Any) -> Any:
-        """Return the answer to a request; None if it failed, which locust counts.
+        """Return the response to a request; None if it failed, which locust counts.
 
-        `missing`: whether a 404 is no failure.
+        `missing`: accept a 404.
         """
         method = request.pop("method", "GET")
         with self.client.request(
@@ -101,7 +101,7 @@ class _HttpUser(FastHttpUser):
 
 
 class Writer(_HttpUser):
-    """Puts documents, finds them, and deletes some."""
+    """User that puts documents, finds them, and deletes some."""
 
     weight = 1
 
@@ -111,7 +111,7 @@ class Writer(_HttpUser):
 
     @task(10)
     def put(self) -> None:
-        """Put a document, and find it by a word that only it has."""
+        """Put a document, and find it by a word that only this document has."""
         id, document, word = self._new()
         put = self._ask("put", f"/documents/{id}", method="PUT", json=document)
         if put is None:
@@ -124,14 +124,14 @@ class Writer(_HttpUser):
 
     @task(2)
     def delete(self) -> None:
-        """Delete a document of one's own."""
+        """Delete one of the user's own documents."""
         if self._own:
             id = self._own.pop(_random.randrange(len(self._own)))
             self._ask("delete", f"/documents/{id}", method="DELETE")
 
     @task(1)
     def bulk(self) -> None:
-        """Put several at once."""
+        """Put several documents at once."""
         began = perf_counter()
         lines = [self._new() for _ in range(BULK)]
         body = "".join(json.dumps({"id": id, **document}) + "\n" for id, document, _ in lines)
@@ -157,24 +157,24 @@ class Writer(_HttpUser):
 
 
 class Reader(_HttpUser):
-    """Searches, counts, pages, and reads documents."""
+    """User that searches, counts, pages, and reads documents."""
 
     weight = 1
 
     @task(10)
     def search(self) -> None:
-        """Ask a query of any form."""
+        """Send a query of a random kind."""
         query = _queries.draw()
         self._search(f"search {query.kind}", f"/search?q={_quoted(query)}&limit={LIMIT}")
 
     @task(2)
     def count(self) -> None:
-        """Count the documents of a query."""
+        """Count the documents that match a query."""
         self._ask("count", f"/count?q={_quoted(_queries.draw())}")
 
     @task(1)
     def pages(self) -> None:
-        """Read some pages of hits, all as of one T."""
+        """Read several pages of hits, all as of one T."""
         path = f"/search?q={_quoted(_queries.of('union2'))}&limit={LIMIT}&snippets=0"
         began, cursor, at, seen = perf_counter(), "", "", list[str]()
         for _ in range(PAGES):
@@ -190,7 +190,7 @@ class Reader(_HttpUser):
 
     @task(2)
     def get(self) -> None:
-        """Read a document that may be there."""
+        """Read a document that may exist."""
         id = f"locust-{_random.randrange(1, 2000)}"
         self._ask("get", f"/documents/{id}", missing=True)
 
@@ -205,7 +205,7 @@ class Reader(_HttpUser):
 
 
 class ChangeFollower(User):
-    """Follows the change stream; how old a change is when it comes counts as its response time."""
+    """Follower of the change stream; the age of a change on arrival counts as response time."""
 
     fixed_count = 1
     wait_time = constant(EVERY_S)
@@ -215,13 +215,13 @@ class ChangeFollower(User):
 
     @task
     def follow(self) -> None:
-        """Follow from the last change on, until the connection ends."""
+        """Follow the stream from the last change on, until the connection ends."""
         path = "/changes" + (f"?from={self._last}" if self._last else "")
         try:
             with requests.get(f"{self.host}{path}", stream=True, timeout=60) as answer:
                 answer.raise_for_status()
                 event: dict[str, str] = {}
-                for line in answer.iter_lines():  # of bytes: texts have more ends of lines
+                for line in answer.iter_lines():  # bytes: str has more line separators
                     if line:
                         name, _, value = line.decode().partition(": ")
                         event[name] = value

@@ -1,8 +1,8 @@
-"""Speculative against buffered ordering: the gain in latency, and the elements applied again.
+"""Speculative against buffered ordering: the gain in latency, and the elements reapplied.
 
-Both orderings run under exactly-once, with several numbers of nodes and rates of an open loop, and
-*saturated*: a closed loop with as many documents under way as the front takes. Every rate runs for
-the same time, of which the first quarter is warm-up.
+Both orderings run under exactly-once, with several numbers of nodes and open-loop rates, and
+*saturated*: in a closed loop with as many documents under way as the front's window admits. Every
+rate runs for the same time; the first quarter is warm-up.
 """
 
 from __future__ import annotations
@@ -45,10 +45,10 @@ if TYPE_CHECKING:
 
 POLICY = "exactly-once"
 WARMUP_SHARE = 4
-"""One document in WARMUP_SHARE is warm-up."""
+"""The first 1 / WARMUP_SHARE of the documents is warm-up."""
 
 OPACITY = dict(zip(ORDERINGS, (1.0, 0.45), strict=True))
-"""Of the bars of each ordering: both are of one policy, so of one colour."""
+"""Opacity of the bars of each ordering; the colour is that of the policy, the same for both."""
 
 KEYS = (
     KeyColumn("ordering", "ordering"),
@@ -74,7 +74,7 @@ NOTE = (
 
 @dataclass(frozen=True, slots=True)
 class OrderingCase:
-    """An ordering on some nodes, at a rate in documents a second; None: as fast as possible."""
+    """An ordering, a number of nodes, and a rate in documents per second (None: saturated)."""
 
     ordering: str
     nodes: int
@@ -97,9 +97,9 @@ def measure_ordering(
     seed: int,
     console: Console,
 ) -> ExperimentReport[OrderingCase]:
-    """Run both orderings, one after the other, with every rate on every number of nodes.
+    """Run both orderings in turn, with every rate on every number of nodes.
 
-    `saturated`: the documents of the runs without a rate; 0: no such runs.
+    `saturated`: the number of documents of the saturated runs; 0: no such runs.
     """
     cases = [
         OrderingCase(ordering, count, rate)
@@ -152,7 +152,7 @@ def measure(case: OrderingCase, documents: Documents, seed: int) -> OrderingRow:
 
 
 def draw_ordering(rows: Sequence[OrderingRow], path: Path) -> None:
-    """Draw a panel per number of nodes; a bar shows the median, its line the 95th percentile."""
+    """Draw a panel per number of nodes; bars show the median, error bars the 95th percentile."""
     nodes = sorted({row.case.nodes for row in rows})
     figure = new_figure(1.6 + 3.4 * len(nodes), 4.2)
     panels: list[Axes] = list(figure.subplots(1, len(nodes), sharey=True, squeeze=False)[0])

@@ -1,6 +1,6 @@
-"""The pictures: curves of latency over percentiles, and bars of throughput.
+"""Pictures: curves of latency over percentiles, and bars of throughput.
 
-matplotlib is slow to import, so only drawing imports it.
+Only the drawing functions import matplotlib, because the import is slow.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ LineStyle = Literal["-"] | tuple[float, tuple[float, ...]]
 SOLID: LineStyle = "-"
 DASHED: LineStyle = (0, (5, 2))
 STYLES: tuple[LineStyle, ...] = (SOLID, (0, (1, 1.2)), (0, (3, 1, 1, 1)), (0, (6, 1, 1, 1, 1, 1)))
-"""Of the checkpoint intervals, the longest first."""
+"""Line styles of the checkpoint intervals, longest first."""
 
 MARKS = {
     0.0: "0",
@@ -49,22 +49,22 @@ MARKS = {
     0.999: "99.9",
     0.9999: "99.99",
 }
-"""Share of the documents -> the mark on the axis of percentiles."""
+"""Share of the documents -> tick label on the percentile axis."""
 
 STEADY = 15
-"""Where fewer documents than this took longer, a curve is pale: another run has another one."""
+"""Where fewer documents than this took longer, a curve is pale: it varies from run to run."""
 
 ALL = slice(None)
 
 LEAST_MS = 0.001
-"""A shorter lateness is drawn as this one."""
+"""Lower bound for drawn values; shorter ones are drawn as this."""
 
 ENDS = {False: "inputs and outputs in memory", True: "inputs and outputs durable"}
 
 
 def draw_latency(latencies: Results, path: Path) -> None:
-    """Draw the latency of all documents of a case over the percentiles, with a panel for each kind
-    of ends; below it, the producer's lateness."""
+    """Draw the latency of all documents of each case over the percentiles, and below it the
+    producer's lateness; with a column of panels for each kind of ends."""
     rows = [row for row in latencies.rows if row.samples["latency_ms"]]
     kinds = sorted({row.case.durable for row in rows}) or [False]
     styles = _Styles([row.case for row in rows])
@@ -97,7 +97,7 @@ def draw_latency(latencies: Results, path: Path) -> None:
 
 
 def draw_throughput(throughputs: Results, path: Path) -> None:
-    """Draw a bar for each row, from zero to the median of its runs, with the runs' spread."""
+    """Draw a bar for each row, up to the median of its runs, with the runs' spread."""
     rows = [row for row in throughputs.rows if row.runs]
     figure = new_figure(max(5.0, 1.8 + 1.1 * len(rows)), 4.4)
     panel = figure.subplots()
@@ -118,12 +118,12 @@ def draw_throughput(throughputs: Results, path: Path) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Bar:
-    """A bar up to the median of a spread, with a line from its least to its largest value."""
+    """A bar up to the median of a spread, with an error bar from its least to largest value."""
 
     group: str
-    """Bars of a group stand side by side; its name is below them."""
+    """Name of the group, drawn below its bars, which stand side by side."""
     series: str
-    """What the bar has in common with bars of other groups, for the legend."""
+    """Series of the bar across groups, for the legend."""
     spread: Spread
     colour: str
     opacity: float = 1.0
@@ -156,7 +156,7 @@ def draw_bars(panel: Axes, bars: Sequence[Bar]) -> None:
 
 
 class _Styles:
-    """The colour of each policy and the style of each checkpoint interval; the floor is dashed."""
+    """Colour of each policy and line style of each checkpoint interval; the floor is dashed."""
 
     def __init__(self, cases: Sequence[Case]) -> None:
         policies = list(dict.fromkeys(case.policy for case in cases))
@@ -166,10 +166,10 @@ class _Styles:
         self.cases = sorted(
             lines, key=lambda case: (policies.index(case.policy), case.checkpoint_ms or 0)
         )
-        """Every line, in the order of the legend; those with durable ends look the same."""
+        """All lines in the order of the legend; cases that differ only in their ends share one."""
 
     def of(self, case: Case) -> tuple[str, LineStyle]:
-        """Return colour and style of a line."""
+        """Return the colour and line style of a case."""
         style = SOLID
         if case.is_floor:
             style = DASHED
@@ -192,19 +192,19 @@ def _draw_curves(panel: Axes, rows: Sequence[Row[Case]], styles: _Styles, sample
 def draw_over_percentiles(
     panel: Axes, values: Sequence[float], part: slice = ALL, **look: Any
 ) -> None:
-    """Draw the distribution of values; `part`: of them, in their order, the smallest first."""
+    """Draw the distribution of values; `part` selects from the sorted values."""
     ranked = sorted(values)
     places = [_place_of((rank + 0.5) / len(ranked)) for rank in range(len(ranked))]
     panel.plot(places[part], ranked[part], **{"linewidth": 1.0, **look})
 
 
 def _place_of(share: float) -> float:
-    """Return where a percentile is on the axis: 90 to 99 takes as much room as 99 to 99.9."""
+    """Return the position of a share on the percentile axis: 90-99 is as wide as 99-99.9."""
     return -log10(1 - share)
 
 
 def mark_percentiles(panel: Axes, documents: int) -> None:
-    """Marks up to the last one that a document is above."""
+    """Set percentile ticks, up to the last one that at least one document is above."""
     shown = {share: mark for share, mark in MARKS.items() if (1 - share) * documents >= 1}
     panel.set_xticks([_place_of(share) for share in shown], list(shown.values()))
     panel.set_xlim(0, _place_of(1 - 0.4 / documents))

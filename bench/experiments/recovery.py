@@ -1,18 +1,18 @@
-"""Recovery, as in Figure 9 of the paper: kill -9 while documents come, and what becomes of latency.
+"""Recovery experiment, as in Figure 9 of the paper: kill -9 under load, and its effect on latency.
 
-Each trial has a new local cluster, as `driftline run` has it, of which a node, or the master and
-all nodes, are killed once, at a moment that differs from trial to trial. All rows take turns.
-Documents come evenly, not as a Poisson process: so a gap between outputs is one of the system. The
-time from the kill to the first new output has four parts, told by log events (all processes of a
-machine have one clock):
+Each trial starts a new local cluster, as `driftline run` does, and kills a node, or the master and
+all nodes, once, at a moment that differs from trial to trial. All rows take turns. Documents arrive
+evenly, not as a Poisson process, so a gap between outputs comes from the system. The time from the
+kill to the first new output has four parts, taken from log events (all processes of a machine share
+one clock):
 
-    detection  until the supervisor noticed the death (of several: the last one)
-    restart    until all members are there, and the new incarnation is in the registry
+    detection  until the supervisor noticed the exit (of several: the last one)
+    restart    until all members are ready and the new incarnation is in the registry
     restore    until all nodes have the state of the snapshot, and the consumer's t_last
     replay     until the first output arrives after that
 
-What the others had ready at the moment of the kill may still leave after it; the first *new* output
-is one that the recovery has made.
+Outputs that other processes had ready at the kill may still leave after it; the first *new* output
+is the first one after the recovery.
 """
 
 from __future__ import annotations
@@ -54,17 +54,16 @@ from driftline.engine.ui.pictures import (
 )
 
 BEFORE_S, AFTER_S = 3.0, 3.0
-"""How long documents come before a kill, at least, so that there are snapshots and a spare; and
-after it."""
+"""Minimum duration of the load before a kill, so that snapshots and a spare exist, and after it."""
 
 PATIENCE_S = 60.0
-"""How long a recovery may take beyond that."""
+"""Timeout of a recovery, beyond the load."""
 
 SUPERVISE_EVERY_S = 0.05
-"""As a run does; a death is noticed at once."""
+"""Interval of supervision, as in a run; an exit is noticed at once."""
 
 SHOWN_S = (-1.0, 3.0)
-"""The part of a run that the picture shows: seconds from the kill on."""
+"""The part of a run that the picture shows, in seconds since the kill."""
 
 KEYS = (KeyColumn("killed", "killed"), KeyColumn("spares", "spares"))
 FIGURES = (
@@ -80,7 +79,7 @@ FIGURES = (
 
 @dataclass(frozen=True, slots=True)
 class Kill:
-    """What is killed, with so many spare processes."""
+    """The victim of a kill, and the number of spare processes."""
 
     killed: str
     spares: int
@@ -93,7 +92,7 @@ RecoveryRow = Row[Kill]
 
 
 def report_of(rows: Sequence[RecoveryRow], rate: float, interval_ms: int) -> ExperimentReport[Kill]:
-    """Return the report of rows that all have the same load."""
+    """Return the report of rows with the same load."""
     trials = max((len(row.runs) for row in rows), default=0)
     title = (
         f"Recovery from kill -9 at {rate:g} documents a second, checkpoint every {interval_ms} ms"
@@ -113,7 +112,7 @@ def report_of(rows: Sequence[RecoveryRow], rate: float, interval_ms: int) -> Exp
 
 
 def documents_of(rate: float, interval_ms: int) -> int:
-    """Return how many documents a trial needs."""
+    """Return the number of documents that a trial needs."""
     return round((BEFORE_S + interval_ms / 1000 + AFTER_S) * rate)
 
 
@@ -146,7 +145,8 @@ def measure_recovery(
 def _trial(
     engine: KilledEngine, documents: Documents, rate: float
 ) -> tuple[dict[str, float], list[tuple[float, float]]]:
-    """Return the figures of a kill, and (due time since the kill in s, latency in ms) of all."""
+    """Run a trial. Return its figures, and (due time since the kill in s, latency in ms) of each
+    document."""
     meter = RunMeter(expected_outputs(documents))
     with events_of_log() as events, engine:
         open_loop(engine, meter, steady_schedule(len(documents), rate))
@@ -172,13 +172,13 @@ def _trial(
 
 
 class KilledEngine(Engine):
-    """A local cluster under supervision, as a run has it, some of whose processes are killed."""
+    """A supervised local cluster, as in a run, that kills some of its own processes."""
 
     def __init__(
         self, documents: Documents, kill: Kill, kill_with: int, nodes: int, checkpoint_s: float
     ) -> None:
-        """`kill_with`: the document right before which the kill comes, or a later one if the spare
-        is not ready."""
+        """`kill_with`: kill right before this document, or before a later one if the spare is not
+        ready."""
         super().__init__(
             documents,
             "exactly-once",
@@ -188,13 +188,13 @@ class KilledEngine(Engine):
             log_level=logging.INFO,
         )
         self.arrived_at: list[float] = []
-        """When outputs have arrived, in the order of their arrival."""
+        """Arrival times of outputs, in order."""
         self._kill, self._kill_with = kill, kill_with
         self._killed_at: float | None = None
         self.cluster.wake(self.runtime)
 
     def killed_at(self) -> float:
-        """Return when it was, in seconds of `perf_counter`. Raises Unavailable if it was not."""
+        """Return the time of the kill, by `perf_counter`. Raises Unavailable if none happened."""
         if self._killed_at is None:
             raise Unavailable(
                 "the spare process was not ready in time: is the machine busy with other work?"
@@ -202,33 +202,34 @@ class KilledEngine(Engine):
         return self._killed_at
 
     def send(self, number: int) -> None:
-        """Hand over a document, after the kill if its time has come."""
+        """Hand over a document; before that, kill if the kill is due."""
         is_due = self._killed_at is None and number >= self._kill_with
         if is_due and self.cluster.spares.ready >= self._kill.spares:
             pids = self.cluster.pids
             self._killed_at = perf_counter()
             for pid in pids.values() if self._kill.killed == "all" else [pids["node-0"]]:
-                with suppress(ProcessLookupError):  # it has followed its parent
+                with suppress(ProcessLookupError):  # it exited with its parent
                     os.kill(pid, signal.SIGKILL)
         super().send(number)
 
     def receive(self) -> list[Arrival]:
-        """Return the outputs that have arrived since the last call."""
+        """Return the outputs that arrived since the last call."""
         arrivals = super().receive()
         self.arrived_at += [at for _, _, at in arrivals]
         self._supervise()
         return arrivals
 
     def wait(self, timeout_ms: int) -> None:
-        """Sleep until an output has arrived or a process has died, or for `timeout_ms`."""
+        """Sleep until an output arrives or a process exits, at most `timeout_ms`."""
         super().wait(timeout_ms)
         self._supervise()
 
     def recovered(self, events: Sequence[tuple[str, float]]) -> tuple[float, float, float]:
-        """Return when deaths were noticed, the nodes began to load, and the run went on.
+        """Return the times at which exits were noticed, nodes began to load, and the run resumed.
 
-        If something was recovered twice, as members have come one after the other, the last time.
-        On a busy machine the recovery may end after the documents: wait for it. Raises Unavailable.
+        If several recoveries ran because members restarted one after the other, the last one
+        counts. Wait for the end of the recovery; on a busy machine it may come after the documents.
+        Raises Unavailable after PATIENCE_S.
         """
         kill, give_up_at = self.killed_at(), monotonic() + PATIENCE_S
         while True:
@@ -252,10 +253,10 @@ class KilledEngine(Engine):
 
 @contextmanager
 def events_of_log() -> Iterator[list[tuple[str, float]]]:
-    """Collect the log events of Driftline, also those of its processes, in place of printing them.
+    """Collect Driftline's log events, including those of its processes, instead of printing them.
 
-    Each has its name and its time, in the seconds of `perf_counter` that meters use; the time of
-    log lines is exact to a microsecond.
+    Each event has its name and its time in seconds of `perf_counter`, as used by meters. The time
+    of log lines is exact to a microsecond.
     """
     events: list[tuple[str, float]] = []
     ahead_s = time() - perf_counter()
@@ -277,7 +278,7 @@ def events_of_log() -> Iterator[list[tuple[str, float]]]:
 
 
 def draw_recovery(recoveries: ExperimentReport[Kill], path: Path) -> None:
-    """Draw the latency of documents over the time since the kill, a panel for each thing killed."""
+    """Draw the latency of documents over the time since the kill, with a panel per victim."""
     rows = recoveries.rows
     kinds = list(dict.fromkeys(row.case.killed for row in rows))
     colours = colours_of(["no spare", "1 spare"])

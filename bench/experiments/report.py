@@ -1,8 +1,8 @@
-"""The description of an experiment's rows, from which its table, its JSON and its verdict come.
+"""Report of an experiment: its rows, from which its tables, JSON and verdict are made.
 
-An experiment has *cases*. A `Row` holds the figures of each run of a case, a `Figure` says how a
+An experiment has *cases*. A `Row` holds the figures of each run of a case. A `Figure` defines how a
 row combines them and how a table shows the result. Usually a figure of a row is the median of its
-runs; a table may show the smallest and the largest run beside it.
+runs; a table may add the smallest and the largest run.
 
     >>> row = Row("none", [{"p50_ms": 0.951}, {"p50_ms": 1.02}, {"p50_ms": 0.906}])
     >>> figure = Figure("p50_ms", "p50", with_spread=True)
@@ -27,16 +27,16 @@ from driftline.engine.ui.consoles import new_table
 C_co = TypeVar("C_co", covariant=True)
 
 ENOUGH_FOR_P99 = 1500
-"""Latencies that a row needs for a 99th percentile: 15 of them are above it."""
+"""Latencies that a row needs for a 99th percentile, so that 15 of them are above it."""
 
 
 def three_digits(value: float) -> str:
-    """Return a figure as a table shows it: 0.95, 33.8, 497."""
+    """Format a figure for a table: 0.95, 33.8, 497."""
     return f"{value:.{2 if value < 9.995 else 1 if value < 99.95 else 0}f}"
 
 
 def number(value: float) -> float | None:
-    """Return a figure with three decimal places; None for NaN, which JSON lacks."""
+    """Round a figure to three decimal places; None for NaN and infinities, which JSON lacks."""
     return round(value, 3) if isfinite(value) else None
 
 
@@ -61,7 +61,7 @@ class Spread:
         return cls(median(figures), min(figures), max(figures))
 
     def text(self, shown: Callable[[float], str], until: str = "-") -> str:
-        """Return it as text; without smallest and largest if all are equal."""
+        """Format the spread; without smallest and largest if they are equal, "" for NaN."""
         if isnan(self.median):
             return ""
         if self.least == self.most:
@@ -77,15 +77,15 @@ class Spread:
 
 
 NOTHING = Spread(nan, nan, nan)
-"""The spread of a figure that does not exist."""
+"""Spread of a missing figure."""
 
 
 def compared(
     mine: Sequence[float], theirs: Sequence[float], by: Callable[[float, float], float]
 ) -> Spread:
-    """Compare the medians of two rows, with the comparisons of each round as the spread.
+    """Compare the medians of two rows; the spread is that of the comparisons per round.
 
-    Figures at the same place are of the same round; a round that lacks one of them does not count.
+    Figures at the same index belong to the same round; rounds that lack one of them are ignored.
     """
     pairs = list(zip(mine, theirs, strict=False))
     rounds = Spread.of(by(a, b) for a, b in pairs)
@@ -94,7 +94,7 @@ def compared(
 
 
 def ratio(mine: float, theirs: float) -> float:
-    """Return how many times `theirs` `mine` is; for `compared`."""
+    """Return `mine` / `theirs`, NaN if `theirs` is 0; for `compared`."""
     return mine / theirs if theirs else nan
 
 
@@ -107,7 +107,7 @@ class Row(Generic[C_co]):
     section: object = None
     """A table draws a line between rows of different sections."""
     samples: Mapping[str, Sequence[Any]] = field(default_factory=dict)
-    """What pictures show of all runs together."""
+    """Values of all runs together, for pictures."""
     comparisons: Mapping[str, Spread] = field(default_factory=dict)
 
     def of(self, name: str) -> list[float]:
@@ -143,7 +143,7 @@ class Column(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class KeyColumn:
-    """An attribute of the case: what distinguishes a row from the others."""
+    """Column with an attribute of the case, which distinguishes the rows."""
 
     name: str
     heading: str
@@ -164,7 +164,7 @@ class KeyColumn:
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """A figure of each run; `combined`: makes one of the figures of a row's runs."""
+    """Column with a figure of each run; `combined` reduces the figures of a row's runs to one."""
 
     name: str
     heading: str = ""
@@ -192,7 +192,7 @@ class Figure:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """A comparison of a row with another one."""
+    """Column with a comparison of the row with another one."""
 
     name: str
     heading: str
@@ -212,7 +212,7 @@ class Comparison:
 
 
 COUNTS = (Figure("lost", combined=sum), Figure("duplicated", combined=sum))
-"""Outputs that are missing, and outputs that arrived again: fields of every experiment."""
+"""Missing outputs and repeated outputs: fields of every experiment."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -228,9 +228,9 @@ class ExperimentReport(Generic[C_co]):
     notes: Sequence[str] = ()
     """Notes below the tables."""
     if_right: str = ""
-    """The last note, if no output of any run was lost or came twice."""
+    """The last note, if no run lost or repeated an output."""
     if_wrong: str
-    """The end of the sentence about a row that is wrong."""
+    """The end of the sentence about a row with lost or repeated outputs."""
 
     def as_json(self) -> dict[str, object]:
         """Return the figures as a JSON object."""

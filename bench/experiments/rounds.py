@@ -1,6 +1,7 @@
-"""Rounds: all cases take turns, several times.
+"""Rounds: all cases run in turn, several times.
 
-A machine drifts within minutes. In turns, what is compared was measured at about the same time.
+A machine's speed drifts within minutes. Taking turns measures the compared cases at about the same
+time.
 """
 
 from collections.abc import Callable, Sequence
@@ -20,7 +21,7 @@ from driftline.bench.systems.microbatch import MicroBatch
 Result = TypeVar("Result")
 
 Turn = tuple[int, Case]
-"""A round, from 0 on, and what is run in it."""
+"""(number of the round, from 0 on; case to run in it)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +32,7 @@ class Setup:
     nodes: int
 
     def start(self, case: Case) -> AbstractContextManager[System]:
-        """Return a new system for a case; entering starts and warms it up."""
+        """Return a new system for a case; entering the context starts it and warms it up."""
         if case.is_floor:
             return (DurableFloor if case.durable else FloorProcesses)(self.documents, self.nodes)
         if case.is_micro_batch:
@@ -45,11 +46,11 @@ class Setup:
 
 
 Measure = Callable[[System, Turn], tuple[Result, str]]
-"""Measures a system that has been started: the result, and what a line says of it."""
+"""Measures a started system; returns the result and its line for the console."""
 
 
 def back_and_forth(cases: Sequence[Case], rounds: int) -> list[Turn]:
-    """Return all runs: each round in the opposite order of the one before."""
+    """Return all runs; each round has the reverse order of the previous one."""
     return [
         (number, case)
         for number in range(rounds)
@@ -58,9 +59,9 @@ def back_and_forth(cases: Sequence[Case], rounds: int) -> list[Turn]:
 
 
 class RunLines:
-    """A line on the console for every run: what it is, and what came of it once it is over.
+    """Console output with one line per run: its name, and its result once it has finished.
 
-    Nothing is drawn while a run lasts: that would be measured, too.
+    Nothing is printed during a run, since that would be measured, too.
     """
 
     def __init__(self, console: Console, runs: int) -> None:
@@ -69,18 +70,18 @@ class RunLines:
         self.begun = 0
 
     def begin(self, what: object) -> None:
-        """The next run begins."""
+        """Print the start of the next run's line."""
         self.begun += 1
         self.console.print(f"{self.begun:>3} of {self.runs}  {what}: ", end="", highlight=False)
 
     def end(self, result: str) -> None:
-        """It is over."""
+        """Print the result of the run and end its line."""
         self.console.print(result, highlight=False)
 
 
 @dataclass(frozen=True, slots=True)
 class Rounds(Generic[Result]):
-    """The results of all runs, in their order."""
+    """Results of all runs, in their order."""
 
     runs: Sequence[tuple[Case, Result]]
 

@@ -1,7 +1,7 @@
-"""The index as a service: freshness, durability, queries and throughput of a `driftline serve`.
+"""Service experiment: freshness, durability, queries and throughput of `driftline serve`.
 
-The documents of the load are put in by one bulk; then documents and queries arrive as two Poisson
-processes, over HTTP, from this process. See `bench.measuring.load` for what is measured.
+One bulk inserts the initial documents. Then documents and queries arrive as two Poisson processes,
+over HTTP, from this process. `bench.measuring.load` defines the metrics.
 """
 
 from __future__ import annotations
@@ -42,13 +42,13 @@ from driftline.engine.ui.pictures import (
 OURS = "driftline"
 
 SUMMED = ("postings", "postings_bytes", "documents", "segments", "segment_bytes", "tail_versions")
-"""Figures of shards that are added up."""
+"""Figures that are summed over the shards."""
 
 BEHIND_S = 1.0
-"""A peer that ends so much later than the load does not keep up with it."""
+"""A peer that ends this much later than the load does not keep up with it."""
 
 LATE_MS = 5.0
-"""A load whose 99th percentile of lateness is above this says more of the machine."""
+"""If the 99th percentile of lateness is above this, the machine was busy with other work."""
 
 NOTE = (
     "Latencies in ms, all from the time at which a request is due. Fresh: until the answer to a "
@@ -59,7 +59,7 @@ NOTE = (
 
 @dataclass(frozen=True, slots=True)
 class Services:
-    """What was observed of a service, and of each of its peers."""
+    """Measurements of a service and of each of its peers."""
 
     wanted: Wanted
     nodes: int
@@ -67,7 +67,7 @@ class Services:
     ours: Observed
     peers: Mapping[str, Observed] = field(default_factory=dict)
     sync_ms: float = nan
-    """What it takes here to append 4 KiB and wait for the disk."""
+    """Time to append 4 KiB to a file on this machine and sync it."""
 
     def as_json(self) -> dict[str, object]:
         """Return the figures as a JSON object."""
@@ -89,12 +89,12 @@ class Services:
         return [self._freshness(), *queries, self._processes()]
 
     def problems(self) -> list[str]:
-        """Return what must not be; errors of peers are no problems of ours."""
+        """Return a sentence for each kind of error of the service; peers' errors do not count."""
         return [f"{what}: {count} times" for what, count in sorted(self.ours.errors.items())]
 
     @property
     def measured(self) -> dict[str, Observed]:
-        """All systems that were measured, Driftline first."""
+        """The measured systems, Driftline first."""
         found = {OURS: self.ours, **self.peers}
         return {name: each for name, each in found.items() if not each.skipped}
 
@@ -116,7 +116,7 @@ class Services:
         return table
 
     def _notes(self) -> list[str]:
-        """Return what the figures mean, and what makes them doubtful."""
+        """Return notes that define the figures and qualify them."""
         notes = [NOTE, f"To append 4 KiB and wait for the disk takes {self.sync_ms:.2f} ms here."]
         if self.wanted.rate and (count := len(self.ours.freshness)) < ENOUGH_FOR_P99:
             notes.append(
@@ -178,7 +178,7 @@ class Services:
 def measure_services(
     wanted: Wanted, load: Load, nodes: int, searchers: int, compare: bool, console: Console
 ) -> Services:
-    """Put the load on a service, then on each of its peers, one after the other."""
+    """Run the load on a service; if `compare`, then on each of its peers in turn."""
     sync = sync_ms()
     ours = measure_service(load, nodes, searchers, console)
     peers = {}
@@ -189,7 +189,7 @@ def measure_services(
 
 
 def measure_service(load: Load, nodes: int, searchers: int, console: Console) -> Observed:
-    """Start a service, and observe it under the load."""
+    """Start a service and measure it under the load."""
     observed = Observed()
     samples: list[tuple[float, dict[str, float]]] = []
     with ServedIndex(nodes, searchers) as service:
@@ -211,7 +211,7 @@ def measure_service(load: Load, nodes: int, searchers: int, console: Console) ->
 
 
 def summed(figures: dict[str, dict[str, float]]) -> dict[str, float]:
-    """Return the figures of all shards together."""
+    """Sum the figures of all shards."""
     found = dict.fromkeys((*SUMMED, "postings_bytes_without_positions"), 0.0)
     for part in figures.values():
         if "postings" in part:
@@ -223,13 +223,13 @@ def summed(figures: dict[str, dict[str, float]]) -> dict[str, float]:
 
 
 def bytes_per_posting(figures: Mapping[str, float]) -> float | None:
-    """Return the figure of all segments; None if all is in memory still."""
+    """Return the bytes per posting in all segments; None if no segment exists yet."""
     postings = figures.get("postings", 0)
     return figures["postings_bytes"] / postings if postings else None
 
 
 def line_of(observed: Observed) -> str:
-    """Return the line of a system."""
+    """Return the line of a system for the console."""
     if observed.skipped:
         return observed.skipped
     fresh = percentiles(observed.freshness)
@@ -238,7 +238,7 @@ def line_of(observed: Observed) -> str:
 
 
 def draw_services(services: Services, path: Path) -> None:
-    """Draw freshness over percentiles, and p50 to p99 of each form of query, for all systems."""
+    """Draw freshness over percentiles, and p50 to p99 of each kind of query, for all systems."""
     shown = services.measured
     figure = new_figure(11.0, 4.8)
     left, right = figure.subplots(1, 2)
@@ -294,7 +294,7 @@ def _json(each: Observed) -> dict[str, object]:
 
 
 def numbers(figures: Mapping[str, float]) -> dict[str, object]:
-    """Return figures for the JSON."""
+    """Round figures for JSON."""
     return {name: number(value) for name, value in figures.items()}
 
 

@@ -1,6 +1,6 @@
-"""Users of locust on a service: `locustfile.py`, without its page, in a process of its own.
+"""Locust users on a service: runs `locustfile.py` headless, in its own process.
 
-The service is started for them, or runs somewhere already.
+The service is started for them, or already runs elsewhere.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ from driftline.engine.errors import Unavailable
 from driftline.engine.ui.consoles import new_table
 
 SPAWNED_PER_S = 100
-"""Users that begin in a second at most: with more, locust warns of problems."""
+"""Maximum users started per second; with more, locust warns of problems."""
 
 BEYOND_S = 120.0
-"""How much longer than the load locust may take to begin and to end."""
+"""How much longer than the load locust may take to start and stop."""
 
 KEYS = (KeyColumn("request", "what"),)
 FIGURES = (
@@ -62,7 +62,7 @@ class Requests:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Usage(ExperimentReport[Requests]):
-    """What users have experienced, and the memory of a service that was started for them."""
+    """Figures of the users' requests, and the memory of a service that was started for them."""
 
     keys: Sequence[Column] = KEYS
     notes: Sequence[str] = (NOTE,)
@@ -70,7 +70,7 @@ class Usage(ExperimentReport[Requests]):
     memory_mib: Mapping[str, float] = field(default_factory=dict)
     """Memory of each process at the end."""
     grown_mib: Mapping[str, float] = field(default_factory=dict)
-    """The part of it that it did not have after the documents were put in."""
+    """Growth of each process since the documents were inserted."""
 
     def as_json(self) -> dict[str, object]:
         """Return the figures as a JSON object."""
@@ -87,7 +87,7 @@ class Usage(ExperimentReport[Requests]):
         return made
 
     def problems(self) -> list[str]:
-        """Return what must not be."""
+        """Return a sentence for each kind of requests with failures, or that none was made."""
         if not self.rows:
             return ["locust has done nothing: give more --seconds"]
         failed = {row.case.request: row.total("failures") for row in self.rows}
@@ -95,7 +95,7 @@ class Usage(ExperimentReport[Requests]):
 
 
 def use(url: str, users: int, seconds: float) -> Usage:
-    """Let users use a service that runs. Raises Unavailable."""
+    """Run locust users on a running service. Raises Unavailable."""
     try:
         with urlopen(f"{url}/count?q=*", timeout=BEYOND_S):  # an index with a collection
             pass
@@ -127,7 +127,7 @@ def use(url: str, users: int, seconds: float) -> Usage:
 def serve_and_use(
     documents: Documents, nodes: int, searchers: int, users: int, seconds: float
 ) -> Usage:
-    """Start a service, put documents in, and let users use it."""
+    """Start a service, insert documents, and run locust users on it."""
     with ServedIndex(nodes, searchers) as service:
         per_s = fill(service.url, documents)
         before = service.memory_mib()
@@ -142,7 +142,7 @@ def serve_and_use(
 
 
 def _row(statistics: Mapping[str, object], seconds: float) -> Row[Requests]:
-    """Return the row of one kind of requests, as locust counts them."""
+    """Return the row of one kind of requests from locust's statistics."""
     match statistics:
         case {
             "name": str(name),
@@ -162,9 +162,9 @@ def _row(statistics: Mapping[str, object], seconds: float) -> Row[Requests]:
 
 
 def _percentile(times: Mapping[str, int], count: int, percent: float) -> float:
-    """Return the smallest response time in ms that so many percent do not exceed.
+    """Return the least response time in ms that `percent` of the requests do not exceed.
 
-    `times`: response time, rounded -> how many had it. NaN without any.
+    `times`: rounded response time -> number of requests. NaN if there are none.
     """
     left = count * percent / 100
     for ms, having in sorted((float(ms), having) for ms, having in times.items()):

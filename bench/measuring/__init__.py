@@ -1,1 +1,1 @@
-"""The measurement: the documents, the meter, and the loops that drive the measured system."""
+"""Measurement: the documents, the meter, and the loops that drive the measured system."""

@@ -1,7 +1,7 @@
-"""The corpus: the texts that all runs of a benchmark get, in the same order.
+"""Corpus: the texts that all runs of a benchmark get, in the same order.
 
-By default they are sections of Wikipedia articles; they may be of any file that `engine.sources`
-reads. All texts are in memory before a run begins, so reading and parsing are not measured.
+By default they are sections of Wikipedia articles; any file that `connectors.inputs` reads works.
+All texts are in memory before a run begins, so reading and parsing are not measured.
 """
 
 from collections.abc import Iterator, Sequence
@@ -23,10 +23,10 @@ IN_SECTIONS = Shape(sections=True)
 
 
 def load_documents(count: int, path: Path | None = None, shape: Shape = IN_SECTIONS) -> Documents:
-    """`count` documents of a file, or of the sample if `path` is None.
+    """Return `count` documents of a file, or of the sample if `path` is None.
 
-    Unreadable records are skipped. If the file has too few documents, its texts are repeated with
-    new ids: `12#0`, `12#0~2`, `12#0~3`. Raises InputError if there is no document.
+    Skips unreadable records. If the file has too few documents, repeats its texts with new ids:
+    `12#0`, `12#0~2`, `12#0~3`. Raises InputError if there is no document.
     """
     path = path or find_sample()
     once = list(islice(_readable(open_shaped(path, shape).read(1)), count))
@@ -54,5 +54,5 @@ def _repeated(documents: Documents) -> Iterator[tuple[str, str]]:
 
 
 def expected_outputs(documents: Documents) -> list[int]:
-    """The number of outputs of each document: one for each distinct word."""
+    """Return the number of outputs of each document: one per distinct word."""
     return [len(set(words_of_text(text))) for _, text in documents]

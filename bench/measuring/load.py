@@ -1,23 +1,21 @@
-"""The load of a service under measurement, and what was observed: the same for all systems.
+"""Load and observations of a service under measurement: the same for all systems.
 
-A load is documents that are there before, and arrivals: documents and queries, each with the time
-at which it is due, whatever the system does meanwhile. All latencies count from then on: a system
-that stalls would otherwise leave out the very requests that waited (coordinated omission).
+A load consists of initial documents and of arrivals: documents and queries, each with a due time
+that does not depend on the system. All latencies count from the due time. Otherwise a stalled
+system would omit the requests that waited (coordinated omission).
 
-What a system is measured by:
+The metrics:
 
-- *freshness*: from the time at which a document is due until the answer to a query for a word that
-  only this document has is there, and has this document. The query is asked as soon as the write
-  has been acknowledged as durable: who is told so asks for it, as clients do. Nobody polls
-  meanwhile, which would be work for the system that others don't have. So a freshness is never too
-  short: it has the acknowledgement in it, and a whole query.
-- *acknowledged*: from then until the write is acknowledged, as durable.
-- *queries*: from the time at which a query is due until its answer is there.
+- *freshness*: from the due time of a document until a query for a word that only this document has
+  returns it. The client sends the query once the write is acknowledged as durable, and does not
+  poll before, which would be extra work for one system only. So a freshness is never too short: it
+  includes the acknowledgement and a whole query.
+- *acknowledged*: from the due time of a document until its write is acknowledged as durable.
+- *queries*: from the due time of a query until its response arrives.
 
-Queries have the forms of the search-benchmark-game, with the words of the documents. A word is
-drawn by Zipf: the one of rank r among all words of the documents as often as 1 / r. A phrase is two
-words that follow each other somewhere in them. Words are of plain letters, so that every system
-takes them for the same ones.
+Queries have the forms of the search-benchmark-game, with words of the documents. Words are drawn
+from a Zipf distribution: rank r has weight 1 / r. A phrase is two words that are adjacent somewhere
+in the documents. Words consist of plain letters, so that every system tokenizes them alike.
 
     >>> queries = Queries([("1", "tea tea and cake")], seed=1)
     >>> sorted(queries.ranked)
@@ -42,31 +40,31 @@ from driftline.bench.measuring.corpus import Documents
 from driftline.bench.measuring.loops import poisson_schedule
 
 LIMIT = 10
-"""Hits of a query."""
+"""Maximum hits of a query."""
 
 KINDS = ("term", "union2", "union5", "intersection", "phrase")
 
 READ = 4000
-"""So many documents are read for words; that are more than the sample has different ones."""
+"""Number of documents to take words from; more than the sample has distinct documents."""
 
 _words = re.compile(r"\b[a-z]{2,20}\b").findall
 
 
 class DrawnQuery(NamedTuple):
-    """A query, however a system writes it."""
+    """A query, independent of a system's syntax."""
 
     kind: str
     words: list[str]
 
     @property
     def is_union(self) -> bool:
-        """Whether one of the words is enough."""
+        """Whether one matching word is enough."""
         return self.kind.startswith("union")
 
     def text(self, together: str = " ", word: Callable[[str], str] = str) -> str:
-        """Return the query in the language of a system, by default that of Driftline.
+        """Return the query in the syntax of a system, by default that of Driftline.
 
-        `together`: between words that all have to be there; `word`: how a word is written.
+        `together` joins words that are all required; `word` formats a word.
 
         >>> [DrawnQuery(kind, ["a", "b"]).text() for kind in ("union2", "intersection", "phrase")]
         ['a OR b', 'a b', '"a b"']
@@ -77,22 +75,22 @@ class DrawnQuery(NamedTuple):
 
 
 class Queries:
-    """Draws queries; the same ones for the same documents and seed."""
+    """Generator of queries; deterministic for given documents and seed."""
 
     def __init__(self, documents: Documents, seed: int) -> None:
         self._texts = [found for _, text in documents[:READ] if len(found := _words(text.lower()))]
         counts = Counter(word for words in self._texts for word in words)
         self.ranked = sorted(counts, key=lambda word: (-counts[word], word))
-        """All words, the most frequent first."""
+        """All words, most frequent first."""
         self._weights = list(accumulate(1 / rank for rank in range(1, len(self.ranked) + 1)))
         self._random = Random(seed)
 
     def draw(self) -> DrawnQuery:
-        """A query of any kind."""
+        """Return a query of a random kind."""
         return self.of(self._random.choice(KINDS))
 
     def of(self, kind: str) -> DrawnQuery:
-        """A query of a kind."""
+        """Return a query of a kind."""
         if kind == "phrase":
             words = self._random.choice(self._texts)
             first = self._random.randrange(max(1, len(words) - 1))
@@ -100,7 +98,7 @@ class Queries:
         return DrawnQuery(kind, self._by_zipf({"term": 1, "union5": 5}.get(kind, 2)))
 
     def _by_zipf(self, count: int) -> list[str]:
-        """Different words, as far as there are so many."""
+        """Return `count` distinct words, fewer if there are not so many."""
         found: dict[str, None] = {}
         while len(found) < min(count, len(self.ranked)):
             found.update(
@@ -110,7 +108,7 @@ class Queries:
 
 
 def unique_word(number: int) -> str:
-    """A word that no document has, a different one for each number.
+    """Return a word that no document has, different for each number.
 
     >>> unique_word(0), unique_word(27)
     ('zqxqaaaa', 'zqxqaabb')
@@ -120,7 +118,7 @@ def unique_word(number: int) -> str:
 
 
 class DocumentArrival(NamedTuple):
-    """A document that arrives; `word`: the one that only it has."""
+    """Arrival of a document; only this document has `word`."""
 
     due_s: float
     id: str
@@ -129,7 +127,7 @@ class DocumentArrival(NamedTuple):
 
 
 class QueryArrival(NamedTuple):
-    """A query that arrives."""
+    """Arrival of a query."""
 
     due_s: float
     query: DrawnQuery
@@ -137,27 +135,30 @@ class QueryArrival(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """A load that is wanted: so many documents before, so many documents and queries a second."""
+    """Parameters of a load."""
 
     documents: int
+    """Initial documents."""
     rate: float
+    """Documents per second."""
     searches: float
+    """Queries per second."""
     seconds: float
-    """After the warm-up."""
+    """Duration after the warm-up."""
     seed: int = 0
 
     @property
     def warmup_s(self) -> float:
-        """What is due before this is not counted."""
+        """Duration of the warm-up; requests due before are not counted."""
         return min(2.0, self.seconds / 4)
 
     @property
     def needed(self) -> int:
-        """The number of documents that it takes."""
+        """The number of documents that `load` needs."""
         return self.documents + len(self._due(self.rate, 0))
 
     def load(self, documents: Documents) -> Load:
-        """The load. Precondition: `documents` are as many as needed; the last ones arrive."""
+        """Return the load. The last of `documents` arrive. Precondition: `needed` documents."""
         queries = Queries(documents, self.seed)
         arriving = []
         for number, due in enumerate(self._due(self.rate, 0)):
@@ -168,7 +169,7 @@ class Wanted:
         return Load(documents[: self.documents], arriving, asked, self.warmup_s)
 
     def _due(self, rate: float, seed: int) -> list[float]:
-        """The times at which something is due, as a Poisson process; none at a rate of 0."""
+        """Return the due times of a Poisson process; none at a rate of 0."""
         if not rate:
             return []
         seconds = self.warmup_s + self.seconds
@@ -178,7 +179,7 @@ class Wanted:
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """What every system gets. What is due before `warmup_s` is not counted."""
+    """The load that every system gets. Requests due before `warmup_s` are not counted."""
 
     documents: Documents
     arriving: Sequence[DocumentArrival]
@@ -187,17 +188,17 @@ class Load:
 
     @property
     def ends_s(self) -> float:
-        """When the last request is due."""
+        """Due time of the last request."""
         due = [each.due_s for each in self.arriving] + [each.due_s for each in self.asked]
         return max(due, default=0.0)
 
     def write(self, path: Path) -> None:
-        """Write the load, for the process of another system."""
+        """Write the load to a file, for the process of a peer."""
         path.write_text(json.dumps([self.documents, self.arriving, self.asked, self.warmup_s]))
 
     @classmethod
     def read(cls, path: Path) -> Load:
-        """The load that was written."""
+        """Return the load that `write` wrote."""
         documents, arriving, asked, warmup_s = json.loads(path.read_text())
         return cls(
             [(id, text) for id, text in documents],
@@ -209,31 +210,31 @@ class Load:
 
 @dataclass(slots=True)
 class Observed:
-    """What was observed of a system; latencies in ms."""
+    """Measurements of a system; latencies in ms."""
 
     fill_per_s: float = 0.0
-    """Documents a second of those before, until the last one was found."""
+    """Initial documents per second, until the last one was found."""
     freshness: list[float] = field(default_factory=list)
     acknowledged: list[float] = field(default_factory=list)
     queries: dict[str, list[float]] = field(default_factory=dict)
     late: list[float] = field(default_factory=list)
-    """How late each request was begun: by this much the generator of the load was late."""
+    """Delay of each request's start after its due time: lateness of the load generator."""
     errors: Counter[str] = field(default_factory=Counter)
     memory_mib: dict[str, float] = field(default_factory=dict)
-    """Of each process, resident, at the end."""
+    """Resident memory of each process at the end."""
     cores: dict[str, float] = field(default_factory=dict)
-    """Of each process, busy on average while the load lasted."""
+    """Average busy cores of each process during the load."""
     figures: dict[str, float] = field(default_factory=dict)
     skipped: str = ""
-    """Why nothing was observed."""
+    """Why the system was not measured; "" if it was."""
 
     def as_json(self) -> str:
-        """All of it."""
+        """Return all fields as JSON."""
         return json.dumps({each.name: getattr(self, each.name) for each in fields(self)})
 
     @classmethod
     def of_json(cls, text: str) -> Observed:
-        """What `as_json` has given."""
+        """Return the measurements from the text of `as_json`."""
         found: Mapping[str, object] = json.loads(text)
         observed = cls(**found)  # type: ignore[arg-type]
         observed.errors = Counter(observed.errors)

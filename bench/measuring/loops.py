@@ -1,8 +1,8 @@
-"""The loops that drive a measured system: exactly the same code for the floor and for Driftline.
+"""Loops that drive a measured system: exactly the same code for the floor and for Driftline.
 
-`open_loop` keeps a schedule, however late the system is: for latency. `closed_loop` keeps a window
-of documents under way: for throughput. There a document is due when it is sent, as the system
-itself says when.
+`open_loop` measures latency: it keeps to a schedule, however late the system is. `closed_loop`
+measures throughput: it keeps a window of documents under way, and each document is due when it is
+sent.
 """
 
 import gc
@@ -24,16 +24,16 @@ from driftline.deploy.runtime.loop.runtime import SWITCH_S
 
 
 class System(Protocol):
-    """A system under measurement, as its producer and its consumer see it."""
+    """A system under measurement: the interface for its producer and its consumer."""
 
     def send(self, number: int) -> None:
-        """Hand over document `number`, without waiting until the system is ready for it."""
+        """Hand over document `number` without waiting for the system."""
 
     def receive(self) -> Sequence[Arrival]:
-        """Read and decode outputs that have arrived, a bounded number, without blocking."""
+        """Read and decode a bounded number of outputs, without blocking."""
 
     def wait(self, timeout_ms: int) -> None:
-        """Sleep until an output has arrived, but no longer than `timeout_ms`."""
+        """Sleep until an output arrives, at most `timeout_ms`."""
 
 
 def open_loop(
@@ -46,20 +46,20 @@ def open_loop(
 ) -> dict[str, float]:
     """Send document i `schedule_s[i]` after the start, however late the system is.
 
-    Ends when all outputs have arrived, or none has for `patience_s` after the last document; then
-    reads for `settle_s` more, for late duplicates.
+    After the last document, wait until all outputs have arrived, or none has for `patience_s`; then
+    read for another `settle_s`, for late duplicates.
     """
     with undisturbed():
         start = perf_counter()
         for number, offset in enumerate(schedule_s):
             due = start + offset
             _take(system, meter)
-            # Timeouts have whole milliseconds; the loop reads without sleeping for the remainder.
+            # Timeouts are whole milliseconds; for the remainder, the loop polls without sleeping.
             while (remaining := due - perf_counter()) > 0:
                 if remaining >= 0.001:
                     system.wait(int(remaining * 1000))
                 _take(system, meter)
-                os.sched_yield()  # a busy loop must not keep the measured processes from working
+                os.sched_yield()  # a busy loop must not starve the measured processes
             meter.handed_over(number, perf_counter(), due)
             system.send(number)
         _drain(system, meter, patience_s)
@@ -95,7 +95,7 @@ def closed_loop(
 
 
 def _take(system: System, meter: RunMeter) -> bool:
-    """Count the outputs that have arrived. Returns whether there were any."""
+    """Count the outputs that have arrived. Return whether there were any."""
     arrivals = system.receive()
     for number, keys, at in arrivals:
         meter.arrived(number, keys, at)
@@ -103,7 +103,7 @@ def _take(system: System, meter: RunMeter) -> bool:
 
 
 def _drain(system: System, meter: RunMeter, patience_s: float) -> None:
-    """Read until all documents are complete, or no output has come for `patience_s`."""
+    """Read until all documents are complete, or no output has arrived for `patience_s`."""
     last_sign = perf_counter()
     while meter.under_way and perf_counter() < last_sign + patience_s:
         system.wait(100)
@@ -112,7 +112,7 @@ def _drain(system: System, meter: RunMeter, patience_s: float) -> None:
 
 
 def _settle(system: System, meter: RunMeter, settle_s: float) -> None:
-    """Read for `settle_s` more: outputs that come now are duplicates, or late."""
+    """Read for another `settle_s`: outputs that arrive now are duplicates, or late."""
     end = perf_counter() + settle_s
     while perf_counter() < end:
         system.wait(10)
@@ -121,10 +121,10 @@ def _settle(system: System, meter: RunMeter, settle_s: float) -> None:
 
 @contextmanager
 def undisturbed() -> Iterator[None]:
-    """Let no pause of this process count as latency.
+    """Keep pauses of this process out of the measured latency.
 
-    Cyclic garbage collection is off, and a thread that has written to the disk gets the interpreter
-    as soon as in the processes of a run.
+    Disable cyclic garbage collection and set the interpreter's switch interval to that of the
+    processes of a run, so a thread gets the GIL back as soon after a disk write.
     """
     was_on, interval_s = gc.isenabled(), sys.getswitchinterval()
     gc.collect()
@@ -139,18 +139,18 @@ def undisturbed() -> Iterator[None]:
 
 
 def poisson_schedule(n: int, rate: float, seed: int) -> list[float]:
-    """Due times in seconds of `n` arrivals of a Poisson process, `rate` per second on average."""
+    """Return the due times in s of `n` arrivals of a Poisson process, on average `rate` per s."""
     random = Random(seed)
     return list(accumulate(random.expovariate(rate) for _ in range(n)))
 
 
 def steady_schedule(n: int, rate: float) -> list[float]:
-    """Due times in seconds of `n` arrivals, `rate` per second, one like the other."""
+    """Return the due times in seconds of `n` evenly spaced arrivals, `rate` per second."""
     return [number / rate for number in range(n)]
 
 
 def cpu_seconds() -> float:
-    """CPU time so far of this process and its descendants, also of those that have ended."""
+    """Return the CPU time so far of this process and its descendants, including ended ones."""
     me = psutil.Process()
     total = 0.0
     for process in [me, *me.children(recursive=True)]:

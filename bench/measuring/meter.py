@@ -1,12 +1,12 @@
-"""The meter: the time at which each document was due, and its last output arrived.
+"""Meter: records when each document was due and when its last output arrived.
 
-Latency counts from the due time of the schedule, whenever the producer was able to hand the
-document over: a producer that a stalled system holds up would otherwise leave out the very
-documents that waited (coordinated omission). *Lateness* is the part of it before the hand-over.
+Latency counts from the scheduled due time, even if the producer sends the document later.
+Otherwise a producer blocked by a stalled system would omit the documents that waited (coordinated
+omission). *Lateness* is the part of the latency before the hand-over.
 
-There is one `RunMeter` per run; `measuring.loops` drive a system under it. The meter knows nothing
-of words: a document is a number with a count of expected outputs, an output is a key that occurs
-once per document.
+Each run has one `RunMeter`; the loops in `measuring.loops` drive a system under it. To the meter, a
+document is a number with a count of expected outputs, and an output is a key that occurs once per
+document.
 
     >>> meter = RunMeter(expected=[2])
     >>> meter.handed_over(0, now=1.001, due=1.0)
@@ -17,7 +17,7 @@ once per document.
     >>> [round(ms, 6) for ms in meter.lateness_ms()]
     [1.0]
 
-Cost: one set update for each message of outputs; a document that is complete holds no set.
+Cost: one set update per message of outputs; a complete document holds no set.
 """
 
 from collections import Counter
@@ -25,39 +25,39 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 Arrival = tuple[int, Sequence[object], float]
-"""(number of a document, keys (words) of some of its outputs, time after decoding them)"""
+"""(document number, keys (words) of some of its outputs, time after decoding them)"""
 
 
 class Sent(NamedTuple):
-    """A document that was handed over, and the arrival of its outputs."""
+    """A document that was handed over, with the latency of its outputs."""
 
     document: int
     at_s: float  # due time, since that of the first document
     lateness_ms: float  # from the due time to the hand-over
-    latency_ms: float | None  # from the due time; None if outputs are missing, or it has no words
+    latency_ms: float | None  # from the due time; None if outputs are missing or it has no words
     lost: int  # outputs that are missing
     duplicated: int  # outputs that arrived again
     warmup: bool
 
 
 class RunMeter:
-    """Times and counts of one run."""
+    """Timestamps and counts of one run."""
 
     def __init__(self, expected: Sequence[int], warmup: int = 0) -> None:
         self.expected = expected  # outputs of each document
-        self.warmup = warmup  # documents before this one don't count for the statistics
-        self.complete = 0  # documents whose outputs have all arrived
+        self.warmup = warmup  # documents before this one are excluded from the statistics
+        self.complete = 0  # documents whose outputs all arrived
         self.outputs = 0  # distinct outputs that arrived
         self.first_sent_s = 0.0
         self.last_arrival_s = 0.0
         self._due_s: list[float] = []
         self._sent_s: list[float] = []  # hand-over of document i; documents are sent in order
         self._latency_s: list[float | None] = [None] * len(expected)
-        self._seen: dict[int, set[object]] = {}  # keys so far of documents that are under way
+        self._seen: dict[int, set[object]] = {}  # keys received so far, per document under way
         self._again: Counter[int] = Counter()  # outputs of each document that arrived again
 
     def handed_over(self, number: int, now: float, due: float) -> None:
-        """Document `number` is sent now. Precondition: documents come in order, from 0."""
+        """Record that document `number` is sent now. Precondition: in order, from 0."""
         assert number == len(self._sent_s), f"document {number} is not the next one"
         if not number:
             self.first_sent_s = now
@@ -69,7 +69,7 @@ class RunMeter:
             self.complete += 1
 
     def arrived(self, number: int, keys: Sequence[object], now: float) -> None:
-        """Outputs of document `number` have arrived."""
+        """Record the arrival of outputs of document `number`."""
         seen = self._seen.get(number)
         if seen is None:
             assert number < len(self._sent_s), f"outputs of document {number}, which was not sent"
@@ -94,12 +94,12 @@ class RunMeter:
 
     @property
     def under_way(self) -> int:
-        """Documents handed over that are not complete."""
+        """Documents handed over but not complete."""
         return len(self._seen)
 
     @property
     def lost(self) -> int:
-        """Missing outputs of documents handed over; at the end of a run, its lost outputs."""
+        """Missing outputs of documents handed over; at the end of a run, the lost outputs."""
         return sum(self.expected[number] - len(seen) for number, seen in self._seen.items())
 
     @property
@@ -108,7 +108,7 @@ class RunMeter:
         return self._again.total()
 
     def documents(self) -> Iterator[Sent]:
-        """Every document handed over, with the warm-up, in order."""
+        """Yield every document handed over, including the warm-up, in order."""
         for number, (due, sent) in enumerate(zip(self._due_s, self._sent_s, strict=True)):
             seconds = self._latency_s[number]
             yield Sent(
@@ -122,19 +122,19 @@ class RunMeter:
             )
 
     def latencies_ms(self) -> list[float]:
-        """Latency of every complete document after the warm-up, in the order of the documents."""
+        """Return the latency of every complete document after the warm-up, in document order."""
         return [1000 * s for s in self._latency_s[self.warmup :] if s is not None]
 
     def lateness_ms(self) -> list[float]:
-        """Delay of each hand-over after its due time, without the warm-up."""
+        """Return the delay of each hand-over after its due time, without the warm-up."""
         pairs = zip(self._sent_s, self._due_s, strict=True)
         return [1000 * (sent - due) for sent, due in list(pairs)[self.warmup :]]
 
     def latency_figures(self) -> dict[str, float]:
         """Return the figures of an open-loop run, without its warm-up.
 
-        The percentiles of the latency; those of the producer's lateness as `late_p99_ms` and
-        `late_max_ms`; the number of `latencies`, of complete documents that have a word; and the
+        They are the latency percentiles; the producer's lateness as `late_p99_ms` and
+        `late_max_ms`; the number of `latencies` (complete documents that have words); and the
         numbers of `lost` and `duplicated` outputs.
         """
         latencies, late = self.latencies_ms(), percentiles(self.lateness_ms())
@@ -150,7 +150,7 @@ class RunMeter:
     def throughput_figures(self, cpu_cores: float) -> dict[str, float]:
         """Return the figures of a closed-loop run, from the first hand-over to the last output.
 
-        `cpu_cores`: busy cores on average, all processes together.
+        `cpu_cores`: average number of busy cores, summed over all processes.
         """
         elapsed = self.last_arrival_s - self.first_sent_s
         return {
@@ -169,12 +169,12 @@ class RunMeter:
 
 
 def percentiles(values: Sequence[float]) -> dict[str, float]:
-    """p50_ms, p75_ms, p95_ms, p99_ms and max_ms: each an observed value (nearest rank)."""
+    """Return p50_ms, p75_ms, p95_ms, p99_ms and max_ms, each an observed value (nearest rank)."""
     ranked = sorted(values)
     named = {f"p{p}_ms": _nearest_rank(ranked, p) for p in (50, 75, 95, 99)}
     return {**named, "max_ms": _nearest_rank(ranked, 100)}
 
 
 def _nearest_rank(ranked: Sequence[float], percent: int) -> float:
-    """Smallest value that `percent` of the values don't exceed; NaN if there are no values."""
+    """Return the least value that `percent` of the values do not exceed; NaN if there are none."""
     return ranked[-(-len(ranked) * percent // 100) - 1] if ranked else float("nan")

@@ -1,9 +1,8 @@
-"""Fills a served index, and puts a load on it, over HTTP.
+"""HTTP load generator: fills a served index and sends it an open-loop load.
 
-The load is an open loop: each request is begun when it is due, on a connection of its own if others
-are still busy, whatever became of those before. It is made by one thread that waits in the kernel:
-an asyncio client would take longer than the service for many an answer, and its timers have whole
-milliseconds.
+Each request starts when it is due, regardless of earlier requests; if all connections are busy, it
+opens another one. One thread generates the load and waits in `select`. An asyncio client would take
+longer than the service for many requests, and its timers have millisecond resolution.
 """
 
 from __future__ import annotations
@@ -27,20 +26,20 @@ from driftline.bench.measuring.loops import undisturbed
 from driftline.engine.errors import Unavailable
 
 BLOCK_BYTES = 1 << 16
-"""Lines of a bulk are sent in blocks of this size."""
+"""Size of the blocks in which the lines of a bulk are sent."""
 
 FILLS_WITHIN_S = 600.0
 
 READ_BYTES = 1 << 16
 
 CONNECTIONS_MAX = 500
-"""A request that is due waits for one of these: `select` takes 1,024 files at most."""
+"""Limit of open connections; further due requests wait. `select` takes at most 1,024 files."""
 
 
 def fill(url: str, documents: Documents) -> float:
-    """Put documents in by one bulk. Return documents a second, until a query finds the last one.
+    """Insert documents in one bulk. Return documents per second until a query finds all of them.
 
-    Raises Unavailable if one is not taken, or not found.
+    Raises Unavailable if a document is refused or not found.
     """
     began = perf_counter()
     bulk = Request(f"{url}/documents:bulk", _blocks(documents), method="POST")
@@ -60,7 +59,10 @@ def fill(url: str, documents: Documents) -> float:
 
 
 def _count(url: str, until: float) -> int:
-    """Return how many are found, once all can be: views may be many seconds behind a bulk."""
+    """Return the count from `url`. Retry on 503 until then: views may lag a bulk by seconds.
+
+    Raises Unavailable for another error status, or after `until`.
+    """
     while True:
         try:
             with urlopen(url, timeout=FILLS_WITHIN_S) as answer:
@@ -71,7 +73,7 @@ def _count(url: str, until: float) -> int:
 
 
 def _blocks(documents: Documents) -> Iterator[bytes]:
-    """Return the lines of a bulk in blocks of BLOCK_BYTES: a body of chunks."""
+    """Yield the lines of a bulk in blocks of BLOCK_BYTES, for a chunked body."""
     block = bytearray()
     for id, text in documents:
         block += json.dumps({"id": id, "text": text}).encode() + b"\n"
@@ -83,18 +85,18 @@ def _blocks(documents: Documents) -> Iterator[bytes]:
 
 
 def drive(url: str, load: Load, observed: Observed, sample: Callable[[], None]) -> None:
-    """Put the load on the service. `sample`: is called when what counts begins, and at the end."""
+    """Run the load on the service. `sample` is called at the end of the warm-up and of the load."""
     with undisturbed():
         _LoadThread(url, load, observed).all(sample)
 
 
 class HttpClient:
-    """A client of HTTP/1.1, as small as it can be: what the load costs is measured, too.
+    """Minimal HTTP/1.1 client; minimal because its own cost is part of the measurement.
 
-    It is one connection to one server, for one request after the other, which is opened again after
-    the server has closed it. To send and to take the answer are two steps, so that one thread can
-    have many clients. Answers have a length; streams are not for this client. Precondition of all
-    methods but `send`: a request was sent.
+    One connection to one server, one request at a time; it reconnects after the server closes the
+    connection. Sending and receiving are separate, so one thread can use many clients. Responses
+    need a Content-Length; streams are not supported. Precondition of `fileno` and `take`: a request
+    was sent.
     """
 
     def __init__(self, url: str) -> None:
@@ -103,7 +105,7 @@ class HttpClient:
         self._head = f"Host: {found.netloc}\r\n"
         self._socket: socket.socket | None = None
         self._come = b""
-        """What has come of an answer."""
+        """The part of the response received so far."""
 
     def send(self, method: str, path: str, body: bytes = b"") -> None:
         """Send a request. Raises OSError."""
@@ -117,12 +119,12 @@ class HttpClient:
             raise
 
     def fileno(self) -> int:
-        """What can be read once something of the answer has come."""
+        """Return the file descriptor, for `select`; it is readable when more data arrives."""
         assert self._socket is not None
         return self._socket.fileno()
 
     def take(self) -> tuple[int, bytes] | None:
-        """Wait for more of the answer. Returns its status and body once it is whole.
+        """Receive more of the response; return status and body once it is complete, else None.
 
         Raises OSError.
         """
@@ -145,7 +147,7 @@ class HttpClient:
 
     def _connection(self) -> socket.socket:
         if self._socket is not None and select.select([self._socket], [], [], 0)[0]:
-            self.close()  # nothing was asked: the server has closed it
+            self.close()  # readable without a request: the server closed it
         if self._socket is None:
             self._socket = socket.create_connection(self._to)
             self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -167,15 +169,15 @@ def _answer_in(data: bytes) -> tuple[int, bytes] | None:
 
 
 Asking = Generator[tuple[str, str, bytes], tuple[int, bytes], None]
-"""Requests, each asked once the one before is answered: (method, path, body) -> (status, body).
-OSError is thrown into it if there is no answer."""
+"""A sequence of requests, each sent after the previous response: yields (method, path, body),
+receives (status, body). If a request fails, OSError is thrown into it."""
 
 
 class _LoadThread:
-    """One thread, which sleeps until a request is due, or something of an answer has come.
+    """Single-threaded loop that sleeps until a request is due or response data arrives.
 
-    Threads would be woken by each other, just when a request is due: that takes a seventh of a
-    freshness.
+    Several threads would wake each other just when a request is due, which would add a seventh to
+    the freshness.
     """
 
     def __init__(self, url: str, load: Load, observed: Observed) -> None:
@@ -184,7 +186,7 @@ class _LoadThread:
         self._observed = observed
         self._began = 0.0
         self._idle: list[HttpClient] = []
-        """The one that was last is the first to go on, as a cache has most of what it needs."""
+        """A stack: the client used last is reused first, since caches are still warm for it."""
         self._busy: dict[HttpClient, Asking] = {}
 
     def all(self, sample: Callable[[], None]) -> None:
@@ -206,7 +208,7 @@ class _LoadThread:
             while waiting or self._busy:
                 pause_s = self._begin_due(waiting)
                 if pause_s is None and not self._busy:
-                    continue  # the last ones had no answer
+                    continue  # the last requests failed at once
                 come, _, _ = select.select(self._busy, (), (), pause_s)
                 for client in come:
                     self._take(client)
@@ -216,8 +218,8 @@ class _LoadThread:
         sample()
 
     def _begin_due(self, waiting: deque[tuple[float, Asking]]) -> float | None:
-        """Begin what is due. Returns the seconds until something else is, None if nothing is left,
-        or if it has to wait for a connection."""
+        """Start the requests that are due. Return the seconds until the next one is due; None if
+        none is left, or if it has to wait for a connection."""
         while waiting and len(self._busy) < CONNECTIONS_MAX:
             pause_s = self._began + waiting[0][0] - perf_counter()
             if pause_s > 0:
@@ -279,7 +281,7 @@ class _LoadThread:
     def _answer(
         self, what: str, method: str, path: str, body: bytes = b""
     ) -> Generator[tuple[str, str, bytes], tuple[int, bytes], dict[str, object] | None]:
-        """The answer; None if there is none, or an error, which is counted."""
+        """Return the response; None for a failed request or an error status, which are counted."""
         try:
             status, data = yield method, path, body
         except OSError as error:

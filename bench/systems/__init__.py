@@ -1,1 +1,1 @@
-"""The measured systems: Driftline, the floor, and the same flow on Spark; with their processes."""
+"""Measured systems: Driftline, the floor, and the same flow on Spark, with their processes."""

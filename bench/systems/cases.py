@@ -1,9 +1,9 @@
-"""The cases of a comparison, each a row of a table: the floor, the policies, and Spark.
+"""Cases of a comparison, each a row of a table: the floor, the policies, and Spark.
 
-A case has its *ends* in memory, or durable. In memory: the producer could not send a document again
-after a crash, and an output has arrived once it is decoded. Durable: a document is on the disk
-before its outputs leave, and an output has arrived once it is on the disk. Ends are the same for
-all cases that are compared; the state of the nodes is durable as the policy demands.
+The *ends* of a case are in memory or durable. In memory: the producer could not resend a document
+after a crash, and an output has arrived once it is decoded. Durable: a document is on disk before
+its outputs leave, and an output has arrived once it is on disk. Cases that are compared have the
+same ends; the durability of the nodes' state follows from the policy.
 
 Spark checkpoints every batch, so it has no interval.
 
@@ -17,10 +17,10 @@ from dataclasses import dataclass
 from driftline.engine.policy import POLICIES, SnapshotCut
 
 FLOOR = "floor"
-"""The job without an engine."""
+"""Name of the case without an engine."""
 
 BASELINE = "none"
-"""Driftline without guarantees: the cost of the other policies is measured against it."""
+"""Driftline without guarantees; the cost of the other policies is relative to it."""
 
 MICRO_BATCH = "micro-batch"
 """The same flow on Spark."""
@@ -28,7 +28,7 @@ MICRO_BATCH = "micro-batch"
 CHOICES = (*POLICIES, MICRO_BATCH)
 
 WITHOUT_INTERVAL = (SnapshotCut.NONE, SnapshotCut.PRODUCTIONS)
-"""Cuts of policies without checkpoints, or with one in each turn: they have no interval."""
+"""Cuts of policies without an interval: no checkpoints, or one in each turn."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +45,7 @@ class Case:
 
     @property
     def is_floor(self) -> bool:
-        """Whether the case is the floor, which the others with the same ends are compared with."""
+        """Whether the case is the floor, the reference for the cases with the same ends."""
         return self.policy == FLOOR
 
     @property
@@ -55,7 +55,7 @@ class Case:
 
     @property
     def keeps(self) -> list[str]:
-        """What survives a crash of all processes: `inputs`, `state`, `outputs`, or none of them."""
+        """The parts that survive a crash of all processes, of `inputs`, `state` and `outputs`."""
         policy = POLICIES.get(self.policy)
         has_state = policy.cut is not SnapshotCut.NONE if policy else self.is_micro_batch
         parts = {"inputs": self.durable, "state": has_state, "outputs": self.durable}
@@ -67,8 +67,7 @@ def cases(
 ) -> list[Case]:
     """Return the floor, policies without an interval, the others with every interval, then Spark.
 
-    `durable_ms`: then come all but Spark with durable ends, with this interval only; None: they do
-    not.
+    `durable_ms`: if not None, add all cases but Spark with durable ends, with this interval only.
     """
     ours = [name for name in policies if name in POLICIES]
     without = [name for name in ours if POLICIES[name].cut in WITHOUT_INTERVAL]

@@ -1,10 +1,10 @@
 """Driftline as a measured system: the inverted index on a local cluster.
 
-This process has the front and measures, like the server in the paper's experiments (section VI-A).
-`Engine` has its documents, and the consumer of its outputs, in this process and in memory.
-`DurableEngine` has what a run with producers has: `ReceivedSource` and its input log at the front,
-and JSON lines at the consumer, which is a process of its own (`engine_consumer`), so that writing
-takes no time of the producer.
+This process contains the front and the meter, like the server in the paper's experiments (section
+VI-A). `Engine` keeps documents, and the consumer of the outputs, in this process and in memory.
+`DurableEngine` has the parts of a run with producers: `ReceivedSource` with its input log at the
+front, and a consumer that writes JSON lines. That consumer is a separate process
+(`engine_consumer`), so that writing does not slow down the producer.
 """
 
 from __future__ import annotations
@@ -56,11 +56,11 @@ FLOW = "driftline.index"
 PRODUCER = "bench"
 
 START_S = 30.0
-"""Seconds that the cluster, and a consumer process, may take to start."""
+"""Timeout in seconds for the start of the cluster, and of a consumer process."""
 
 
 class Engine(StartedProcesses):
-    """A running cluster with its producer and its consumer, both in memory."""
+    """A running cluster with producer and consumer in memory."""
 
     def __init__(
         self,
@@ -77,7 +77,7 @@ class Engine(StartedProcesses):
         self.numbers = {document: number for number, (document, _) in enumerate(documents)}
         """Id -> number of a document."""
         self.arrivals: list[Arrival] = []
-        """The outputs that have arrived and that the meter has not taken."""
+        """Outputs that have arrived and that the meter has not taken yet."""
         self.directory = Path(tempfile.mkdtemp(prefix="driftline-bench-"))
         self.sockets = self.directory / "sockets"
         self.sockets.mkdir()
@@ -110,21 +110,21 @@ class Engine(StartedProcesses):
         self.cluster = LocalCluster(self.config, spares)
 
     def open_source(self) -> RetainedSource:
-        """Return the source of the front."""
+        """Open the source of the front."""
         self._queue = QueueSource("documents")
         return self._queue
 
     def attach(self) -> None:
-        """Take part in the runtime, whose first party is the front: serve the nodes' outputs."""
+        """Add the consumer of the nodes' outputs to the runtime, whose first role is the front."""
         consumer = CountingConsumer(self.numbers, self.arrivals)
         self.runtime.add(ConsumerServer(lambda barrier: consumer), self.config.inbox("consumer"))
 
     def put(self, record: object) -> None:
-        """Give a record to the source; the front takes it in its next turn."""
+        """Put a record into the source; the front takes it in its next turn."""
         self._queue.put(record)
 
     def start(self) -> None:
-        """Start the cluster. Raises Unavailable if it has not started within START_S."""
+        """Start the cluster. Raises Unavailable if that takes longer than START_S."""
         self.cluster.__enter__()
         deadline = monotonic() + START_S
         while not self.front.incarnation:
@@ -141,19 +141,19 @@ class Engine(StartedProcesses):
         self.runtime.flush(self.front)
 
     def receive(self) -> list[Arrival]:
-        """Return the outputs that have arrived since the last call."""
+        """Return the outputs that arrived since the last call."""
         self.runtime.step(more=True)
         arrivals = self.arrivals.copy()
         self.arrivals.clear()
         return arrivals
 
     def wait(self, timeout_ms: int) -> None:
-        """Sleep until an output has arrived, but no longer than `timeout_ms`."""
+        """Sleep until an output arrives, at most `timeout_ms`."""
         if not self.arrivals:
             self.runtime.step(wait_s=timeout_ms / 1000)
 
     def figures(self) -> dict[str, int]:
-        """Return the sums of the nodes' figures, by name."""
+        """Return the nodes' figures by name, summed over the nodes."""
         nodes = {n: a for n, a in self.front.addresses.items() if n.startswith("node-")}
         self.watch.reports.clear()
         self.watch.addresses.update(nodes)
@@ -167,21 +167,22 @@ class Engine(StartedProcesses):
         return dict(total)
 
     def close(self) -> None:
-        """End the cluster and remove its files. May be called any number of times."""
+        """Stop the cluster and remove its files. Idempotent."""
         self.cluster.stop(wait_s=0.0)
         self.runtime.close(linger_ms=0)
         shutil.rmtree(self.directory, ignore_errors=True)
 
 
 class CountingConsumer:
-    """Collects the arrivals of outputs for the meter; the last bundles are in memory."""
+    """Consumer that collects the arrivals of outputs for the meter; keeps last bundles in "
+    "memory."""
 
     def __init__(self, numbers: dict[str, int], arrivals: list[Arrival]) -> None:
         self._numbers, self._arrivals = numbers, arrivals
         self._last: dict[str, Last] = {}
 
     def deliver(self, bundle: Bundle) -> None:
-        """Add an arrival for each document in a bundle, then remember the bundle."""
+        """Add an arrival for each document in a bundle, then keep the bundle as the last one."""
         for document, words in words_by_document(bundle):
             self._arrivals.append((self._numbers[document], words, perf_counter()))
         self._last[bundle.barrier] = Last(bundle.t_last, bundle.checksum, bundle.blobs)
@@ -191,14 +192,14 @@ class CountingConsumer:
         return self._last.get(barrier, NO_BUNDLE)
 
     def close(self) -> None:
-        """Do nothing: there is nothing to release."""
+        """Do nothing: no resources to release."""
 
 
 class DurableEngine(Engine):
-    """A running cluster with an input log, and a consumer process that writes JSON lines."""
+    """A running cluster with an input log and a consumer process that writes JSON lines."""
 
     def open_source(self) -> RetainedSource:
-        """Return the source of the front, on an input log."""
+        """Open the source of the front, with an input log."""
         self._log = InputLog(self.sockets / "input-0", FLOW)
         kind = DurableFirstSource if self.policy.output is Output.AT_ONCE else ReceivedSource
         self._received = kind(self._log, lambda: time_ns() // 1000)
@@ -210,11 +211,11 @@ class DurableEngine(Engine):
         return self._received
 
     def attach(self) -> None:
-        """Write the log in the runtime's thread, and wake its loop when outputs are durable."""
+        """Write the log in the runtime's thread; wake its loop when outputs become durable."""
         self.runtime.watch(self._writer, self._stored, self._drain, carry_out=self._log.carry_out)
 
     def put(self, record: object) -> None:
-        """Give a record to the source, and begin to write it unless a write is under way."""
+        """Put a record into the source; start writing it unless a write is under way."""
         self._sent += 1
         receipt = self._received.receive(PRODUCER, self._sent, record)
         assert receipt is Receipt.TAKEN, receipt
@@ -233,7 +234,7 @@ class DurableEngine(Engine):
         super().start()
 
     def close(self) -> None:
-        """End the cluster and the consumer, and remove all files."""
+        """Stop the cluster and the consumer, and remove all files."""
         if self._process is not None:
             self._process.kill()
             self._process.wait()
@@ -248,14 +249,14 @@ class DurableEngine(Engine):
 
 
 class DurableFirstSource(ReceivedSource):
-    """Gives a record only once the log has it.
+    """Source that returns a record only once the log has made it durable.
 
-    For policies whose outputs leave at once: nothing else would keep an output from leaving before
-    its input is durable.
+    For policies that release outputs at once: otherwise an output could leave before its input is
+    durable.
     """
 
     _held: int | None = None
-    """The time of the record that the reader waits for."""
+    """Time of the record that the reader waits for."""
 
     def read(self, start: int) -> Iterator[tuple[int, object] | BadRecord | None]:
         for record in self.entries(start):
@@ -271,10 +272,10 @@ class DurableFirstSource(ReceivedSource):
 
 
 class _Writer(Receiver):
-    """Has groups of records written to the log; the records come by `put`, not by messages."""
+    """Receiver that writes groups of records to the log; records come by `put`, not by messages."""
 
     def handle(self, sender: str, message: Message) -> None:
         raise MalformedMessage(f"{type(message).__name__} is not for the writer of a log")
 
     def channel_lost(self, sender: str) -> None:
-        """Do nothing: there are no channels."""
+        """Do nothing: this role has no channels."""

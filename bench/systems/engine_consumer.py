@@ -1,7 +1,7 @@
-"""The durable consumer of a measured Driftline, a process of its own.
+"""Durable consumer process of a measured Driftline.
 
-Its arguments are DIRECTORY FLOW. It stores the outputs of all nodes as JSON lines, bundle by
-bundle, as a run does, and then reports to the producer's process that they are durable.
+Arguments: DIRECTORY FLOW. It stores the outputs of all nodes as JSON lines, bundle by bundle, as a
+run does, and then reports to the producer's process that they are durable.
 """
 
 from __future__ import annotations
@@ -38,18 +38,18 @@ from driftline.engine.wire.messages import Bundle, decode
 
 
 def words_by_document(bundle: Bundle) -> Iterator[tuple[str, Sequence[object]]]:
-    """Return (id, words) of the changes in a bundle; an id comes again if its changes are apart."""
+    """Yield (id, words) of the changes in a bundle; an id repeats if its changes are apart."""
     for blob in bundle.blobs:
         words, ids, _, _ = payload_columns(blob, 4)
         start = 0
-        for document, outputs in groupby(ids):  # several documents under policies without order
+        for document, outputs in groupby(ids):  # policies without order mix documents in a blob
             end = start + len(list(outputs))
             yield str(document), words[start:end]
             start = end
 
 
 class ReportingConsumer:
-    """Stores bundles in another consumer, and reports them to the producer's process."""
+    """Consumer that stores bundles in another one and reports them to the producer's process."""
 
     def __init__(self, store: Consumer, producer: zmq.Socket[bytes]) -> None:
         self._store = store
@@ -63,7 +63,7 @@ class ReportingConsumer:
         self._producer.send(pack_stored(stored))
 
     def last(self, barrier: str, groups: tuple[int, int]) -> Last:
-        """The last bundle that is stored."""
+        """Return the last stored bundle."""
         return self._store.last(barrier, groups)
 
     def close(self) -> None:
@@ -72,9 +72,9 @@ class ReportingConsumer:
 
 
 class Desk(threading.Thread):
-    """Serves one node in a thread of its own.
+    """Consumer thread of one node.
 
-    In a run each node has its own consumer: none waits for what another one writes.
+    In a run, each node has its own consumer; none waits for the writes of another.
     """
 
     def __init__(self, context: Context, make: Callable[[str], Consumer]) -> None:
@@ -83,10 +83,10 @@ class Desk(threading.Thread):
         self._context = context
         self._server = ConsumerServer(make)
         self._nodes: dict[str, zmq.Socket[bytes]] = {}
-        """Address of a node (another one after each of its starts) -> the socket for answers."""
+        """Address of a node (a new one after each of its starts) -> the socket for answers."""
 
     def run(self) -> None:
-        """Serve for ever; an exception ends the process, as the node's run could not go on."""
+        """Serve forever; an exception exits the process, since the run could not continue."""
         try:
             while True:
                 self._server.receive(self.inbox.get())
@@ -105,19 +105,19 @@ class Desk(threading.Thread):
 
 
 def main() -> None:
-    """Entry point of the process: serve until the parent process is gone, or kills this one."""
+    """Run the process: serve until the parent process exits."""
     directory, flow = Path(sys.argv[1]), load_flow(sys.argv[2])
     context: Context = zmq.Context()
 
     def consumer(barrier: str) -> Consumer:
-        producer = outbox(context, directory, "arrivals")  # of the desk's thread alone
+        producer = outbox(context, directory, "arrivals")  # used by the desk's thread only
         store = JsonLinesConsumer(directory / "outputs", barrier, flow, "bench")
         return ReportingConsumer(store, producer)
 
     bundles = inbox(context, directory, "consumer")
-    ready = outbox(context, directory, "arrivals")  # kept: closing it would drop the message
+    ready = outbox(context, directory, "arrivals")  # keep open: closing would drop the message
     ready.send(READY)
-    gc.disable()  # as the runtime of a node, in whose process the consumer of a run is
+    gc.disable()  # like the runtime of a node, whose process contains the consumer in a run
     sys.setswitchinterval(SWITCH_S)
     desks: dict[str, Desk] = {}
     for message in messages(bundles):
@@ -126,7 +126,7 @@ def main() -> None:
             desks[header.sender] = Desk(context, consumer)
             desks[header.sender].start()
         desks[header.sender].inbox.put(message)
-    os._exit(0)  # at once: the desks' threads wait for ever
+    os._exit(0)  # the desks' threads never end
 
 
 if __name__ == "__main__":

@@ -1,14 +1,14 @@
-"""The floor: the benchmark's job without any guarantees, as fast as Python does it.
+"""The floor: the benchmark's job without any guarantees, as fast as Python can do it.
 
 The difference between an engine's figures and these is the cost of the engine. This process is the
-producer and the consumer, as in every other run of the benchmark; the workers are other processes
-(`floor_processes`), and all communicate by ZeroMQ over Unix sockets:
+producer and the consumer, as in every other run of the benchmark. The workers are separate
+processes (`floor_processes`); all communicate by ZeroMQ over Unix sockets:
 
     producer --(id, text)--> worker k mod n --share per worker--> owner --changes--> consumer
 
-A document is one message, each of its shares another, the changes of each share another. Nothing is
-stored, acknowledged or ordered. With durable ends, documents and changes are stored, and nothing
-else.
+A document is one message, each of its shares another, and the changes of each share another. The
+floor stores, acknowledges and orders nothing. With durable ends, it stores documents and changes
+only.
 """
 
 from __future__ import annotations
@@ -42,17 +42,17 @@ from driftline.bench.systems.processes import (
 from driftline.engine.errors import Unavailable
 
 Changes = tuple[str, Sequence[str], Sequence[Positions], Sequence[int]]
-"""(document, words, positions per word, new number of documents per word)"""
+"""(document, words, positions per word, new number of documents per word)."""
 
 START_S = 20.0
-"""Seconds that workers may take to start."""
+"""Timeout in seconds for the start of the workers."""
 
 READ_AT_ONCE = 64
 """Messages that the consumer reads before the loop checks the clock."""
 
 
 class FloorProcesses(StartedProcesses):
-    """The running workers, with their producer and their consumer."""
+    """The running workers, with their producer and consumer."""
 
     def __init__(self, documents: Documents, workers: int = 2) -> None:
         self.documents = documents
@@ -62,15 +62,15 @@ class FloorProcesses(StartedProcesses):
         self._pack = msgpack.Packer(autoreset=True).pack
         self._directory = tempfile.TemporaryDirectory(prefix="floor-")
         self.directory = Path(self._directory.name)
-        """Where the sockets are, and all files."""
+        """Directory of the sockets and all files."""
         self._context: Context = zmq.Context()
         self._processes: list[subprocess.Popen[bytes]] = []
         self._workers: list[zmq.Socket[bytes]] = []
         self.inbox = open_socket(self._context, zmq.PULL)
-        """Where outputs arrive."""
+        """Socket on which outputs arrive."""
 
     def start(self) -> None:
-        """Start the workers. Raises Unavailable if they have not started within START_S."""
+        """Start the workers. Raises Unavailable if that takes longer than START_S."""
         self.open_inbox()
         for number in range(self.workers):
             self.start_process("worker", number, self.workers)
@@ -88,7 +88,7 @@ class FloorProcesses(StartedProcesses):
                 ready += 1
 
     def open_inbox(self) -> None:
-        """Be the consumer of the workers."""
+        """Bind the inbox, as the consumer of the workers."""
         self.inbox.bind(address(self.directory, "results"))
 
     def send(self, number: int) -> None:
@@ -104,7 +104,7 @@ class FloorProcesses(StartedProcesses):
         self._workers[number % self.workers].send(message)
 
     def start_process(self, kind: str, *arguments: object) -> None:
-        """Start a process that ends with the system."""
+        """Start a process that `close` kills."""
         module = "driftline.bench.systems.floor_processes"
         self._processes.append(start_module(module, (kind, self.directory, *arguments)))
 
@@ -125,11 +125,11 @@ class FloorProcesses(StartedProcesses):
             pass
 
     def wait(self, timeout_ms: int) -> None:
-        """Sleep until a message has arrived, but no longer than `timeout_ms`."""
+        """Sleep until a message arrives, at most `timeout_ms`."""
         self.inbox.poll(timeout_ms)
 
     def close(self) -> None:
-        """End the workers and remove their files. May be called any number of times."""
+        """Stop the workers and remove their files. Idempotent."""
         for process in self._processes:
             process.kill()
         for process in self._processes:
@@ -139,13 +139,13 @@ class FloorProcesses(StartedProcesses):
 
 
 class DurableFloor(FloorProcesses):
-    """The floor with durable ends: no more than makes documents and changes durable.
+    """The floor with durable ends: adds only what makes documents and changes durable.
 
         producer --> file, then worker --> owner --> consumer: file, then the meter
 
-    A thread appends the documents to a file and sends them once they are on the disk; those that
-    come meanwhile are the next group, as in Driftline's input log. The consumer is a process of its
-    own, as Driftline's is, and appends what has come in the same way.
+    A thread appends the documents to a file and sends them once they are on disk. Documents that
+    arrive meanwhile form the next group, as in Driftline's input log. The consumer is a separate
+    process, like Driftline's, and appends changes in the same way.
     """
 
     def __init__(self, documents: Documents, workers: int = 2) -> None:
@@ -154,17 +154,17 @@ class DurableFloor(FloorProcesses):
         self._writer = threading.Thread(target=self._write, daemon=True)
 
     def open_inbox(self) -> None:
-        """Start the consumer, which reports what it has made durable."""
+        """Start the consumer process, which reports durable outputs to the inbox."""
         self.inbox.bind(address(self.directory, "arrivals"))
         self.start_process("consumer")
 
     def start(self) -> None:
-        """Start all. Raises Unavailable."""
+        """Start all processes and the writer. Raises Unavailable."""
         super().start()
         self._writer.start()
 
     def send(self, number: int) -> None:
-        """Hand over a document: the writer sends it when it is durable."""
+        """Hand over a document; the writer sends it once it is durable."""
         self._tasks.put((number, self.packed(number)))
 
     def receive(self) -> list[Arrival]:
@@ -176,7 +176,7 @@ class DurableFloor(FloorProcesses):
         return arrivals
 
     def close(self) -> None:
-        """End all. May be called any number of times."""
+        """Stop the writer and all processes. Idempotent."""
         self._tasks.put(None)
         if self._writer.is_alive():
             self._writer.join(timeout=10)
@@ -192,12 +192,12 @@ class DurableFloor(FloorProcesses):
                 for number, message in group:
                     self.hand_over(number, message)
         except zmq.ZMQError:
-            pass  # the system was closed
+            pass  # `close` destroyed the sockets
         finally:
             os.close(file)
 
     def _next_group(self) -> list[tuple[int, bytes]]:
-        """Return all documents that wait, at least one; none at the end."""
+        """Wait for documents and return all that are queued; an empty list at the end."""
         group: list[tuple[int, bytes]] = []
         task = self._tasks.get()
         try:

@@ -1,13 +1,13 @@
-"""The processes of the floor: workers, and with durable ends a consumer.
+"""Processes of the floor: workers, and with durable ends a consumer.
 
 A *worker* tokenises documents, stores the postings of its words, and sends all changes. It has one
-inbox for everything: documents (id, text) from the producer and shares (id, words, positions) from
-the other workers. Blocking in `recv` costs less than a poller over two sockets, and `recv` sleeps
-only when the inbox is empty. It gives no guarantees: it does only the job itself.
+inbox for both documents (id, text) from the producer and shares (id, words, positions) from other
+workers. Blocking in `recv` costs less than polling two sockets, and `recv` sleeps only when the
+inbox is empty. A worker gives no guarantees.
 
-The *consumer* appends what the workers send to a file, and reports it. Everything that has come is
-one group, with one write and one fdatasync; meanwhile the next group gathers. A group is decoded
-only when it is durable.
+The *consumer* appends the workers' messages to a file and reports them. All queued messages form
+one group, with one write and one fdatasync; meanwhile the next group accumulates. A group is
+decoded only once it is durable.
 
 Arguments: `worker DIRECTORY NUMBER WORKERS`, or `consumer DIRECTORY`.
 """
@@ -38,18 +38,18 @@ from driftline.connectors.files.generated import positions_of_words
 
 Positions = tuple[int, ...]
 Share = tuple[str, list[str], list[Positions]]
-"""(document, its words that one worker owns, positions per word)"""
+"""(document, its words that one worker owns, positions per word)."""
 
 _pack = msgpack.Packer(autoreset=True).pack
 
 
 def decode(message: bytes) -> tuple[object, ...]:
-    """Decode a message of the floor: always an array."""
+    """Decode a message of the floor, which is always an array."""
     return cast(tuple[object, ...], msgpack.unpackb(message, use_list=False))
 
 
 class WorkerOfWord(dict[str, int]):
-    """Word -> the worker that owns it, the same in all processes; computed once per word."""
+    """Map of words to the workers that own them; the same in all processes, cached per word."""
 
     def __init__(self, workers: int) -> None:
         super().__init__()
@@ -61,7 +61,7 @@ class WorkerOfWord(dict[str, int]):
 
 
 class FloorWorker:
-    """One partition of the inverted index, and the sockets around it."""
+    """One partition of the inverted index, with its sockets."""
 
     def __init__(self, context: Context, directory: Path, number: int, workers: int) -> None:
         self.number = number
@@ -73,7 +73,7 @@ class FloorWorker:
         self.results.send(READY)
 
     def run(self) -> None:
-        """Work off all messages."""
+        """Process messages until the parent process exits."""
         for message in messages(self.inbox):
             content = decode(message)
             if len(content) == 2:
@@ -82,7 +82,7 @@ class FloorWorker:
                 self._apply(message, *cast(Share, content))
 
     def _tokenise(self, document: str, text: str) -> None:
-        """Send the other workers their shares, then apply the own share: they work meanwhile."""
+        """Send the other workers their shares, then apply the own share while they work."""
         positions_by_word = positions_of_words(text)
 
         worker_of_word = self.worker_of_word
@@ -109,13 +109,13 @@ class FloorWorker:
             documents = index[word]
             documents[document] = places
             lengths.append(len(documents))
-        # The changes (document, words, positions, lengths) are a packed share and one column. The
-        # share is not packed again: its first byte makes the array of three one of four.
+        # The changes (document, words, positions, lengths) are the packed share plus one column. To
+        # avoid repacking, only the share's first byte changes, from an array of three to four.
         self.results.send(b"".join((b"\x94", memoryview(share)[1:], _pack(lengths))))
 
 
 class FloorConsumer:
-    """The file of the changes, and the sockets around it."""
+    """Writer of the file of changes, with its sockets."""
 
     def __init__(self, context: Context, directory: Path) -> None:
         self.results = inbox(context, directory, "results")
@@ -124,7 +124,7 @@ class FloorConsumer:
         self.file = os.open(directory / "changes", flags, 0o644)
 
     def run(self) -> None:
-        """Store all messages, in groups."""
+        """Store messages, in groups, until the parent process exits."""
         for message in messages(self.results):
             group = [message]
             while self.results.poll(0):
@@ -132,7 +132,7 @@ class FloorConsumer:
             self._store(group)
 
     def _store(self, group: list[bytes]) -> None:
-        for _ in range(group.count(READY)):  # of workers
+        for _ in range(group.count(READY)):  # forward the workers' start messages
             self.producer.send(READY)
         changes = [message for message in group if message != READY]
         if not changes:
@@ -155,7 +155,7 @@ def main() -> None:
     else:
         process = FloorConsumer(context, Path(directory))
     gc.freeze()
-    gc.disable()  # this code makes no cycles
+    gc.disable()  # this code creates no reference cycles
     process.run()
 
 

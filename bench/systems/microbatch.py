@@ -1,11 +1,11 @@
 """Micro-batches as a measured system: the inverted index on Spark Structured Streaming.
 
-The measuring process is the producer and the consumer, as in every other run. Spark is another
-process, which runs this module with arguments DIRECTORY CORES: it reads the documents that
-the producer appends to DIRECTORY/log, and sends the outputs of each batch. At the end of its
-standard input it ends, with Spark. Appending to the log never waits for Spark.
+The measuring process is the producer and the consumer, as in every other run. Spark runs in another
+process, whose entry point is this module, with arguments DIRECTORY CORES. It reads the documents
+that the producer appends to DIRECTORY/log, and sends the outputs of each batch. It stops Spark and
+exits when its standard input ends. Appending to the log never waits for Spark.
 
-Spark gets more time to warm up than the other systems: on entry, it runs `WARM_UP` batches over
+Spark gets more warm-up than the other systems: on entry, it runs the batches of `WARM_UP` over
 other documents, so that the JVM compiles the measured code before the measurement.
 """
 
@@ -39,29 +39,29 @@ from driftline.engine.wire.codec import pack, unpack
 from driftline.pipeline.session import session
 
 READY = "ready"
-"""Sent once the query has started. Any other message that is a text is an error of Spark."""
+"""Message sent once the query has started. Any other text message is an error of Spark."""
 
 LOOK_S = 0.5
-"""Seconds between two checks whether the query has failed."""
+"""Interval in seconds between checks whether the query has failed."""
 
 WARM_UP = (*[1] * 30, *[20] * 5)
-"""Documents of each batch of the warm-up: single documents, then documents from a queue."""
+"""Documents in each batch of the warm-up: single documents, then groups as from a queue."""
 
 START_S = 120.0
-"""Seconds that Spark may take to start, and to warm up."""
+"""Timeout in seconds for starting Spark, and for warming it up."""
 
 END_S = 20.0
-"""Seconds that Spark may take to stop."""
+"""Timeout in seconds for stopping Spark."""
 
 
 class MicroBatch(StartedProcesses):
-    """The running query, with its producer and its consumer."""
+    """The running query, with its producer and consumer."""
 
     def __init__(self, documents: Documents, cores: int = 2) -> None:
         self.documents = documents
         self.cores = cores
         self.batch = -1
-        """Number of the last batch taken; a batch that comes again after a failure is dropped."""
+        """Number of the last batch taken; a batch repeated after a failure is dropped."""
         self._numbers = {document: number for number, (document, _) in enumerate(documents)}
         self._directory = tempfile.TemporaryDirectory(prefix="driftline-microbatch-")
         self._context: Context = zmq.Context()
@@ -82,7 +82,7 @@ class MicroBatch(StartedProcesses):
         self._warm_up()
 
     def _warm_up(self) -> None:
-        """Send documents with the words of the measured ones, under other ids."""
+        """Run the warm-up: send documents with the measured texts under other ids."""
         deadline = monotonic() + START_S
         texts = cycle(text for _, text in self.documents)
         for number, size in enumerate(WARM_UP):
@@ -94,7 +94,7 @@ class MicroBatch(StartedProcesses):
                 missing -= len(self._outputs(self._next(deadline)))
 
     def _next(self, deadline: float) -> object:
-        """The next message. Raises Unavailable for an error of Spark, or if none comes in time."""
+        """Return the next message. Raises Unavailable on an error of Spark, or after `deadline`."""
         while not self._results.poll(100):
             if monotonic() > deadline:
                 raise Unavailable("Spark has not answered in time")
@@ -110,7 +110,7 @@ class MicroBatch(StartedProcesses):
         self._log.write(pack({"id": document, "text": text}))
 
     def _outputs(self, message: object) -> Sequence[bytes]:
-        """The packed outputs of a message; none for a batch that has come before."""
+        """Return the packed outputs of a message; none if the batch is a repetition."""
         assert isinstance(message, tuple)
         batch, outputs = message
         if batch <= self.batch:
@@ -142,11 +142,11 @@ class MicroBatch(StartedProcesses):
         return self._numbers[document], word
 
     def wait(self, timeout_ms: int) -> None:
-        """Sleep until a batch has arrived, but no longer than `timeout_ms`."""
+        """Sleep until a batch arrives, at most `timeout_ms`."""
         self._results.poll(timeout_ms)
 
     def close(self) -> None:
-        """End Spark and remove its files. May be called any number of times."""
+        """Stop Spark and remove its files. Idempotent."""
         if self._process is not None:
             assert self._process.stdin is not None
             self._process.stdin.close()  # the signal to stop
@@ -187,13 +187,13 @@ def run(directory: Path, cores: str, results: zmq.Socket[bytes]) -> None:
 
 
 def in_a_line(error: Exception) -> str:
-    """The message of an error of Spark, without the query's number, its plan and the trace."""
+    """Return the message of a Spark error, without the query's number, its plan and the trace."""
     message = str(error).rpartition("terminated with exception: ")[2]
     return next((line for line in message.splitlines() if line.strip()), type(error).__name__)
 
 
 def main() -> None:
-    """Entry point of the process: run the query, and send its error if it fails."""
+    """Run the process: run the query, and send its error if it fails."""
     directory, cores = sys.argv[1:]
     context: Context = zmq.Context()
     results = outbox(context, Path(directory), "results")

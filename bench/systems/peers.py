@@ -1,13 +1,13 @@
-"""The peers of a service, and how the load is put on them: libraries, each in a process of its own.
+"""Peers of a service: search libraries under the same load, each in its own process.
 
-Peers are called in the process of the load, without a network, a parser of HTTP or another process
-between: that is their best case. A thread writes and one asks, so that a commit holds up no query
-more than the library itself does; both keep to their schedules. The writer asks for the word that
-only its document has, as with Driftline; the same limits, the same documents, all ids new. A peer
-only has to insert, though Driftline replaces what is there.
+The load generator calls a peer in the same process, without network or HTTP: the peer's best case.
+One thread writes and one queries, so a commit delays queries only as much as the library itself
+does; both keep to their schedules. As with Driftline, the writer queries for the word that only its
+document has, with the same limits and documents; all ids are new. A peer only has to insert, while
+Driftline replaces existing documents.
 
-This module is also the process of a peer, so that its memory is the peer's. Arguments: NAME, and
-the file of the load; it prints what was observed.
+This module is also the entry point of a peer's process, so that the process's memory is the peer's.
+Arguments: NAME and the load file. It prints the measurements.
 """
 
 from __future__ import annotations
@@ -34,39 +34,39 @@ from driftline.bench.systems.service import MIB
 from driftline.deploy.runtime.supervision import child
 
 BULK = 1000
-"""Documents of a commit while those of before are put in."""
+"""Documents per commit while the initial documents are inserted."""
 
 HEAP_BYTES = 15_000_000
-"""Memory of tantivy's writer, the least there is: with 128 MB a commit took longer."""
+"""Memory of tantivy's writer: the minimum it accepts; with 128 MB a commit took longer."""
 
 BEYOND_S = 300.0
-"""How much longer than the load a peer may take, which may have fallen far behind."""
+"""How much longer than the load a peer may take; it may have fallen far behind."""
 
 
 class Peer(Protocol):
-    """A peer, in a directory of its own."""
+    """A peer, in its own directory."""
 
     commit_every_s: float
-    """0: each document has a commit of its own; else what has come since then is committed."""
+    """Commit interval: each commit takes the documents that arrived in it. 0: one per document."""
 
     def write(self, documents: Documents) -> None:
-        """Put documents in. When it returns they are durable, and can be found."""
+        """Insert documents. When it returns, they are durable and searchable."""
 
     def asker(self) -> Callable[[DrawnQuery], list[str]]:
-        """Return what gives the ids of the first hits of a query; for the thread that asks."""
+        """Return a function from a query to the ids of its first hits, for one thread."""
 
     def close(self) -> None:
-        """End it."""
+        """Close the peer."""
 
 
 class Fts5:
-    """SQLite FTS5.
+    """SQLite FTS5, in WAL mode with `synchronous=FULL`.
 
-    In WAL mode with `synchronous=FULL`: each commit is durable when it returns, as a write of
-    Driftline is when it is acknowledged. Readers have a connection of their own and go on beside a
-    commit. 64 MB of page cache and memory-mapped files, so that what is measured is the index and
-    not the disk; words as Driftline has them (`unicode61` without removing diacritics); documents
-    are stored, too, and all positions are there, for phrases. Best first by its own BM25.
+    A commit is durable when it returns, like an acknowledged write of Driftline. Readers have their
+    own connection and run concurrently with commits. 64 MB of page cache and memory-mapped files
+    keep the disk out of the measurement. Words are tokenized as in Driftline (`unicode61`, keeping
+    diacritics). Documents are stored, and all positions, for phrases. Hits are ranked by the
+    library's own BM25.
     """
 
     commit_every_s = 0.0
@@ -114,13 +114,14 @@ class Fts5:
 
 
 class Tantivy:
-    """tantivy, with an index on the disk.
+    """tantivy, with an index on disk.
 
-    A commit is durable when it returns; then the reader is loaded again, by hand, so that what was
-    committed is found at once. One thread indexes: with a commit a document, more only have more to
-    wait for. It merges by its own policy. Ids and texts are stored, all positions are there, words
-    are lower case, as Driftline has them. Best first by its own BM25; all that match are not
-    counted, as they are by Driftline, so it may leave out what cannot be among the best.
+    A commit is durable when it returns; then the reader is reloaded explicitly, so that committed
+    documents are searchable at once. One thread indexes: with one commit per document, more threads
+    would only add waiting. Merging follows the library's own policy. Ids, texts and all positions
+    are stored, and words are lower case, as in Driftline. Hits are ranked by the library's own
+    BM25. Unlike Driftline, it does not count all matches, so it may skip documents that cannot be
+    among the best.
     """
 
     def __init__(self, directory: Path, commit_every_s: float = 0.0) -> None:
@@ -168,7 +169,7 @@ PEERS: dict[str, Callable[[Path], Peer]] = {
 
 
 def measure_peer(name: str, load: Load) -> Observed:
-    """Observe a peer in a process of its own; one that cannot be measured says why."""
+    """Measure a peer in its own process; if that fails, `skipped` of the result says why."""
     if name.startswith("tantivy") and find_spec("tantivy") is None:
         return Observed(skipped="not installed: pip install 'driftline[bench]'")
     with TemporaryDirectory(prefix="driftline-bench-") as directory:
@@ -190,7 +191,7 @@ def measure_peer(name: str, load: Load) -> Observed:
 
 
 def observe(peer: Peer, load: Load) -> Observed:
-    """Fill a peer and put the load on it."""
+    """Fill a peer and run the load on it."""
     observed = Observed()
     documents = load.documents
     began = perf_counter()
@@ -220,19 +221,19 @@ class _PeerThread:
         self._observed = observed
         self._began = perf_counter() + 0.1
         self.commits: list[float] = []
-        """How long each commit took by itself, in ms: what was due meanwhile waited longer."""
+        """Duration of each commit in ms; documents that were due meanwhile waited longer."""
         self.ended = 0.0
-        """When the last document was found; after its due time, if commits take too long."""
+        """Time at which the last document was found; far after its due time if commits are slow."""
 
     def run(self, does: Callable[[], None]) -> None:
-        """Count what a thread cannot do as an error."""
+        """Call the function of a thread; count an exception as an error."""
         try:
             does()
         except Exception as error:
             self._observed.errors[f"{type(error).__name__}: {error}"] += 1
 
     def write(self) -> None:
-        """The thread that writes."""
+        """Run the writing thread."""
         ask = self._peer.asker()
         waiting: list[DocumentArrival] = []
         tick = 0.0
@@ -256,7 +257,7 @@ class _PeerThread:
             self._commit(waiting, ask)
 
     def search(self) -> None:
-        """The thread that asks."""
+        """Run the querying thread."""
         ask = self._peer.asker()
         for due_s, query in self._load.asked:
             self._wait(due_s)
@@ -297,7 +298,7 @@ class _PeerThread:
 
 
 def main(name: str, load: Path) -> None:
-    """Observe a peer, and print what was observed."""
+    """Measure a peer and print the measurements."""
     process = psutil.Process()
     read = Load.read(load)
     before_mib = process.memory_info().rss / MIB

@@ -1,10 +1,10 @@
-"""The processes of measured systems, and the sockets between them and the measuring process.
+"""Processes of measured systems, and the sockets between them and the measuring process.
 
-Processes always end with the measurement. No socket ever holds a message back: only the loop may
-bound the documents under way.
+Processes always end with the measurement. Sockets have no back-pressure: only the loop may bound
+the documents under way.
 
-A consumer in a process of its own reports what it has made durable, and when. Its clock is that of
-the measuring process: `perf_counter` is the system's monotonic clock.
+A consumer in its own process reports which outputs it has made durable, and when. Its timestamps
+are comparable to those of the measuring process: `perf_counter` is the system's monotonic clock.
 """
 
 from __future__ import annotations
@@ -21,29 +21,29 @@ import zmq
 from driftline.deploy.runtime.supervision import child
 
 ORPHAN_CHECK_MS = 1000
-"""How long a process waits for a message before it checks that its parent is still there."""
+"""How long a process waits for a message before it checks that its parent is alive."""
 
 READY = b""
 """First message of a process: its inbox is open."""
 
 Stored = Sequence[tuple[str, Sequence[object], float]]
-"""(document, words of its outputs, time at which they were durable), in seconds."""
+"""(document, words of its outputs, time in seconds at which they were durable) of each document."""
 
 RECONNECT_MS = 5
-"""Short, as some inboxes are opened after their senders have connected."""
+"""Reconnect interval; short, because some senders connect before the inbox is open."""
 
 Context = zmq.Context[zmq.Socket[bytes]]
 
 
 class StartedProcesses:
-    """A context manager that starts on entry; it is closed also if starting fails."""
+    """Context manager that starts on entry, and closes if starting fails."""
 
     def start(self) -> None:
         """Start everything. Raises Unavailable."""
         raise NotImplementedError
 
     def close(self) -> None:
-        """End all processes and remove all files. May be called any number of times."""
+        """Stop all processes and remove all files. Idempotent."""
         raise NotImplementedError
 
     def __enter__(self) -> Self:
@@ -70,12 +70,12 @@ def start_module(
 
 
 def address(directory: Path, name: str) -> str:
-    """Return the address of an inbox, such as that of a worker (`worker0`) or `results`."""
+    """Return the address of an inbox, such as `worker0` or `results`."""
     return f"ipc://{directory / name}"
 
 
 def inbox(context: Context, directory: Path, name: str) -> zmq.Socket[bytes]:
-    """Open a socket for messages to `name`; receiving gives up after ORPHAN_CHECK_MS."""
+    """Open a socket for messages to `name`; a receive times out after ORPHAN_CHECK_MS."""
     socket = open_socket(context, zmq.PULL)
     socket.rcvtimeo = ORPHAN_CHECK_MS
     socket.bind(address(directory, name))
@@ -90,7 +90,7 @@ def outbox(context: Context, directory: Path, name: str) -> zmq.Socket[bytes]:
 
 
 def open_socket(context: Context, kind: int) -> zmq.Socket[bytes]:
-    """Open a socket with an unbounded queue, which is dropped when the socket is closed."""
+    """Open a socket with an unbounded queue; closing the socket drops the queue."""
     socket = context.socket(kind)
     socket.set_hwm(0)
     socket.linger = 0
@@ -99,7 +99,7 @@ def open_socket(context: Context, kind: int) -> zmq.Socket[bytes]:
 
 
 def messages(socket: zmq.Socket[bytes]) -> Iterator[bytes]:
-    """Receive messages until the parent process is gone, or kills this one."""
+    """Yield received messages until the parent process exits."""
     parent = os.getppid()
     receive = socket.recv
     while True:
@@ -113,10 +113,10 @@ def messages(socket: zmq.Socket[bytes]) -> Iterator[bytes]:
 
 
 def pack_stored(stored: Stored) -> bytes:
-    """Encode what a consumer has made durable."""
+    """Encode a consumer's report of durable outputs."""
     return cast(bytes, msgpack.packb(stored))
 
 
 def unpack_stored(message: bytes) -> Stored:
-    """Decode `pack_stored`."""
+    """Decode a message of `pack_stored`."""
     return cast(Stored, msgpack.unpackb(message))

@@ -1,7 +1,7 @@
 """A service under measurement: a real `driftline serve`, as a user starts it.
 
-It has a process group of its own, a free port, and a state directory that is removed. What its
-processes take is read from outside, and what it tells of itself from `GET /metrics`.
+It has its own process group, a free port, and a temporary state directory. Memory and CPU time are
+read from its processes, and other figures from `GET /metrics`.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ from driftline.serve.http.metrics import figures_in
 STARTS_WITHIN_S = 60.0
 ENDS_WITHIN_S = 20.0
 GATEWAY = "gateway"
-"""The process of `driftline serve` itself: HTTP, front and input log."""
+"""Name of the process of `driftline serve` itself: HTTP, front and input log."""
 
 MIB = 1 << 20
 
 
 class ServedIndex(StartedProcesses):
-    """An index that is served; `options`: of `driftline serve`."""
+    """A served index. `options`: further options of `driftline serve`."""
 
     def __init__(self, nodes: int = 1, searchers: int = 1, options: Sequence[str] = ()) -> None:
         self.url = ""
@@ -44,7 +44,7 @@ class ServedIndex(StartedProcesses):
 
     @property
     def directory(self) -> Path:
-        """Where its files are."""
+        """Directory of its files."""
         return Path(self._directory.name)
 
     def start(self) -> None:
@@ -67,12 +67,12 @@ class ServedIndex(StartedProcesses):
         self.url = line.removeprefix("ready: ").strip()
 
     def figures(self) -> dict[str, dict[str, float]]:
-        """What it tells of itself, by part."""
+        """Return the figures of `GET /metrics`, by part of the service."""
         with urlopen(f"{self.url}/metrics", timeout=10) as answer:
             return figures_in(answer.read().decode())
 
     def processes(self) -> dict[str, psutil.Process]:
-        """Its processes by their roles. Copies that write a checkpoint do not count."""
+        """Return its processes by role, without the forked copies that write checkpoints."""
         assert self._process is not None
         gateway = psutil.Process(self._process.pid)
         found = {GATEWAY: gateway}
@@ -84,11 +84,11 @@ class ServedIndex(StartedProcesses):
         return found
 
     def memory_mib(self) -> dict[str, float]:
-        """The resident memory of each process."""
+        """Return the resident memory of each process."""
         return {name: each.memory_info().rss / MIB for name, each in self.processes().items()}
 
     def cpu_s(self) -> dict[str, float]:
-        """The processor time of each process so far."""
+        """Return the CPU time of each process so far."""
         return {name: sum(each.cpu_times()[:2]) for name, each in self.processes().items()}
 
     def close(self) -> None:
@@ -99,7 +99,7 @@ class ServedIndex(StartedProcesses):
             with suppress(subprocess.TimeoutExpired):
                 process.wait(ENDS_WITHIN_S)
             with suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)  # whatever is left of its group
+                os.killpg(process.pid, signal.SIGKILL)  # the rest of its group
             process.wait()
             if process.stdout is not None:
                 process.stdout.close()

@@ -111,7 +111,7 @@ class CommitRecord:
         if not isinstance(parts, tuple) or parts[:1] != (_FORMAT,):
             raise StateMismatch(
                 f"{where} was written by another version of Driftline: "
-                "go on with that one, or give another --output"
+                "use that version, or give another --output"
             )
         _, groups, t_last, checksum, blobs, *counts = parts
         return CommitRecord(groups, Last(t_last, checksum, blobs), *counts)

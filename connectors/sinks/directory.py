@@ -119,7 +119,7 @@ def what_lacks(path: Path, foreign: str, identity: str = "") -> str:
         return (
             f"{path} holds {others[0].name}, but a run's files have the number of a node at the "
             "end of their name: such a file is of `driftline run --reference`, which leaves "
-            "nothing to verify or to go on from, or of another program. Give another --output"
+            "nothing to verify or resume, or of another program. Give another --output"
         )
     return (
         f"{path} holds {others[0].name}, but {hidden / IDENTITY} is not there. If these are "

@@ -185,7 +185,7 @@ class JsonLinesConsumer:
                 if (size := _size(self.paths[mine[name]])) < length:
                     raise StateMismatch(
                         f"{self.directory / name} has {size} bytes, but {length} were delivered to "
-                        f"it: somebody changed or removed it. {_ADVICE}"
+                        f"it: it was changed or removed. {_ADVICE}"
                     )
             for sink in self.paths:
                 if sink != FAILURES:  # its file is created with the first dead letter

@@ -115,7 +115,7 @@ class RecordedSink:
                     f"{self._address} has lost outputs of {barrier}: it had all up to "
                     f"{time_in_words(before.t_last)}, and has them up to "
                     f"{time_in_words(found.t_last)} now. Restore them; or remove all outputs of "
-                    "the run from the target and begin anew with --fresh"
+                    "the run from the target and start over with --fresh"
                 )
             noted = self._noted()
             if found.t_last > before.t_last and noted.last.t_last == found.t_last:

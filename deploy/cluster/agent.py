@@ -278,7 +278,7 @@ class Agent:
             return
         except (Unavailable, StateMismatch) as error:  # a record may be of a later version
             self.standing.unreached = str(error)
-            self._outage.failed(now, f"{error}; what runs goes on, and is tried again")
+            self._outage.failed(now, f"{error}; running processes continue; retrying")
             return
         self.standing.unreached = ""
         self._outage.over(now, f"{self._tree.where} can be reached again")

@@ -148,7 +148,7 @@ class FlowRunner(threading.Thread):
         self.submission = submission
         """The agent replaces it when it changes."""
         self.draining = False
-        """Set by the agent: the flow is to end in good order."""
+        """Set by the agent: the flow is to drain and stop."""
         self.leaving = threading.Event()
         """Set by the agent: the processes end at once."""
         self.knows_end = False

@@ -239,7 +239,7 @@ def _in_words(
             return "cancelled"
         if outcome.error:
             return f"failed: {outcome.error}: {outcome.text}"
-        return "stopped in good order" if outcome.text else "complete"
+        return "stopped normally" if outcome.text else "complete"
     master = reports.get(MASTER)
     if master is not None:
         doing = master.state

@@ -258,8 +258,7 @@ def _before(
     before, version = found
     if not ended_by(state, before):
         raise StateMismatch(
-            f"flow {name!r} runs already: `driftline stop {name}` ends it in good order, or give "
-            "another --name"
+            f"flow {name!r} runs already: `driftline stop {name}` drains it, or give another --name"
         )
     return before, version, state, entry.version
 
@@ -281,7 +280,7 @@ def _opened(
     code.log_unseen()
     where = f"flow {order.name!r} in {tree.where}"
     other = "give another --name, and another --output"
-    anew = f"begin anew with `driftline remove {order.name}`, which says what to remove then"
+    anew = f"start over with `driftline remove {order.name}`, which says what to remove then"
     state = check_identity(found, identity.text, where, identity, anew, other)
     if found is None:
         lineage = secrets.token_hex(8) if order.service is None else order.service.lineage
@@ -300,7 +299,8 @@ def _opened(
     if changed and state.incarnation and not order.accept_changed_code:
         raise StateMismatch(
             f"the code of operator {', '.join(map(repr, changed))} has changed since {where} ran "
-            "last. --accept-changed-code goes on with the new code: what the old code has put out "
+            "last. --accept-changed-code continues with the new code: outputs of the old code "
+            "has put out "
             "stays"
         )
     if changed:

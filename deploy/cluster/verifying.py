@@ -67,7 +67,7 @@ def verify_flow(tree: ZooKeeperTree, name: str) -> Verdict:
     found = list(_found(submission, run, here, alive))
     policy = POLICIES[submission.policy]
     where = f"{tree.where}, {FLOWS}/{name}"
-    anew = f"begin anew: `driftline remove {name}` says what to remove; then submit it again"
+    anew = f"start over: `driftline remove {name}` says what to remove; then submit it again"
     wrong = problems(policy, where, run, found, anew)
     note = f"Not checked, as it is not on this host:{''.join(away)}" if away else ""
     ending = ending_of(run, found, wrong)

@@ -61,10 +61,11 @@ def check_wheel(wheel: Path) -> None:
             names = [name for name in archive.namelist() if name.endswith(".dist-info/WHEEL")]
             pure = len(names) == 1 and _PURE in archive.read(names[0])
     except (OSError, zipfile.BadZipFile) as error:
-        raise FlowError(f"{wheel} is no wheel: {error}") from None
+        raise FlowError(f"{wheel} is not a wheel: {error}") from None
     if not pure:
         raise FlowError(
-            f"{wheel} is no wheel of Python alone: install it on every host, and submit the flow "
+            f"{wheel} is not a wheel of Python alone: install it on every host, and submit the "
+            f"flow "
             "without --wheel"
         )
     if wheel.stat().st_size > WHEEL_BYTES_MAX:

@@ -23,7 +23,7 @@ def _roles(context: click.Context, param: click.Parameter, given: str) -> tuple[
     """Parse `--roles`. Raises BadParameter."""
     named = [name.strip() for name in given.split(",")]
     if wrong := [name for name in named if name not in list(AgentRole)]:
-        raise click.BadParameter(f"{wrong[0]!r} is no role: there are {', '.join(AgentRole)}")
+        raise click.BadParameter(f"{wrong[0]!r} is not a role: there are {', '.join(AgentRole)}")
     return tuple(role for role in AgentRole if role in named)
 
 

@@ -55,10 +55,10 @@ flow_name = click.argument("name", metavar="NAME")
 @wait_option
 @json_option
 def stop(place: ClusterAddress, name: str, wait_s: float, json_file: Path | None) -> None:
-    """End the flow NAME in good order.
+    """Drain and stop the flow NAME.
 
-    No more records are taken; those that were are delivered, and a last snapshot is written. So
-    the flow goes on from there when it is submitted again, and replays nothing.
+    The flow accepts no more records, delivers the outputs of those it has, and writes a last
+    snapshot. If it is submitted again, it resumes there and replays nothing.
     """
     with place.opened() as tree:
         run = submission_of(tree, name).run
@@ -188,7 +188,7 @@ def _end_of(tree: ZooKeeperTree, submission: Submission, wait_s: float) -> str:
 
 
 def _tell_troubles(tree: ZooKeeperTree, submission: Submission) -> None:
-    """Print what keeps a flow from running, and therefore from ending in good order."""
+    """Print what keeps a flow from running, and therefore from draining."""
     layout = submission.layout_in(registry_of(tree, submission.name))
     found = troubles(submission, layout, agents(tree))
     for text in found:

@@ -58,7 +58,7 @@ OF_REFERENCE = (
 )  # fmt: skip
 @flow_options
 @click.option("--state", type=click.Path(path_type=Path, resolve_path=True), metavar="DIR",
-              help="Directory of snapshots and registry; needed if OUTPUT is no directory.  "
+              help="Directory of snapshots and registry; needed if OUTPUT is not a directory.  "
               "[default: OUTPUT/.driftline/state]",
               )  # fmt: skip
 @click.option("--fresh", is_flag=True,
@@ -228,7 +228,7 @@ def run(
         log.warning("bad records and failed elements are in %s", " and ".join(places), extra=told)
     if ended_by is not None:
         log.info(
-            "ended in good order by %s: the same command %s",
+            "drained by %s: the same command %s",
             *(ended_by.name, then),
             extra=about("ended-in-good-order", signal=ended_by.name),
         )

@@ -45,13 +45,11 @@ def savepoint(
 ) -> None:
     """Write the last snapshot of a flow as a savepoint, a directory of files.
 
-    Of a run on this machine that is over: FLOW is its module or .py file, and --state is where the
-    run kept its state. A run that has come to the end of its input, or that a signal has ended in
-    good order, has all its records in it. After a crash or an error, let the run go on and end in
-    good order first.
+    For a run on this machine that has ended: FLOW is its module or .py file, and --state its state
+    directory. The savepoint contains all records if the run reached the end of its input or was
+    drained by a signal. After a crash or an error, resume the run and drain it first.
 
-    Of a flow that runs in a cluster, which --zookeeper names: FLOW is its name there. It goes on
-    meanwhile.
+    For a flow on a cluster (--zookeeper): FLOW is its name there. It keeps running meanwhile.
 
     With --from-snapshot `driftline run` and `driftline submit` begin from a savepoint, also a
     changed flow.
@@ -67,9 +65,9 @@ def savepoint(
         _tell(saved, output, json_file)
         if how not in (ExitStatus.COMPLETE, ExitStatus.ASKED):
             click.echo(
-                "The run did not end in good order: records from there on are not in the "
+                "The run did not end normally: records from there on are not in the "
                 "savepoint, though it may have delivered outputs of theirs. To have all, let the "
-                "run go on, and come to its end or end it with SIGTERM, and make another savepoint."
+                "run continue to its end, or drain it with SIGTERM, and make another savepoint."
             )
     elif place is not None:
         with place.opened() as tree, short_folder() as sockets:

@@ -56,7 +56,7 @@ class ConfigFile:
         except OSError as error:
             raise WrongSettings(f"{file}: {error.strerror}") from None
         except (ValueError, RecursionError) as error:
-            raise WrongSettings(f"{file} is no TOML: {error}") from None
+            raise WrongSettings(f"{file} is not valid TOML: {error}") from None
         for key, value in found.items():
             known = tuple(commands) if isinstance(value, dict) else SHARED
             if key not in known:

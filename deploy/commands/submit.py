@@ -76,7 +76,7 @@ def submit_flow(
     """Run FLOW in the cluster, until its inputs end or `driftline stop`.
 
     FLOW is a module or a .py file, which every host has, or that --wheel sends. The flow gets
-    places at agents that have free slots, and keeps them: after its end, the same command goes on
+    places at agents that have free slots, and keeps them: after its end, the same command resumes
     with its state.
 
     Every host of a node reads the savepoint of --from-snapshot by the same path. The flow may have
@@ -85,7 +85,7 @@ def submit_flow(
     outputs = checked_place_of(output, Path())
     if outputs.is_directory and not outputs.directory.is_absolute():
         raise click.BadParameter(
-            f"{output} is no absolute path: it has to be right on every host of a node",
+            f"{output} is not an absolute path: it has to be right on every host of a node",
             param_hint="--output",
         )
     beginning = NOTHING if start is None else InitialState(str(start.resolve()), drop, rename)

@@ -94,7 +94,8 @@ def _verdict(
     if place is None or (not _named_here() and path.is_dir()):
         if not path.is_dir():
             raise click.BadParameter(
-                f"{given} is no directory; for a flow of a cluster say which cluster: --zookeeper "
+                f"{given} is not a directory; for a flow of a cluster say which cluster: "
+                f"--zookeeper "
                 "HOSTS",
                 param_hint="DIRECTORY|NAME",
             )

@@ -19,14 +19,15 @@ PORT_MAX = 65_535
 @click.option("--port", default=2181, show_default=True, type=click.IntRange(0, PORT_MAX),
               help="Port for clients; 0: a free one.")  # fmt: skip
 @click.option("--host", default=LOOPBACK, show_default=True,
-              help="Address at which to listen. Whoever reaches it may read and change everything.",
+              help="Address at which to listen. Any client that reaches it can read and change "
+                  "everything.",
               )  # fmt: skip
 @click.option("--json", "as_json", is_flag=True, help="Print the line as a JSON object.")
 def zookeeper(data: Path, port: int, host: str, as_json: bool) -> None:
     """Run a ZooKeeper server on this machine, for development, until Ctrl-C or SIGTERM.
 
-    Once it serves, one line says where: what clients are to be given. The data stays, and the same
-    command goes on with it. The server comes with PySpark (`pip install 'driftline[spark]'`), and
+    Once it serves, it prints one line: the address for clients. It keeps its data, so the same
+    command resumes with it. The server is part of PySpark (`pip install 'driftline[spark]'`) and
     needs Java.
     """
     with Signals(), Ensemble(data, host=host, port=port) as ensemble:

@@ -62,7 +62,7 @@ def check_input(number: int, given: object, reach: SenderRules = HERE) -> None:
 def check_form(address: str) -> None:
     """Raise FlowError unless producers can connect to this address."""
     if fault := fault_of(address):
-        raise FlowError(f"producers cannot be heard on {address}: {fault}")
+        raise FlowError(f"cannot listen for producers on {address}: {fault}")
 
 
 def check_open(address: str, *, let_anyone_send: bool) -> None:

@@ -111,12 +111,12 @@ def ending_of(
     )
     parts = [f"{_TEXTS[how]}.", error]
     if refused:
-        parts.append("The same command is refused until the problems above are mended.")
+        parts.append("The same command is refused until the problems above are fixed.")
     elif found and policy.replay:
-        parts.append("The same command goes on as said above.")
+        parts.append("The same command resumes as described above.")
     elif how is not ExitStatus.COMPLETE:
-        mended = f", once the cause is mended{IF_CODE}" if error else ""
-        parts.append(f"The same command {_resumes(run, policy)}{mended}.")
+        condition = f", once the cause is fixed{IF_CODE}" if error else ""
+        parts.append(f"The same command {_resumes(run, policy)}{condition}.")
     text = ("\n" if error else " ").join(filter(None, parts))
     return Ending(how, text, error, snapshot, refused)
 
@@ -126,8 +126,8 @@ def _resumes(run: ClusterState, policy: Policy) -> str:
     if not policy.replay:
         return "begins with an empty state"
     if not run.snapshots:
-        return "goes on without a snapshot, from the beginning of its input"
-    return f"goes on from {named(run.snapshots[0].number, run.snapshots[0].time)}"
+        return "resumes without a snapshot, from the beginning of its input"
+    return f"resumes from {named(run.snapshots[0].number, run.snapshots[0].time)}"
 
 
 def asked_to_end(policy: Policy) -> str:
@@ -141,7 +141,7 @@ def asked_to_end(policy: Policy) -> str:
 
 def after_good_order(policy: Policy) -> str:
     """Return what the same command does after a drained run, as the end of a sentence."""
-    return "goes on from here" if policy.replay else "begins with an empty state"
+    return "resumes from here" if policy.replay else "begins with an empty state"
 
 
 @contextmanager

@@ -152,13 +152,13 @@ def save_run(state: Path, flow: Flow, output: Path) -> tuple[Savepoint, ExitStat
     claim(state / "master.lock")
     run = FileRegistry(state / "registry").read()
     if run is None:
-        raise Unavailable(f"{state} is no state directory of a run: it has no registry")
+        raise Unavailable(f"{state} is not a state directory of a run: it has no registry")
     _check_cut(run, flow, state)
     if not run.snapshots:
         raise Unavailable(
-            f"{state} holds no committed snapshot: its run has worked off no record, or was ended "
+            f"{state} holds no committed snapshot: its run has processed no record, or was ended "
             "at once before the first one. A run writes one when it comes to the end of its input, "
-            "and when a signal ends it: let it go on, and end in good order"
+            "and when a signal ends it: let it continue, and drain it"
         )
     begin(output)
     record = run.snapshots[0]

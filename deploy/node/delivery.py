@@ -145,7 +145,7 @@ class DeliveryGossip:
     def hear(self, node: str, delivered: int) -> None:
         """Learn another node's delivered frontier. Raises MalformedMessage."""
         if node not in self._of_others:
-            raise MalformedMessage(f"{node!r} is no other node")
+            raise MalformedMessage(f"{node!r} is not another node")
         self._of_others[node] = max(self._of_others[node], delivered)
 
     def silent(self, now: float, after: float = SILENT_AFTER_S) -> bool:

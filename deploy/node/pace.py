@@ -148,7 +148,7 @@ class TurnBudget:
         """Describe the element being applied, for people. May be called by another thread."""
         at = self.at
         if at is None:
-            return "work for no single element"
+            return "work outside elements"
         port, batch = at
         labels, values, _ = batch.elements()
         of = "" if len(labels) == 1 else f"one of {len(labels)} elements, the first: "

@@ -175,7 +175,7 @@ class ConsumerServer(Role):
         if isinstance(message, Bundle):
             self._unstored.add(barrier)
         told = self._told.setdefault(barrier, Trouble("consumer-unavailable"))
-        told.failed(self.now, f"{barrier}: {trouble}; trying again", barrier=barrier)
+        told.failed(self.now, f"{barrier}: {trouble}; retrying", barrier=barrier)
 
     def _works_again(self, message: FetchLast | Bundle) -> None:
         barrier = message.barrier

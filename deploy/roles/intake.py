@@ -485,7 +485,7 @@ class ProducerLog:
         log.warning(
             "%s: no producer is connected, and the run waits for one. %d of %d producers that have "
             "sent records have ended (Producer.end); the stream is over once all have. Ctrl-C, or "
-            "SIGTERM, ends the run in good order",
+            "SIGTERM, drains the run",
             *(source.name, ended, known),
             extra=about("no-producers", name=source.name, producers=known, ended=ended),
         )

@@ -253,12 +253,14 @@ class Master(Role):
     def _check_sender(self, sender: str, message: Message) -> None:
         """Raise MalformedMessage if no member of this run sends such a message."""
         if not self.coordinator.has(sender) and not self._is_of_another_layout(sender):
-            raise MalformedMessage(f"{sender!r} is no member of this run")
+            raise MalformedMessage(f"{sender!r} is not a member of this run")
         of_nodes = isinstance(message, (Acknowledge, Reached))
         if of_nodes and sender not in self.coordinator.nodes:
-            raise MalformedMessage(f"progress of {sender!r}, which is no node")
+            raise MalformedMessage(f"progress of {sender!r}, which is not a node")
         if isinstance(message, Drained | Paused) and sender not in self.coordinator.fronts:
-            raise MalformedMessage(f"{sender!r} is no front: it cannot have been drained or held")
+            raise MalformedMessage(
+                f"{sender!r} is not a front: it cannot have been drained or held"
+            )
         if isinstance(message, Promise) and sender != f"front-{message.front}":
             raise MalformedMessage(f"a promise of front {message.front}, sent by {sender!r}")
 

@@ -13,7 +13,7 @@ from driftline.engine.durable import Lock, reported
 from driftline.engine.errors import InUse, Unavailable
 from driftline.engine.events import Trouble, about, log
 
-ANOTHER_STATE = ": mend that, or give another --state"
+ANOTHER_STATE = ": fix that, or give another --state"
 """End of an error message if the operating system rejects an operation on a state directory."""
 
 CLAIM_S = 10.0
@@ -73,7 +73,7 @@ def opened(config: ProcessConfig, what: Callable[[], _Opened]) -> _Opened:
         except Unavailable as error:
             if not config.again:
                 raise
-            text = f"{config.name} cannot start: {error}; trying again"
+            text = f"{config.name} cannot start: {error}; retrying"
             trouble.failed(monotonic(), text, name=config.name)
             sleep(OPEN_AGAIN_S)
         else:

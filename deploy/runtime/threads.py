@@ -104,7 +104,7 @@ class Worker:
             return  # already logged
         if isinstance(result, Unavailable):
             trouble = self._trouble.setdefault((name, kind), Trouble("job-failed"))
-            text = f"{name} cannot {job.what}: {result}; trying again"
+            text = f"{name} cannot {job.what}: {result}; retrying"
             trouble.failed(monotonic(), text, name=name, job=kind)
         elif (name, kind) in self._trouble:
             trouble = self._trouble.pop((name, kind))

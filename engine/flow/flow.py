@@ -134,7 +134,7 @@ class Flow:
         names = [source.name for source in self.sources]
         sources = f"flow {self.name!r} has the source{'s' * (len(names) > 1)} {', '.join(names)}"
         if unknown := [name for name in inputs if name not in names]:
-            raise FlowError(f"an input for {unknown[0]!r}, which is no source: {sources}")
+            raise FlowError(f"an input for {unknown[0]!r}, which is not a source: {sources}")
         if missing := [name for name in names if name not in inputs]:
             raise FlowError(f"no input for {', '.join(missing)}: {sources}")
         return [inputs[name] for name in names]

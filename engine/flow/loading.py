@@ -44,7 +44,7 @@ def flow_of(flow: object) -> Flow:
     if isinstance(flow, str):
         return load_flow(flow)
     if not isinstance(flow, Flow):
-        raise FlowError(f"a {type(flow).__name__} is no flow: give a Flow, or 'module:name'")
+        raise FlowError(f"a {type(flow).__name__} is not a flow: give a Flow, or 'module:name'")
     code_of(flow)  # before any function can change variables
     return flow
 

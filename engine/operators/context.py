@@ -166,7 +166,7 @@ def describe(label: Label, payload: object) -> str:
     return (
         f"operator {operator!r} failed at {label_in_words(label)}, key {key}: {error}\n"
         f"  {name}: {shown_record}\n  at: {line}\n"
-        "  Mend the function, or set such elements aside: --on-error dead-letter (in Python "
+        "  Fix the function, or set such elements aside: --on-error dead-letter (in Python "
         "dead_letters=True)."
     )
 

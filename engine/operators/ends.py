@@ -108,7 +108,7 @@ def not_of_fields(output: object, fields: Fields) -> str:
     """Describe how an output differs from its operator's declared fields; "" if it has them."""
     if fields is None or (isinstance(output, (tuple, list)) and len(output) == len(fields)):
         return ""
-    has = f"has {len(output)} values" if isinstance(output, (tuple, list)) else "is no sequence"
+    has = f"has {len(output)} values" if isinstance(output, (tuple, list)) else "is not a sequence"
     return f"the operator declares {len(fields)} fields, {', '.join(fields)}, but an output {has}"
 
 

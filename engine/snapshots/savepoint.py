@@ -5,7 +5,7 @@
 
 It is the state after all elements with times below T, computed by nodes or by a batch run over
 history. `engine.state.changelog` defines the form of a segment. The manifest is written last and
-names all files: a directory without one is no savepoint, and damaged or missing files are detected.
+names all files. A directory without one is not a savepoint; damaged or missing files are detected.
 The files do not contain their location, and reading does not change them: a savepoint may be moved,
 copied, and used by any number of runs at the same time.
 A run that starts from a savepoint counts outputs below T as delivered (t_last is T - 1); its
@@ -103,7 +103,7 @@ def open_savepoint(path: Path) -> Savepoint:
     try:
         text = (path / _MANIFEST).read_text(errors="replace")
     except OSError as error:
-        raise Unavailable(f"{path} is no savepoint: {_MANIFEST}: {error.strerror}") from None
+        raise Unavailable(f"{path} is not a savepoint: {_MANIFEST}: {error.strerror}") from None
     try:
         manifest = json.loads(text)
         form, checksum = manifest.pop("format"), manifest.pop("checksum")

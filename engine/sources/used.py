@@ -44,7 +44,7 @@ from driftline.engine.wire.codec import pack
 from driftline.engine.wire.party import DurableJob
 
 WAYS_OUT = (
-    "Give the same records back, or begin anew: with another --output (and --state, if you do), "
+    "Give the same records back, or start over: with another --output (and --state, if you do), "
     "or with --fresh"
 )
 
@@ -203,7 +203,7 @@ class VerifiedSource:
             problem = f"of the first {last} records, which this run has used, some have changed"
         elif following < used.until:
             problem = (
-                f"this input has ended at record {last} in this run, while others went on to "
+                f"this input has ended at record {last} in this run, while others continued to "
                 f"{used.until - 1}. Records are ordered by their number: record {following}, which "
                 "was appended since, would come before what is delivered"
             )

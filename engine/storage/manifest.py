@@ -44,7 +44,8 @@ class Mark:
             raise StateMismatch(
                 f"{where} is {before}, not {self}: it was moved or copied here, or is left of a run"
                 " that was removed. Restore all directories of the run from copies of the same "
-                "moment; or, if nobody needs what is here, remove it. Of a flow in a cluster that "
+                "moment; or, if these files are not needed, remove them. Of a flow in a "
+                "cluster that "
                 "is the directory flows/NAME in the --state of its agents, and its outputs"
             )
         if before.session > self.session:

@@ -16,7 +16,7 @@ from rich.text import Text
 from driftline.engine.texts import counted, visible
 
 WIDTH = 140
-"""Width of tables in columns if the output is no terminal."""
+"""Width of tables in columns if the output is not a terminal."""
 
 
 def wide_console() -> Console:

@@ -30,7 +30,7 @@ class FiniteRange(click.FloatRange):
     ) -> float:
         number = float(super().convert(value, param, ctx))
         if not isfinite(number):
-            self.fail(f"{value} is no finite number", param, ctx)
+            self.fail(f"{value} is not a finite number", param, ctx)
         return number
 
 
@@ -42,7 +42,7 @@ def writable(ctx: click.Context, param: click.Parameter, file: Path | None) -> P
     """Check, before a long run, that its results can be written. Raises BadParameter."""
     if file is not None:
         if str(file) == "-":
-            raise click.BadParameter("- is no file; standard output is /dev/stdout")
+            raise click.BadParameter("- is not a file; standard output is /dev/stdout")
         try:
             make_writable(file)
         except Unavailable as error:

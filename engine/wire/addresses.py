@@ -39,14 +39,14 @@ def parse(text: str) -> Address:
         raise MalformedMessage(f"an address of {len(text)} characters")
     if text.startswith(("ipc://", "inproc://")):
         if text.endswith("://") or not text.isprintable():
-            raise MalformedMessage(f"{text!r} is no address: it has no path")
+            raise MalformedMessage(f"{text!r} is not an address: it has no path")
         return Address(text)  # a path may have any character, and these have no keys
     endpoint, mark, public = text.partition("#")
     found = _TCP.fullmatch(endpoint)
     if found is None or not 0 < int(found[3]) < 1 << 16:
-        raise MalformedMessage(f"{text!r} is no address: it is not tcp://HOST:PORT")
+        raise MalformedMessage(f"{text!r} is not an address: it is not tcp://HOST:PORT")
     if mark and not is_public(public):
-        raise MalformedMessage(f"{text!r} is no address: what is behind # is no key")
+        raise MalformedMessage(f"{text!r} is not an address: what is behind # is not a key")
     return Address(endpoint, public)
 
 

@@ -77,9 +77,10 @@ def unpack_foreign(data: bytes) -> object:
     """Decode bytes of an untrusted sender, in time bounded by their number.
 
     An attacker can construct sequences with equal hashes: a dict with 10,000 of them as keys takes
-    a second. So sequences are no keys here. Hashes of texts and bytes depend on a secret of this
+    a second. So sequences are not keys here. Hashes of texts and bytes depend on a secret of this
     process, and of the other keys at most about 40 can share a hash. A timestamp of msgpack, which
-    is no value of the wire format, becomes a value that cannot be packed. Raises MalformedMessage.
+    is not a value of the wire format, becomes a value that cannot be packed. Raises
+    MalformedMessage.
     """
     try:
         return msgpack.unpackb(data, use_list=False, ext_hook=_refuse_extension, timestamp=3)

@@ -68,7 +68,7 @@ _FIELDS: dict[type[Message], Callable[[Message], tuple[object, ...]]] = {}
 @dataclass_transform(frozen_default=True)
 def message(kind: int, *senders: str, control: bool = False) -> Callable[[type[M]], type[M]]:
     """Declare a class as the messages of a kind, sent by these roles."""
-    assert senders, f"nobody sends messages of kind {kind}"
+    assert senders, f"no role sends messages of kind {kind}"
 
     def register(cls: type[M]) -> type[M]:
         # Frozen for the type checker only: at run time it would make every message slower.

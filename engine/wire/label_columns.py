@@ -105,7 +105,7 @@ def encode_labels(labels: Labels) -> Columns:
 def decode_labels(encoded: object) -> Labels:
     """Decode `encode_labels`. Raises MalformedMessage for anything else.
 
-    A list may still contain rows that are no labels: only a column is checked in full.
+    A list may still contain rows that are not labels: only a column is checked in full.
     """
     count, mask, columns = checked_columns(encoded)
     varying = [] if mask == PLAIN else [i for i, _ in enumerate(columns) if not mask >> i & 1]

@@ -452,7 +452,7 @@ class Joined(Message):
     """Node of the next layout to coordinator: that state is in memory, and on the node's disk.
 
     `process`: the process that has it. `epoch`: of the master that asked for it: if a later one
-    asks, the node begins anew, with an empty disk. `bytes`: the size of the step from the previous
+    asks, the node starts over, with an empty disk. `bytes`: the size of the step from the previous
     snapshot.
     """
 

@@ -8,7 +8,7 @@ of their sequence numbers, each exactly once. It ignores a repeated message. A g
 channel has lost a message: the role calls `channel_lost`, and handles no further message of this
 sender until the next incarnation.
 
-A master leads in an *epoch*, which the registry gives to no other master. Its channels begin anew
+A master leads in an *epoch*, which the registry gives to no other master. Its channels start over
 with each epoch: numbers of a later epoch are larger, so late messages of an earlier master, and to
 it, are ignored like repeated ones. Control messages contain the epoch instead of a number: those of
 an earlier master are dropped, too.
@@ -156,7 +156,7 @@ class Role:
         return header.sequence == self.epoch
 
     def obey(self, epoch: int) -> None:
-        """Follow a later master: its channels begin anew."""
+        """Follow a later master: its channels start over."""
         if not self.epoch < epoch < EPOCHS_MAX:
             raise MalformedMessage(f"epoch {epoch} after {self.epoch}")
         self.epoch = epoch

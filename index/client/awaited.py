@@ -294,7 +294,9 @@ class AsyncIndexClient:
         at, until = _text("from_", from_ or ""), _text("until", until or "")
         if until and not _LABEL.fullmatch(until):  # the stream would never end
             what = {"parameter": "until"}
-            raise Invalid("invalid", f"until: {until!r:.100} is no label, as an answer has", what)
+            raise Invalid(
+                "invalid", f"until: {until!r:.100} is not a label, as an answer has", what
+            )
         return self._follow(Followed(f"{self._prefix}/changes", Change, at, until))
 
     async def put_watch(self, id: str, q: str, *, wait: Wait = "durable") -> Written:
@@ -470,7 +472,7 @@ def _several(**params: Sequence[str]) -> dict[str, Sequence[str]]:
 def _text(what: str, value: object) -> str:
     """Validate a text. Raises Invalid if it is not one, or contains lone surrogates."""
     if not isinstance(value, str):
-        raise Invalid("invalid", f"{what}: {value!r:.100} is no text", {"parameter": what})
+        raise Invalid("invalid", f"{what}: {value!r:.100} is not a text", {"parameter": what})
     try:
         value.encode()
     except UnicodeEncodeError as error:

@@ -141,7 +141,7 @@ def _encoded(line: Line) -> tuple[str, bytes, FailedLine | None]:
     id = ""
     try:
         if not isinstance(told, Mapping):
-            text = f"{told!r:.100} is no line of a bulk: a mapping, or Delete(id)"
+            text = f"{told!r:.100} is not a line of a bulk: a mapping, or Delete(id)"
             raise Invalid("invalid", text)
         id = str(told.get("id", told.get("delete", "")))
         return id, encoded(dict(told)) + b"\n", None

@@ -49,7 +49,7 @@ class ConnectionSettings:
     def __post_init__(self) -> None:
         """Validate; raises ServiceUnavailable for an invalid address, Invalid otherwise."""
         if not _is_address(self.url):
-            text = f"{self.url!r} is no address of a service: that is http://HOST:PORT, or https://"
+            text = f"{self.url!r} is not an address of a service: that is http://HOST:PORT, or https://"
             raise ServiceUnavailable("address", text)
         if self.token is not None and not _is_token(self.token):
             raise Invalid(

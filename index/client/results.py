@@ -48,7 +48,5 @@ def converted(told: object, kind: type[T]) -> T:
 
 
 def _no_answer(told: object, why: Exception) -> ServiceUnavailable:
-    text = (
-        f"this is no answer of an index service: {str(told)[:200]} ({why}); is the address right?"
-    )
+    text = f"not an answer of an index service: {str(told)[:200]} ({why}); is the address right?"
     return ServiceUnavailable("answer", text)

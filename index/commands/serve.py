@@ -156,7 +156,7 @@ def serve(
     /views/SINK/KEY for the latest value of a key among the outputs of a sink, and GET /changes.
 
     \b
-    The same command goes on after any interruption. SIGTERM ends it in good order.
+    The same command resumes after any interruption. SIGTERM drains it.
 
     With --zookeeper agents of that cluster run the master and the nodes; `driftline stop NAME`,
     `rescale` and `status` are about it, too. It needs the same --state at each start.
@@ -211,9 +211,9 @@ def serve(
                 serving = replace(serving, flow=FLOW)
             deploy = cluster.deploy
         if run_service(serving, found, _ready, deploy):
-            text = "ended in good order: the same command goes on"
+            text = "ended normally: the same command resumes"
         else:
-            text = "cancelled by a command: what was taken is worked off when the service goes on"
+            text = "cancelled by a command: accepted records are processed when the service resumes"
         log.info(text, extra=about("service-over"))
 
 

@@ -146,11 +146,11 @@ class WatchList(Struct, frozen=True):
 
 
 class WatchEvent(Struct, frozen=True):
-    """A document "begins" or "ceases" to match a watch, by the write with this label."""
+    """A document "entered" or "left" the results of a watch, by the write with this label."""
 
     label: Label
     id: Id
-    event: Literal["begins", "ceases"]
+    event: Literal["entered", "left"]
     watch: Id
 
 

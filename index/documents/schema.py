@@ -138,7 +138,7 @@ class Collection:
         """
         check_id(id)
         if not isinstance(document, dict):
-            raise DocumentRefused(f"{shown(document)} is no document; that is a JSON object")
+            raise DocumentRefused(f"{shown(document)} is not a document; that is a JSON object")
         if len(document) > FIELDS_MAX:
             raise DocumentRefused(
                 f"the document has {len(document)} fields; the most is {FIELDS_MAX}"
@@ -146,7 +146,7 @@ class Collection:
         size = 0
         for name, value in document.items():
             if not isinstance(name, str):
-                raise DocumentRefused(f"{shown(name)} is no name of a field; that is a text")
+                raise DocumentRefused(f"{shown(name)} is not a name of a field; that is a text")
             try:
                 size += size_of(name) + size_of(value)
                 self._check_field(name, value)
@@ -163,7 +163,7 @@ class Collection:
         field = self.by_name.get(name)
         if name == ID:
             raise ValueError(
-                "the id is given beside the document, and is no field of it: leave it out"
+                "the id is given beside the document, and is not a field of it: leave it out"
             )
         if field is None and self.others == "refused":
             raise ValueError(
@@ -173,7 +173,7 @@ class Collection:
         if value is None:
             return
         if isinstance(field, TextField) and not isinstance(value, str):
-            raise ValueError(f"{shown(value)} is no text")
+            raise ValueError(f"{shown(value)} is not a text")
         if isinstance(field, ValueField):
             value_of(field.kind, value)
 
@@ -207,7 +207,7 @@ def read_schema(data: bytes, where: str) -> Schema:
     try:
         found = tomllib.loads(data.decode())
     except (ValueError, RecursionError) as error:
-        raise SchemaError(f"{where} is no TOML: {_why(error, data)}") from None
+        raise SchemaError(f"{where} is not valid TOML: {_why(error, data)}") from None
     _known(found, ("collections",), where)
     tables = _table(found.get("collections"), f"{where}: the table [collections]")
     return Schema({name: _collection(name, table, where) for name, table in tables.items()})
@@ -333,7 +333,7 @@ def _digest(value: object) -> str:
 def check_id(found: object) -> None:
     """Reject an invalid id of a document or a watch. Raises DocumentRefused."""
     if not isinstance(found, str):
-        raise DocumentRefused(f"the id {shown(found)} is no text")
+        raise DocumentRefused(f"the id {shown(found)} is not a text")
     try:
         size = len(utf8(found))
     except ValueError as error:

@@ -177,7 +177,7 @@ def write_of(record: object, schema: Schema) -> Write | WatchWrite:
                 raise _with_name(error, "document", id, collection) from None
             assert document is None or isinstance(document, dict), "it was checked"
             return Write(collection.name, str(id), document, expected, key)
-    raise DocumentRefused(f"{shown(record)} is no write, as `Write` and `WatchWrite` make it")
+    raise DocumentRefused(f"{shown(record)} is not a write, as `Write` and `WatchWrite` make it")
 
 
 def _collection(name: object, schema: Schema, what: str) -> Collection:

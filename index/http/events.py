@@ -150,11 +150,11 @@ def watch_operations(index: Index) -> list[Operation]:
             (ID, WAIT), "write", None, shapes.WRITTEN, (404, 503, 507), tag="watches",
         ),
         Operation(
-            "GET", path, watching.get, "get_watch", "A stored query, as of now.",
+            "GET", path, watching.get, "get_watch", "A stored query.",
             (ID, AFTER), answer=shapes.WATCH, refusals=(404, 503), tag="watches",
         ),
         Operation(
-            "GET", "/watches", watching.some, "watches", "Stored queries as of now, by their ids.",
+            "GET", "/watches", watching.some, "watches", "Stored queries, by their ids.",
             (LIMIT, BEHIND, AFTER), answer=shapes.WATCHES, refusals=(404, 503), tag="watches",
         ),
     ]  # fmt: skip

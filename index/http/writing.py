@@ -146,7 +146,7 @@ def write_operations(index: Index) -> list[Operation]:
         collection = index.collection(call)
         document = loads(await call.body())
         if document is None:
-            raise ApiError("invalid", "null is no document; that is a JSON object")
+            raise ApiError("invalid", "null is not a document; that is a JSON object")
         return await do(call, collection, document)
 
     async def delete(call: Call) -> Response:
@@ -362,7 +362,7 @@ def _lacks(line: object) -> str:
             return 'this has neither "id" nor "delete"'
         case [*_]:
             return "a list of documents is sent as several lines, without [ and ]"
-    return "this is no object"
+    return "this is not an object"
 
 
 def _taken(line: object) -> tuple[str, object]:
@@ -376,7 +376,7 @@ def _taken(line: object) -> tuple[str, object]:
         case _:
             raise ApiError("invalid", f"a line is {_LINE}: {_lacks(line)}")
     if not isinstance(id, str):
-        raise ApiError("invalid", "the id is no text", {"field": "id"})
+        raise ApiError("invalid", "the id is not a text", {"field": "id"})
     try:
         id.encode()
     except UnicodeEncodeError:  # answers could not contain it

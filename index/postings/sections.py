@@ -44,7 +44,7 @@ class DamagedSegment(DriftlineError):
     """
 
     def __init__(self, problem: str, path: Path) -> None:
-        super().__init__(f"{problem}; the index is made anew from the journal")
+        super().__init__(f"{problem}; the index is rebuilt from the journal")
         self.problem = problem
         self.path = path
 
@@ -57,7 +57,7 @@ class OtherFormat(DriftlineError):
             f"{path} is not a segment that this version of Driftline reads (format {form}, not "
             f"{FORMAT})"
         )
-        super().__init__(f"{self.problem}; the index is made anew from the journal")
+        super().__init__(f"{self.problem}; the index is rebuilt from the journal")
 
 
 def _damaged(path: Path, where: str, what: str) -> DamagedSegment:

@@ -134,7 +134,7 @@ def parse(text: str, collection: Collection) -> Query:
     _check_size(root, text)
     found = _Binder(text, collection).bound(root, None)
     if found is None:
-        raise QueryError("there is no word to look for", text, _place(root))
+        raise QueryError("the query contains no word", text, _place(root))
     return query_of(found)
 
 
@@ -235,7 +235,7 @@ class _Binder:
         if field is None:
             near = did_you_mean(name, known) or f"; there are {', '.join(known)}"
             raise QueryError(
-                f"there is no field {shown(name)}{near}; if it is no field, write \\ before it",
+                f"there is no field {shown(name)}{near}; if it is not a field, write \\ before it",
                 self._text,
                 place,
             )
@@ -415,11 +415,14 @@ def _of_others(token: str) -> str:
     if token[0] == "!" and token[1:2].isalnum():
         return f"! is written -, as -{token[1:]}, or NOT; write \\! for the character itself"
     if re.search(r"\w\^\d", token):
-        return "no word counts more than others by ^; write \\^ for the character itself"
+        return "boosting with ^ is not supported; write \\^ for the character itself"
     if re.search(r"\w\?\w", token):
-        return "? stands for no letter, as * does at the end; write \\? for the character itself"
+        return (
+            "the wildcard ? is not supported; use * at the end of a word; write \\? for the "
+            "character itself"
+        )
     if re.fullmatch(r"/.*\w.*/", token):
-        return "there are no patterns between /; write \\/ for the character itself"
+        return "regular expressions between / are not supported; write \\/ for the character itself"
     return ""
 
 
@@ -453,4 +456,4 @@ def _problem(found: str, expected: set[str]) -> str:
         return _CHARACTERS[found]
     if not expected & {"$END", "_CLOSE", "_OR"}:
         return f"a word is missing before {found}" if found else "a word is missing at the end"
-    return "there is no ( for this )" if found == ")" else "a ) is missing"
+    return "unmatched )" if found == ")" else "a ) is missing"

@@ -38,8 +38,8 @@ from driftline.index.search.evaluating import (
 )
 from driftline.index.search.saving import Saved, of_numbers, of_texts
 
-Change = Literal["begins", "ceases"]
-CHANGES: tuple[Change, Change] = "ceases", "begins"
+Change = Literal["entered", "left"]
+CHANGES: tuple[Change, Change] = "left", "entered"
 
 
 class Event(NamedTuple):

@@ -217,7 +217,7 @@ def _field(
         there = f"there are {', '.join(by_name)}" if by_name else "there is none in the collection"
         raise ApiError(
             "invalid",
-            f"{shown(name)} is no field of {collection.name!r} {what}"
+            f"{shown(name)} is not a field of {collection.name!r} {what}"
             f"{did_you_mean(name[:64], by_name)}; {there}",
             {"parameter": parameter},
         )

@@ -192,11 +192,11 @@ class CollectionIndex:
         except (DamagedSegment, OtherFormat) as error:
             raise SnapshotDamaged(str(error)) from None
         except OSError as error:
-            problem = f"{path} cannot be read: {error.strerror}; the index is made anew"
+            problem = f"{path} cannot be read: {error.strerror}; the index is rebuilt"
             raise SnapshotDamaged(f"{problem} from the journal") from None
         if segment.checksum != checksum:
             raise SnapshotDamaged(
-                f"{path} is not the file that the checkpoint names; the index is made anew from "
+                f"{path} is not the file that the checkpoint names; the index is rebuilt from "
                 "the journal"
             )
         return segment

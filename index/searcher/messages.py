@@ -177,7 +177,7 @@ class FoundExplanation(Struct, frozen=True):
 
 
 class FoundEvent(Struct, frozen=True):
-    """A version of a document that "begins" or "ceases" to match; `time`: its label time."""
+    """A document "entered" or "left" the results of a watch; `time`: its label time."""
 
     time: int
     id: str
@@ -218,4 +218,4 @@ def read_question(question: Question) -> AnyQuestion:
         found: AnyQuestion = msgspec.convert(question, AnyQuestion)
         return found
     except msgspec.ValidationError as error:
-        raise ApiError("invalid", f"this is no question to an index: {error}") from None
+        raise ApiError("invalid", f"this is not a question to an index: {error}") from None

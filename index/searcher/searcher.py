@@ -123,7 +123,7 @@ class Searcher:
     # Answers.
 
     def ask(self, question: Question, pause: PauseHook = no_pause) -> Answer:
-        """Answer as of `question["at"]`, by default as of now. Raises ApiError.
+        """Answer as of `question["at"]`, by default as of the newest T. Raises ApiError.
 
         `pause`: called now and then; it may ask another question.
         """
@@ -201,7 +201,7 @@ class Searcher:
             case _:
                 raise SnapshotDamaged(
                     "the checkpoint of the index is of another schema, shard or version of "
-                    "Driftline; everything is made anew from the journal"
+                    "Driftline; everything is rebuilt from the journal"
                 )
         for name, _ in fingerprints:
             self._holdings[name].load(saved)
@@ -219,7 +219,7 @@ class Searcher:
         if self._merging is not None:  # the last merge did not finish: it failed
             lost = [segment.path for segment in self._merging[1] if not segment.path.exists()]
             if lost:
-                self._found_damage(f"{lost[0]} is damaged; the index is made anew from the journal")
+                self._found_damage(f"{lost[0]} is damaged; the index is rebuilt from the journal")
             self._merging, self._rests = None, True
         if self._rests or self.damaged:
             return None

@@ -118,7 +118,7 @@ class ServiceBackend:
                 await self._wait_for(self._taken)
         except TimeoutError:
             told = about("not-caught-up", within_s=CATCHES_UP_S)
-            text = "after %g s not all is worked off that was taken before: reads are as of before"
+            text = "not caught up after %g s: reads may be older than before the restart"
             log.warning(text, CATCHES_UP_S, extra=told)
         await self._views_at(self._time)
         self.started = True
@@ -197,7 +197,7 @@ class ServiceBackend:
                         return [item for item in span.items if item.label[0] == time]
         except TimeoutError:
             pass
-        raise ApiError("unavailable", f"it is stored, but not worked off within {within_s:g} s")
+        raise ApiError("unavailable", f"it is stored, but was not processed within {within_s:g} s")
 
     def spans(self, since: int) -> AsyncGenerator[Span, None]:
         feeds, over = self._config.feeds, self._over

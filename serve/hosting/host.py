@@ -224,7 +224,7 @@ class ViewHost(Role):
         """Handle a message of the journal."""
         heard = self.following.hear(data)
         if isinstance(heard, Truncated) and heard.oldest < 0:  # the next `follow` tries again
-            text = f"{self.name} cannot follow the journal: {heard.reason}; trying again"
+            text = f"{self.name} cannot follow the journal: {heard.reason}; retrying"
             self._unread.failed(self.now, text, view=self.name)
         elif isinstance(heard, Truncated):
             self.lost = Truncated(heard.oldest, _ways_out(self.name, self.view.time, heard.oldest))
@@ -444,7 +444,7 @@ class ViewHost(Role):
         """Note that the copy has ended; `well`: it succeeded."""
         assert self.work is not None
         work, self.work = self.work, None
-        text = f"{self.name} cannot {work.what}: see the lines above; trying again"
+        text = f"{self.name} cannot {work.what}: see the lines above; retrying"
         if well:
             work.done()
             self._told.over(self.now, f"{self.name} can {work.what} again")

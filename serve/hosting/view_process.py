@@ -201,7 +201,7 @@ def run_view(config: ServiceConfig) -> None:
     notes = directory / RETAINED
     if notes.exists() and not path.exists():  # `publish` writes both
         told = about("checkpoint-gone", view=config.name, path=str(path))
-        text = "the checkpoint %s is gone; the view begins anew, from the journal"
+        text = "the checkpoint %s is gone; rebuilding the view from the journal"
         log.warning(text, path, extra=told)
     retained = Retained(config.retained_s, time, noted(notes, kept))
 
@@ -236,7 +236,7 @@ def run_view(config: ServiceConfig) -> None:
         return
     if host.lost is None:
         told = about("view-damaged", view=config.name, reason=view.damaged)
-        log.error("%s begins anew from the journal: %s", config.name, view.damaged, extra=told)
+        log.error("rebuilding %s from the journal: %s", config.name, view.damaged, extra=told)
         return
     raise Unavailable(f"{config.name} cannot follow the journal: {host.lost.reason}")
 

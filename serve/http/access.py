@@ -85,7 +85,7 @@ class Access:
             return
         self._look_at = now + LOOK_EVERY_S
         is_file = self._path.is_file()  # opening a pipe would block until it has a writer
-        content = _content(self._path) if is_file else ("", "it is no file, or not there")
+        content = _content(self._path) if is_file else ("", "it is not a file, or not there")
         if content == self._content:
             return
         self._content = content
@@ -136,7 +136,7 @@ def check_exposure(host: str, access: Access | None, is_encrypted: bool) -> None
         return
     if access is None:
         raise NotPermitted(
-            f"{host} can be reached by other machines, so whoever asks needs a token: "
+            f"{host} can be reached by other machines, so clients need a token: "
             "give a file of access tokens, --tokens FILE, or listen on 127.0.0.1"
         )
     if not is_encrypted:
@@ -157,8 +157,9 @@ def check_host(host: str) -> None:
     if host and not _is_here(host):
         raise ApiError(
             "right",
-            f"the Host {host[:100]!r} is not this machine, and here everybody may do all: ask "
-            "localhost. Who serves behind a proxy gives --tokens, or has the proxy send "
+            f"the Host {host[:100]!r} is not this machine, and this service has no access "
+            f"control: use "
+            "localhost. Behind a proxy, give --tokens, or let the proxy send "
             "`Host: localhost`",
         )
 
@@ -196,6 +197,6 @@ def _holder(line: str, where: str) -> Holder:
             if len(found) == sha256().digest_size:
                 return Holder(name.strip() or "?", each, found)
     raise DriftlineError(
-        f"{where}: this is no access token; a line has a right ({', '.join(_RIGHTS)}), "
+        f"{where}: this is not an access token; a line has a right ({', '.join(_RIGHTS)}), "
         "the SHA-256 of the token, and a name"
     )

@@ -90,7 +90,7 @@ def _common(backend: Backend, ready: Ready, registry: CollectorRegistry) -> list
 
     async def is_ready(call: Call) -> Response:
         if backend.waits_s > STILL_S:
-            text = f"for {backend.waits_s:.0f} s writes wait, and none is worked off"
+            text = f"for {backend.waits_s:.0f} s writes wait, and none is processed"
             raise ApiError("unavailable", text)
         await ready()
         return json_answer(dumps({"at": token_of(backend.time)}))
@@ -105,7 +105,7 @@ def _common(backend: Backend, ready: Ready, registry: CollectorRegistry) -> list
             "/readyz",
             is_ready,
             "ready",
-            "The views answer, and writes are worked off.",
+            "The views answer, and writes are processed.",
             right=None,
             answer=_OK,
         ),

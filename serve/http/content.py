@@ -3,7 +3,7 @@
 >>> loads(b'{"a": 1, "a": 2}')
 Traceback (most recent call last):
 ...
-driftline.serve.errors.ApiError: this is no JSON: the name 'a' is there twice
+driftline.serve.errors.ApiError: this is not valid JSON: the name 'a' is there twice
 
 The body of an error is `{"error": {"code": ..., "message": ..., ...}}`.
 
@@ -100,11 +100,11 @@ def _once(pairs: list[tuple[str, object]]) -> dict[str, object]:
 
 
 def _no_number(text: str) -> NoReturn:
-    raise _no_json(f"{text} is no number of JSON")
+    raise _no_json(f"{text} is not a number of JSON")
 
 
 def _no_json(why: str) -> ApiError:
-    return ApiError("invalid", f"this is no JSON: {why}")
+    return ApiError("invalid", f"this is not valid JSON: {why}")
 
 
 _decoder = json.JSONDecoder(object_pairs_hook=_once, parse_constant=_no_number)

@@ -171,7 +171,7 @@ def record_operation(backend: Backend) -> Operation:
     async def does(call: Call) -> Response:
         record = loads(await call.body())
         if record is None:
-            raise ApiError("invalid", "null is no record")
+            raise ApiError("invalid", "null is not a record")
         time = await backend.write(record)
         return json_answer(dumps({"label": token_of(time + 1)}))
 

@@ -26,14 +26,17 @@ FIGURES = {
     "records": "Records that were ever taken.",
     "waiting": "Of the flow: records that are not durable, or not read yet. "
     "Of a view: questions that are not answered yet.",
-    "settled": "The label time below which all records are worked off.",
+    "settled": "The label time below which all records are processed.",
     "producers": "Producers that have ever sent records; the gateway is one of them.",
     "nodes": "Nodes of the flow.",
     "outputs": "Outputs that have come to the gateway since its start.",
-    "delay_p50_s": "From a record's label time to its output at the gateway: the median, lately.",
-    "delay_p99_s": "From a record's label time to its output at the gateway: 99 of 100, lately.",
-    "answer_p50_s": "Answers of views that need not wait for a T: the median, lately.",
-    "answer_p99_s": "Answers of views that need not wait for a T: 99 of 100, lately.",
+    "delay_p50_s": "From a record's label time to its output at the gateway: the median of the "
+    "last 10 s.",
+    "delay_p99_s": "From a record's label time to its output at the gateway: the 99th "
+    "percentile of the last 10 s.",
+    "answer_p50_s": "Answers of views that need not wait for a T: the median of the last 10 s.",
+    "answer_p99_s": "Answers of views that need not wait for a T: the 99th percentile of the "
+    "last 10 s.",
     "time": "T: all outputs below this label time are here.",
     "since": "The least T as of which the view still answers.",
     "dead_letters": "Dead letters since the start of the service.",
@@ -100,7 +103,7 @@ class MeasuredApp:
         """Operation -> its trouble; other operations may work meanwhile."""
         self._seconds = Histogram(
             "driftline_http_request_seconds",
-            "Time from a request to the end of its answer; of events that go on: to its beginning.",
+            "Time from a request to the end of its answer; of event streams: to the first byte.",
             ["operation"],
             buckets=_BUCKETS,
             registry=registry,

@@ -176,7 +176,7 @@ def event_stream(name: str, data: Body) -> Body:
     error = _event(_PROBLEM, "error")
     text = (
         "An event. Its `data` are one line of JSON, whose value is described here. Given as `from` "
-        "or as `Last-Event-ID`, its `id` makes a stream go on behind it. An event `time` says how "
+        "or as `Last-Event-ID`, its `id` resumes a stream after it. An event `time` says how "
         "far a stream without events is, an event `error` why it ends: that one has no `id`."
     )
     item = StreamItem(name, {"description": text, "oneOf": [_event(data.schema), time, error]})

@@ -10,7 +10,7 @@ description.
 >>> query_of(b"limit=0", [LIMIT])
 Traceback (most recent call last):
 ...
-driftline.serve.errors.ApiError: limit: '0' is no whole number from 1 to 100
+driftline.serve.errors.ApiError: limit: '0' is not a whole number from 1 to 100
 """
 
 from __future__ import annotations
@@ -146,7 +146,7 @@ def whole(least: int, most: int) -> Callable[[str], int]:
 
     def read(text: str) -> int:
         if re.fullmatch("[0-9]{1,12}", text) is None or not least <= int(text) <= most:
-            raise ValueError(f"{text[:40]!r} is no whole number from {least} to {most}")
+            raise ValueError(f"{text[:40]!r} is not a whole number from {least} to {most}")
         return int(text)
 
     return read

@@ -9,7 +9,7 @@ over cursor and query binds them: a damaged cursor, or one of another query, is 
 >>> opened(text, b"documents dog", "q")  # doctest: +ELLIPSIS
 Traceback (most recent call last):
 ...
-driftline.serve.errors.ApiError: this is no cursor of this query: give it as it was received, ...
+driftline.serve.errors.ApiError: this is not a cursor of this query: give it as it was received, ...
 
 A stream has one event for all outputs of one time. The event's id is the token of the next T, so a
 client that reconnects with its last id misses nothing and gets nothing twice. While there are no
@@ -90,7 +90,7 @@ def opened(text: str, query: bytes, same: str) -> object:
 
 def refusal(same: str) -> ApiError:
     """Return the error for an invalid cursor."""
-    text = f"this is no cursor of this query: give it as it was received, with the same {same}"
+    text = f"this is not a cursor of this query: give it as it was received, with the same {same}"
     return ApiError("invalid", text, {"parameter": "cursor"})
 
 

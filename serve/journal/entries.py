@@ -172,7 +172,7 @@ def decoded_header(payload: bytes, path: Path) -> SegmentHeader:
     header = SegmentHeader.decode(payload)
     if header is None:
         raise StateMismatch(
-            f"{path} was written by another version of Driftline: go on with that one, or give "
+            f"{path} was written by another version of Driftline: use that version, or give "
             "another directory"
         )
     return header

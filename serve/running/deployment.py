@@ -75,7 +75,7 @@ class Deployment(Protocol):
 
     @property
     def asked(self) -> str:
-        """The source of an external request to end in good order, for the log; "": none."""
+        """The source of an external request to drain and stop, for the log; "": none."""
 
     def start(self, runtime: Runtime, front: Front, stack: ExitStack) -> None:
         """Start, with this front, which `runtime` drives; run until the stack closes."""
@@ -108,7 +108,7 @@ def on_this_machine(
         if (serving.state / "registry").exists():
             raise StateMismatch(
                 f"{serving.state} has a registry, so it is of a service on this machine, but it "
-                f"has {NOTE}, too, which only a service on a cluster has: somebody has put it "
+                f"has {NOTE}, too, which only a service on a cluster has: it was probably copied "
                 "there. Remove it, unless it is the registry that does not belong there"
             )
         raise StateMismatch(

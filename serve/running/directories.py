@@ -93,7 +93,7 @@ def _with_code(run: ClusterState, code: Code, state: Path, accept: bool) -> Clus
     if not accept:
         raise StateMismatch(
             f"the code of operator {names} has changed since {state} was written. "
-            "--accept-changed-code goes on with the new code: what the old code has put out stays"
+            "--accept-changed-code continues with the new code: outputs of the old code stay"
         )
     log.warning("new code of operator %s: it counts for what comes from now on", names)
     return run.next(code=code, code_from=run.incarnation + 1)

@@ -245,7 +245,7 @@ class _Beside(threading.Thread):
             return
         except (Unavailable, StateMismatch) as error:
             self.waits = str(error)
-            self._outage.failed(now, f"{error}; what runs goes on, and is tried again")
+            self._outage.failed(now, f"{error}; running processes continue; retrying")
             return
         self._outage.over(now, f"{self._tree.where} can be reached again")
         if found is None or found[0].run != self._submission.run:

@@ -1,7 +1,7 @@
 """Supervision between the turns of a service: shutdown requests, and dead processes.
 
 At SIGTERM or `driftline stop`, the service accepts no more requests. Once the running ones have
-ended, or after `ENDS_WITHIN_S`, the front drains, and the flow ends in good order.
+ended, or after `ENDS_WITHIN_S`, the front drains and the flow stops.
 """
 
 from __future__ import annotations
@@ -72,6 +72,6 @@ class SessionSupervisor:
             self._tell_at = now + TELL_EVERY_S
         elif now >= self._tell_at:
             self._tell_at = now + TELL_EVERY_S
-            reason = self._deployment.waits or "what was taken is worked off, and saved"
+            reason = self._deployment.waits or "accepted records are processed and saved"
             text = "it has not ended yet: %s. A kill -9 loses nothing"
             log.warning(text, reason, extra=about("ending", reason=reason))

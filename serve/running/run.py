@@ -60,7 +60,7 @@ def run_service(
     `found`: the listening socket, which the caller closes; `ready`: called with the address once
     the service is ready.
 
-    Returns whether it ended in good order, which a cancelled flow does not. Raises DriftlineError
+    Returns whether it ended normally, which a cancelled flow does not. Raises DriftlineError
     if it cannot start or continue.
     """
     listening = serving.listening
@@ -115,7 +115,7 @@ class _Run:
         return service
 
     def serve(self, server: Callable[[_Run], HttpServer]) -> bool:
-        """Serve until the session ends. Return whether it ended in good order."""
+        """Serve until the session ends. Return whether it ended normally."""
         with ExitStack() as stack:
             children = stack.enter_context(Children(self._config))
             self._deployment.start(self._runtime, self._front, stack)

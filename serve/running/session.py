@@ -148,7 +148,7 @@ class SessionStart:
         if before is not None:
             service.check_same(tree, name, before.lineage, before.fronts)
         if registered is not None:
-            anew = f"begin anew: `driftline remove {name}` says what to remove; then {ANEW}"
+            anew = f"start over: `driftline remove {name}` says what to remove; then {ANEW}"
             where = f"{tree.where}, {FLOWS}/{name}"
             of_flow = state / FLOWS / name
             check_directories(state, where, registered, POLICY, (), anew, of_flow)
@@ -161,7 +161,7 @@ class SessionStart:
                 log.info("flow %s runs: this is its front again%s", name, text, extra=told)
                 replace(note, begun=True).write(state)
                 return before
-            fail(tree, before, CANCELLED, "its service begins anew, with other code or address")
+            fail(tree, before, CANCELLED, "its service starts over, with other code or address")
         made = submit(tree, flow, self._order(serving, service, before, registered))
         replace(note, begun=True).write(state)
         places = ", ".join(map(made.place_of, made.layout_in(registry_of(tree, name))))

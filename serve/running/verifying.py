@@ -32,8 +32,8 @@ number. Raises SnapshotDamaged, OSError; Unavailable if they cannot be checked h
 _OF_VIEWS = CHECKPOINT, RETAINED
 """The files that mark the directory of a view; one is enough."""
 
-_ANEW = "it is made anew from the journal at the next start"
-_GONE = f"it cannot be made anew, as the journal has dropped its beginning: {WHOLE_COPY}"
+_ANEW = "it is rebuilt from the journal at the next start"
+_GONE = f"it cannot be rebuilt, as the journal has dropped its beginning: {WHOLE_COPY}"
 
 
 def look_beside(
@@ -100,7 +100,7 @@ def _look_at_views(
 
 
 def _ended_in_good_order(run: ClusterState | None, journal: DirectoryReport) -> bool:
-    """Return whether the last session that opened the journal ended in good order."""
+    """Return whether the last session that opened the journal ended normally."""
     if run is None or journal.mark is None:
         return False
     return journal.mark.session <= run.opened and how_ended(run) is ExitStatus.ASKED

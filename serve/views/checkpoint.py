@@ -85,7 +85,7 @@ def restored(path: Path, about: str, make: Callable[[], V]) -> V:
             view.load(parts_of(path, about))
     except SnapshotDamaged as error:
         told = event("checkpoint-unused", path=str(path), reason=str(error))
-        log.warning("%s; the view begins anew", error, extra=told)
+        log.warning("%s; rebuilding the view from the journal", error, extra=told)
         return make()
     return view
 

@@ -160,7 +160,7 @@ class SimulatedProducer(Role):
         self._counted["refused stranger"] += kind is IntakeKind.REFUSED
         self._over = self._over or kind is IntakeKind.ENDED
         if kind is IntakeKind.SYNC:
-            self._counted["producer told where to go on"] += self._synced
+            self._counted["producer resynchronised"] += self._synced
             self._synced = True
             self._at = acknowledged
         self._at = max(self._at, acknowledged)

@@ -157,7 +157,7 @@ def test_after_the_end_outputs_and_states_can_still_be_looked_at() -> None:
     assert test.state("total", "Ann") == {"spent": 5}
     with pytest.raises(FlowError, match="this test has ended, nothing can be sent"):
         test.send({"who": "Ann", "price": 5})
-    with pytest.raises(FlowError, match="this test has ended, nobody can be killed"):
+    with pytest.raises(FlowError, match="this test has ended, no process can be killed"):
         test.kill("node-0")
 
 

@@ -146,7 +146,7 @@ def test_values_of_msgpack_are_values_and_no_keys_as_in_the_reference(kind: str)
 
 
 BARE = "sink, bare", "a timestamp"
-"""It is no sequence of the declared fields."""
+"""It is not a sequence of the declared fields."""
 
 
 @pytest.mark.parametrize("place", ["sink", "key"])

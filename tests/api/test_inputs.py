@@ -60,12 +60,15 @@ def test_inputs_by_name_need_not_be_in_the_order_of_the_sources() -> None:
     ("inputs", "told"),
     [
         ({"left": []}, "no input for right: flow 'echo' has the sources left, right"),
-        ({"left": [], "right": [], "up": []}, "an input for 'up', which is no source: flow 'echo'"),
+        (
+            {"left": [], "right": [], "up": []},
+            "an input for 'up', which is not a source: flow 'echo'",
+        ),
         ([[]], "has the sources left, right, but 1 inputs were given"),
         ([{"id": 1}, {"id": 2}, {"id": 3}], "a list of records is one input: give [records]"),
         ("records.jsonl", "inputs are a str: give one input for each source"),
         (["a", "b"], "source 'left': a: there is no such file. A text is taken for"),
-        ([[], b"abc"], "source 'right': a bytes is no input"),
+        ([[], b"abc"], "source 'right': a bytes is not an input"),
         ([[], {1, 2}], "source 'right': a set has no order"),
         ([[], QueueSource()], "source 'right': a live source does not end by itself"),
         ([[], "tcp://*:5555"], "tcp://*:5555 is an address; only the command"),

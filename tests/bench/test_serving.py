@@ -95,7 +95,7 @@ def test_users_of_locust_find_what_they_put(here: Path) -> None:
         ("--locust 5 --compare", "--compare cannot be given with --locust"),
         ("--locust 5 --url http://localhost:1 --nodes 2", "--nodes cannot be given with --url"),
         ("--url http://localhost:1", "--url is for --locust"),
-        ("--seconds nan", "nan is no finite number"),
+        ("--seconds nan", "nan is not a finite number"),
     ],
 )
 def test_what_cannot_be_measured_is_a_usage_error(here: Path, arguments: str, said: str) -> None:

@@ -77,7 +77,7 @@ def test_all_inputs_belong_to_the_only_source(
         ("one", ["*.nothing"], Unavailable, r"\*.nothing: no file has such a name"),
         ("one", ["empty"], Unavailable, "directory empty has no files of a known format"),
         ("one", ["a.txt", "[ab].*"], Unavailable, "a.txt is given twice"),
-        ("one", ["a.txt", "-"], Unavailable, "- is no file: it cannot be one of several inputs"),
+        ("one", ["a.txt", "-"], Unavailable, "- is not a file: it cannot be one of several inputs"),
         ("one", ["-.csv"], Unavailable, r"-.csv: standard input is JSON lines \(-, -.jsonl\) or"),
         ("one two", ["-", "-"], FlowError, r"standard input \(-\) can be the input of one source"),
     ],

@@ -190,7 +190,7 @@ def test_run_in_python_polls_again_and_recognises_repeated_records(
         (7, r"'flaky': poll\(\) returned 7; give a list of Record"),
         ([("a", 0)], r"poll\(\) returned \[\('a', 0\)\]; give"),
         (KeyError("k"), "the source 'flaky' raised KeyError: 'k'"),
-        ([Record("\ud800", 0, 1)], "the partition is no text"),
+        ([Record("\ud800", 0, 1)], "the partition is not a text"),
     ],
 )
 def test_fault_of_a_live_source_is_named(found: object, problem: str) -> None:
@@ -214,9 +214,9 @@ def test_repeated_records_are_recognised_by_their_offsets(tmp_path: Path) -> Non
 
 def test_record_that_cannot_be_stored_is_named(tmp_path: Path) -> None:
     source = PolledSource(InputLog(tmp_path / "log", "orders"), lambda: 1, "orders")
-    with pytest.raises(InputError, match="the offset -1 is no integer from 0 on"):
+    with pytest.raises(InputError, match="the offset -1 is not an integer from 0 on"):
         source.take("a", -1, "x")
-    with pytest.raises(InputError, match="the partition is no text of 1 to 255 bytes"):
+    with pytest.raises(InputError, match="the partition is not a text of 1 to 255 bytes"):
         source.take("", 0, "x")
     with pytest.raises(InputError, match="object"):
         source.take("a", 0, object())

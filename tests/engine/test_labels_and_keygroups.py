@@ -171,12 +171,12 @@ HELP = "a key is None, bool, int, float, str, bytes or a tuple of these"
     ("bad", "problem"),
     [
         ("\ud800", "cannot travel"),
-        (object(), f"type object is no key: {HELP}"),
-        ([1], f"type list is no key: {HELP}"),
-        (("a", {}), f"type dict is no key: {HELP}"),
-        (msgpack.ExtType(1, b""), f"type ExtType is no key: {HELP}"),
-        (float("nan"), "NaN is no key"),
-        (("a", (float("nan"),)), "NaN is no key"),
+        (object(), f"type object is not a key: {HELP}"),
+        ([1], f"type list is not a key: {HELP}"),
+        (("a", {}), f"type dict is not a key: {HELP}"),
+        (msgpack.ExtType(1, b""), f"type ExtType is not a key: {HELP}"),
+        (float("nan"), "NaN is not a key"),
+        (("a", (float("nan"),)), "NaN is not a key"),
     ],
 )
 def test_an_owner_of_what_is_no_key_is_an_error(bad: object, problem: str) -> None:

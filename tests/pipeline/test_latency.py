@@ -134,7 +134,7 @@ def test_what_is_no_record_is_told_with_its_file(
 ) -> None:
     (tmp_path / "01-none.jsonl").write_text('{"policy": "none", "at_s": 1, "latency_ms": 1}\n')
     (tmp_path / "02-other.jsonl").write_text(line)
-    with pytest.raises(Unavailable, match=r"^02-other.jsonl holds a line that is no record"):
+    with pytest.raises(Unavailable, match=r"^02-other.jsonl holds a line that is not a record"):
         analyse(read_records(spark, [tmp_path]))
 
 

@@ -144,7 +144,7 @@ def test_in_a_run_at_work_the_next_master_takes_over_and_nothing_is_recovered(
         outcome = simulation.run()
         assert not outcome.problem
         assert len(simulation.leaders) == 2
-        assert outcome.counted["made way"] == 1
+        assert outcome.counted["stepped down"] == 1
         assert outcome.counted["recovery"] == 0
 
 
@@ -161,7 +161,7 @@ def test_a_recovery_does_not_wait_for_the_end_of_the_hole(way: str, policy: str)
         simulation = Holed(streaming(seed, policy), "node-1", way, crash="node-0")
         outcome = simulation.run()
         assert not outcome.problem
-        assert outcome.counted["made way"] == 1
+        assert outcome.counted["stepped down"] == 1
 
 
 def dead_to_all(seconds: float) -> Iterator[Hole]:
@@ -176,7 +176,7 @@ def test_a_member_that_no_master_hears_makes_them_take_turns_ever_more_slowly() 
     outcome = Simulation(replace(what, faults=replace(what.faults, until=seconds + 2))).run()
     assert not outcome.problem
     # Each of the three waits for 20 s, twice (or more often, if the run gets on), then 40, 80 ...
-    assert 9 <= outcome.counted["made way"] <= 12
+    assert 9 <= outcome.counted["stepped down"] <= 12
 
 
 [COUNTS] = [flow for flow in SIMULATED if flow.spec.endswith(":counts")]

@@ -179,7 +179,7 @@ def test_a_cluster_stays_flat_and_right(soak: Soak) -> None:
         soak.rest()
         stored = soak.stored()
         lab.command("stop", FLOW)
-        assert lab.status()["flows"][0]["state"] == "stopped in good order"
+        assert lab.status()["flows"][0]["state"] == "stopped normally"
     except BaseException:
         (OUT / "soak-cluster-agents.log").write_text(lab.logs(all_lines=True))
         raise

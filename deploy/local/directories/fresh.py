@@ -216,7 +216,7 @@ def _check_logs(run: ClusterState | None, state: Path) -> None:
         try:
             found = check_log(path)
             if found.entries or found.trimmed:
-                what = "records that nobody can send again, as their producers have forgotten them"
+                what = "acknowledged records, which their producers cannot resend"
         except StateMismatch:
             what = "a log of received records that cannot be read"
         if what:

@@ -171,9 +171,7 @@ def _output(report: DirectoryReport) -> DirectoryReport:
     size = sum(length for _, length, _ in progress.files)
     holds = counted(progress.outputs, "output") if progress.outputs else counted(size, "byte")
     if after := jsonl.bytes_after(directory, report.index, progress):
-        holds += (
-            f", and {counted(after, 'byte')} not yet delivered, which a run that goes on cuts off"
-        )
+        holds += f", and {counted(after, 'byte')} not yet delivered, which a resumed run cuts off"
     return replace(
         report,
         mark=mark,

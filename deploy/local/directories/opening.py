@@ -106,7 +106,7 @@ def _with_code(
     if run.code.python != code.python:
         log.warning(
             "the run was begun by %s, and this is %s: it cannot be seen whether the code of the "
-            "flow has changed; the run goes on as if it had not",
+            "flow has changed; the run continues as if it had not",
             *(run.code.python, code.python),
         )
     has_left_nothing = not run.snapshots and outputs_to < 0
@@ -116,7 +116,7 @@ def _with_code(
     if not accept:
         raise StateMismatch(
             f"the code of {operators} has changed since the last snapshot in {where}. "
-            "--accept-changed-code goes on with the new code: what the old code has put out stays. "
+            "--accept-changed-code continues with the new code: outputs of the old code stay. "
             f"Or give the old code back, or {anew}. (In Python: accept_changed_code=True, "
             "fresh=True.)"
         )
@@ -133,9 +133,9 @@ def _from_where(run: ClusterState, policy: Policy, outputs_to: int) -> str:
     if outputs_to < first:
         return text
     return (
-        f"{text}. What comes from {time_in_words(first)} to {time_in_words(outputs_to)} is worked "
-        "off again, into the state, by the new code. Its outputs were delivered by the old code, "
-        "and stay as they are"
+        f"{text}. The new code processes {time_in_words(first)} to {time_in_words(outputs_to)} "
+        "again, into the state. The old code delivered their outputs, "
+        "which stay as they are"
     )
 
 

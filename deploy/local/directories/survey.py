@@ -181,7 +181,7 @@ def _begin_anew(registry: str, reports: Sequence[DirectoryReport]) -> str:
     of_run = f" and the outputs of the run in {', '.join(outputs)}" if outputs else ""
     if outputs == [f"{_folder(registry)}/{RECORDS}"]:
         of_run = ", but no outputs of the run from their sink: remove them first"
-    anew = f"begin anew with --fresh, which removes the state in {_folder(registry)}{of_run}"
+    anew = f"start over with --fresh, which removes the state in {_folder(registry)}{of_run}"
     logs = [report.path for report in reports if report.kind == LOG and report.mark is not None]
     if not logs:
         return anew
@@ -241,7 +241,7 @@ class _Rules:
                 lacks = f"{report.path} has no outputs of node {report.index} of this run"
                 return Problem(f"{lacks}. {self._other_output(report)}")
             if opened:
-                return self._lost(report, "is gone: it has been there, and is empty or missing now")
+                return self._lost(report, "is empty or missing, but an earlier session had it")
         elif report.mark.session < opened:
             session = report.mark.session
             old = f"is an old copy: it was used last in session {session} of this run, "

@@ -79,7 +79,7 @@ def open_checked(
         if aside.below(file.used.until):
             raise StateMismatch(
                 f"{error}. Records that were set aside, in {aside.path}, count as used, too: "
-                "append a mended one to the end of the input"
+                "append a corrected one to the end of the input"
             ) from None
         raise
     aside.forget(max(start, file.used.until))

@@ -8,8 +8,8 @@ searchable some 10 % sooner. The same holds for ZeroMQ's threads, which receive 
 wake it: those of a node and of a master use the half of their senders.
 
 A process that is busy, or has to wait for its core, runs on any core: otherwise two of them could
-share a core while another one is idle. If somebody changes the affinity of a process while it runs,
-that setting is kept.
+share a core while another one is idle. If another program changes the affinity of a process while
+it runs, that setting is kept.
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ class CpuAffinity:
         if cores == self._now:
             return
         if self._now and self._kept_to() != self._now:
-            self._is_told_apart = False  # somebody else has set the affinity
+            self._is_told_apart = False  # another program has set the affinity
             return
         self._now = cores
         self._keep_to(cores, io_cores)

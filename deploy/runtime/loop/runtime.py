@@ -277,7 +277,7 @@ class Runtime:
         # Jobs first: a message wakes ZeroMQ's thread, which may take this core for a while.
         for job in party.jobs:
             carry_out = self._stores.get(party.name, self._carry_out)
-            assert carry_out is not None, f"nobody to carry out {job!r}"
+            assert carry_out is not None, f"nothing carries out {job!r}"
             self._disk.put(party, job, carry_out)
         party.jobs.clear()
         for to, data in party.outbox:
@@ -322,7 +322,7 @@ class Runtime:
             else:
                 way.send(data, _NOBLOCK)
         except zmq.Again:  # the receiver rejected our key, and ZeroMQ does not retry
-            party.drop(NotPermitted(f"{to} at {address} has refused the key of this process"))
+            party.drop(NotPermitted(f"{to} at {address} rejected the key of this process"))
             way.shut()
 
     def _way(
@@ -368,7 +368,7 @@ class Runtime:
             socket.connect(where.endpoint)
         except zmq.ZMQError as error:
             socket.close(linger=0)
-            raise MalformedMessage(f"{address!r} is no address: {error.strerror}") from None
+            raise MalformedMessage(f"{address!r} is not an address: {error.strerror}") from None
         return socket
 
     def _ring(self, party: Role) -> zmq.Socket[bytes]:

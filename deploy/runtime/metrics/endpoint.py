@@ -67,7 +67,7 @@ class Endpoint:
         try:
             found = socket.getaddrinfo(host, self.port, type=kind, flags=passive)
         except UnicodeError:
-            raise OSError("this is no name of a host") from None
+            raise OSError("this is not a name of a host") from None
         family, _, _, _, place = sorted(found, key=lambda one: one[0])[0]  # IPv4 first
         return family, (str(place[0]), self.port)
 

@@ -150,7 +150,7 @@ def serving(
         server = _listening(endpoint, pages(registry_of(given), health, targets), note)
     except OSError as error:
         text, told = endpoint.fault(error), about("metrics-unavailable", name=name)
-        log.warning("%s: %s; it goes on without", name, text, extra=told)
+        log.warning("%s: %s; continuing without it", name, text, extra=told)
         yield
         return
     url = f"{server.url}/metrics"

@@ -123,7 +123,7 @@ class GuardedInbox(Inbox):
         try:
             voice = self._zap.voices[str(frame.get(USER_ID))]
         except (zmq.ZMQError, KeyError):
-            self.party.drop(MalformedMessage("it came without a key"))
+            self.party.drop(MalformedMessage("the message has no key"))
             return
         if not more:
             self.party.receive(frame.bytes, voice)

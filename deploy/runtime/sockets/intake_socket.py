@@ -139,7 +139,7 @@ class IntakeSocket(Intake):
             try:
                 voice = self._zap.voices[str(frames[-1].get(USER_ID))]
             except (zmq.ZMQError, KeyError):
-                self.drop(MalformedMessage("it came without a key"))
+                self.drop(MalformedMessage("the message has no key"))
                 return
             parts = [frame.bytes for frame in frames]
         size = sum(map(len, parts)) + EACH_BYTES

@@ -83,7 +83,7 @@ def check_free(address: str) -> None:
 
 
 def _unusable(address: str, reason: str) -> Unavailable:
-    return Unavailable(f"producers cannot be heard on {address}: {reason}")
+    return Unavailable(f"cannot listen for producers on {address}: {reason}")
 
 
 def _host_and_port(address: str) -> tuple[str, str]:

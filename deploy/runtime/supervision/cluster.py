@@ -213,7 +213,8 @@ class LocalCluster(Supervisor):
             return None
 
     def _replaced(self, name: str, status: int, now: float) -> float:
-        """Return when to restart a master that has left the queue. This is no sign of a fault, and
+        """Return when to restart a master that has left the queue. This does not indicate a fault,
+        and
         may happen any number of times."""
         dead = self._children[name]
         dead.flush()
@@ -222,7 +223,9 @@ class LocalCluster(Supervisor):
         log.info(
             "%s (pid %d) has %s; it queues up again",
             *(name, dead.pid),
-            "made way for the next master" if status == MADE_WAY else "lost its place as a master",
+            "stepped down for the next master"
+            if status == MADE_WAY
+            else "lost its place as a master",
             extra=about("master-replaced", name=name, pid=dead.pid, made_way=status == MADE_WAY),
         )
         return now + REPLACE_AFTER_S

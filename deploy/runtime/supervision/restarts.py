@@ -213,7 +213,7 @@ def _log_missed(name: str, each: RunningProcess, silent_s: float, patience_s: fl
     fields = about("process-silent", name=name, pid=each.pid, seconds=silent_s, patience=patience_s)
     log.warning(
         "%s (pid %d) is silent, for %.0f s now. Unless it is heard, it is killed in %.0f s and "
-        "started again. It may have been stopped (kill -CONT %d lets it go on), be short of memory "
+        "started again. It may have been stopped (kill -CONT %d resumes it), be short of memory "
         "or of processor time, or be in a function in C that keeps the interpreter's lock",
         *(name, each.pid, silent_s, patience_s, each.pid),
         extra=fields,

@@ -154,7 +154,7 @@ def _stop_cancel_and_change(machine: Machine) -> None:
         "remove", "added", status=1
     )
     assert "added is over: it was asked to end" in machine.command("stop", "added")
-    assert machine.flow("added")["state"] == "stopped in good order"
+    assert machine.flow("added")["state"] == "stopped normally"
     changed = ADDED.replace("total + n", "n + total")
     refused = submit(machine, "added", changed, *options, status=1)
     assert "the code of operator" in refused

@@ -77,7 +77,7 @@ def test_a_full_disk_of_each_agent_is_waited_for(
             total = producer.acknowledged
         assert total == RECORDS * (len(disks) + 1)
         machine.command("stop", "joined")
-        assert machine.flow("joined")["state"] == "stopped in good order"
+        assert machine.flow("joined")["state"] == "stopped normally"
     texts: dict[int, str] = {}
     expected = []
     for number in range(1, total + 1):

@@ -145,4 +145,4 @@ def test_a_wheel_brings_the_flow_to_the_hosts(machine: Machine) -> None:
     other = folder / "other.whl"
     other.write_text("no wheel")
     wrong = *given, "--name", "other", "--wheel", other
-    assert "is no wheel" in machine.command("submit", "counting_flow", *wrong, status=1)
+    assert "is not a wheel" in machine.command("submit", "counting_flow", *wrong, status=1)

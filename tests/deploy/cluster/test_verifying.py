@@ -32,7 +32,7 @@ both.key_by(lambda n: n % 5).scan(
 
 @pytest.fixture
 def machine(tmp_path: Path, zookeeper: Ensemble) -> Iterator[Machine]:
-    """A cluster in which a flow has ended in good order."""
+    """A cluster in which a flow has ended normally."""
     (tmp_path / "flow.py").write_text(FLOW)
     (tmp_path / "in.jsonl").write_text("".join(f'{{"n": {n}}}\n' for n in range(100)))
     with Machine(tmp_path, zookeeper) as machine:
@@ -92,7 +92,7 @@ def test_what_a_flow_has_left_is_checked_on_its_host(
             closing(ZooKeeperTree(machine.zookeeper, SESSION_S)) as tree,
         ):
             verify_flow(tree, "sums")
-    assert "is no directory; for a flow of a cluster say which" in _without_cluster(machine)
+    assert "is not a directory; for a flow of a cluster say which" in _without_cluster(machine)
 
 
 def _without_cluster(machine: Machine) -> str:

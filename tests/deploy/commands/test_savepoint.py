@@ -1,4 +1,4 @@
-"""`driftline savepoint`: a run that has ended in good order has everything in it, and stays as it
+"""`driftline savepoint`: a run that has ended normally has everything in it, and stays as it
 was."""
 
 from __future__ import annotations
@@ -120,7 +120,7 @@ def test_a_run_without_a_snapshot_says_how_to_get_one(tmp_path: Path) -> None:
     assert end(place)[0] == 0
     done = run("savepoint", str(FLOW), "--state", str(place.state), "--output", str(tmp_path / "s"))
     assert done.returncode == 1
-    assert "its run has worked off no record" in done.stderr
+    assert "its run has processed no record" in done.stderr
     assert not (tmp_path / "s").exists()
     (place.state / "registry").unlink()
     done = run("savepoint", str(FLOW), "--state", str(place.state), "--output", str(tmp_path / "s"))

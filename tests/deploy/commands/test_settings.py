@@ -84,8 +84,8 @@ OPTIONS = {"agent": ["--state", "s"]}
 """What a command needs, so that nothing is wrong but its settings."""
 
 WRONG = [
-    ("no TOML", "agent", "driftline.toml is no TOML"),
-    ("slots = " + "[" * 200_000, "agent", "driftline.toml is no TOML"),
+    ("no TOML", "agent", "driftline.toml is not valid TOML"),
+    ("slots = " + "[" * 200_000, "agent", "driftline.toml is not valid TOML"),
     ("[agents]\nslots = 2", "agent", "there is no command 'agents' (did you mean 'agent'?)"),
     ("slots = 2", "agent", "there is no key outside the tables 'slots'"),
     ("zookeper = 'a:1'", "agent", "did you mean 'zookeeper'?"),

@@ -94,7 +94,7 @@ def said(
         (["submit", "flow.py", "--input", "no.jsonl", "--output", "/o",
           "--name", "other"], 1, "there is no agent for nodes: start `driftline agent`"),
         (["submit", "flow.py", "--input", "tcp://1", "--output", "/o",
-          "--name", "other"], 1, "producers cannot be heard on tcp://1: "),
+          "--name", "other"], 1, "cannot listen for producers on tcp://1: "),
     ],
 )  # fmt: skip
 def test_what_somebody_is_told(

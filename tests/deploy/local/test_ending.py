@@ -64,7 +64,7 @@ def outputs(*times: int) -> list[DirectoryReport]:
 def test_the_outcome_is_told(outcome: RunOutcome | None, how: ExitStatus) -> None:
     ending = ending_of(state(outcome=outcome), outputs(-1, 499, 480))
     assert ending.how is how
-    resumes = "goes on from snapshot 7 (the state before record 500)"
+    resumes = "resumes from snapshot 7 (the state before record 500)"
     assert (resumes in ending.text) == (how is not ExitStatus.COMPLETE)
     about = ending.as_json()
     assert (about["how"], about["snapshot"]) == (how.value, {"number": 7, "time": 500})
@@ -87,7 +87,7 @@ def test_a_call_that_was_killed_before_it_decided_anything_has_no_outcome() -> N
         assert ending_of(run, [log]).how is how
 
 
-REFUSED = "The same command is refused until the problems above are mended."
+REFUSED = "The same command is refused until the problems above are fixed."
 
 
 @pytest.mark.parametrize(
@@ -118,7 +118,7 @@ def test_a_run_that_computes_a_state_again_does_not_go_on_from_its_snapshot(
 ) -> None:
     found = [Problem("node-0 is gone; its state is computed again", fatal=False)]
     ending = ending_of(state(outcome=outcome), outputs(499), found)
-    assert ending.text.endswith("The same command goes on as said above.")
+    assert ending.text.endswith("The same command resumes as described above.")
     about = ending.as_json()
     assert (about["refused"], about["snapshot"]) == (False, None)
 
@@ -196,8 +196,8 @@ def test_the_error_that_ended_a_run_is_told(tmp_path: Path) -> None:
     assert str(about["error"]).partition(": ")[2] in told["error"]
     assert re.match(error, str(about["error"]), re.DOTALL)
     assert str(about["error"]) in said
-    assert "The same command goes on" in said
-    assert "once the cause is mended; if that was the code of an operator, with --accept" in said
+    assert "The same command resumes" in said
+    assert "once the cause is fixed; if that was the code of an operator, with --accept" in said
     flow = (tmp_path / "failing.py").read_text()
     (tmp_path / "failing.py").write_text(flow.replace(does, "r['n']"))
     mended = [*command, "--accept-changed-code"]

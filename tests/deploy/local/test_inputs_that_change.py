@@ -251,7 +251,7 @@ def test_a_record_that_was_set_aside_and_passed_is_used(tmp_path: Path) -> None:
     finish(run)
     before = source.read_text()
     change(source, 50, TORN + MENDED.partition("\n")[0])
-    refuse(run, "have changed", "set aside", "input-0.jsonl", "append a mended one to the end")
+    refuse(run, "have changed", "set aside", "input-0.jsonl", "append a corrected one to the end")
     assert asides(tmp_path) == [50]
     source.write_text(before + '{"text": "to be"}\n')
     finish(run)
@@ -279,7 +279,7 @@ def test_of_two_inputs_the_longer_one_may_grow(
     append(left, text)
     refuse(
         run,
-        "l.jsonl: this input has ended at record 10 in this run, while others went on to ",
+        "l.jsonl: this input has ended at record 10 in this run, while others continued to ",
         "record 11",
     )
     left.write_text(text)

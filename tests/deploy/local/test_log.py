@@ -238,7 +238,7 @@ def test_the_next_call_says_how_it_goes_on(tmp_path: Path) -> None:
         start = run.until("load")["fields"]
         assert told["fields"]["snapshot"] == start["snapshot"] > 0
         assert told["fields"]["ended"] == "interrupted"
-        assert f"goes on from snapshot {start['snapshot']}" in told["message"]
+        assert f"resumes from snapshot {start['snapshot']}" in told["message"]
         assert run.end() == 0
         figures = run.events("progress")[-1]["fields"]
         assert (figures["records"], figures["outputs"]) == (RECORDS + 1 - start["time"], RECORDS)
@@ -264,7 +264,7 @@ def test_a_live_run_without_producers_says_what_it_waits_for(tmp_path: Path) -> 
         told = run.until("no-producers")
         assert (told["fields"]["producers"], told["fields"]["ended"]) == (2, 1)
         assert told["level"] == "warning"
-        assert "Ctrl-C, or SIGTERM, ends the run in good order" in told["message"]
+        assert "Ctrl-C, or SIGTERM, drains the run" in told["message"]
         figures = run.until("progress", records=2)["fields"]
         [source] = figures["inputs"]
         assert (source["waiting"], source["lag_s"], figures["lag_s"]) == (0, 0, 0)

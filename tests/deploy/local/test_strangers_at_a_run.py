@@ -206,7 +206,7 @@ def test_records_at_the_limits_pass_through_a_run_and_its_recovery(tmp_path: Pat
 def test_an_address_that_is_none_is_not_said_to_be_reached(address: str, fault: str) -> None:
     with pytest.raises(FlowError) as error:
         check_reach([address])
-    assert str(error.value).startswith(f"producers cannot be heard on {address}: {fault}")
+    assert str(error.value).startswith(f"cannot listen for producers on {address}: {fault}")
     check_reach(["tcp://[::1]:5555", "ipc:///tmp/here"])
 
 

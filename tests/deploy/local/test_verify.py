@@ -105,7 +105,7 @@ def test_a_run_that_would_be_refused_is_not_said_to_go_on(ended: Place, tmp_path
     done = run(*command)
     last = done.stdout.splitlines()[-1]
     assert "is computed again" in done.stdout
-    assert last.endswith("The same command goes on as said above."), last
+    assert last.endswith("The same command resumes as described above."), last
     file = place.output / "counts-0.jsonl"
     os.truncate(file, 5)
     done = run(*command)
@@ -114,7 +114,7 @@ def test_a_run_that_would_be_refused_is_not_said_to_go_on(ended: Place, tmp_path
     assert "not yet delivered" not in done.stdout
     last = done.stdout.splitlines()[-1]
     assert last.startswith("complete: ")
-    assert last.endswith("The same command is refused until the problems above are mended.")
+    assert last.endswith("The same command is refused until the problems above are fixed.")
     about = json.loads(report.read_text())["run"]
     assert (about["refused"], about["snapshot"]) == (True, None)
     status, said = end(place)
@@ -131,9 +131,7 @@ def test_a_store_that_cannot_be_opened_is_refused_with_the_way_out(
     done = run("verify", str(place.output), "--state", str(place.state))
     assert done.returncode == 1
     assert out in done.stdout
-    assert done.stdout.endswith(
-        "The same command is refused until the problems above are mended.\n"
-    )
+    assert done.stdout.endswith("The same command is refused until the problems above are fixed.\n")
     status, said = end(place)
     assert status == 1
     assert out in said

@@ -137,7 +137,7 @@ def test_what_a_node_does_is_told_with_all_operators_of_the_chain_label_and_reco
 ) -> None:
     notes: list[str] = []
     pace = TurnBudget(plan(chained()), Clock(), careful=(5, 6), note=notes.append)
-    assert pace.doing() == "work for no single element"
+    assert pace.doing() == "work outside elements"
     pace.begin_batch(port, ElementBatch([(5, 0)], pack_rows(["x" * 300]), None))
     cut = "'" + "x" * 199 + "… (302 characters)"
     assert pace.doing() == f"{operators}, label [5, 0], record {cut}"

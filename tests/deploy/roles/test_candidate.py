@@ -149,7 +149,7 @@ def test_a_leader_that_misses_a_member_for_long_makes_way_for_who_stands_by(
     bench.does(LookBehind, "next#1")
     assert bench.candidate.broken
     assert bench.candidate.stepped_down
-    assert "this master hears nothing of node-0. It makes way for the next one" in caplog.text
+    assert "this master hears nothing of node-0. It steps down for the next one" in caplog.text
     bench.hello()
     bench.waits(10.0)
     assert (bench.candidate.jobs, bench.candidate.outbox) == ([], []), "it decides nothing"

@@ -153,7 +153,7 @@ def test_an_unavailable_consumer_is_logged_once_and_asked_again(
     assert dialogue.say(bundle) == stored(bundle)
     about = [text for text in caplog.messages if text.startswith(BARRIER)]
     assert about == [
-        "barrier-0: disk full; trying again",
+        "barrier-0: disk full; retrying",
         "barrier-0: its consumer is available again; it had failed 6 times in 0.0 s",
     ]
 

@@ -1,4 +1,4 @@
-"""Whatever ends a run, nobody is left over, and the same command goes on from there."""
+"""Whatever ends a run, nobody is left over, and the same command resumes from there."""
 
 from __future__ import annotations
 

@@ -190,7 +190,7 @@ def test_what_is_refused_has_a_class_and_says_what_a_program_needs(
 
 def test_what_is_no_service_is_told_at_once() -> None:
     for url in ("tcp://127.0.0.1:1", "http://"):
-        with pytest.raises(ServiceUnavailable, match="is no address"):
+        with pytest.raises(ServiceUnavailable, match="is not an address"):
             IndexClient(url)
     nowhere = IndexClient("http://127.0.0.1:1", retry_s=0)
     with nowhere, pytest.raises(ServiceUnavailable, match="cannot be reached"):

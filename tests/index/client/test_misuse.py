@@ -26,7 +26,7 @@ AT_ONCE_S = 5.0
 @pytest.mark.parametrize("client", [IndexClient, AsyncIndexClient])
 def test_a_client_cannot_be_made_of_anything_else(client: Callable[..., object]) -> None:
     wrong: list[tuple[dict[str, object], str]] = [
-        ({"url": "localhost:8080"}, "is no address"),
+        ({"url": "localhost:8080"}, "is not an address"),
         ({"timeout_s": 0}, "timeout_s is a number of seconds above 0, not 0"),
         ({"retry_s": -1}, "retry_s is a number of seconds, 0 for no second attempt, not -1"),
         ({"verify": "ca.pem"}, "cafile=FILE"),

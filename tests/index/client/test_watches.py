@@ -29,10 +29,10 @@ def test_a_watch_tells_of_each_document_that_begins_or_ceases_to_match(
         expected = []
         for n in range(12):
             begins = direct.put(f"{rare}{n}", {"title": rare})
-            expected.append(WatchEvent(begins.label, f"{rare}{n}", "begins", rare))
+            expected.append(WatchEvent(begins.label, f"{rare}{n}", "entered", rare))
             direct.put(f"{rare}{n}", {"title": rare, "year": n})
             ceases = direct.delete(f"{rare}{n}")
-            expected.append(WatchEvent(ceases.label, f"{rare}{n}", "ceases", rare))
+            expected.append(WatchEvent(ceases.label, f"{rare}{n}", "left", rare))
         proxy.plans.extend(Cut(200 + 60 * n) for n in range(20))
         with client.watch_events(rare, stored.label) as events:
             assert [next(events) for _ in expected] == expected
@@ -49,5 +49,5 @@ async def test_the_client_for_asyncio_has_watches_as_well(service: Serving) -> N
         assert (await client.get_watch(rare)).q == rare
         written = await client.put(rare, {"title": rare})
         async with client.watch_events(rare, stored.label) as events:
-            assert await anext(events) == WatchEvent(written.label, rare, "begins", rare)
+            assert await anext(events) == WatchEvent(written.label, rare, "entered", rare)
         await client.remove_watch(rare)

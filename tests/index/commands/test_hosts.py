@@ -104,4 +104,4 @@ def test_nothing_is_lost_between_two_hosts(tmp_path: Path) -> None:
             sleep(LONGER_THAN_A_SESSION_S)
         service.check()
         assert service.end() == 0
-        assert lab.status()["flows"][0]["state"] == "stopped in good order"
+        assert lab.status()["flows"][0]["state"] == "stopped normally"

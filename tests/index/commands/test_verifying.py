@@ -26,7 +26,7 @@ def run(directory: Path) -> Result:
 
 @pytest.fixture(scope="module")
 def ended(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The state directory of a service that has ended in good order."""
+    """The state directory of a service that has ended normally."""
     state = tmp_path_factory.mktemp("ended") / "state"
     service = Service(state)
     try:
@@ -93,9 +93,9 @@ def test_all_parts_of_a_service_are_checked_and_nothing_is_changed(ended: Path) 
         (cut("journal/segment-00000000"), "are no whole record; they are cut off", "goes on"),
         (removed("journal/segment-00000000"), "all its segments are gone", "is refused"),
         (removed("journal/.driftline/barrier-0.mark"), "(the journal) is gone", "is refused"),
-        (flipped("documents-0/checkpoint"), "; it is made anew", "goes on"),
-        (removed("documents-0/checkpoint"), "is missing; it is made anew", "goes on"),
-        (flipped("documents-0/00000001.segment"), "; it is made anew", "goes on"),
+        (flipped("documents-0/checkpoint"), "; it is rebuilt", "goes on"),
+        (removed("documents-0/checkpoint"), "is missing; it is rebuilt", "goes on"),
+        (flipped("documents-0/00000001.segment"), "; it is rebuilt", "goes on"),
     ],
 )
 def test_what_is_damaged_is_named_with_what_follows(

@@ -73,7 +73,7 @@ def test_a_file_that_cannot_be_used(tmp_path: Path) -> None:
         (f"{fields}x = {'9' * 5000}", "a number in it has thousands of digits$"),
         (f"[collections.a]\nothers='kept'\n{fields}x={{kind='text'}}", "others is 'kept'"),
         (fields + "".join(f"x{i}={{kind='text'}}\n" for i in range(257)), "257"),
-        ("[collections", "is no TOML"),
+        ("[collections", "is not valid TOML"),
     ):
         with pytest.raises(SchemaError, match=error) as caught:
             load(tmp_path, text)
@@ -99,14 +99,14 @@ def test_a_document_with_everything(articles: Collection) -> None:
 
 def test_a_field_that_is_refused(articles: Collection) -> None:
     cases: list[tuple[str, object, str]] = [
-        ("title", 5, "5 is no text"),
+        ("title", 5, "5 is not a text"),
         ("title", "\ud800", "not Unicode"),
-        ("tags", ["a", None], "null is no keyword"),
+        ("tags", ["a", None], "null is not a keyword"),
         ("tags", "é" * 513, "1026 bytes"),
-        ("year", True, "true is no number"),
+        ("year", True, "true is not a number"),
         ("year", float("nan"), "no finite number"),
         ("year", 10**400, "64 bits"),
-        ("day", [False], r"\[false\] is no date"),
+        ("day", [False], r"\[false\] is not a date"),
         ("day", "2013-02-30", "no date: there is no such day"),
         ("source", b"x", "nothing that JSON can hold"),
         ("source", {5: 5}, "no text"),
@@ -123,7 +123,7 @@ def test_a_field_that_is_refused(articles: Collection) -> None:
 
 def test_a_document_that_is_refused() -> None:
     cases: list[tuple[object, object, str]] = [
-        (5, {}, "the id 5 is no text"),
+        (5, {}, "the id 5 is not a text"),
         ("", {}, "0 bytes"),
         ("é" * 257, {}, "514 bytes"),
         ("a\x85b", {}, "control character"),

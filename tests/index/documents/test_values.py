@@ -53,7 +53,7 @@ def test_a_date_is_the_day_in_utc(day: object) -> None:
     ["", "2020", "2020-02-30", "20200101", "2020-01-01T24:00", "2020-01-01x10:00", "٢٠٢٠-01-01"],
 )
 def test_what_is_no_date(text: str) -> None:
-    with pytest.raises(ValueError, match="is no date"):
+    with pytest.raises(ValueError, match="is not a date"):
         period_of(text)
 
 

@@ -117,7 +117,7 @@ def test_what_is_refused_is_named() -> None:
     for write, said in (
         (
             Write("documents", "1", {"title": 3}),
-            f"document '1' {about} field 'title': 3 is no text",
+            f"document '1' {about} field 'title': 3 is not a text",
         ),
         (
             Write("documents", "1", None, key="k" * 201),

@@ -152,7 +152,7 @@ async def test_events_come_once_in_order_from_any_label_on(
             title = {"title": "green tea" if there else "black tea"}
             label = await label_of(await client.put(path, json=title))
             if n:  # the first one matched before
-                expected.append((label, str(n % 6), "begins" if there else "ceases"))
+                expected.append((label, str(n % 6), "entered" if there else "left"))
         await client.put("/documents/9", json={"title": "coffee"})
         expected_events = [
             ("", label, {"watch": "w/1", "id": id, "event": change, "label": label})
@@ -170,7 +170,7 @@ async def test_events_come_once_in_order_from_any_label_on(
         assert told[:11] == expected_events
         assert told[11][1:] == (
             label,
-            {"watch": "w/1", "id": "9", "event": "begins", "label": label},
+            {"watch": "w/1", "id": "9", "event": "entered", "label": label},
         )
 
 

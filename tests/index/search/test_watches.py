@@ -50,7 +50,7 @@ class BruteForce:
         for watch, query in self.queries.items():
             does, did = self._matches(query, document), self._matches(query, before)
             if does != did:
-                change: Change = "begins" if does else "ceases"
+                change: Change = "entered" if does else "left"
                 self.events.setdefault(watch, []).append(Event(time, id, change))
 
     def _matches(self, query: str, document: Document | None) -> bool:
@@ -80,7 +80,7 @@ def test_events_outlive_their_watch_as_long_as_they_are_retained() -> None:
             watching.apply(time, version, before_of(None))
         watching.remove(8, "w")
         watching.retain(6)
-        later = [Event(6, "p", "begins"), Event(7, "p", "ceases")]
+        later = [Event(6, "p", "entered"), Event(7, "p", "left")]
         assert watching.events("w", 6, 9) == later
         again = WatchIndex(COLLECTION)
         again.load(Saved(list(watching.save())))

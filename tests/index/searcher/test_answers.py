@@ -131,10 +131,10 @@ REFUSED: list[tuple[str, str, Question]] = [
     ("invalid", "Expected `int` <= 1000", {**SEARCH, "limit": 1001}),
     (
         "invalid",
-        r"'page' is no field .* \(did you mean 'pages'\?\); there are pages, printed, tags",
+        r"'page' is not a field .* \(did you mean 'pages'\?\); there are pages, printed, tags",
         {**SEARCH, "sort": {"field": "page", "descending": True}},
     ),
-    ("invalid", "'pages' is no field .* there are tags", {**SEARCH, "facets": ["pages"]}),
+    ("invalid", "'pages' is not a field .* there are tags", {**SEARCH, "facets": ["pages"]}),
     ("invalid", "length <= 16", {**SEARCH, "facets": ["tags"] * 17}),
     ("invalid", r"`\$.behind\[1\]`", {**SEARCH, "behind": (0.5, 2**63, None)}),
     ("invalid", "behind is not the score", {**SEARCH, "behind": (0.5, 3, "a")}),

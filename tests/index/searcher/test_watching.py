@@ -165,9 +165,9 @@ def test_what_is_asked_about_watches(watching: Searcher) -> None:
     assert ask(watching, "watches") == {"total": 2, "watches": (other, watch)}
     last = ask(watching, "watches", behind="v", limit=1)
     assert last == {"total": 2, "watches": (watch,)}
-    begins = {"time": 2, "id": "p", "event": "begins"}
-    ceases = {"time": 4, "id": "p", "event": "ceases"}
-    again = {"time": 6, "id": "q", "event": "begins"}
+    begins = {"time": 2, "id": "p", "event": "entered"}
+    ceases = {"time": 4, "id": "p", "event": "left"}
+    again = {"time": 6, "id": "q", "event": "entered"}
     found = ask(watching, "events", watch="w", since=0)
     assert found == {"events": (begins, ceases, again), "upto": 7}
     some = ask(watching, "events", watch="w", since=0, limit=2)

@@ -60,13 +60,13 @@ def event(watch: str, id: str, change: str, label: int) -> Event:
     return label, {"watch": watch, "id": id, "event": change, "label": str(label)}
 
 
-SURE = [event("w", "x", "begins", 10), event("w", "y", "begins", 20)]
+SURE = [event("w", "x", "entered", 10), event("w", "y", "entered", 20)]
 
-V = [event("v", "x", "begins", 30)]
+V = [event("v", "x", "entered", 30)]
 
 TOLD: list[dict[str, list[Event]]] = [
-    {"w": [*SURE, event("w", "x", "ceases", 30)], "v": V},
-    {"w": [*SURE, event("w", "x", "begins", 30)], "v": V},
+    {"w": [*SURE, event("w", "x", "left", 30)], "v": V},
+    {"w": [*SURE, event("w", "x", "entered", 30)], "v": V},
 ]
 """Both are right: nobody knows which of two queries the watch had when `x` was written again."""
 
@@ -115,10 +115,10 @@ def test_what_is_wrong_is_found(wrong: str) -> None:
         {"w": SURE[1:], "v": V},
         {"w": [SURE[1], SURE[0], TOLD[0]["w"][-1]], "v": V},
         {"w": [*SURE, *TOLD[0]["w"]], "v": V},
-        {"w": [*TOLD[0]["w"], event("w", "y", "ceases", 41)], "v": V},
-        {"w": [SURE[0], event("w", "y", "ceases", 20), TOLD[0]["w"][-1]], "v": V},
-        {"w": TOLD[0]["w"], "v": [event("v", "x", "begins", 20), *V]},
-        {"w": TOLD[0]["w"], "v": [*V, event("v", "y", "begins", 40)]},
+        {"w": [*TOLD[0]["w"], event("w", "y", "left", 41)], "v": V},
+        {"w": [SURE[0], event("w", "y", "left", 20), TOLD[0]["w"][-1]], "v": V},
+        {"w": TOLD[0]["w"], "v": [event("v", "x", "entered", 20), *V]},
+        {"w": TOLD[0]["w"], "v": [*V, event("v", "y", "entered", 40)]},
     ],
     ids=[
         *("unsure, but none", "lost", "out of order", "twice", "from nothing", "another"),

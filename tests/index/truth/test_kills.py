@@ -117,7 +117,7 @@ def withstand(service: Service, killer: Killer, tmp_path: Path, seconds: float, 
     collection = load_schema(tmp_path / "schema.toml").collections["documents"]
     told = {watch: each.events for watch, each in watching.items()}
     for watch, stream in told.items():
-        begins = {"watch": watch, "id": "last", "event": "begins", "label": token_of(end)}
+        begins = {"watch": watch, "id": "last", "event": "entered", "label": token_of(end)}
         assert stream.pop() == (end, begins)
     print(f"{sum(map(len, told.values()))} events of {len(notes.watched)} stored queries")
     check(notes, again.events, collection, told)
@@ -125,7 +125,7 @@ def withstand(service: Service, killer: Killer, tmp_path: Path, seconds: float, 
     anew = [line for line in service.log.read_text().splitlines() if "anew" in line]
     assert not anew, "a searcher has not taken its own checkpoint"
 
-    # Also if the searchers have to begin anew.
+    # Also if the searchers have to start over.
     assert service.end() == 0
     (tmp_path / "state" / "documents-0" / "checkpoint").unlink()
     damaged = tmp_path / "state" / "documents-1" / "checkpoint"

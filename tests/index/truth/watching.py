@@ -51,7 +51,7 @@ def wrong_events(
             allowed: list[object] = []
             for query in history[watch].at(label):
                 did, does = has(query, before), has(query, after)
-                change = "begins" if does else "ceases"
+                change = "entered" if does else "left"
                 about = {"watch": watch, "id": id, "event": change, "label": event["label"]}
                 allowed.append(None if did == does else about)
             found = rest[watch].pop(label, None)

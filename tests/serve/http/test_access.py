@@ -59,7 +59,7 @@ def test_a_file_that_cannot_be_used_is_refused_and_says_where(tmp_path: Path) ->
     path = tmp_path / "tokens"
     for line in ("all " + "0" * 64 + " x", "read abc x", "read", "write " + "z" * 64):
         path.write_text(f"# tokens\n{line}\n")
-        with pytest.raises(DriftlineError, match="tokens, line 2: this is no access token"):
+        with pytest.raises(DriftlineError, match="tokens, line 2: this is not an access token"):
             Access(path)
     path.write_text("# none\n")
     with pytest.raises(DriftlineError, match="no access token"):

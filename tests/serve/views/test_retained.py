@@ -42,7 +42,7 @@ def test_notes_that_cannot_be_read_are_none(tmp_path: Path) -> None:
 
 
 def test_notes_of_a_later_checkpoint_do_not_count(tmp_path: Path) -> None:
-    """One that could not be written any more; a view that is made anew begins at 0."""
+    """One that could not be written any more; a view that is rebuilt begins at 0."""
     clock, path = Clock(), tmp_path / "retained"
     retained = Retained(60, clock)
     for newest in (10, 20, 30):

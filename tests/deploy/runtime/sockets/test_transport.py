@@ -111,7 +111,7 @@ def test_a_consumer_gets_bundles_only_with_a_right_to_all_sinks_in_them(
         ("ipc:///tmp/somewhere", "without a key"),
         (str(Address("tcp://127.0.0.1:1", "x" * 40)), "with a key that is not authorised"),
         ("nonsense", "it is not tcp://HOST:PORT"),
-        ("tcp://127.0.0.1:1#short", "what is behind # is no key"),
+        ("tcp://127.0.0.1:1#short", "what is behind # is not a key"),
     ],
 )
 def test_an_address_that_cannot_be_right_is_counted_and_told(
@@ -141,7 +141,7 @@ def test_who_is_refused_is_tried_again_until_its_key_is_authorised(
     hosts.until(lambda: tried(lambda: late.malformed > 1))
     assert node.heard == []
     assert "node-0 at tcp://" in caplog.text
-    assert "has refused the key of this process" in caplog.text
+    assert "rejected the key of this process" in caplog.text
     copy(hosts.keys / "authorised", here / "authorised")
     hosts.until(lambda: tried(lambda: bool(node.heard)))
 
