@@ -33,7 +33,7 @@ Inputs: covered intervals, acknowledgements, deliveries. Outputs: `frontiers`, `
 `delivered`, and `to_ask`. Invariant: no frontier ever decreases.
 
 Precondition: each acknowledgement is applied exactly once, as XOR is not idempotent
-(`engine.wire.party` ensures it). Cost: O(log n) per cell, O(stages + fronts) per `frontiers`.
+(`engine.wire.role` ensures it). Cost: O(log n) per cell, O(stages + fronts) per `frontiers`.
 """
 
 from collections.abc import Sequence

@@ -12,8 +12,8 @@ from random import Random
 
 from driftline.connectors.sinks import Consumer
 from driftline.coordinator.registry import ClusterState, check_identity
+from driftline.deploy.node.backpressure import TurnBudget
 from driftline.deploy.node.node import Node
-from driftline.deploy.node.pace import TurnBudget
 from driftline.deploy.roles.consumer import ConsumerServer
 from driftline.deploy.roles.front import Front
 from driftline.deploy.roles.master import Master
@@ -25,7 +25,7 @@ from driftline.engine.labels import INFINITY
 from driftline.engine.policy import Policy
 from driftline.engine.sources import BadRecord, RetainedSource, Source
 from driftline.engine.wire.messages import Stop
-from driftline.engine.wire.party import Role
+from driftline.engine.wire.role import Role
 from driftline.simulation.world.disks import MasterDisk, NodeDisk
 from driftline.simulation.world.network import Network
 from driftline.simulation.world.timeline import Crashed, Faults, Timeline

@@ -15,7 +15,7 @@ from driftline.connectors.sinks import Consumer
 from driftline.connectors.sinks.directory import identity_in
 from driftline.connectors.sinks.lines import DEAD_LETTERS
 from driftline.coordinator.identity import Identity
-from driftline.deploy.local.inputs.asides import BadRecordFile
+from driftline.deploy.local.inputs.bad_records import BadRecordFile
 from driftline.deploy.local.report import tell_if_all_set_aside
 from driftline.deploy.roles.consumer import DeadLetters
 from driftline.engine.durable import reported

@@ -60,7 +60,7 @@ from driftline.engine.wire.messages import (
     Stop,
     Unloadable,
 )
-from driftline.engine.wire.party import DurableJob
+from driftline.engine.wire.role import DurableJob
 
 MISSING_AFTER_S = 5.0
 """Default number of seconds without a heartbeat after which a node or front counts as missing."""

@@ -29,7 +29,7 @@ from typing import ClassVar
 from driftline.coordinator.registry import AGAIN_S
 from driftline.engine.errors import Unavailable
 from driftline.engine.wire.messages import FollowsMaster, Hello
-from driftline.engine.wire.party import DurableJob
+from driftline.engine.wire.role import DurableJob
 
 PATIENCE_S = 20.0
 """Least timeout of a leader before it steps down. A process that hangs is silent for 5 s, killed

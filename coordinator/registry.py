@@ -21,7 +21,7 @@ from driftline.engine.errors import MalformedMessage, StateMismatch, Unavailable
 from driftline.engine.flow.code import NO_CODE, Code
 from driftline.engine.keygroups import Layout
 from driftline.engine.wire.codec import pack, unpack
-from driftline.engine.wire.party import DurableJob
+from driftline.engine.wire.role import DurableJob
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +120,7 @@ class RegistryWriter:
 
     Inputs: the states to write, the time, results of `WriteState`. Outputs: `WriteState` jobs.
     Invariants: a state is written only after the previous one, so a full disk acts like a slow one:
-    the run waits. The first write of a coordinator also begins an epoch (`engine.wire.party`),
+    the run waits. The first write of a coordinator also begins an epoch (`engine.wire.role`),
     which fences all earlier masters.
 
     The registry may contain the state of a failed write. So a retry is marked (`again`): the

@@ -32,7 +32,7 @@ from driftline.coordinator.leadership import Enlist, LookAtQueue, LookBehind
 from driftline.coordinator.registry import ClusterState, decode_state, encode_state, follows
 from driftline.engine.errors import Disconnected, PayloadError, StateMismatch, Unavailable
 from driftline.engine.events import Trouble, about, log
-from driftline.engine.wire.party import DurableJob
+from driftline.engine.wire.role import DurableJob
 
 ANSWER_S = 10.0
 """Timeout of a request, in seconds."""

@@ -33,9 +33,9 @@ if TYPE_CHECKING:
     from driftline.engine.wire.bundles import Item
     from driftline.engine.reference import run_reference
     from driftline.engine.state.managed import ListState, MapState, ReducingState, ValueState
-    from driftline.index.client.awaited import AsyncIndexClient
-    from driftline.index.client.blocking import IndexClient
-    from driftline.index.client.producing import IndexProducer
+    from driftline.index.client.async_client import AsyncIndexClient
+    from driftline.index.client.client import IndexClient
+    from driftline.index.client.producer import IndexProducer
 
 __all__ = [
     "AsyncIndexClient",
@@ -82,9 +82,9 @@ MODULES = {
     "driftline.engine.flow.flow": ["Flow", "KeyedStream", "Stream"],
     "driftline.engine.reference": ["Item", "run_reference"],
     "driftline.engine.state.managed": ["ListState", "MapState", "ReducingState", "ValueState"],
-    "driftline.index.client.awaited": ["AsyncIndexClient"],
-    "driftline.index.client.blocking": ["IndexClient"],
-    "driftline.index.client.producing": ["IndexProducer"],
+    "driftline.index.client.async_client": ["AsyncIndexClient"],
+    "driftline.index.client.client": ["IndexClient"],
+    "driftline.index.client.producer": ["IndexProducer"],
 }
 """Module -> its public names."""
 
@@ -172,7 +172,7 @@ def _status() -> object:
         if isinstance(error, click.exceptions.Abort):
             raise KeyboardInterrupt from None
         if isinstance(error, click.ClickException):
-            from driftline.deploy.commands.settings import with_origin
+            from driftline.deploy.commands.config_file import with_origin
             from driftline.engine.ui.options import write_usage_error
 
             told = with_origin(error)
@@ -204,7 +204,7 @@ def _hide_working_directory() -> None:
 def _group() -> click.Group:
     import click
 
-    from driftline.deploy.commands.settings import config_option, set_up
+    from driftline.deploy.commands.config_file import config_option, set_up
 
     class Lazy(click.Group):
         """A group that imports a command when it is called, not when it is listed."""

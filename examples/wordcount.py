@@ -13,7 +13,7 @@ class Line(TypedDict):
 
 
 def count(word: str, total: ReducingState[int]) -> tuple[str, int]:
-    """The word, and the number of its occurrences so far."""
+    """Return the word and the number of its occurrences so far."""
     return word, total.add(1)
 
 

@@ -32,7 +32,7 @@ from driftline.engine.wire.bundles import from_blob
 from driftline.engine.wire.codec import pack, unpack
 from driftline.pipeline import PARTITIONS
 from driftline.pipeline.chains import TEXT_SHOWN, TaskSettings
-from driftline.pipeline.found import OutputShare, same_line, shares_of
+from driftline.pipeline.output_shares import OutputShare, same_line, shares_of
 from driftline.pipeline.runner import outputs_of, prepared
 from driftline.pipeline.tasks import (
     OUTPUT,

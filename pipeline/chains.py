@@ -22,9 +22,9 @@ from driftline.engine.flow.plan import Plan, plan
 from driftline.engine.keygroups import GroupCache, Owners, owned_by
 from driftline.engine.labels import INFINITY, Label
 from driftline.engine.operators.context import describe
-from driftline.engine.operators.ends import OutputEncoder
 from driftline.engine.operators.keyed import Arrival
 from driftline.engine.operators.operator import Vertex
+from driftline.engine.operators.outputs import OutputEncoder
 from driftline.engine.operators.steps import (
     FAILURES,
     Elements,

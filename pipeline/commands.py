@@ -32,7 +32,7 @@ from driftline.engine.ui.options import (
 )
 from driftline.engine.ui.results import write_json
 from driftline.pipeline import PARTITIONS
-from driftline.pipeline.found import shares_of
+from driftline.pipeline.output_shares import shares_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

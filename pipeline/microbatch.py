@@ -51,7 +51,7 @@ from pyspark.sql.types import BinaryType, LongType, StructField, StructType
 
 from driftline.engine.errors import FlowError
 from driftline.engine.flow.flow import Flow
-from driftline.engine.operators.scan import Scan
+from driftline.engine.operators.keyed_operators import Scan
 from driftline.engine.operators.stateless import FlatMap, Sink, SourceOperator
 from driftline.engine.operators.steps import Function
 from driftline.engine.state.managed import MapState as DeclaredMap

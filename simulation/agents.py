@@ -18,7 +18,7 @@ from driftline.deploy.runtime.supervision.restarts import HangDetector, RunningP
 from driftline.engine.wire.kinds import AGENT, MASTER, NODE
 from driftline.engine.wire.messages import Resize, encode
 from driftline.simulation.masters import Masters, master_of
-from driftline.simulation.scenarios.troubles import Hang, Resized
+from driftline.simulation.scenarios.disturbances import Hang, Resized
 from driftline.simulation.world.disks import MasterDisk
 from driftline.simulation.world.world import SimulatedHost, World
 

@@ -19,7 +19,7 @@ from driftline.deploy.roles.member import Member
 from driftline.deploy.runtime.supervision.restarts import RestartPolicy
 from driftline.engine.wire.kinds import AGENT, MASTER
 from driftline.engine.wire.messages import MasterAt, encode
-from driftline.engine.wire.party import Role
+from driftline.engine.wire.role import Role
 from driftline.simulation.scenarios.scenario import MASTERS
 from driftline.simulation.world.disks import MasterDisk
 from driftline.simulation.world.world import SimulatedHost, World

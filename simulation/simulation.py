@@ -17,8 +17,8 @@ from driftline.connectors.logs.received import ReceivedSource
 from driftline.connectors.sinks.lines import JsonLines
 from driftline.coordinator.draining import IN_GOOD_ORDER
 from driftline.coordinator.registry import ClusterState, RunOutcome, check_identity, encode_state
+from driftline.deploy.node.backpressure import WAITING_BYTES, TurnBudget
 from driftline.deploy.node.node import Node
-from driftline.deploy.node.pace import WAITING_BYTES, TurnBudget
 from driftline.deploy.roles.consumer import ConsumerServer
 from driftline.deploy.roles.front import Front
 from driftline.deploy.roles.master import Master
@@ -29,14 +29,13 @@ from driftline.engine.reference import interpret
 from driftline.engine.sources import ListSource
 from driftline.engine.wire.bundles import Item
 from driftline.engine.wire.messages import Stop, encode
-from driftline.engine.wire.party import Role
+from driftline.engine.wire.role import Role
 from driftline.simulation.agents import Resizes, Supervision
-from driftline.simulation.judging import HANDOVER_S, PATIENCE_S, Damages, ProgressChecker, judge
 from driftline.simulation.masters import Masters
+from driftline.simulation.scenarios.disturbances import slowed
 from driftline.simulation.scenarios.flows import records
 from driftline.simulation.scenarios.live import LiveInput, SimulatedIntake, SimulatedProducer
 from driftline.simulation.scenarios.scenario import Scenario
-from driftline.simulation.scenarios.troubles import slowed
 from driftline.simulation.targets import (
     FailingConsumer,
     FilesTarget,
@@ -44,6 +43,7 @@ from driftline.simulation.targets import (
     MemoryTarget,
     Target,
 )
+from driftline.simulation.verdict import HANDOVER_S, PATIENCE_S, Damages, ProgressChecker, judge
 from driftline.simulation.world.disks import MasterDisk, NodeDisk
 from driftline.simulation.world.network import Network
 from driftline.simulation.world.timeline import Crashed, Timeline

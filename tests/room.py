@@ -13,8 +13,8 @@ from random import Random
 
 from driftline.connectors.sinks import MemoryConsumer
 from driftline.coordinator.registry import ClusterState, WriteState
+from driftline.deploy.node.backpressure import WAITING_BYTES
 from driftline.deploy.node.node import Node
-from driftline.deploy.node.pace import WAITING_BYTES
 from driftline.deploy.roles.consumer import ConsumerServer
 from driftline.deploy.roles.front import Front
 from driftline.deploy.roles.master import Master
@@ -25,7 +25,7 @@ from driftline.engine.policy import policy
 from driftline.engine.snapshots.store import PartStore
 from driftline.engine.wire.bundles import Item
 from driftline.engine.wire.messages import Message, MessageHeader, decode
-from driftline.engine.wire.party import DurableJob, Role
+from driftline.engine.wire.role import DurableJob, Role
 from driftline.simulation.world.disks import MemoryKeyValue
 
 STEP_S = 0.005

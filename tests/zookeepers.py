@@ -17,7 +17,7 @@ from kazoo.protocol.states import KazooState
 
 from driftline.coordinator.zookeeper import close, connect
 from driftline.deploy.cluster.records import AgentRecord, AgentRole
-from driftline.deploy.cluster.tree import AGENTS, ZooKeeperTree
+from driftline.deploy.cluster.zookeeper_tree import AGENTS, ZooKeeperTree
 from driftline.deploy.zookeeper import Ensemble, command_line
 from driftline.engine.errors import Unavailable
 

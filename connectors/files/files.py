@@ -239,7 +239,7 @@ class FileSource:
     def identity(self) -> str:
         """Return a text of name, format and shape; not of directory, compression or content.
 
-        A file may grow; `engine.sources.used` checks what a run has used of it.
+        A file may grow; `engine.sources.fingerprint` checks what a run has used of it.
         """
         kind = self.rows.__name__.removesuffix("_rows")
         return f"{_name_of(_plain(self.path))} ({kind}{self.shape.as_text()})"

@@ -39,7 +39,7 @@ from driftline.engine.storage.segment_log import (
 )
 from driftline.engine.texts import time_in_words
 from driftline.engine.wire.codec import pack, unpack, why_refused
-from driftline.engine.wire.party import DurableJob
+from driftline.engine.wire.role import DurableJob
 
 SEGMENT_BYTES = 1 << 25
 """A segment of this size is full; entries are removed by whole segments."""

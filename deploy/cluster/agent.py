@@ -21,9 +21,9 @@ from threading import Event
 from time import monotonic
 
 from driftline.coordinator.registry import ClusterState
-from driftline.deploy.cluster.hosting import FLOW_THREAD, FlowRunner, HostResources
+from driftline.deploy.cluster.flow_runner import FLOW_THREAD, FlowRunner, HostResources
 from driftline.deploy.cluster.metrics import AgentStatus, of_processes, serve_agent
-from driftline.deploy.cluster.placing import keep_nodes
+from driftline.deploy.cluster.placement import keep_nodes
 from driftline.deploy.cluster.records import AgentRecord, AgentRole, DesiredState, Submission
 from driftline.deploy.cluster.status import strangers
 from driftline.deploy.cluster.submissions import (
@@ -34,7 +34,7 @@ from driftline.deploy.cluster.submissions import (
     registry_of,
     submissions,
 )
-from driftline.deploy.cluster.tree import AGENTS, LOOK_EVERY_S, ZooKeeperTree
+from driftline.deploy.cluster.zookeeper_tree import AGENTS, LOOK_EVERY_S, ZooKeeperTree
 from driftline.deploy.local.directories.leftovers import socket_folder
 from driftline.deploy.runtime.claims import claim
 from driftline.deploy.runtime.config import SESSION_S

@@ -18,18 +18,18 @@ from driftline.connectors.sinks.lines import DEAD_LETTERS
 from driftline.coordinator.registry import ClusterState
 from driftline.coordinator.zookeeper import ZooKeeperRegistry, close, connect
 from driftline.deploy.local.config import RunConfig, SenderRules, check_input
-from driftline.deploy.local.inputs.asides import BadRecordFile
+from driftline.deploy.local.inputs.bad_records import BadRecordFile
 from driftline.deploy.local.inputs.fronts import note_used, open_front, open_input
-from driftline.deploy.local.inputs.tallies import InputProgress
+from driftline.deploy.local.inputs.input_progress import InputProgress
 from driftline.deploy.local.metrics import OfInputs
 from driftline.deploy.local.report import start_of
 from driftline.deploy.local.savepoints import check_restored
 from driftline.deploy.roles.front import Front
 from driftline.deploy.runtime.claims import claim, opened
 from driftline.deploy.runtime.config import ProcessConfig
-from driftline.deploy.runtime.leading import REGISTRY
 from driftline.deploy.runtime.loop.heartbeat import Heartbeat
 from driftline.deploy.runtime.loop.runtime import Runtime
+from driftline.deploy.runtime.master_process import REGISTRY
 from driftline.deploy.runtime.metrics.roles import serve_front
 from driftline.deploy.runtime.process import main
 from driftline.deploy.runtime.supervision.restarts import STOPPED

@@ -12,7 +12,7 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from time import monotonic
 
-from driftline.deploy.cluster.hosting import FlowRunner
+from driftline.deploy.cluster.flow_runner import FlowRunner
 from driftline.deploy.cluster.records import AgentRole
 from driftline.deploy.local.metrics import restarts
 from driftline.deploy.runtime.metrics.endpoint import Endpoint, noted_port, port_note

@@ -20,7 +20,7 @@ from driftline.deploy.runtime.config import LIMITS, Limits, Reading
 from driftline.engine.errors import StateMismatch
 from driftline.engine.keygroups import Layout, names_of
 from driftline.engine.policy import POLICIES
-from driftline.engine.snapshots.fitting import NOTHING, InitialState
+from driftline.engine.snapshots.savepoint_mapping import NOTHING, InitialState
 
 _Positive = Annotated[int, msgspec.Meta(ge=1)]
 

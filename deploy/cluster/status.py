@@ -22,8 +22,8 @@ from driftline.deploy.cluster.submissions import (
     submission_of,
     submissions,
 )
-from driftline.deploy.cluster.tree import ZooKeeperTree
-from driftline.deploy.roles.watch import StatusPoller
+from driftline.deploy.cluster.zookeeper_tree import ZooKeeperTree
+from driftline.deploy.roles.status_poller import StatusPoller
 from driftline.deploy.runtime.loop.runtime import Runtime
 from driftline.deploy.runtime.sockets.transport import LOCAL, TransportConfig
 from driftline.engine.errors import StateMismatch

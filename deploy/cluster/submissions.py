@@ -16,7 +16,7 @@ from contextlib import suppress
 
 from driftline.coordinator.registry import ClusterState, RunOutcome
 from driftline.deploy.cluster.records import AgentRecord, Submission
-from driftline.deploy.cluster.tree import (
+from driftline.deploy.cluster.zookeeper_tree import (
     AGENTS,
     FLOWS,
     REGISTRY,

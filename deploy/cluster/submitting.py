@@ -26,7 +26,7 @@ from driftline.coordinator.registry import (
     check_identity,
     encode_state,
 )
-from driftline.deploy.cluster.placing import check_rescalable, spread, taken_slots, wishing
+from driftline.deploy.cluster.placement import check_rescalable, spread, taken_slots, wishing
 from driftline.deploy.cluster.records import AgentRecord, AgentRole, Submission
 from driftline.deploy.cluster.submissions import (
     agents,
@@ -38,7 +38,8 @@ from driftline.deploy.cluster.submissions import (
     submissions,
     takes_away,
 )
-from driftline.deploy.cluster.tree import (
+from driftline.deploy.cluster.wheels import send
+from driftline.deploy.cluster.zookeeper_tree import (
     NAMES,
     NEW,
     WriteConflict,
@@ -46,7 +47,6 @@ from driftline.deploy.cluster.tree import (
     ZooKeeperTree,
     is_name,
 )
-from driftline.deploy.cluster.wheels import send
 from driftline.deploy.local.config import check_form
 from driftline.deploy.runtime.config import LIMITS, Limits, Reading
 from driftline.engine.errors import FlowError, StateMismatch, Unavailable
@@ -56,7 +56,7 @@ from driftline.engine.flow.flow import Flow
 from driftline.engine.flow.outline import outline
 from driftline.engine.flow.plan import plan
 from driftline.engine.policy import Policy, SnapshotCut
-from driftline.engine.snapshots.fitting import FIRST, NOTHING, Fitted, InitialState
+from driftline.engine.snapshots.savepoint_mapping import FIRST, NOTHING, Fitted, InitialState
 
 SERVED = "serve://"
 """Prefix of a service's input, followed by the service's name: the front is in `driftline serve`,

@@ -14,7 +14,7 @@ from hashlib import sha256
 from pathlib import Path
 
 from driftline.deploy.cluster.records import Submission
-from driftline.deploy.cluster.tree import FLOWS, NEW, WriteConflict, ZooKeeperTree
+from driftline.deploy.cluster.zookeeper_tree import FLOWS, NEW, WriteConflict, ZooKeeperTree
 from driftline.engine.durable import make_directory, replace_file
 from driftline.engine.errors import FlowError, StateMismatch, Unavailable
 

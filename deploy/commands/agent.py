@@ -10,9 +10,9 @@ from rich.console import Console
 
 from driftline.deploy.cluster.agent import AgentConfig, run_agent
 from driftline.deploy.cluster.records import AgentRole
-from driftline.deploy.cluster.tree import NAMES, is_name
+from driftline.deploy.cluster.zookeeper_tree import NAMES, is_name
+from driftline.deploy.commands.cluster_options import ClusterAddress, in_cluster, reached
 from driftline.deploy.commands.options import logged, metrics_option
-from driftline.deploy.commands.places import ClusterAddress, in_cluster, reached
 from driftline.deploy.runtime.sockets.transport import TransportConfig
 from driftline.engine.errors import FlowError
 

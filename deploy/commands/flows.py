@@ -10,7 +10,7 @@ from time import monotonic, sleep
 
 import click
 
-from driftline.deploy.cluster.placing import rescale as rescale_flow
+from driftline.deploy.cluster.placement import rescale as rescale_flow
 from driftline.deploy.cluster.records import DesiredState, Submission
 from driftline.deploy.cluster.status import troubles
 from driftline.deploy.cluster.submissions import (
@@ -25,8 +25,8 @@ from driftline.deploy.cluster.submissions import (
     submission_of,
 )
 from driftline.deploy.cluster.submissions import remove as remove_flow
-from driftline.deploy.cluster.tree import ZooKeeperTree
-from driftline.deploy.commands.places import ClusterAddress, in_cluster
+from driftline.deploy.cluster.zookeeper_tree import ZooKeeperTree
+from driftline.deploy.commands.cluster_options import ClusterAddress, in_cluster
 from driftline.engine.errors import StateMismatch, Unavailable
 from driftline.engine.texts import complain, counted
 from driftline.engine.ui.options import FiniteRange, json_option

@@ -28,8 +28,8 @@ from driftline.engine.errors import FlowError
 from driftline.engine.events import about, log
 from driftline.engine.flow.loading import load_flow
 from driftline.engine.policy import policy
-from driftline.engine.snapshots.fitting import Choice
 from driftline.engine.snapshots.savepoint import open_savepoint
+from driftline.engine.snapshots.savepoint_mapping import Choice
 from driftline.engine.sources.record import Shape
 from driftline.engine.ui.consoles import as_words
 from driftline.engine.ui.options import (

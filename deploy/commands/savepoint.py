@@ -7,10 +7,10 @@ from pathlib import Path
 import click
 
 from driftline.connectors.inputs import is_live
-from driftline.deploy.cluster.saving import save
+from driftline.deploy.cluster.savepoints import save
 from driftline.deploy.cluster.submissions import submission_of
 from driftline.deploy.cluster.wheels import importable
-from driftline.deploy.commands.places import (
+from driftline.deploy.commands.cluster_options import (
     ClusterAddress,
     perhaps_in_cluster,
     reached,

@@ -14,7 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from driftline.deploy.cluster.status import ClusterStatus, FlowStatus, status_of
-from driftline.deploy.commands.places import ClusterAddress, in_cluster, reached
+from driftline.deploy.commands.cluster_options import ClusterAddress, in_cluster, reached
 from driftline.deploy.local.directories.leftovers import short_folder
 from driftline.deploy.runtime.sockets.transport import TransportConfig
 from driftline.engine.texts import size_in_words, time_in_words, visible, visible_lines

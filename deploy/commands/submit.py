@@ -10,12 +10,12 @@ from driftline.connectors.outputs import checked_place_of
 from driftline.deploy.cluster.submissions import agents, registry_of
 from driftline.deploy.cluster.submitting import SubmitRequest, name_for, submit
 from driftline.deploy.cluster.wheels import imported
+from driftline.deploy.commands.cluster_options import ClusterAddress, in_cluster
 from driftline.deploy.commands.options import flow_options
-from driftline.deploy.commands.places import ClusterAddress, in_cluster
 from driftline.deploy.runtime.config import Limits, Reading
 from driftline.engine.flow.loading import load_flow
 from driftline.engine.policy import policy
-from driftline.engine.snapshots.fitting import NOTHING, InitialState
+from driftline.engine.snapshots.savepoint_mapping import NOTHING, InitialState
 from driftline.engine.sources.record import Shape
 from driftline.engine.texts import complain
 from driftline.engine.ui.options import (

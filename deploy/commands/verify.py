@@ -7,8 +7,8 @@ from pathlib import Path
 import click
 from click.core import ParameterSource
 
-from driftline.deploy.cluster.verifying import verify_flow
-from driftline.deploy.commands.places import ClusterAddress, perhaps_in_cluster
+from driftline.deploy.cluster.verification import verify_flow
+from driftline.deploy.commands.cluster_options import ClusterAddress, perhaps_in_cluster
 from driftline.deploy.local.verify import LookBeside, Verdict, verify_run
 from driftline.engine.errors import InUse
 from driftline.engine.texts import visible_lines

@@ -14,8 +14,8 @@ from driftline.deploy.runtime.sockets.keys import Authorised, own_key
 from driftline.deploy.runtime.sockets.listening import fault_of, is_local
 from driftline.engine.errors import FlowError
 from driftline.engine.policy import Policy
-from driftline.engine.snapshots.fitting import AS_IT_IS, Choice
 from driftline.engine.snapshots.savepoint import Savepoint
+from driftline.engine.snapshots.savepoint_mapping import AS_IT_IS, Choice
 from driftline.engine.sources import RetainedSource
 
 

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from time import monotonic
 
-from driftline.deploy.local.inputs.asides import BadRecordFile
-from driftline.deploy.local.inputs.tallies import InputFigures, InputProgress
+from driftline.deploy.local.inputs.bad_records import BadRecordFile
+from driftline.deploy.local.inputs.input_progress import InputFigures, InputProgress
 from driftline.deploy.local.progress import RunProgress
 from driftline.deploy.runtime.config import ProcessConfig
 from driftline.deploy.runtime.loop.heartbeat import Heartbeat

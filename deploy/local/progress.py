@@ -15,9 +15,9 @@ from math import inf
 from pathlib import Path
 
 from driftline.connectors.outputs import delivered_to
-from driftline.deploy.local.inputs.asides import BadRecordFile
-from driftline.deploy.local.inputs.tallies import InputFigures, InputProgress
-from driftline.deploy.roles.watch import StatusPoller
+from driftline.deploy.local.inputs.bad_records import BadRecordFile
+from driftline.deploy.local.inputs.input_progress import InputFigures, InputProgress
+from driftline.deploy.roles.status_poller import StatusPoller
 from driftline.deploy.roles.window import percentile
 from driftline.engine.events import Field, Fields, about, log
 from driftline.engine.texts import counted

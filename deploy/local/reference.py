@@ -10,7 +10,7 @@ from pathlib import Path
 from time import monotonic
 
 from driftline.connectors.sinks.lines import DEAD_LETTERS, JsonLines
-from driftline.deploy.local.inputs.asides import BadRecordFile
+from driftline.deploy.local.inputs.bad_records import BadRecordFile
 from driftline.deploy.local.report import ReferenceReport
 from driftline.deploy.roles.consumer import DeadLetters
 from driftline.engine.errors import StateMismatch, Unavailable

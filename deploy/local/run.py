@@ -29,9 +29,9 @@ from driftline.deploy.local.config import RunConfig, check_reach
 from driftline.deploy.local.directories.fresh import begin_anew
 from driftline.deploy.local.directories.leftovers import clear_drafts, socket_folder
 from driftline.deploy.local.directories.opening import open_run
-from driftline.deploy.local.inputs.asides import BadRecordFile
+from driftline.deploy.local.inputs.bad_records import BadRecordFile
 from driftline.deploy.local.inputs.fronts import identity_of, note_used, open_front, open_input
-from driftline.deploy.local.inputs.tallies import InputProgress
+from driftline.deploy.local.inputs.input_progress import InputProgress
 from driftline.deploy.local.metrics import check_metrics, serve_metrics
 from driftline.deploy.local.progress import RunProgress
 from driftline.deploy.local.report import (
@@ -44,7 +44,7 @@ from driftline.deploy.local.report import (
 )
 from driftline.deploy.local.savepoints import restore_run
 from driftline.deploy.roles.front import Front
-from driftline.deploy.roles.watch import StatusPoller
+from driftline.deploy.roles.status_poller import StatusPoller
 from driftline.deploy.runtime.claims import claim, wait_for_others
 from driftline.deploy.runtime.config import ProcessConfig
 from driftline.deploy.runtime.loop.heartbeat import Heartbeat

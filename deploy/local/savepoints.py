@@ -22,7 +22,7 @@ from driftline.connectors.logs.inputlog import INPUT_LOG
 from driftline.coordinator.registry import ClusterState, FileRegistry, SnapshotRecord
 from driftline.deploy.local.config import StartOptions
 from driftline.deploy.local.inputs.fronts import PIPED, has_log
-from driftline.deploy.local.inputs.tallies import NUMBERED
+from driftline.deploy.local.inputs.input_progress import NUMBERED
 from driftline.deploy.local.inputs.used_files import MAY_GROW
 from driftline.deploy.local.report import ExitStatus, how_ended
 from driftline.deploy.runtime.claims import claim, wait_for_others
@@ -32,9 +32,9 @@ from driftline.engine.flow.flow import Flow
 from driftline.engine.flow.plan import plan
 from driftline.engine.keygroups import GroupCache, owned_by
 from driftline.engine.policy import POLICIES, Policy, SnapshotCut
-from driftline.engine.snapshots.fitting import FIRST, Fitted, begin_with, fit
 from driftline.engine.snapshots.merging import restore
 from driftline.engine.snapshots.savepoint import Savepoint, begin, complete, write_table
+from driftline.engine.snapshots.savepoint_mapping import FIRST, Fitted, begin_with, fit
 from driftline.engine.snapshots.store import LmdbStore, PartStore, read_store
 from driftline.engine.sources import RetainedSource, Source
 from driftline.engine.sources.source import time_of

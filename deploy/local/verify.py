@@ -10,7 +10,7 @@ from driftline.connectors.outputs import RECORDS
 from driftline.connectors.sinks.directory import what_lacks
 from driftline.connectors.sinks.jsonl import FOREIGN
 from driftline.coordinator.registry import ClusterState, FileRegistry
-from driftline.deploy.local.directories.looking import look, outputs_elsewhere
+from driftline.deploy.local.directories.inspection import look, outputs_elsewhere
 from driftline.deploy.local.directories.opening import with_missing
 from driftline.deploy.local.directories.survey import (
     HISTORY,

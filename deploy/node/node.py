@@ -23,13 +23,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from driftline.deploy.node.assembly import NodePipeline, Post, Snapshotter
-from driftline.deploy.node.blocks import arrived_block
-from driftline.deploy.node.components import PolicyFactory
+from driftline.deploy.node.backpressure import WAITING_BYTES, Backpressure, TurnBudget
 from driftline.deploy.node.delivery import Delivery, DeliveryGossip
-from driftline.deploy.node.joining import Restoring, StateServer, StateTransfer
-from driftline.deploy.node.pace import WAITING_BYTES, Backpressure, TurnBudget
+from driftline.deploy.node.input_queue import arrived_block
+from driftline.deploy.node.pipeline import NodePipeline, Post, Snapshotter
+from driftline.deploy.node.policy_factory import PolicyFactory
 from driftline.deploy.node.stages import Stages
+from driftline.deploy.node.state_transfer import Restoring, StateServer, StateTransfer
 from driftline.deploy.roles.member import Member
 from driftline.engine.errors import DriftlineError, MalformedMessage, SnapshotDamaged
 from driftline.engine.events import Trouble
@@ -61,7 +61,7 @@ from driftline.engine.wire.messages import (
     Recover,
     Slice,
 )
-from driftline.engine.wire.party import DurableJob
+from driftline.engine.wire.role import DurableJob
 
 PUT_OFF = 2
 """Consecutive turns that may postpone settling and encoding so that messages leave first."""

@@ -22,8 +22,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 
-from driftline.deploy.node.assembly import NodePipeline, Post, Snapshotter, Token
-from driftline.deploy.node.blocks import (
+from driftline.deploy.node.backpressure import TurnBudget
+from driftline.deploy.node.input_queue import (
     Block,
     ElementBatch,
     UnsentFrame,
@@ -31,8 +31,8 @@ from driftline.deploy.node.blocks import (
     in_label_order,
     to_frame,
 )
-from driftline.deploy.node.components import PolicyFactory
-from driftline.deploy.node.pace import TurnBudget
+from driftline.deploy.node.pipeline import NodePipeline, Post, Snapshotter, Token
+from driftline.deploy.node.policy_factory import PolicyFactory
 from driftline.deploy.node.tracking import Cells, Intervals, Tracking
 from driftline.engine.flow.plan import Port
 from driftline.engine.keygroups import names_of

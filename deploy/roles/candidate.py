@@ -20,7 +20,7 @@ from driftline.deploy.roles.master import Master
 from driftline.engine.errors import DriftlineError, StateMismatch, Unavailable
 from driftline.engine.events import about, log
 from driftline.engine.wire.kinds import MASTER, Voice
-from driftline.engine.wire.party import DurableJob, Role
+from driftline.engine.wire.role import DurableJob, Role
 
 
 @dataclass(frozen=True, slots=True)

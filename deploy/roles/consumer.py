@@ -20,7 +20,7 @@ from driftline.connectors.sinks.consumer import Consumer
 from driftline.engine.errors import DriftlineError, MalformedMessage, Unavailable
 from driftline.engine.events import TOLD_EVERY_S, Field, RateLimitedLog, Trouble, about, log
 from driftline.engine.operators.context import parts
-from driftline.engine.operators.users import is_of_driftline
+from driftline.engine.operators.user_code import is_of_driftline
 from driftline.engine.sources import BadRecord
 from driftline.engine.texts import counted, time_in_words, visible
 from driftline.engine.wire.bundles import Item
@@ -33,7 +33,7 @@ from driftline.engine.wire.messages import (
     LastBundle,
     Message,
 )
-from driftline.engine.wire.party import Role
+from driftline.engine.wire.role import Role
 
 
 class DeadLetters(RateLimitedLog):

@@ -37,8 +37,8 @@ from driftline.engine.meters import Stopwatch
 from driftline.engine.policy import Policy
 from driftline.engine.sources import BadRecord, CachedSource, RetainedSource, Source
 from driftline.engine.sources.cached import KEPT_BYTES, PackedRecord, packed
+from driftline.engine.sources.fingerprint import StoreUsed, VerifiedSource
 from driftline.engine.sources.source import time_of
-from driftline.engine.sources.used import StoreUsed, VerifiedSource
 from driftline.engine.texts import time_in_words
 from driftline.engine.wire.codec import joined_rows
 from driftline.engine.wire.kinds import MASTER

@@ -19,7 +19,7 @@ from typing import ClassVar
 from driftline.engine.errors import Unavailable
 from driftline.engine.wire.kinds import AGENT
 from driftline.engine.wire.messages import AskDrain, Hello, MasterAt, Message
-from driftline.engine.wire.party import DurableJob, Role
+from driftline.engine.wire.role import DurableJob, Role
 
 TELL_EVERY_S = 1.0
 

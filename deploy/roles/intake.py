@@ -49,7 +49,7 @@ from driftline.engine.events import RateLimitedLog, about, log
 from driftline.engine.texts import counted
 from driftline.engine.wire.codec import RECORD_BYTES_MAX, pack, unpack, unpack_foreign
 from driftline.engine.wire.kinds import Voice
-from driftline.engine.wire.party import DurableJob, Role
+from driftline.engine.wire.role import DurableJob, Role
 
 WINDOW = 4096
 """Maximum number of records in memory that are not yet read or not yet stored."""

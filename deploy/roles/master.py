@@ -48,7 +48,7 @@ from driftline.engine.wire.messages import (
     StatusReport,
     Unloadable,
 )
-from driftline.engine.wire.party import DurableJob, Role
+from driftline.engine.wire.role import DurableJob, Role
 
 STALLED_AFTER_S = 10.0
 """How long the oldest work may stay unfinished, while no node works, before it counts as lost."""

@@ -25,7 +25,7 @@ from driftline.engine.wire.messages import (
     Stop,
     encode,
 )
-from driftline.engine.wire.party import Role
+from driftline.engine.wire.role import Role
 
 HELLO_EVERY_S = 0.2
 

@@ -10,13 +10,13 @@ from pathlib import Path
 import msgspec
 
 from driftline.coordinator.coordinator import MISSING_AFTER_S
-from driftline.deploy.node.pace import CARELESS
+from driftline.deploy.node.backpressure import CARELESS
 from driftline.deploy.roles.master import STALLED_AFTER_S
 from driftline.deploy.roles.window import WINDOW
 from driftline.deploy.runtime.loop.heartbeat import SLOW_AFTER_S
 from driftline.deploy.runtime.sockets.transport import LOCAL, Transport, TransportConfig
 from driftline.deploy.runtime.supervision.restarts import DEATHS_MAX
-from driftline.engine.snapshots.fitting import NOTHING, InitialState
+from driftline.engine.snapshots.savepoint_mapping import NOTHING, InitialState
 from driftline.engine.sources.record import DEFAULT_SHAPE, Shape
 from driftline.engine.storage.manifest import Mark
 from driftline.engine.wire.kinds import WATCH

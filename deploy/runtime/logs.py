@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING
 
 from driftline.engine.errors import Unavailable
 from driftline.engine.events import FIELDS, about, log
-from driftline.engine.operators.users import is_users
+from driftline.engine.operators.user_code import is_users
 from driftline.engine.texts import visible_json, visible_lines
 
 if TYPE_CHECKING:  # a child has no console, and the import would delay a recovery

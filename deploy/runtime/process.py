@@ -21,16 +21,16 @@ from time import monotonic
 
 from driftline.connectors.outputs import OutputPlace, open_consumer
 from driftline.connectors.sinks.consumer import SinkContext
+from driftline.deploy.node.backpressure import CARELESS, TurnBudget
 from driftline.deploy.node.node import Node
-from driftline.deploy.node.pace import CARELESS, TurnBudget
 from driftline.deploy.roles.consumer import ConsumerServer, DeadLetters
 from driftline.deploy.runtime.claims import claim, opened
 from driftline.deploy.runtime.config import ProcessConfig
-from driftline.deploy.runtime.leading import introduce, run_master
 from driftline.deploy.runtime.logs import insist, log_to_parent, rename
-from driftline.deploy.runtime.loop.cores import CpuAffinity
+from driftline.deploy.runtime.loop.cpu_affinity import CpuAffinity
 from driftline.deploy.runtime.loop.heartbeat import Heartbeat
 from driftline.deploy.runtime.loop.runtime import Runtime
+from driftline.deploy.runtime.master_process import introduce, run_master
 from driftline.deploy.runtime.metrics.roles import preload, serve_node
 from driftline.deploy.runtime.supervision.lifeline import hold_on
 from driftline.deploy.runtime.supervision.restarts import CANNOT_START, DIED, STOPPED
@@ -42,7 +42,7 @@ from driftline.engine.flow.loading import load_flow
 from driftline.engine.flow.plan import Plan, plan
 from driftline.engine.keygroups import owned_by
 from driftline.engine.policy import Policy, policy
-from driftline.engine.snapshots.fitting import begin_with
+from driftline.engine.snapshots.savepoint_mapping import begin_with
 from driftline.engine.snapshots.store import LmdbStore, PartStore
 
 NOTE_BYTES = 2048

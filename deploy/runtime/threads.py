@@ -18,7 +18,7 @@ import zmq
 
 from driftline.engine.errors import Disconnected, DriftlineError, Unavailable
 from driftline.engine.events import Trouble, about, log
-from driftline.engine.wire.party import DurableJob, Role
+from driftline.engine.wire.role import DurableJob, Role
 
 SLOW_S, LOOK_EVERY_S = 10.0, 1.0
 """Time in seconds that a job may take before a warning; interval between checks."""

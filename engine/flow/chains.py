@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from driftline.engine.flow.plan import Plan, Port, functions_follow
 from driftline.engine.keygroups import Owners
-from driftline.engine.operators.ends import Outbound, OutputEncoder, Shuffle, SinkStep
 from driftline.engine.operators.operator import KeyedStep, Vertex
+from driftline.engine.operators.outputs import Outbound, OutputEncoder, Shuffle, SinkStep
 from driftline.engine.operators.steps import Failures, FanOut, OutputReceiver, Step
 
 

@@ -45,7 +45,7 @@ from typing import TypeVar
 from driftline.engine.events import about, log
 from driftline.engine.flow.flow import Flow
 from driftline.engine.operators.operator import Vertex
-from driftline.engine.operators.users import is_of_python, is_users
+from driftline.engine.operators.user_code import is_of_python, is_users
 from driftline.engine.texts import let_through
 
 T = TypeVar("T")

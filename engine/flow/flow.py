@@ -32,12 +32,12 @@ from driftline.engine.errors import FlowError
 from driftline.engine.events import about, log
 from driftline.engine.keygroups import GROUPS, GROUPS_MAX
 from driftline.engine.operators.context import Context
+from driftline.engine.operators.keyed_operators import Distinct, Process, Scan
 from driftline.engine.operators.operator import KeyedOperator, Operator, Vertex
 from driftline.engine.operators.registry import OPERATORS
-from driftline.engine.operators.scan import Distinct, Process, Scan
 from driftline.engine.operators.stateless import Filter, FlatMap, Map, Sink, SourceOperator, Union
 from driftline.engine.operators.steps import Fields, Function
-from driftline.engine.operators.users import as_line, line_of_caller, variables_of
+from driftline.engine.operators.user_code import as_line, line_of_caller, variables_of
 from driftline.engine.state.managed import State
 from driftline.engine.texts import counted
 

@@ -16,7 +16,7 @@ from typing import get_type_hints
 from driftline.engine.errors import FlowError, Unavailable
 from driftline.engine.flow.code import code_of
 from driftline.engine.flow.flow import Flow
-from driftline.engine.operators.users import as_line, line_of
+from driftline.engine.operators.user_code import as_line, line_of
 from driftline.engine.texts import let_through
 
 OF_A_FILE = "driftline_flow_"

@@ -8,7 +8,7 @@ from typing import Any
 from driftline.engine.errors import MalformedMessage, PayloadError
 from driftline.engine.keygroups import plain_key
 from driftline.engine.labels import Label
-from driftline.engine.operators.users import line_of
+from driftline.engine.operators.user_code import line_of
 from driftline.engine.texts import (
     beginning,
     label_in_words,

@@ -20,8 +20,8 @@ from driftline.engine.errors import MalformedMessage, PayloadError
 from driftline.engine.keygroups import EXACT, ExactKey, exact_keys
 from driftline.engine.labels import Label
 from driftline.engine.operators.context import Context, Failure
-from driftline.engine.operators.ends import OutputEncoder
 from driftline.engine.operators.operator import Vertex
+from driftline.engine.operators.outputs import OutputEncoder
 from driftline.engine.operators.steps import (
     Failures,
     Signs,

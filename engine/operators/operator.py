@@ -6,7 +6,7 @@ meaning in plain code that shares nothing with that step (`plain`).
 
 To add an operator: write its class, list it in `engine.operators.registry`, and give `Stream` or
 `KeyedStream` a method named after its kind. Graphs, chains, the reference interpreter, Spark and
-the simulation then support it. Example: `Distinct` (`engine.operators.scan`).
+the simulation then support it. Example: `Distinct` (`engine.operators.keyed_operators`).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from typing import ClassVar, Protocol
 
 from driftline.engine.operators.context import Context
-from driftline.engine.operators.ends import OutputEncoder
+from driftline.engine.operators.outputs import OutputEncoder
 from driftline.engine.operators.steps import Failures, Fields, Function, Step
 from driftline.engine.state.managed import State
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from driftline.engine.operators.keyed_operators import Distinct, Process, Scan
 from driftline.engine.operators.operator import Operator
-from driftline.engine.operators.scan import Distinct, Process, Scan
 from driftline.engine.operators.stateless import Filter, FlatMap, Map, Sink, SourceOperator, Union
 
 OPERATORS: tuple[type[Operator], ...] = (

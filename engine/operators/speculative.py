@@ -50,9 +50,9 @@ from operator import itemgetter
 from driftline.engine.labels import Label
 from driftline.engine.operators.applied import Applied, Arrived
 from driftline.engine.operators.context import Failure
-from driftline.engine.operators.ends import OutputEncoder
 from driftline.engine.operators.keyed import Keyed
 from driftline.engine.operators.operator import Vertex
+from driftline.engine.operators.outputs import OutputEncoder
 from driftline.engine.operators.steps import Failures, Signs, Step, Values
 from driftline.engine.state.managed import MISSING, undo
 from driftline.engine.state.values import exactly, fresh, output

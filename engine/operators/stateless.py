@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from itertools import compress
 
 from driftline.engine.operators.context import Context
-from driftline.engine.operators.ends import OutputEncoder
 from driftline.engine.operators.operator import Chain, Operator, Vertex
+from driftline.engine.operators.outputs import OutputEncoder
 from driftline.engine.operators.steps import (
     Elements,
     Failures,

@@ -16,7 +16,7 @@ from itertools import chain
 from typing import ClassVar
 
 from driftline.engine.state.changelog import Changelog
-from driftline.engine.wire.party import DurableJob
+from driftline.engine.wire.role import DurableJob
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ A run that starts from a savepoint counts outputs below T as delivered (t_last i
 checksum over outputs starts at 0.
 
 State belongs to an operator by its name, so a flow whose other operators differ can start from it
-(`engine.snapshots.fitting`).
+(`engine.snapshots.savepoint_mapping`).
 """
 
 from __future__ import annotations

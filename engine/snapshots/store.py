@@ -44,7 +44,7 @@ from driftline.engine.snapshots.merging import MERGED_AT_ONCE, by_group, merge
 from driftline.engine.storage.lmdbs import every_row, open_environment, reported
 from driftline.engine.storage.manifest import MARK_FILE, NOBODY, Mark, read_mark, renew_mark
 from driftline.engine.wire.codec import pack, unpack
-from driftline.engine.wire.party import DurableJob
+from driftline.engine.wire.role import DurableJob
 
 META = 0xFFFF
 _KEY = struct.Struct(">QH")

@@ -6,12 +6,12 @@ with IndexClient("http://127.0.0.1:8080", session=True) as index:
         print(hit.id, hit.snippet)
 
 It requires only httpx (the extra `client`).
-`IndexProducer` in `index.client.producing` writes over ZeroMQ.
+`IndexProducer` in `index.client.producer` writes over ZeroMQ.
 """
 
-from driftline.index.client.awaited import AsyncEvents, AsyncIndexClient
+from driftline.index.client.async_client import AsyncEvents, AsyncIndexClient
 from driftline.index.client.batches import Delete, Line
-from driftline.index.client.blocking import EventReader, IndexClient
+from driftline.index.client.client import EventReader, IndexClient
 from driftline.index.client.errors import (
     Busy,
     Conflict,

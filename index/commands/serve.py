@@ -14,8 +14,8 @@ from rich.console import Console
 from starlette.types import ASGIApp
 
 from driftline.deploy.cluster.wheels import imported
+from driftline.deploy.commands.cluster_options import ClusterAddress, perhaps_in_cluster, reached_by
 from driftline.deploy.commands.options import logged
-from driftline.deploy.commands.places import ClusterAddress, perhaps_in_cluster, reached_by
 from driftline.deploy.local.config import SenderRules, check_input
 from driftline.deploy.runtime.logs import insist
 from driftline.deploy.runtime.sockets.listening import check_free
@@ -41,8 +41,8 @@ from driftline.serve.hosting.config import ViewSpec
 from driftline.serve.http.access import Access, check_exposure
 from driftline.serve.http.flow_application import flow_application
 from driftline.serve.http.operations import HttpSettings
+from driftline.serve.running.cluster_deployment import InCluster
 from driftline.serve.running.deployment import Deploy, Serving, on_this_machine
-from driftline.serve.running.in_cluster import InCluster
 from driftline.serve.running.run import run_service
 
 STATE = "driftline-index", "driftline-service"

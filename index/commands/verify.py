@@ -11,7 +11,7 @@ from driftline.deploy.commands.verify import verify_command
 from driftline.engine.errors import MalformedMessage, SnapshotDamaged, Unavailable
 from driftline.engine.wire.codec import unpack
 from driftline.index.commands.definition import check_definition
-from driftline.serve.running.verifying import look_beside
+from driftline.serve.running.verification import look_beside
 
 _NAME = re.compile(r"\d{8,}\.segment", re.ASCII)
 

@@ -14,7 +14,7 @@ from driftline.index.documents.schema import Collection, Schema, StoredField, Te
 from driftline.index.http.about import COLLECTION, Index, json_of
 from driftline.index.http.events import change_operation, watch_operations
 from driftline.index.http.reading import read_operations
-from driftline.index.http.shapes import COLLECTIONS
+from driftline.index.http.schemas import COLLECTIONS
 from driftline.index.http.writing import bulk_operation, write_operations
 from driftline.serve.gateway.backend import Backend
 from driftline.serve.http.application import build

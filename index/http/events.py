@@ -22,7 +22,7 @@ from driftline.index.documents.schema import Collection
 from driftline.index.documents.values import shown
 from driftline.index.documents.versions import VersionSummary
 from driftline.index.documents.writes import WatchWrite
-from driftline.index.http import shapes
+from driftline.index.http import schemas
 from driftline.index.http.about import ID_SCHEMA, VIEW, Index, json_of
 from driftline.index.http.writing import WAIT, checked, outcome
 from driftline.index.query.parsing import LENGTH_MAX as QUERY_LENGTH_MAX
@@ -108,7 +108,7 @@ def change_operation(index: Index) -> Operation:
         "changes",
         "Each new version of a document, in order, as server-sent events.",
         (FROM, LAST_EVENT_ID),
-        answer=shapes.CHANGES,
+        answer=schemas.CHANGES,
         refusals=(404, 410),
         streams=True,
         tag="changes",
@@ -137,25 +137,25 @@ def watch_operations(index: Index) -> list[Operation]:
         Operation(
             "GET", path + "/events", watching.events, "watch_events",
             "Each version of a document that begins or ceases to match, as server-sent events.",
-            (ID, FROM, LAST_EVENT_ID), answer=shapes.WATCH_EVENTS, refusals=(404, 410),
+            (ID, FROM, LAST_EVENT_ID), answer=schemas.WATCH_EVENTS, refusals=(404, 410),
             streams=True, tag="watches",
         ),
         Operation(
             "PUT", path, watching.put, "put_watch", "Store a query, in place of what is there.",
-            (ID, WAIT), "write", _BODY, shapes.WRITTEN, (404, 408, 413, 503, 507),
+            (ID, WAIT), "write", _BODY, schemas.WRITTEN, (404, 408, 413, 503, 507),
             tag="watches",
         ),
         Operation(
             "DELETE", path, watching.delete, "delete_watch", "Remove a stored query.",
-            (ID, WAIT), "write", None, shapes.WRITTEN, (404, 503, 507), tag="watches",
+            (ID, WAIT), "write", None, schemas.WRITTEN, (404, 503, 507), tag="watches",
         ),
         Operation(
             "GET", path, watching.get, "get_watch", "A stored query.",
-            (ID, AFTER), answer=shapes.WATCH, refusals=(404, 503), tag="watches",
+            (ID, AFTER), answer=schemas.WATCH, refusals=(404, 503), tag="watches",
         ),
         Operation(
             "GET", "/watches", watching.some, "watches", "Stored queries, by their ids.",
-            (LIMIT, BEHIND, AFTER), answer=shapes.WATCHES, refusals=(404, 503), tag="watches",
+            (LIMIT, BEHIND, AFTER), answer=schemas.WATCHES, refusals=(404, 503), tag="watches",
         ),
     ]  # fmt: skip
 

@@ -25,10 +25,10 @@ from driftline.engine.wire.codec import pack
 from driftline.index.documents import answers
 from driftline.index.documents.answers import FacetValue
 from driftline.index.documents.schema import Collection
-from driftline.index.http import shapes
+from driftline.index.http import schemas
 from driftline.index.http.about import ID, Index, json_of
 from driftline.index.query.parsing import LENGTH_MAX as QUERY_LENGTH_MAX
-from driftline.index.search.places import Sort, order
+from driftline.index.search.sort_position import Sort, order
 from driftline.index.searcher.messages import (
     LIMIT_MAX,
     CountQuestion,
@@ -122,19 +122,19 @@ def read_operations(index: Index) -> list[Operation]:
         Operation(
             "GET", "/search", reads.search, "search", "Search documents.",
             (Q, LIMIT, CURSOR, SORT, FACET, FIELD, SNIPPETS, *times),
-            answer=shapes.SEARCH, refusals=queried, tag="search",
+            answer=schemas.SEARCH, refusals=queried, tag="search",
         ),
         Operation(
             "GET", "/documents/{id:path}", reads.get, "get_document", "A document.",
-            (ID, *times), answer=shapes.GOT, refusals=refused, tag="documents",
+            (ID, *times), answer=schemas.GOT, refusals=refused, tag="documents",
         ),
         Operation(
             "GET", "/count", reads.count, "count", "How many documents a query finds.",
-            (Q, *times), answer=shapes.COUNT, refusals=queried, tag="search",
+            (Q, *times), answer=schemas.COUNT, refusals=queried, tag="search",
         ),
         Operation(
             "GET", "/explain", reads.explain, "explain", "Why a document has its score.",
-            (Q, EXPLAINED, *times), answer=shapes.EXPLAINED, refusals=queried, tag="search",
+            (Q, EXPLAINED, *times), answer=schemas.EXPLAINED, refusals=queried, tag="search",
         ),
     ]  # fmt: skip
 

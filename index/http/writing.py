@@ -33,7 +33,7 @@ from driftline.index.documents.writes import (
     outcome_of,
 )
 from driftline.index.http.about import ID, Index, json_of
-from driftline.index.http.shapes import (
+from driftline.index.http.schemas import (
     BULK,
     BULK_ANSWER,
     DOCUMENT,

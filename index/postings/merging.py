@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from driftline.index.documents.values import ValueKind
+from driftline.index.postings.document_blocks import Block, blocks, documents_of, joined
 from driftline.index.postings.packing import (
     Bytes,
     Numbers,
@@ -29,10 +30,9 @@ from driftline.index.postings.packing import (
     ranges,
 )
 from driftline.index.postings.pairs import CommonWords
-from driftline.index.postings.parts import Column, Keywords, Merged, Run, SegmentReader
 from driftline.index.postings.sections import SectionWriter
 from driftline.index.postings.segment import Segment
-from driftline.index.postings.stored import Block, blocks, documents_of, joined
+from driftline.index.postings.segment_reader import Column, Keywords, Merged, Run, SegmentReader
 
 _COPIED = 1 << 20
 """Bytes to copy per step."""

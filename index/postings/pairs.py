@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from driftline.index.postings.packing import Numbers, edges
-from driftline.index.postings.parts import RUN, Run
+from driftline.index.postings.segment_reader import RUN, Run
 
 COMMON = 1 << 12
 """Minimum number of positions of a common word; scanning fewer is cheap."""

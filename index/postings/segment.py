@@ -5,7 +5,7 @@ Its sections, for text field F and value field V (`index.postings.merging` write
     times                 of each version
     ids, ids at           concatenated texts; their edges
     stored, stored at, blocks
-                          blocks of `index.postings.stored`; start of each version in the
+                          blocks of `index.postings.document_blocks`; start of each version in the
                           uncompressed whole; first version and offset of each block
     lengths F             of each version
     words F, words F at   texts, sorted
@@ -37,6 +37,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from driftline.index.documents.values import Kind, ValueKind
+from driftline.index.postings.document_blocks import Block, document
 from driftline.index.postings.packing import (
     Numbers,
     Places,
@@ -47,9 +48,8 @@ from driftline.index.postings.packing import (
     unpack_lists,
 )
 from driftline.index.postings.pairs import pair_of
-from driftline.index.postings.parts import RUN, WORD, Column, Keywords, Often, Run
 from driftline.index.postings.sections import Sections
-from driftline.index.postings.stored import Block, document
+from driftline.index.postings.segment_reader import RUN, WORD, Column, Keywords, Often, Run
 
 UNPACKED = 1
 """Maximum size of a field's unpacked postings, as a multiple of the packed ones."""

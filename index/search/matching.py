@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 
 from driftline.engine.errors import DriftlineError
 from driftline.index.postings.packing import Numbers, Places, in_both
-from driftline.index.postings.parts import Keywords, Often, Postings, SegmentReader
+from driftline.index.postings.segment_reader import Keywords, Often, Postings, SegmentReader
 from driftline.index.query.tree import (
     And,
     Exists,
@@ -45,7 +45,7 @@ from driftline.index.query.tree import (
     Term,
     leaves,
 )
-from driftline.index.search.edits import near_words, words_from
+from driftline.index.search.fuzzy import near_words, words_from
 from driftline.index.search.phrases import Numbered, different, find_phrase, phrase_in, steps
 
 Mask = NDArray[np.bool_]

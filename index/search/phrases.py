@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from driftline.index.postings.packing import Numbers, in_both
-from driftline.index.postings.parts import Postings, SegmentReader
+from driftline.index.postings.segment_reader import Postings, SegmentReader
 
 Places = NDArray[np.int64]
 """(version, position) packed into one number, ascending; the position is in the low bits."""

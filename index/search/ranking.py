@@ -17,8 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from driftline.index.documents.values import NO_DATE
-from driftline.index.postings.parts import Column, Keywords
-from driftline.index.search.places import Sort, SortPosition, SortValue, order
+from driftline.index.postings.segment_reader import Column, Keywords
+from driftline.index.search.sort_position import Sort, SortPosition, SortValue, order
 
 Keys = NDArray[np.float64] | NDArray[np.int64]
 """Sort keys of versions, ascending."""

@@ -29,7 +29,7 @@ import numpy as np
 
 from driftline.index.documents.analysis import Analyser, Place
 from driftline.index.documents.schema import Collection, TextField
-from driftline.index.postings.parts import Keywords
+from driftline.index.postings.segment_reader import Keywords
 from driftline.index.query.tree import (
     Fuzzy,
     Node,
@@ -39,7 +39,7 @@ from driftline.index.query.tree import (
     Scoring,
     Term,
 )
-from driftline.index.search.edits import is_near
+from driftline.index.search.fuzzy import is_near
 from driftline.index.search.matching import Mask, Matching
 from driftline.index.search.phrases import starts_in_text
 from driftline.index.search.scoring import Scorer, bm25

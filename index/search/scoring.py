@@ -37,7 +37,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from driftline.index.postings.packing import Numbers
-from driftline.index.postings.parts import Often
+from driftline.index.postings.segment_reader import Often
 from driftline.index.query.tree import Phrase, Scoring, Term
 from driftline.index.search.matching import Mask, Matching
 from driftline.index.search.statistics import Statistics

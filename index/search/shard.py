@@ -23,15 +23,15 @@ from numpy.typing import NDArray
 
 from driftline.engine.labels import INFINITY
 from driftline.index.documents.versions import DocumentVersion
-from driftline.index.postings.parts import SegmentReader
-from driftline.index.postings.tail import MemorySegment
+from driftline.index.postings.memory_segment import MemorySegment
+from driftline.index.postings.segment_reader import SegmentReader
 from driftline.index.query.tree import Query, Scoring
+from driftline.index.search.checkpoint_codec import Saved, of_dictionary, of_numbers
 from driftline.index.search.matching import BUDGET, Mask, Matching, check
-from driftline.index.search.places import Sort, SortPosition
 from driftline.index.search.ranking import Ranked, best, best_by, together
 from driftline.index.search.results import Explanation, count_by, explain
-from driftline.index.search.saving import Saved, of_dictionary, of_numbers
 from driftline.index.search.scoring import Scorer, ScoreThreshold, candidates
+from driftline.index.search.sort_position import Sort, SortPosition
 from driftline.index.search.statistics import Statistics
 
 NONE = -1

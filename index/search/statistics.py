@@ -20,7 +20,7 @@ from typing import NamedTuple
 
 from driftline.engine.wire.codec import pack
 from driftline.index.documents.versions import DocumentVersion
-from driftline.index.search.saving import Saved, of_dictionary, of_numbers
+from driftline.index.search.checkpoint_codec import Saved, of_dictionary, of_numbers
 
 TRIMMED_EVERY = 64
 """Changes of one word after which its history is trimmed."""

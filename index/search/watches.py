@@ -29,14 +29,14 @@ from driftline.index.documents.schema import Collection
 from driftline.index.documents.versions import DocumentVersion
 from driftline.index.query.parsing import QueryError, parse
 from driftline.index.query.tree import Node, Or
-from driftline.index.search.evaluating import (
+from driftline.index.search.checkpoint_codec import Saved, of_numbers, of_texts
+from driftline.index.search.version_matching import (
     Anchor,
     Frequency,
     VersionContents,
     anchors_of,
     matches,
 )
-from driftline.index.search.saving import Saved, of_numbers, of_texts
 
 Change = Literal["entered", "left"]
 CHANGES: tuple[Change, Change] = "left", "entered"
@@ -268,7 +268,7 @@ class WatchIndex:
     # Saving.
 
     def save(self) -> Iterator[bytes]:
-        """Yield all state as parts for `index.search.saving.Saved`."""
+        """Yield all state as parts for `index.search.checkpoint_codec.Saved`."""
         yield from of_numbers(self._changes.times)
         yield from of_texts(self._changes.ids)
         watches = list(self._watches.values())

@@ -1,7 +1,7 @@
 """Answers about one collection as of a T.
 
-Answers of several shards can be combined: hits by `index.search.places.order`, totals and facets
-by addition.
+Answers of several shards can be combined: hits by `index.search.sort_position.order`, totals and
+facets by addition.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from driftline.index.documents.values import DATE_MAX, DATE_MIN, Kind, shown
 from driftline.index.query.parsing import QueryError, parse
 from driftline.index.query.tree import Query
 from driftline.index.search.matching import QueryTooCostly
-from driftline.index.search.places import Sort, SortPosition
 from driftline.index.search.ranking import Ranked
 from driftline.index.search.results import READ_MAX, Snippet, snippets
 from driftline.index.search.shard import Shard
+from driftline.index.search.sort_position import Sort, SortPosition
 from driftline.index.search.watches import WatchEntry, WatchIndex
 from driftline.index.searcher import messages
 from driftline.index.searcher.messages import (

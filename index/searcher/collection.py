@@ -29,11 +29,11 @@ from driftline.engine.wire.codec import pack
 from driftline.index.documents.schema import Collection
 from driftline.index.documents.versions import DocumentVersion
 from driftline.index.documents.writes import Watched, version_of
+from driftline.index.postings.memory_segment import MemorySegment
 from driftline.index.postings.merging import write
 from driftline.index.postings.sections import DamagedSegment, OtherFormat
 from driftline.index.postings.segment import Segment
-from driftline.index.postings.tail import MemorySegment
-from driftline.index.search.saving import Saved
+from driftline.index.search.checkpoint_codec import Saved
 from driftline.index.search.shard import Shard
 from driftline.index.search.watches import WatchIndex
 

@@ -20,7 +20,7 @@ from msgspec import Meta, Struct
 
 from driftline.engine.labels import INFINITY
 from driftline.index.documents.answers import ExplainedQuery
-from driftline.index.search.places import SortPosition, SortValue
+from driftline.index.search.sort_position import SortPosition, SortValue
 from driftline.serve.errors import ApiError
 from driftline.serve.views.hosted import Answer, Question
 

@@ -34,8 +34,8 @@ from driftline.index.documents.writes import NotWritten, Outcome, Watched, outco
 from driftline.index.postings.merging import write
 from driftline.index.postings.sections import DamagedSegment
 from driftline.index.postings.segment import Segment
+from driftline.index.search.checkpoint_codec import Saved
 from driftline.index.search.matching import BUDGET
-from driftline.index.search.saving import Saved
 from driftline.index.searcher.answers import QuestionContext, answer_to
 from driftline.index.searcher.collection import CollectionIndex, SegmentFiles, set_aside
 from driftline.index.searcher.messages import EventsQuestion, read_question, to_message

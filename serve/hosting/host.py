@@ -22,7 +22,7 @@ from heapq import heappop, heappush
 from driftline.engine.errors import DriftlineError, MalformedMessage, PayloadError
 from driftline.engine.events import Trouble, about, log
 from driftline.engine.texts import time_in_words
-from driftline.engine.wire.party import Role
+from driftline.engine.wire.role import Role
 from driftline.serve.errors import ApiError
 from driftline.serve.hosting.feeds import FOLLOW_EVERY_S, DurableUpTo, Subscription, Truncated
 from driftline.serve.hosting.view_client import (

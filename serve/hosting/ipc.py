@@ -29,7 +29,7 @@ from selectors import EVENT_READ, EVENT_WRITE, DefaultSelector
 from struct import Struct
 
 from driftline.engine.errors import MalformedMessage, Unavailable
-from driftline.engine.wire.party import Role
+from driftline.engine.wire.role import Role
 
 BYTES_MAX = 1 << 30
 """Largest size of a message."""

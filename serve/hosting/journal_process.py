@@ -10,7 +10,7 @@ from pathlib import Path
 from time import monotonic
 
 from driftline.deploy.roles.consumer import ConsumerServer
-from driftline.deploy.runtime.loop.cores import CpuAffinity
+from driftline.deploy.runtime.loop.cpu_affinity import CpuAffinity
 from driftline.deploy.runtime.loop.runtime import Runtime
 from driftline.engine.errors import MalformedMessage, Unavailable
 from driftline.engine.events import Trouble

@@ -16,7 +16,7 @@ from time import perf_counter, time
 from types import FrameType
 from typing import NamedTuple
 
-from driftline.deploy.runtime.loop.cores import CpuAffinity
+from driftline.deploy.runtime.loop.cpu_affinity import CpuAffinity
 from driftline.deploy.runtime.loop.runtime import Runtime
 from driftline.deploy.runtime.supervision.child_process import ChildExitWatcher
 from driftline.deploy.runtime.supervision.lifeline import Lifeline, hold_on
@@ -25,7 +25,7 @@ from driftline.engine.errors import DriftlineError, Unavailable
 from driftline.engine.events import about, log
 from driftline.engine.flow.loading import load_flow
 from driftline.engine.texts import time_in_words
-from driftline.engine.wire.party import Role
+from driftline.engine.wire.role import Role
 from driftline.serve.hosting.config import ServiceConfig, ViewLocation
 from driftline.serve.hosting.feeds import ROOM_BYTES, Subscription
 from driftline.serve.hosting.host import APPLY_S, CheckpointSchedule, ViewHost

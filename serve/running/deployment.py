@@ -15,9 +15,9 @@ from starlette.types import ASGIApp
 from driftline.coordinator.registry import RunOutcome
 from driftline.deploy.local.config import HERE, SenderRules
 from driftline.deploy.roles.front import Front
-from driftline.deploy.roles.watch import StatusPoller
+from driftline.deploy.roles.status_poller import StatusPoller
 from driftline.deploy.runtime.config import ProcessConfig
-from driftline.deploy.runtime.loop.cores import cores_here
+from driftline.deploy.runtime.loop.cpu_affinity import cores_here
 from driftline.deploy.runtime.loop.runtime import Runtime
 from driftline.deploy.runtime.sockets.transport import LOCAL, TransportConfig
 from driftline.deploy.runtime.supervision.cluster import LocalCluster

@@ -13,7 +13,7 @@ from pathlib import Path
 from driftline.connectors.sinks.directory import IDENTITY, identity_lines, mark_of
 from driftline.coordinator.identity import Identity
 from driftline.coordinator.registry import ClusterState, FileRegistry, check_identity
-from driftline.deploy.local.directories.looking import look
+from driftline.deploy.local.directories.inspection import look
 from driftline.deploy.local.directories.opening import with_missing
 from driftline.deploy.local.directories.survey import (
     JOURNAL,

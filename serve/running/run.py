@@ -27,9 +27,9 @@ from driftline.deploy.cluster.submissions import CANCELLED
 from driftline.deploy.local.directories.leftovers import clear_drafts, socket_folder
 from driftline.deploy.roles.front import Front
 from driftline.deploy.runtime.claims import claim, wait_for_others
-from driftline.deploy.runtime.loop.cores import CpuAffinity
+from driftline.deploy.runtime.loop.asyncio_driver import Looped
+from driftline.deploy.runtime.loop.cpu_affinity import CpuAffinity
 from driftline.deploy.runtime.loop.heartbeat import Heartbeat
-from driftline.deploy.runtime.loop.looped import Looped
 from driftline.deploy.runtime.loop.runtime import Runtime
 from driftline.deploy.runtime.process import new_id
 from driftline.deploy.runtime.signals import Signals
@@ -46,7 +46,7 @@ from driftline.serve.hosting.children import Children
 from driftline.serve.hosting.config import ServiceConfig
 from driftline.serve.running.deployment import Deploy, Serving, on_this_machine
 from driftline.serve.running.directories import POLICY
-from driftline.serve.running.lookout import SessionSupervisor
+from driftline.serve.running.session_supervisor import SessionSupervisor
 
 
 def run_service(

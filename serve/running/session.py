@@ -24,7 +24,7 @@ from driftline.deploy.cluster.submissions import (
     registry_of,
 )
 from driftline.deploy.cluster.submitting import ServiceSpec, SubmitRequest, submit
-from driftline.deploy.cluster.tree import FLOWS, ZooKeeperTree
+from driftline.deploy.cluster.zookeeper_tree import FLOWS, ZooKeeperTree
 from driftline.deploy.runtime.config import Reading
 from driftline.deploy.runtime.sockets.keys import own_key
 from driftline.deploy.runtime.sockets.transport import TransportConfig

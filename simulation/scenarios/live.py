@@ -17,7 +17,7 @@ from driftline.connectors.logs.received import ReceivedSource
 from driftline.deploy.roles.intake import MAGIC, Intake, IntakeKind, decode_answer
 from driftline.engine.wire.codec import pack, travelled, unpack
 from driftline.engine.wire.kinds import Voice
-from driftline.engine.wire.party import Role
+from driftline.engine.wire.role import Role
 from driftline.simulation.world.disks import LogDisk
 
 ASK_AFTER_S = 0.1

@@ -12,11 +12,7 @@ from random import Random
 from driftline.deploy.roles.master import STALLED_AFTER_S
 from driftline.engine.errors import FlowError
 from driftline.engine.policy import Policy, SnapshotCut, policy
-from driftline.simulation.scenarios.drawn import MODULE
-from driftline.simulation.scenarios.flows import SIMULATED, Simulated
-from driftline.simulation.scenarios.inputs import Inputs
-from driftline.simulation.scenarios.live import ArrivalSchedule
-from driftline.simulation.scenarios.troubles import (
+from driftline.simulation.scenarios.disturbances import (
     Behind,
     Hang,
     Resized,
@@ -25,6 +21,10 @@ from driftline.simulation.scenarios.troubles import (
     holes,
     resized,
 )
+from driftline.simulation.scenarios.drawn import MODULE
+from driftline.simulation.scenarios.flows import SIMULATED, Simulated
+from driftline.simulation.scenarios.inputs import Inputs
+from driftline.simulation.scenarios.live import ArrivalSchedule
 from driftline.simulation.world.timeline import Faults, Hole
 
 DRAWN_FLOW = Simulated(MODULE)

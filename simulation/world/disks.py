@@ -25,7 +25,7 @@ from driftline.engine.flow.flow import Flow
 from driftline.engine.snapshots.jobs import CommitSnapshot
 from driftline.engine.snapshots.store import PartStore, part_of
 from driftline.engine.wire.codec import pack, unpack
-from driftline.engine.wire.party import DurableJob
+from driftline.engine.wire.role import DurableJob
 
 MERGE_AT = 3
 """Number of parts at which a store merges them: few, so that short runs merge often."""

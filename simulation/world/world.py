@@ -1,6 +1,6 @@
 """The simulated world: hosts with disks, a network, faults, and a virtual clock.
 
-The world uses roles only through `engine.wire.party`: like the ZeroMQ runtime, it hands them bytes,
+The world uses roles only through `engine.wire.role`: like the ZeroMQ runtime, it hands them bytes,
 the time and the results of jobs, sends their messages and executes their jobs. A process runs one
 role or several (a front and its intake, a node and its consumer), which crash and pause together.
 
@@ -20,7 +20,7 @@ from functools import partial
 from math import inf
 
 from driftline.engine.errors import DriftlineError, Unavailable
-from driftline.engine.wire.party import DurableJob, Role
+from driftline.engine.wire.role import DurableJob, Role
 from driftline.simulation.world.disks import Disk
 from driftline.simulation.world.network import Network, shown
 from driftline.simulation.world.timeline import PAUSES_S, Crashed, Timeline

@@ -18,7 +18,7 @@ from driftline.coordinator.leadership import Enlist, LookAtQueue, LookBehind
 from driftline.coordinator.registry import WriteState
 from driftline.deploy.roles.candidate import Candidate, ReadState
 from driftline.engine.errors import StateMismatch, Unavailable
-from driftline.engine.wire.party import DurableJob
+from driftline.engine.wire.role import DurableJob
 from driftline.simulation.world.disks import MasterDisk
 from driftline.simulation.world.timeline import Timeline
 

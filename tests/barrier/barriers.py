@@ -1,7 +1,7 @@
 """Barriers of each kind, and helpers that give them outputs and read their bundles."""
 
 from driftline.barrier.barrier import NOTHING, Barrier
-from driftline.barrier.compared import EpochBarrier, ProductionBarrier
+from driftline.barrier.comparison import EpochBarrier, ProductionBarrier
 from driftline.barrier.ordered import OrderedBarrier
 from driftline.engine.labels import Label
 from driftline.engine.wire.bundles import Item, from_blob

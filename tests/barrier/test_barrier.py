@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from driftline.barrier.barrier import NOTHING, Barrier
-from driftline.barrier.compared import EpochBarrier, ImmediateBarrier, ProductionBarrier
+from driftline.barrier.comparison import EpochBarrier, ImmediateBarrier, ProductionBarrier
 from driftline.barrier.ordered import OrderedBarrier
 from driftline.engine.errors import FunctionFailed
 from driftline.engine.labels import INFINITY

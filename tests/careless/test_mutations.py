@@ -10,7 +10,7 @@ import pytest
 
 import driftline.engine.operators.keyed
 import driftline.engine.operators.steps
-from driftline.engine.operators.ends import Shuffle
+from driftline.engine.operators.outputs import Shuffle
 from driftline.simulation.scenarios.scenario import scenario
 from driftline.simulation.seeds import run_one
 from tests.careless.flows import ALL

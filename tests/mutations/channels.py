@@ -13,7 +13,7 @@ from unittest.mock import patch
 
 from driftline.deploy.node.stages import NOTHING_NEW
 from driftline.engine.wire.messages import Message, MessageHeader, Promise
-from driftline.engine.wire.party import Role
+from driftline.engine.wire.role import Role
 
 
 def _receiving(

@@ -15,7 +15,7 @@ from driftline.connectors.logs.received import Receipt, ReceivedSource
 from driftline.connectors.sinks.jsonl import JsonLinesConsumer
 from driftline.deploy.roles.intake import Intake
 from driftline.engine.errors import Unavailable
-from driftline.engine.wire.party import DurableJob
+from driftline.engine.wire.role import DurableJob
 
 
 def checksums_are_not_compared() -> AbstractContextManager[object]:

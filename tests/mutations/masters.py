@@ -13,7 +13,7 @@ from driftline.coordinator.snapshots import Snapshots
 from driftline.deploy.roles.member import Member
 from driftline.engine.wire.kinds import MASTER
 from driftline.engine.wire.messages import FollowsMaster, Hello, MessageHeader
-from driftline.engine.wire.party import DurableJob, Role
+from driftline.engine.wire.role import DurableJob, Role
 from driftline.simulation.world.disks import MasterDisk
 
 

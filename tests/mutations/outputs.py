@@ -14,7 +14,7 @@ from contextlib import AbstractContextManager, contextmanager
 from unittest.mock import patch
 
 from driftline.barrier.barrier import NOTHING
-from driftline.barrier.compared import EpochBarrier
+from driftline.barrier.comparison import EpochBarrier
 from driftline.barrier.ordered import OrderedBarrier
 from driftline.connectors.sinks.memory import MemoryConsumer
 from driftline.deploy.roles.consumer import ConsumerServer

@@ -6,11 +6,11 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from unittest.mock import patch
 
-import driftline.deploy.node.compared
+import driftline.deploy.node.comparison
 import driftline.deploy.roles.master
-from driftline.deploy.node.assembly import Post
-from driftline.deploy.node.blocks import ElementBatch
-from driftline.deploy.node.compared import ProductionAssembly
+from driftline.deploy.node.comparison import ProductionAssembly
+from driftline.deploy.node.input_queue import ElementBatch
+from driftline.deploy.node.pipeline import Post
 from driftline.deploy.node.stages import Stages
 from driftline.deploy.roles.front import Front
 from driftline.engine.snapshots.jobs import Capture
@@ -74,7 +74,7 @@ def frontiers_move_before_all_is_known_that_is_sent_again() -> Iterator[None]:
 
     with (
         patch.object(driftline.deploy.roles.master, "token", lambda node, start: (0, start, 0)),
-        patch.object(driftline.deploy.node.compared, "token", lambda node, start: (0, start, 0)),
+        patch.object(driftline.deploy.node.comparison, "token", lambda node, start: (0, start, 0)),
         patch.object(ProductionAssembly, "stored", mutated),
     ):
         yield

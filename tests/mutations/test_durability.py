@@ -10,7 +10,7 @@ from unittest.mock import patch
 import pytest
 
 from driftline.barrier.barrier import NOTHING, Barrier
-from driftline.barrier.compared import EpochBarrier
+from driftline.barrier.comparison import EpochBarrier
 from driftline.coordinator.registry import ClusterState
 from driftline.deploy.local.directories import survey
 from driftline.deploy.local.directories.survey import DirectoryReport, Problem
@@ -18,7 +18,7 @@ from driftline.engine.errors import DriftlineError, SnapshotDamaged, StateMismat
 from driftline.engine.snapshots.jobs import CommitSnapshot, LoadSnapshot
 from driftline.engine.snapshots.store import LmdbStore, PartStore
 from driftline.engine.storage.manifest import Mark
-from driftline.engine.wire.party import DurableJob
+from driftline.engine.wire.role import DurableJob
 from tests.deploy.local.directories import test_survey
 from tests.engine.snapshots import test_store
 from tests.engine.snapshots.tables import FLOW, Unsteady, fill

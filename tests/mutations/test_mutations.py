@@ -10,9 +10,9 @@ from random import Random
 
 import pytest
 
+from driftline.simulation.scenarios.disturbances import Resized, holes
 from driftline.simulation.scenarios.scenario import MASTERS as MASTER_HOSTS
 from driftline.simulation.scenarios.scenario import Scenario, scenario
-from driftline.simulation.scenarios.troubles import Resized, holes
 from driftline.simulation.seeds import run_one
 from tests.mutations import (
     channels,

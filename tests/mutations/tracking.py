@@ -10,9 +10,9 @@ from unittest.mock import patch
 
 from driftline.acker.tracker import Tracker
 from driftline.connectors.logs.received import ReceivedSource
-from driftline.deploy.node.assembly import Post
-from driftline.deploy.node.blocks import InputQueue
+from driftline.deploy.node.input_queue import InputQueue
 from driftline.deploy.node.node import Node
+from driftline.deploy.node.pipeline import Post
 from driftline.deploy.node.stages import Peers, Stages
 from driftline.deploy.node.tracking import Acks, Cells, Intervals, Tracking
 from driftline.deploy.roles.front import Front

@@ -32,7 +32,7 @@ from driftline.engine.wire.messages import Bundle
 from driftline.pipeline.audit import AuditReport, audit
 from driftline.pipeline.commands import Sessions
 from driftline.pipeline.commands import spark as command
-from driftline.pipeline.found import _label, same_line
+from driftline.pipeline.output_shares import _label, same_line
 from driftline.pipeline.runner import run
 from driftline.simulation.scenarios.flows import records
 

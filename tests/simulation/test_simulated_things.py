@@ -21,14 +21,14 @@ from driftline.engine.policy import policy
 from driftline.engine.reference import run_reference
 from driftline.engine.state.managed import ListState, MapState, ReducingState, ValueState
 from driftline.simulation.command import simulate
-from driftline.simulation.judging import Damages
+from driftline.simulation.scenarios.disturbances import SlowFunctions
 from driftline.simulation.scenarios.drawn import drawn
 from driftline.simulation.scenarios.flows import Simulated, concatenation, records
 from driftline.simulation.scenarios.inputs import GivenRecords
 from driftline.simulation.scenarios.scenario import scenario, without_faults
-from driftline.simulation.scenarios.troubles import SlowFunctions
 from driftline.simulation.seeds import run_one
 from driftline.simulation.simulation import Simulation
+from driftline.simulation.verdict import Damages
 from driftline.simulation.world.disks import LogDisk, MasterDisk, NodeDisk, flipped
 from driftline.simulation.world.timeline import Faults, Timeline
 from tests.connectors.logs.received_front import memory_disk

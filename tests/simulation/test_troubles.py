@@ -10,10 +10,10 @@ from unittest.mock import patch
 import pytest
 
 from driftline.coordinator.leadership import PATIENCE_S
-from driftline.deploy.node.assembly import Post, Snapshotter
+from driftline.deploy.node.backpressure import Backpressure
 from driftline.deploy.node.delivery import DeliveryGossip
 from driftline.deploy.node.node import Node
-from driftline.deploy.node.pace import Backpressure
+from driftline.deploy.node.pipeline import Post, Snapshotter
 from driftline.deploy.roles.front import Front
 from driftline.deploy.roles.master import STALLED_AFTER_S
 from driftline.deploy.runtime.supervision.restarts import HangDetector
@@ -21,6 +21,7 @@ from driftline.engine.labels import INFINITY
 from driftline.engine.operators.speculative import Speculative
 from driftline.engine.policy import POLICIES
 from driftline.simulation.masters import master_of
+from driftline.simulation.scenarios.disturbances import Behind, Hang, Resized
 from driftline.simulation.scenarios.flows import SIMULATED
 from driftline.simulation.scenarios.live import ArrivalSchedule
 from driftline.simulation.scenarios.scenario import (
@@ -29,7 +30,6 @@ from driftline.simulation.scenarios.scenario import (
     scenario,
     without_faults,
 )
-from driftline.simulation.scenarios.troubles import Behind, Hang, Resized
 from driftline.simulation.seeds import run_one
 from driftline.simulation.simulation import Simulation
 from driftline.simulation.world.timeline import Hole

@@ -28,7 +28,7 @@ from driftline.connectors.sinks.directory import (
 from driftline.connectors.sinks.jsonl import ABOUT
 from driftline.connectors.sinks.lines import DEAD_LETTERS
 from driftline.coordinator.registry import ANEW, ClusterState, FileRegistry
-from driftline.deploy.local.directories.looking import lineages_in, outputs_elsewhere
+from driftline.deploy.local.directories.inspection import lineages_in, outputs_elsewhere
 from driftline.deploy.local.directories.survey import LOG
 from driftline.deploy.local.inputs.fronts import PIPED
 from driftline.deploy.runtime.claims import lock_in_time, wait_for_others

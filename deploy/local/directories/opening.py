@@ -19,7 +19,7 @@ from driftline.connectors.sinks.jsonl import FOREIGN
 from driftline.coordinator.identity import Identity
 from driftline.coordinator.registry import ClusterState, FileRegistry, check_identity
 from driftline.deploy.local.directories.fresh import how_to_begin_anew
-from driftline.deploy.local.directories.looking import look, outputs_elsewhere
+from driftline.deploy.local.directories.inspection import look, outputs_elsewhere
 from driftline.deploy.local.directories.survey import (
     LOG,
     OUTPUT,

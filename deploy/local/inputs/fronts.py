@@ -19,7 +19,7 @@ from driftline.connectors.live import LiveSource
 from driftline.connectors.logs.inputlog import InputLog
 from driftline.connectors.logs.received import PipedSource, PolledSource, ReceivedSource
 from driftline.deploy.local.config import HERE, RunConfig, SenderRules
-from driftline.deploy.local.inputs.asides import BadRecordFile
+from driftline.deploy.local.inputs.bad_records import BadRecordFile
 from driftline.deploy.local.inputs.used_files import MAY_GROW, UsedFile, open_checked
 from driftline.deploy.roles.front import Front
 from driftline.deploy.roles.intake import Receiver

@@ -13,14 +13,19 @@ from zlib import crc32
 
 from driftline.connectors.files import FileSource
 from driftline.connectors.files.files import SeveralFiles
-from driftline.deploy.local.inputs.asides import BadRecordFile
+from driftline.deploy.local.inputs.bad_records import BadRecordFile
 from driftline.engine.durable import replace_file
 from driftline.engine.errors import MalformedMessage, StateMismatch, Unavailable
 from driftline.engine.sources import Source
-from driftline.engine.sources.used import NOTHING, InputFingerprint, StoreUsed, VerifiedSource
+from driftline.engine.sources.fingerprint import (
+    NOTHING,
+    InputFingerprint,
+    StoreUsed,
+    VerifiedSource,
+)
 from driftline.engine.storage.manifest import Mark
 from driftline.engine.wire.codec import pack, unpack
-from driftline.engine.wire.party import DurableJob
+from driftline.engine.wire.role import DurableJob
 
 _FORMAT = 4
 

@@ -27,7 +27,7 @@ from time import monotonic
 
 import zmq
 
-from driftline.deploy.runtime.loop.cores import CpuAffinity
+from driftline.deploy.runtime.loop.cpu_affinity import CpuAffinity
 from driftline.deploy.runtime.loop.memory import GcScheduler, MallocTrimmer
 from driftline.deploy.runtime.sockets.inbox import GuardedInbox, Inbox, inproc
 from driftline.deploy.runtime.sockets.transport import MESSAGE_BYTES_MAX, PART_BYTES, Transport
@@ -36,7 +36,7 @@ from driftline.deploy.runtime.threads import Calls, CarryOut, LocalParty, Worker
 from driftline.engine.errors import MalformedMessage, NotPermitted, PayloadError
 from driftline.engine.events import about, log
 from driftline.engine.meters import Stopwatch
-from driftline.engine.wire.party import Role
+from driftline.engine.wire.role import Role
 
 LINGER_MS = 500
 """Longest time that the messages of a closed socket may delay the exit of the process."""

@@ -29,7 +29,7 @@ from driftline.deploy.runtime.loop.heartbeat import Heartbeat
 from driftline.deploy.runtime.loop.runtime import Runtime
 from driftline.deploy.runtime.metrics.endpoint import Endpoint, port_note
 from driftline.engine.meters import Sample, Samples
-from driftline.engine.wire.party import Role
+from driftline.engine.wire.role import Role
 
 
 @cache

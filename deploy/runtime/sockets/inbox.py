@@ -15,7 +15,7 @@ import zmq
 from driftline.deploy.runtime.sockets.transport import MESSAGE_BYTES_MAX, Transport
 from driftline.deploy.runtime.sockets.zap import USER_ID, Zap
 from driftline.engine.errors import MalformedMessage, Unavailable
-from driftline.engine.wire.party import Role
+from driftline.engine.wire.role import Role
 
 DRAIN = 64
 """Largest number of messages that a turn takes."""

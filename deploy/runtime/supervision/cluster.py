@@ -16,7 +16,7 @@ from pathlib import Path
 from time import monotonic
 
 from driftline.coordinator.coordinator import Phase
-from driftline.deploy.roles.watch import StatusPoller
+from driftline.deploy.roles.status_poller import StatusPoller
 from driftline.deploy.runtime.config import ProcessConfig
 from driftline.deploy.runtime.process import where_it_was
 from driftline.deploy.runtime.supervision.child_process import (

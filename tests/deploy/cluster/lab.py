@@ -22,7 +22,7 @@ from typing import Any
 import pytest
 
 from driftline.deploy.cluster.status import status_of
-from driftline.deploy.cluster.tree import ZooKeeperTree
+from driftline.deploy.cluster.zookeeper_tree import ZooKeeperTree
 from driftline.deploy.runtime.sockets.transport import TransportConfig
 from driftline.deploy.zookeeper import Ensemble
 from driftline.engine.errors import Unavailable

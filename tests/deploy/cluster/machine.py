@@ -17,7 +17,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from driftline.deploy.cluster.status import status_of
-from driftline.deploy.cluster.tree import ZooKeeperTree
+from driftline.deploy.cluster.zookeeper_tree import ZooKeeperTree
 from driftline.deploy.runtime.sockets.transport import LOCAL, TransportConfig
 from driftline.deploy.zookeeper import Ensemble
 from tests.zookeepers import SESSION_S, make_cluster

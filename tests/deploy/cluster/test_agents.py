@@ -13,7 +13,7 @@ import pytest
 
 from driftline.deploy.cluster.agent import Agent, AgentConfig
 from driftline.deploy.cluster.records import AgentRole
-from driftline.deploy.cluster.tree import ZooKeeperTree
+from driftline.deploy.cluster.zookeeper_tree import ZooKeeperTree
 from driftline.deploy.runtime.signals import Signals
 from driftline.deploy.zookeeper import Ensemble
 from driftline.engine.errors import InUse
@@ -89,7 +89,7 @@ def test_an_agent_whose_name_another_one_has_taken_meanwhile_ends(
     running: Running, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Two agents with one name would run the same nodes."""
-    monkeypatch.setattr("driftline.deploy.cluster.tree.HELD_S", 0.2)
+    monkeypatch.setattr("driftline.deploy.cluster.zookeeper_tree.HELD_S", 0.2)
     with closing(ZooKeeperTree(running.tree.zookeeper, SESSION_S)) as other:
         until_there(other)
         renew = running.tree.renew

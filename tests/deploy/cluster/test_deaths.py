@@ -9,7 +9,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from driftline.deploy.cluster.tree import ZooKeeperTree
+from driftline.deploy.cluster.zookeeper_tree import ZooKeeperTree
 from driftline.deploy.zookeeper import Ensemble
 from tests.deploy.cluster.machine import Machine
 

@@ -7,12 +7,12 @@ from itertools import product
 import pytest
 
 from driftline.coordinator.registry import ClusterState
-from driftline.deploy.cluster import placing as rescaling
-from driftline.deploy.cluster.placing import keep_nodes, rescale, taken_slots
+from driftline.deploy.cluster import placement as rescaling
+from driftline.deploy.cluster.placement import keep_nodes, rescale, taken_slots
 from driftline.deploy.cluster.records import AgentRecord, AgentRole, Submission
 from driftline.deploy.cluster.submissions import CANCELLED, RunReplaced, agents, fail, submission_of
 from driftline.deploy.cluster.submitting import submit
-from driftline.deploy.cluster.tree import ZooKeeperTree
+from driftline.deploy.cluster.zookeeper_tree import ZooKeeperTree
 from driftline.engine.errors import StateMismatch, Unavailable
 from tests.deploy.cluster.test_submitting import flow, order
 from tests.zookeepers import show

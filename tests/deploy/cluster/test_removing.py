@@ -23,7 +23,7 @@ from driftline.deploy.cluster.submissions import (
     submission_of,
 )
 from driftline.deploy.cluster.submitting import submit
-from driftline.deploy.cluster.tree import ZooKeeperNode, ZooKeeperTree
+from driftline.deploy.cluster.zookeeper_tree import ZooKeeperNode, ZooKeeperTree
 from driftline.deploy.commands import flows
 from driftline.engine.errors import StateMismatch, Unavailable
 from tests.deploy.cluster.test_submitting import flow, order, sums_otherwise

@@ -11,7 +11,7 @@ import pytest
 from driftline import Flow, ReducingState
 from driftline.coordinator.registry import ClusterState, Registry, RunOutcome
 from driftline.deploy.cluster import submitting
-from driftline.deploy.cluster.placing import rescale, spread, taken_slots
+from driftline.deploy.cluster.placement import rescale, spread, taken_slots
 from driftline.deploy.cluster.records import AgentRecord, AgentRole, DesiredState, Submission
 from driftline.deploy.cluster.submissions import (
     CANCELLED,
@@ -24,7 +24,7 @@ from driftline.deploy.cluster.submissions import (
     submission_of,
 )
 from driftline.deploy.cluster.submitting import SubmitRequest, submit
-from driftline.deploy.cluster.tree import WriteConflict, ZooKeeperTree
+from driftline.deploy.cluster.zookeeper_tree import WriteConflict, ZooKeeperTree
 from driftline.deploy.runtime.config import Reading
 from driftline.engine.errors import FlowError, StateMismatch, Unavailable
 from driftline.engine.policy import policy

@@ -17,7 +17,7 @@ from driftline.deploy.cluster.agent import Agent, AgentConfig
 from driftline.deploy.cluster.records import AgentRecord, AgentRole
 from driftline.deploy.cluster.submissions import CANCELLED, fail, submission_of
 from driftline.deploy.cluster.submitting import SubmitRequest, submit
-from driftline.deploy.cluster.tree import ZooKeeperTree
+from driftline.deploy.cluster.zookeeper_tree import ZooKeeperTree
 from driftline.deploy.runtime.config import Reading
 from driftline.deploy.runtime.signals import Signals
 from driftline.deploy.runtime.sockets.keys import add_keys, read_key

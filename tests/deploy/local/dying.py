@@ -24,7 +24,7 @@ from driftline.deploy.runtime.loop.runtime import Runtime
 from driftline.deploy.runtime.supervision.child import command
 from driftline.deploy.runtime.supervision.cluster import MODULE
 from driftline.engine.wire.messages import Message, decode
-from driftline.engine.wire.party import Role
+from driftline.engine.wire.role import Role
 
 POINT, FILE = "DYING_POINT", "DYING_FILE"
 
@@ -97,9 +97,9 @@ def run_process(config: str) -> int:
         death = Death(os.environ[POINT], file)
         DyingRegistry.death = DyingMaster.death = DyingRuntime.death = death
         with (
-            patch("driftline.deploy.runtime.leading.FileRegistry", DyingRegistry),
-            patch("driftline.deploy.runtime.leading.Master", DyingMaster),
-            patch("driftline.deploy.runtime.leading.Runtime", DyingRuntime),
+            patch("driftline.deploy.runtime.master_process.FileRegistry", DyingRegistry),
+            patch("driftline.deploy.runtime.master_process.Master", DyingMaster),
+            patch("driftline.deploy.runtime.master_process.Runtime", DyingRuntime),
         ):
             return driftline.deploy.runtime.process.main(config)
     return driftline.deploy.runtime.process.main(config)

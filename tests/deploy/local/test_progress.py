@@ -10,11 +10,11 @@ from rich.console import Console
 
 from driftline.coordinator.coordinator import Phase
 from driftline.deploy.local.progress import ANSWERS_WITHIN_S, LOGGED_EVERY_S, RunProgress
-from driftline.deploy.roles.watch import StatusPoller
+from driftline.deploy.roles.status_poller import StatusPoller
 from driftline.engine.sources import ListSource
 from driftline.engine.ui.consoles import ProgressView
 from driftline.engine.wire.messages import StatusReport, encode
-from tests.deploy.local.inputs.test_tallies import Call
+from tests.deploy.local.inputs.test_input_progress import Call
 
 
 class Told:

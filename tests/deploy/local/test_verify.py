@@ -13,7 +13,7 @@ import pytest
 import driftline
 from driftline.connectors.sinks import JsonLinesConsumer
 from driftline.connectors.sinks.lmdb import LmdbConsumer, damage_in
-from driftline.deploy.local.directories.looking import look
+from driftline.deploy.local.directories.inspection import look
 from driftline.deploy.runtime.claims import claim
 from driftline.engine.errors import StateMismatch
 from driftline.engine.flow.flow import Flow

@@ -10,7 +10,7 @@ import pytest
 
 from driftline.engine.policy import policy
 from driftline.engine.wire.messages import LastBundle, Marker, Message, Prepared, decode
-from driftline.engine.wire.party import Role
+from driftline.engine.wire.role import Role
 from driftline.simulation.scenarios.flows import SIMULATED, Simulated
 from driftline.simulation.scenarios.live import ArrivalSchedule
 from driftline.simulation.scenarios.scenario import Scenario

@@ -10,9 +10,9 @@ from unittest.mock import patch
 import pytest
 
 from driftline.barrier.barrier import NOTHING
+from driftline.deploy.node.backpressure import TurnBudget
 from driftline.deploy.node.delivery import ASK_EVERY_S
 from driftline.deploy.node.node import Node
-from driftline.deploy.node.pace import TurnBudget
 from driftline.engine.errors import SnapshotDamaged
 from driftline.engine.flow.plan import plan
 from driftline.engine.policy import POLICIES, policy
@@ -31,7 +31,7 @@ from driftline.engine.wire.messages import (
     decode,
     encode,
 )
-from driftline.engine.wire.party import DurableJob
+from driftline.engine.wire.role import DurableJob
 from driftline.simulation.scenarios.flows import two_fronts
 from tests.paper.operations import Records, concatenation
 from tests.room import Room

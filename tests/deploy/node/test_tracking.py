@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from driftline.acker.tracker import Tracker
-from driftline.deploy.node.components import PolicyFactory
+from driftline.deploy.node.policy_factory import PolicyFactory
 from driftline.deploy.node.tracking import MANY_ROOTS, TELL_WITHIN_S, Acks, Tracking
 from driftline.engine.flow.plan import plan
 from driftline.engine.labels import INFINITY

@@ -23,7 +23,7 @@ from driftline.deploy.runtime.loop.runtime import Runtime
 from driftline.deploy.runtime.sockets.intake_socket import IntakeSocket, Keys
 from driftline.engine.sources.source import BadRecord
 from driftline.engine.wire.codec import pack, unpack
-from driftline.engine.wire.party import Role
+from driftline.engine.wire.role import Role
 
 SOON_S = 5.0
 

@@ -18,7 +18,7 @@ from driftline.engine.errors import StateMismatch, Unavailable
 from driftline.engine.flow.plan import plan
 from driftline.engine.policy import policy
 from driftline.engine.wire.messages import Hello, encode
-from driftline.engine.wire.party import DurableJob
+from driftline.engine.wire.role import DurableJob
 from driftline.simulation.scenarios.flows import two_fronts
 
 MEMBERS = ("node-0", "front-0", "front-1")

@@ -25,7 +25,7 @@ from driftline.engine.labels import INFINITY
 from driftline.engine.policy import policy
 from driftline.engine.sources import BadRecord, CachedSource, ListSource, QueueSource
 from driftline.engine.sources.cached import KEPT_BYTES
-from driftline.engine.sources.used import StoreUsed, VerifiedSource
+from driftline.engine.sources.fingerprint import StoreUsed, VerifiedSource
 from driftline.engine.wire.codec import pack
 from driftline.engine.wire.messages import (
     AskSnapshot,

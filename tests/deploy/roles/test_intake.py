@@ -12,7 +12,7 @@ from driftline.deploy.roles.intake import MAGIC, IntakeKind
 from driftline.deploy.runtime.sockets.intake_socket import DRAIN, IntakeSocket
 from driftline.engine.errors import Unavailable
 from driftline.engine.wire.codec import pack
-from driftline.engine.wire.party import DurableJob
+from driftline.engine.wire.role import DurableJob
 from tests.connectors.logs.received_front import memory_disk
 from tests.deploy.roles.intake_host import Host, Wire, stored
 

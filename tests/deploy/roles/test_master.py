@@ -19,7 +19,7 @@ from driftline.engine.wire.messages import (
     Reached,
     encode,
 )
-from driftline.engine.wire.party import EPOCH_BITS
+from driftline.engine.wire.role import EPOCH_BITS
 from driftline.simulation.scenarios.flows import two_fronts
 
 EVERYBODY = ("node-0", "front-0", "front-1")

@@ -9,7 +9,7 @@ import pytest
 from driftline.coordinator.coordinator import Phase
 from driftline.deploy.roles.front import ReplayLog
 from driftline.deploy.roles.master import RunStallDetector
-from driftline.deploy.roles.watch import StatusPoller
+from driftline.deploy.roles.status_poller import StatusPoller
 from driftline.deploy.roles.window import LatencyMeter, percentile
 from driftline.engine.events import Trouble
 from driftline.engine.wire.messages import AskReport, StatusReport, decode, encode

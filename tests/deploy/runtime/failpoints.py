@@ -26,7 +26,7 @@ from driftline.deploy.runtime.loop.runtime import Runtime
 from driftline.deploy.runtime.supervision.child import command
 from driftline.deploy.runtime.supervision.cluster import MODULE
 from driftline.engine.wire.messages import Message, decode
-from driftline.engine.wire.party import DurableJob, Role
+from driftline.engine.wire.role import DurableJob, Role
 
 FOLDER = "FAILPOINTS"
 
@@ -113,8 +113,8 @@ def run_process(config: str) -> int:
     with (
         patch("driftline.coordinator.zookeeper.ZooKeeperRegistry", Registry),
         patch("driftline.coordinator.zookeeper.LeaderQueue", Queue),
-        patch("driftline.deploy.runtime.leading.Master", Leader),
-        patch("driftline.deploy.runtime.leading.Runtime", Speaking),
+        patch("driftline.deploy.runtime.master_process.Master", Leader),
+        patch("driftline.deploy.runtime.master_process.Runtime", Speaking),
     ):
         return driftline.deploy.runtime.process.main(config)
 

@@ -14,7 +14,7 @@ import pytest
 from driftline import run_reference
 from driftline.deploy.roles.consumer import ConsumerServer
 from driftline.deploy.roles.front import Front
-from driftline.deploy.roles.watch import StatusPoller
+from driftline.deploy.roles.status_poller import StatusPoller
 from driftline.deploy.runtime.config import LIMITS, Limits, ProcessConfig
 from driftline.deploy.runtime.loop.runtime import Runtime
 from driftline.deploy.runtime.process import new_id

@@ -19,10 +19,10 @@ from driftline.coordinator.zookeeper import LeaderQueue, connect
 from driftline.deploy.roles.consumer import ConsumerServer
 from driftline.deploy.roles.front import Front
 from driftline.deploy.roles.guide import Guide
-from driftline.deploy.roles.watch import StatusPoller
+from driftline.deploy.roles.status_poller import StatusPoller
 from driftline.deploy.runtime.config import ProcessConfig
-from driftline.deploy.runtime.leading import MASTERS
 from driftline.deploy.runtime.loop.runtime import Runtime
+from driftline.deploy.runtime.master_process import MASTERS
 from driftline.deploy.runtime.metrics.endpoint import noted_port, port_note
 from driftline.deploy.runtime.process import new_id
 from driftline.deploy.runtime.supervision.cluster import LocalCluster

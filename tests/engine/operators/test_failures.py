@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from driftline.barrier.ordered import OrderedBarrier
-from driftline.deploy.node.assembly import BufferingGate
+from driftline.deploy.node.pipeline import BufferingGate
 from driftline.engine.flow.flow import Flow
 from driftline.engine.operators.speculative import Speculative
 from driftline.engine.state.managed import ValueState

@@ -11,8 +11,8 @@ from driftline.engine.flow.flow import Flow
 from driftline.engine.flow.plan import plan
 from driftline.engine.keygroups import Owners, group_of, owner
 from driftline.engine.labels import Label
-from driftline.engine.operators.ends import Outbound, OutputEncoder, Shuffle
 from driftline.engine.operators.operator import Vertex
+from driftline.engine.operators.outputs import Outbound, OutputEncoder, Shuffle
 from driftline.engine.operators.speculative import Speculative
 from driftline.engine.operators.stateless import Filter, FlatMap, Map, Stateless, StatelessStep
 from driftline.engine.operators.steps import FAILURES, Failures, FanOut, Step, iterable

@@ -12,7 +12,7 @@ from driftline.engine.wire.messages import (
     Recover,
     Stop,
 )
-from driftline.engine.wire.party import Role
+from driftline.engine.wire.role import Role
 
 
 class Listener(Role):

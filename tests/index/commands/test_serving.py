@@ -16,7 +16,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 import driftline.deploy.runtime.claims as claims
 from driftline.deploy.cluster.records import AgentRole
-from driftline.deploy.cluster.tree import FLOWS, NAMES, ZooKeeperTree
+from driftline.deploy.cluster.zookeeper_tree import FLOWS, NAMES, ZooKeeperTree
 from driftline.engine.errors import DriftlineError, InUse
 from driftline.index.client import IndexClient
 from driftline.index.commands.definition import define, schema_in

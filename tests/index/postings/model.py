@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from driftline.index.documents.values import NO_DATE, Kind, Value, ValueKind
 from driftline.index.documents.versions import DocumentVersion, words_of
-from driftline.index.postings.parts import Keywords, SegmentReader
+from driftline.index.postings.memory_segment import MemorySegment
 from driftline.index.postings.segment import BY_VERSION, SegmentPostings
-from driftline.index.postings.tail import MemorySegment
+from driftline.index.postings.segment_reader import Keywords, SegmentReader
 
 TEXT_FIELDS = 2
 VALUE_FIELDS: tuple[ValueKind, ...] = (Kind.KEYWORD, Kind.NUMBER, Kind.DATE)

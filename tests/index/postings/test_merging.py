@@ -11,12 +11,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from driftline.index.postings import memory_segment as tails
 from driftline.index.postings import packing, pairs
 from driftline.index.postings import segment as segments
-from driftline.index.postings import tail as tails
 from driftline.index.postings.merging import write
-from driftline.index.postings.parts import SegmentReader
 from driftline.index.postings.segment import Segment
+from driftline.index.postings.segment_reader import SegmentReader
 from tests.index.postings.model import Row, check, many_rows, rows, tail_of
 
 

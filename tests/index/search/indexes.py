@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from driftline.index.documents.values import Kind, Value, ValueKind
 from driftline.index.documents.versions import DocumentVersion, ReplacedField, replaced, words_of
+from driftline.index.postings.memory_segment import MemorySegment
 from driftline.index.postings.merging import write
-from driftline.index.postings.tail import MemorySegment
 from driftline.index.query.tree import (
     And,
     Exists,
@@ -32,9 +32,9 @@ from driftline.index.query.tree import (
     Scoring,
     Term,
 )
-from driftline.index.search.places import SortPosition
 from driftline.index.search.ranking import together
 from driftline.index.search.shard import Shard
+from driftline.index.search.sort_position import SortPosition
 from tests.index.search.model import Document, Hit, Model, Write
 
 WEIGHTS = [2.0, 1.0]

@@ -13,7 +13,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from driftline.index.documents.versions import DocumentVersion, words_of
-from driftline.index.postings.tail import MemorySegment
+from driftline.index.postings.memory_segment import MemorySegment
 from driftline.index.query.tree import (
     And,
     Fuzzy,

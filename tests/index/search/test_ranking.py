@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 
 from driftline.index.documents.values import Kind, Value, ValueKind
 from driftline.index.documents.versions import DocumentVersion
-from driftline.index.postings.tail import MemorySegment
+from driftline.index.postings.memory_segment import MemorySegment
 from driftline.index.query.tree import Query
 from driftline.index.search.matching import Matching
-from driftline.index.search.places import Sort, SortPosition, SortValue
 from driftline.index.search.ranking import best_by, together
 from driftline.index.search.results import count_by
+from driftline.index.search.sort_position import Sort, SortPosition, SortValue
 from tests.index.search.indexes import QUERY, Index, histories, indexes
 from tests.index.search.model import Document, Model
 

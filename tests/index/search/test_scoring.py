@@ -7,9 +7,9 @@ from random import Random
 import pytest
 
 from driftline.index.documents.versions import DocumentVersion, words_of
+from driftline.index.postings.memory_segment import MemorySegment
 from driftline.index.postings.merging import write
 from driftline.index.postings.segment import Segment
-from driftline.index.postings.tail import MemorySegment
 from driftline.index.query.tree import MatchAll, Not, Or, Phrase, Query, Scoring, Term
 from driftline.index.search.matching import Matching
 from driftline.index.search.scoring import Scorer, ScoreThreshold, candidates

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from driftline.index.documents.versions import DocumentVersion, ReplacedField, Words, words_of
-from driftline.index.search.saving import Saved
+from driftline.index.search.checkpoint_codec import Saved
 from driftline.index.search.statistics import (
     TRIMMED_EVERY,
     Counts,

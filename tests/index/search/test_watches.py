@@ -16,7 +16,7 @@ from driftline.index.documents.values import Kind
 from driftline.index.documents.versions import DocumentVersion
 from driftline.index.query.parsing import QueryError, parse
 from driftline.index.search import watches
-from driftline.index.search.saving import Saved
+from driftline.index.search.checkpoint_codec import Saved
 from driftline.index.search.watches import Change, Event, WatchIndex
 from tests.index.search.indexes import versions
 from tests.index.search.model import Document, Write, matches

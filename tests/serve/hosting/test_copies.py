@@ -11,7 +11,7 @@ LIVES = """
 import os, time
 from functools import partial
 from types import SimpleNamespace
-from driftline.deploy.runtime.loop.cores import Cores
+from driftline.deploy.runtime.loop.cpu_affinity import Cores
 from driftline.deploy.runtime.supervision.child_process import ChildExitWatcher
 from driftline.serve.hosting.view_process import Copies
 from driftline.serve.views.hosted import Work

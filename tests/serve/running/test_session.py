@@ -17,7 +17,7 @@ from driftline.coordinator.registry import RunOutcome
 from driftline.deploy.cluster.records import AgentRole, Submission
 from driftline.deploy.cluster.submissions import find, remove
 from driftline.deploy.cluster.submitting import SubmitRequest, submit
-from driftline.deploy.cluster.tree import ZooKeeperTree
+from driftline.deploy.cluster.zookeeper_tree import ZooKeeperTree
 from driftline.deploy.runtime.config import Reading
 from driftline.deploy.runtime.sockets.keys import add_keys
 from driftline.deploy.runtime.sockets.transport import LOCAL, TransportConfig

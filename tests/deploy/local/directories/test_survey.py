@@ -11,7 +11,7 @@ import pytest
 
 from driftline.connectors.logs.inputlog import InputLog, LoggedRecord, WriteGroup
 from driftline.coordinator.registry import ClusterState, SnapshotRecord
-from driftline.deploy.local.directories.looking import look
+from driftline.deploy.local.directories.inspection import look
 from driftline.deploy.local.directories.survey import DirectoryReport, Problem, problems
 from driftline.engine.flow.flow import Flow
 from driftline.engine.policy import POLICIES

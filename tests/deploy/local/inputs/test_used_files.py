@@ -12,10 +12,10 @@ from driftline.deploy.local.inputs.used_files import UsedFile, read_used
 from driftline.deploy.local.savepoints import check_restored
 from driftline.engine.errors import StateMismatch
 from driftline.engine.flow.flow import Flow
-from driftline.engine.snapshots.fitting import Fitted, fit
 from driftline.engine.snapshots.savepoint import complete, open_savepoint
+from driftline.engine.snapshots.savepoint_mapping import Fitted, fit
 from driftline.engine.sources import Source
-from driftline.engine.sources.used import InputFingerprint, StoreUsed
+from driftline.engine.sources.fingerprint import InputFingerprint, StoreUsed
 from driftline.engine.storage.manifest import Mark
 
 MARK = Mark("lineage", "used-0", 1)

@@ -172,7 +172,7 @@ FREES_EVERY_OTHER = """
 from time import monotonic, process_time
 from driftline.deploy.runtime.loop import memory
 from driftline.deploy.runtime.loop.runtime import Runtime
-from driftline.engine.wire.party import Party
+from driftline.engine.wire.role import Party
 
 def resident():
     with open("/proc/self/statm") as file:

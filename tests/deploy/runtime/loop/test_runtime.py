@@ -16,7 +16,7 @@ from driftline.deploy.runtime.loop import runtime as runtime_module
 from driftline.deploy.runtime.loop.runtime import Runtime
 from driftline.deploy.runtime.threads import ThreadDied
 from driftline.engine.wire.messages import AskPromise, Message, encode
-from driftline.engine.wire.party import DurableJob, Role
+from driftline.engine.wire.role import DurableJob, Role
 
 LONG_S = 60.0
 """How long a runtime would wait if nothing woke it."""

@@ -10,7 +10,7 @@ from math import inf
 
 import pytest
 
-from driftline.deploy.roles.watch import StatusPoller
+from driftline.deploy.roles.status_poller import StatusPoller
 from driftline.deploy.runtime.config import ProcessConfig
 from driftline.deploy.runtime.loop.runtime import Runtime
 from driftline.deploy.runtime.supervision.child_process import Pipes

@@ -1,0 +1,155 @@
+"""Placement of a flow's processes at agents, also for another number of nodes (rescaling).
+
+The master makes the next layout (`coordinator.resizing`). This module assigns the numbers and
+places of its nodes before the master is asked: an agent starts the nodes that the master wants and
+that have their place there. Each request uses new node numbers. Therefore a place never moves, even
+if the master commits the layout of an earlier request at the same moment, and the master knows
+which of two requests is later.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from driftline.coordinator.registry import ClusterState
+from driftline.deploy.cluster.records import AgentRecord, AgentRole, Submission
+from driftline.deploy.cluster.submissions import (
+    agents,
+    change,
+    ended_by,
+    going_on,
+    registry_of,
+    submission_of,
+)
+from driftline.deploy.cluster.zookeeper_tree import ZooKeeperTree
+from driftline.engine.errors import FlowError, StateMismatch, Unavailable
+from driftline.engine.policy import POLICIES, Policy
+from driftline.engine.texts import counted
+
+Taken = Mapping[str, Counter[str]]
+"""Flow -> number of slots that it takes of each agent."""
+
+
+def taken_slots(tree: ZooKeeperTree, but: str = "") -> dict[str, Counter[str]]:
+    """Return the slots that flows take until they are over, without flow `but`.
+
+    Raises Unavailable.
+    """
+    taken: dict[str, Counter[str]] = {}
+    for each, state in going_on(tree, but):
+        layout = each.layout_in(state)
+        own = taken[each.name] = Counter(map(each.place_of, layout))
+        if each.wanted not in (0, len(layout)):
+            own.update(map(each.place_of, each.next_in(layout)))
+        own.update(each.fronts)
+    return taken
+
+
+def spread(alive: Sequence[AgentRecord], role: AgentRole, count: int, taken: Taken) -> list[str]:
+    """Choose agents for `count` processes, evenly; of equals, those with the most free slots.
+
+    `taken`: slots in use. Raises Unavailable if there are too few slots.
+    """
+    fitting = [agent for agent in alive if role in agent.roles and agent.slots]
+    used = sum(taken.values(), Counter[str]())
+    free = {agent.name: agent.slots - used[agent.name] for agent in fitting}
+    chosen: list[str] = []
+    for _ in range(count):
+        left = [name for name in free if free[name] > 0]
+        if not left:
+            if not fitting:
+                raise Unavailable(f"there is no agent for {role}s: start `driftline agent`")
+            have = sum(agent.slots for agent in fitting)
+            raise Unavailable(
+                f"{count} {role} process{'es' * (count > 1)} needed, and there are "
+                f"{counted(have, 'slot')} at {counted(len(fitting), 'agent')}, of which "
+                f"{_by_flow(taken, fitting)}: start another `driftline agent`, or one with more "
+                "--slots"
+            )
+        name = min(left, key=lambda name: (chosen.count(name), -free[name], name))
+        free[name] -= 1
+        chosen.append(name)
+    return chosen
+
+
+def _by_flow(taken: Taken, fitting: Sequence[AgentRecord]) -> str:
+    """Describe how many slots of these agents are taken, and by which flows."""
+    counts = {flow: sum(of[agent.name] for agent in fitting) for flow, of in taken.items()}
+    total = sum(counts.values())
+    which = ", ".join(f"{flow} ({count})" for flow, count in counts.items() if count)
+    return f"{total} {'is' if total == 1 else 'are'} taken{' by ' * bool(which)}{which}"
+
+
+def rescale(tree: ZooKeeperTree, name: str, nodes: int) -> Submission:
+    """Request another number of nodes of a flow. Return its submission with their places.
+
+    Raises FlowError if its policy cannot change it, StateMismatch if the flow is over, or was
+    submitted again meanwhile, Unavailable if there are too few slots.
+    """
+    submission = submission_of(tree, name)
+    check_rescalable(name, POLICIES[submission.policy])
+    if nodes > submission.groups:
+        raise FlowError(f"flow {name!r} has {submission.groups} key groups: so many nodes at most")
+
+    def asked(before: Submission) -> Submission:
+        state = registry_of(tree, name)
+        if ended_by(state, before):
+            raise StateMismatch(f"flow {name!r} is over: submit it again, with --nodes {nodes}")
+        now = len(before.layout_in(state))
+        if nodes == (before.wanted or now):
+            return before
+        if before.wanted not in (0, now) and nodes != now:
+            raise StateMismatch(
+                f"flow {name!r} is on its way to {counted(before.wanted, 'node')}: wait until it "
+                f"has them, or let it stay as it is with `driftline rescale {name} {now}`"
+            )
+        return wishing(tree, before, state, nodes)
+
+    return change(tree, name, asked, submission.run)
+
+
+def keep_nodes(tree: ZooKeeperTree, submission: Submission) -> Submission:
+    """Withdraw a submission's request for other nodes, unless there is a later one.
+
+    Raises RunReplaced if the flow was submitted again.
+    """
+
+    def kept(before: Submission) -> Submission:
+        if before.wanted_from != submission.wanted_from:
+            return before
+        state = registry_of(tree, before.name)
+        return wishing(tree, before, state, len(before.layout_in(state)))
+
+    return change(tree, submission.name, kept, submission.run)
+
+
+def wishing(
+    tree: ZooKeeperTree, submission: Submission, state: ClusterState, nodes: int
+) -> Submission:
+    """Return a submission that requests `nodes` nodes, with their places. Raises Unavailable.
+
+    If the number does not change, the nodes get places, too: the master may switch to other nodes
+    before it learns that none are wanted.
+    """
+    layout = submission.layout_in(state)
+    if nodes == len(layout):
+        places = [submission.place_of(number) for number in layout]
+    else:
+        # The current nodes end as soon as the next ones run: their slots count as free.
+        taken = taken_slots(tree, but=submission.name)
+        taken[submission.name] = Counter(submission.fronts)
+        places = spread(agents(tree), AgentRole.NODE, nodes, taken)
+    after = submission.nodes + tuple(places)
+    return replace(submission, nodes=after, wanted=nodes, wanted_from=len(submission.nodes))
+
+
+def check_rescalable(name: str, policy: Policy) -> None:
+    """Raise FlowError if a flow with this policy cannot change its number of nodes."""
+    if not policy.resizes:
+        raise FlowError(
+            f"flow {name!r} runs with {policy.name}, and keeps its number of nodes: only "
+            "exactly-once can change it, as its state and its outputs are cut at one place in the "
+            "order of all records"
+        )

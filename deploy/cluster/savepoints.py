@@ -1,0 +1,186 @@
+"""Savepoints of running flows: write a flow's last snapshot as a directory of files.
+
+Takes `StatusReport` (master: addresses of the others), `Parts`, `Slice` and `NoParts` (nodes).
+Gives `AskReport`, `AskParts` and `AskSlice`: nodes of a next layout read in the same way
+(`deploy.node.state_transfer`). The flow continues meanwhile. If a snapshot is removed before it is
+read, the next one is read instead.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from math import inf
+from pathlib import Path
+from time import monotonic
+
+from driftline.connectors.inputs import is_live
+from driftline.coordinator.registry import ClusterState, SnapshotRecord
+from driftline.deploy.cluster.records import Submission
+from driftline.deploy.cluster.status import keyless
+from driftline.deploy.cluster.submissions import agents, ended_by, registry_of, submission_of
+from driftline.deploy.cluster.zookeeper_tree import ZooKeeperTree
+from driftline.deploy.node.state_transfer import StateFetch
+from driftline.deploy.roles.status_poller import StatusPoller
+from driftline.deploy.runtime.loop.runtime import Runtime
+from driftline.deploy.runtime.sockets.transport import TransportConfig
+from driftline.engine.errors import SnapshotDamaged, StateMismatch, Unavailable
+from driftline.engine.flow.flow import Flow
+from driftline.engine.keygroups import GroupCache, names_of
+from driftline.engine.policy import POLICIES, SnapshotCut
+from driftline.engine.snapshots.merging import restore
+from driftline.engine.snapshots.savepoint import Savepoint, begin, complete, write_table
+from driftline.engine.state.table import StateTable
+from driftline.engine.wire.kinds import MASTER, WATCH
+from driftline.engine.wire.messages import AskParts, Message, NoParts, Parts, Slice
+
+ANSWER_S = 10.0
+"""Maximum seconds without any message."""
+
+TRIES = 5
+
+
+def save(
+    tree: ZooKeeperTree,
+    name: str,
+    flow: Flow,
+    output: Path,
+    sockets: Path,
+    network: TransportConfig,
+) -> Savepoint:
+    """Write the last snapshot of a running flow into a new directory.
+
+    `flow`: the flow as loaded here; `sockets`: an empty folder. Raises Unavailable if it does not
+    run, or does not answer; StateMismatch if the flow here is another one, or its snapshots are not
+    cut by label; SnapshotDamaged.
+    """
+    submission = submission_of(tree, name)
+    if POLICIES[submission.policy].cut is not SnapshotCut.LABEL:
+        raise StateMismatch(
+            f"flow {name!r} runs with {submission.policy}, whose snapshots are no cut by label: "
+            "only one with exactly-once can be saved"
+        )
+    alive = agents(tree)
+    _check_there(submission, _running(tree, submission), {agent.name for agent in alive})
+    if why := keyless(network, alive):
+        raise Unavailable(f"no state can be read: {why}")
+    begin(output)
+    for left in reversed(range(TRIES)):
+        state = _running(tree, submission)
+        try:
+            with ExitStack() as stack:
+                runtime = Runtime(transport=network.transport())
+                stack.callback(runtime.close, linger_ms=0)
+                saver = Saver(submission.groups)
+                saver.address = runtime.add(saver, network.inbox(saver.name, str(sockets)))
+                masters = tree.masters(name, lambda: None)
+                stack.callback(masters.close)
+                _, saver.addresses[MASTER] = masters.leader()
+                if not saver.addresses[MASTER]:
+                    raise Unavailable(f"no master of flow {name!r} runs: see `driftline status`")
+                segments = saver.read(runtime, state.snapshots[0], names_of(state.layout))
+        except SnapshotDamaged:
+            if not left:
+                raise
+            continue
+        _write(output, flow, segments)
+        received = _received(submission)
+        numbered = {source.name: source.name not in received for source in flow.sources}
+        return complete(output, flow, state.snapshots[0].time, numbered)
+    raise AssertionError("the last try returns or raises")
+
+
+class Saver(StatusPoller):
+    """Reader of a snapshot's parts from all nodes."""
+
+    def __init__(self, groups: int) -> None:
+        super().__init__(every_s=inf, name=f"{WATCH}-savepoint")
+        self._groups = groups
+        self._pulls: dict[str, StateFetch] = {}
+        self._heard_at = 0.0
+        self._damage = ""
+        self.segments: dict[str, list[bytes]] = {}
+        """Node -> the segments of its part, in order."""
+
+    def read(
+        self, runtime: Runtime, record: SnapshotRecord, nodes: list[str]
+    ) -> dict[str, list[bytes]]:
+        """Return the segments of each node. Raises SnapshotDamaged, Unavailable."""
+        self.ask()
+        self._await(runtime, lambda: [] if MASTER in self.reports else ["the master"])
+        self._await(runtime, lambda: [node for node in nodes if node not in self.addresses])
+        about = record.number, record.taken, 0, 0, (0, self._groups - 1)
+        self._pulls = {node: StateFetch(node, AskParts(self.address, *about)) for node in nodes}
+        self.segments = {node: [] for node in nodes}
+        self._await(runtime, lambda: [n for n, pull in self._pulls.items() if not pull.is_over])
+        return self.segments
+
+    def handle(self, sender: str, message: Message) -> None:
+        self._heard_at = self.now
+        pull = self._pulls.get(sender)
+        if isinstance(message, NoParts):
+            self._damage = f"{sender}: {message.reason}"
+        elif isinstance(message, Parts | Slice):
+            if pull is not None and (segment := pull.take(message)):
+                self.segments[sender].append(segment)
+        else:
+            super().handle(sender, message)
+
+    def turn(self) -> bool:
+        for node, pull in self._pulls.items():
+            if (question := pull.question(self.now)) is not None:
+                self.send(node, question)
+        return False
+
+    def _await(self, runtime: Runtime, open_ones: Callable[[], list[str]]) -> None:
+        """Wait until no peer is open. Raises SnapshotDamaged, Unavailable."""
+        self._heard_at = monotonic()
+        while who := open_ones():
+            runtime.step(wait_s=0.1)
+            if self._damage:
+                damage, self._damage = self._damage, ""
+                raise SnapshotDamaged(damage)
+            if monotonic() > self._heard_at + ANSWER_S:
+                raise Unavailable(
+                    f"{', '.join(who)} of the flow did not answer for {ANSWER_S:g} s: `driftline "
+                    "status` shows what is wrong"
+                )
+
+
+def _check_there(submission: Submission, state: ClusterState, alive: set[str]) -> None:
+    """Raise Unavailable if the agent of a node is away: it has a part of the state."""
+    layout = submission.layout_in(state)
+    for number, name in zip(layout, names_of(layout), strict=True):
+        if (place := submission.place_of(number)) not in alive:
+            raise Unavailable(
+                f"agent {place} is away, and has the state of {name}: start it, and try again once"
+                " `driftline status` shows that the flow runs"
+            )
+
+
+def _running(tree: ZooKeeperTree, submission: Submission) -> ClusterState:
+    """Return the registry contents of a running flow with a snapshot, else raise Unavailable."""
+    state = registry_of(tree, submission.name)
+    if ended_by(state, submission):
+        raise Unavailable(
+            f"flow {submission.name!r} does not run, and its nodes read its state: submit it again "
+            "first"
+        )
+    if not state.snapshots:
+        raise Unavailable(f"flow {submission.name!r} has no snapshot yet: try again in a while")
+    return state
+
+
+def _write(output: Path, flow: Flow, segments: Mapping[str, list[bytes]]) -> None:
+    groups = GroupCache(flow.groups)
+    for of_node in segments.values():
+        tables = {v.name: StateTable(v.states, []) for v in flow.vertices if v.keyed}
+        restore(tables, of_node)
+        for vertex in flow.vertices:
+            if vertex.keyed:
+                write_table(output, vertex, tables[vertex.name], groups)
+
+
+def _received(submission: Submission) -> set[str]:
+    """Return the names of the sources whose records are received."""
+    return {text.partition("=")[0] for text in submission.reading.inputs if is_live(text)}

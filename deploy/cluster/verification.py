@@ -1,0 +1,148 @@
+"""Verification of the directories of a cluster's flow that are on this host.
+
+It checks a flow as `deploy.local.verify` checks a run. The state and outputs of a flow are on the
+hosts of its agents. Directories on other hosts are only listed, with the hosts on which to run the
+same command.
+"""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from driftline.connectors.outputs import RECORDS, place_of
+from driftline.connectors.registry import scheme_of
+from driftline.coordinator.registry import ClusterState
+from driftline.deploy.cluster.records import AgentRecord, Submission
+from driftline.deploy.cluster.submissions import agents, ended_by, registry_of, submission_of
+from driftline.deploy.cluster.zookeeper_tree import FLOWS, ZooKeeperTree
+from driftline.deploy.local.directories.inspection import look
+from driftline.deploy.local.directories.survey import (
+    LOG,
+    OUTPUT,
+    STORE,
+    USED,
+    DirectoryReport,
+    problems,
+)
+from driftline.deploy.local.report import ending_of
+from driftline.deploy.local.verify import Verdict
+from driftline.deploy.runtime.claims import wait_for_others
+from driftline.engine.errors import InUse, Unavailable
+from driftline.engine.policy import POLICIES
+
+
+@dataclass(frozen=True, slots=True)
+class AgentDirectories:
+    """Directories of a flow at one agent, by their roles."""
+
+    agent: str
+    roles: tuple[str, ...]
+
+
+def verify_flow(tree: ZooKeeperTree, name: str) -> Verdict:
+    """Check the directories of a finished flow on this host.
+
+    Raises InUse if it still runs, Unavailable if this host has none of its directories or the tree
+    cannot be reached, StateMismatch.
+    """
+    submission = submission_of(tree, name)
+    run = registry_of(tree, name)
+    if not ended_by(run, submission):
+        raise InUse(
+            f"flow {name!r} is going on: nothing was checked. Verify it once it is over; "
+            f"`driftline stop {name}` ends it first"
+        )
+    parts = _parts(submission, run)
+    alive = {agent.name: agent for agent in agents(tree)}
+    here = [part for part in parts if _is_here(alive.get(part.agent))]
+    service = submission.fronts[0] if submission.consumer else ""
+    away = [_elsewhere(part, alive, service) for part in parts if part not in here]
+    if not here:
+        raise Unavailable(
+            f"this host has nothing of flow {name!r}. It is elsewhere:{''.join(away)}"
+        )
+    found = list(_found(submission, run, here, alive))
+    policy = POLICIES[submission.policy]
+    where = f"{tree.where}, {FLOWS}/{name}"
+    anew = f"start over: `driftline remove {name}` says what to remove; then submit it again"
+    wrong = problems(policy, where, run, found, anew)
+    note = f"Not checked, as it is not on this host:{''.join(away)}" if away else ""
+    ending = ending_of(run, found, wrong)
+    return Verdict(found, [problem.text for problem in wrong], ending, note)
+
+
+def _parts(submission: Submission, run: ClusterState) -> list[AgentDirectories]:
+    """Return all directories of a flow, by agent."""
+    roles: dict[str, list[str]] = {}
+    for number in submission.layout_in(run):
+        at = roles.setdefault(submission.place_of(number), [])
+        at.append(f"{STORE}-{number}")
+        if not submission.consumer:
+            at.append(f"{OUTPUT}-{number}")
+    for number, agent in enumerate(submission.fronts):
+        roles.setdefault(agent, []).append(f"{LOG}-{number}")
+    return [AgentDirectories(agent, tuple(of_agent)) for agent, of_agent in roles.items()]
+
+
+def _is_here(agent: AgentRecord | None) -> bool:
+    """Return whether this host has the state of an agent."""
+    return agent is not None and agent.host == socket.gethostname() and Path(agent.state).is_dir()
+
+
+def _elsewhere(part: AgentDirectories, alive: Mapping[str, AgentRecord], service: str) -> str:
+    """Describe where a part is. `service`: the `driftline serve` whose flow it is, or ""."""
+    what = ", ".join(part.roles)
+    agent = alive.get(part.agent)
+    if part.agent == service:
+        return (
+            f"\n  {what}, journal: of `driftline serve`; `driftline verify` takes its --state, too"
+        )
+    if agent is None:
+        return f"\n  {what}: agent {part.agent} is away; start it, then verify on its host"
+    return f"\n  {what}: agent {part.agent}, on host {agent.host}; give this command there"
+
+
+def _found(
+    submission: Submission,
+    run: ClusterState,
+    here: Iterable[AgentDirectories],
+    alive: Mapping[str, AgentRecord],
+) -> Iterator[DirectoryReport]:
+    """Yield a report on each directory that this host has or should have.
+
+    Raises InUse, Unavailable.
+    """
+    live = [number for number, text in enumerate(_inputs(run)) if scheme_of(text)]
+    output = _directory_of(submission)
+    reports = () if output is None else look(None, output)
+    outputs = {report.role: report for report in reports}
+    for part in here:
+        folder = Path(alive[part.agent].state) / FLOWS / submission.name
+        wait_for_others(folder)
+        records = folder / RECORDS if output is None and not submission.consumer else None
+        stored = {report.role: report for report in look(folder, records)}
+        for role in part.roles:
+            kind, _, number = role.partition("-")
+            if kind == OUTPUT:
+                found = outputs if records is None else stored
+                yield found.pop(role, DirectoryReport(role, str(records or output)))
+            elif kind == STORE or int(number) in live:
+                yield stored.get(role, DirectoryReport(role, str(folder / role)))
+            elif (used := f"{USED}-{number}") in stored:
+                yield stored[used]
+    yield from outputs.values()  # of other hosts, in a shared directory, or of earlier nodes
+
+
+def _directory_of(submission: Submission) -> Path | None:
+    """Return the directory of a flow's outputs; None if a service or a sink takes them."""
+    if submission.consumer:
+        return None
+    place = place_of(submission.output, Path())
+    return place.directory if place.is_directory else None
+
+
+def _inputs(run: ClusterState) -> tuple[str, ...]:
+    return run.about.inputs if run.about is not None else ()

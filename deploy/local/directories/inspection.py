@@ -1,0 +1,260 @@
+"""Reads all directories of a run, checks all checksums, and reports on each directory.
+
+If there are LMDB files, a child process reads: ``python -m MODULE STATE OUTPUT``. LMDB has no
+checksums over its own pages, so a damaged page may crash the process that reads it. For each
+directory the child prints a line of JSON before it reads, and another one with the report. If it
+crashes, the last line shows which directory was the cause.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import asdict, replace
+from pathlib import Path
+
+from driftline.connectors.logs.inputlog import check_log, is_log
+from driftline.connectors.sinks import jsonl, lmdb
+from driftline.connectors.sinks.commit_record import CommitRecord
+from driftline.connectors.sinks.directory import (
+    SPARK_RECORD,
+    history_in,
+    mark_of,
+    savepoint_of,
+)
+from driftline.coordinator.registry import ClusterState
+from driftline.deploy.local.directories.survey import (
+    HISTORY,
+    LOG,
+    OUTPUT,
+    STORE,
+    USED,
+    DirectoryReport,
+)
+from driftline.deploy.local.inputs.used_files import read_used
+from driftline.deploy.runtime.supervision import child
+from driftline.deploy.runtime.supervision.restarts import MAY_BE_DAMAGE
+from driftline.engine.durable import reported
+from driftline.engine.errors import (
+    DriftlineError,
+    SnapshotDamaged,
+    StateMismatch,
+    Unavailable,
+)
+from driftline.engine.snapshots.store import check_parts, read_store
+from driftline.engine.storage.lmdbs import DATA
+from driftline.engine.storage.manifest import Mark, read_mark
+from driftline.engine.texts import counted, time_in_words
+
+
+def look(state: Path | None, output: Path | None) -> list[DirectoryReport]:
+    """Report on each directory of a run.
+
+    `state`: the state directory, which may be missing; `output`: the output directory; None leaves
+    one out. Raises Unavailable if the process that reads them fails or is killed.
+    """
+    if not any(any(each.glob(f"*/{DATA}")) for each in (state, output) if each is not None):
+        return [_read(empty, reader) for empty, reader in _everything(state, output)]
+    done = subprocess.run(
+        child.command("driftline.deploy.local.directories.inspection", state or "", output or ""),
+        env=child.environment(),
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        check=False,
+    )
+    ended_by = signal.Signals(-done.returncode).name if done.returncode < 0 else ""
+    if ended_by and done.returncode not in MAY_BE_DAMAGE:
+        raise Unavailable(
+            f"{state or output} cannot be read: {ended_by} ended the process that reads it; is "
+            "there too little memory?"
+        )
+    reports: dict[str, DirectoryReport] = {}
+    role = ""
+    for line in done.stdout.splitlines():
+        fields = json.loads(line)
+        role = fields["role"]
+        mark = fields.pop("mark")
+        reports[role] = DirectoryReport(mark=None if mark is None else Mark(**mark), **fields)
+    if role and ended_by:
+        damage = f"{reports[role]} is damaged: reading it ends in {ended_by}"
+        reports[role] = replace(reports[role], damage=damage, deadly=True)
+    elif done.returncode:
+        last_line = done.stderr.decode(errors="replace").strip().splitlines()[-1:]
+        raise Unavailable(f"{state or output} cannot be read: {ended_by or ' '.join(last_line)}")
+    return list(reports.values())
+
+
+def lineages_in(output: Path) -> set[str]:
+    """Return the runs whose marks are in an output directory. Raise OSError."""
+    found = set()
+    for path in (output / ".driftline").glob("barrier-*.mark"):
+        with suppress(StateMismatch):  # a damaged mark names no run
+            if (mark := read_mark(path, f"output {path}")) is not None:
+                found.add(mark.lineage)
+    return found
+
+
+def outputs_elsewhere(run: ClusterState | None, state: Path, output: Path) -> str:
+    """Return a sentence with the right output directory if `output` is another one; else "".
+
+    `run`: the contents of the registry in `state`. The registry remembers where the outputs were;
+    directories may have been moved since, so the marks decide.
+    """
+    if run is None or not run.output or Path(run.output) == output.resolve():
+        return ""
+    with suppress(OSError):  # an unreadable directory proves nothing
+        if run.lineage in lineages_in(Path(run.output)) and run.lineage not in lineages_in(output):
+            return (
+                f"{output} has no outputs of the run in state directory {state}: they are in "
+                f"{run.output}. Give --output {run.output}; or, to begin another run in {output}, "
+                "another --state"
+            )
+    return ""
+
+
+def _store(report: DirectoryReport) -> DirectoryReport:
+    try:
+        store = read_store(Path(report.path))
+    except SnapshotDamaged as error:
+        return replace(report, damage=str(error), unopenable=True)
+    try:
+        newest = check_parts(store)
+    except SnapshotDamaged as error:
+        return replace(report, damage=str(error))
+    size = sum(map(len, store.rows.values()))
+    holds = f"parts up to {newest}, {counted(size, 'byte')}"
+    return replace(report, mark=store.mark, holds=holds)
+
+
+def _log(report: DirectoryReport) -> DirectoryReport:
+    log = check_log(Path(report.path))
+    holds = counted(log.entries, "record")
+    if log.torn:
+        holds += f", and {counted(log.torn, 'byte')} of a torn end, which a run cuts off"
+    return replace(
+        report,
+        mark=log.mark,
+        reserved=log.reserved,
+        trimmed=log.trimmed,
+        holds=holds,
+    )
+
+
+def _used(report: DirectoryReport) -> DirectoryReport:
+    found = read_used(Path(report.path))
+    if found is None:
+        return report
+    holds = f"a checksum over the records up to {found.used.last}"
+    return replace(report, mark=found.mark, holds=holds)
+
+
+def _output(report: DirectoryReport) -> DirectoryReport:
+    directory = Path(report.path)
+    with reported("output", directory):
+        file = mark_of(directory, report.index)
+        mark = read_mark(file, f"output {file}")
+        record = directory / ".driftline" / f"barrier-{report.index}.progress"
+        rows = directory / f"barrier-{report.index}"
+        progress, damage = CommitRecord(), list[str]()
+        if record.exists():
+            progress = CommitRecord.decode(record.read_bytes(), str(record))
+            damage = jsonl.damage_in(directory, report.index)
+        elif (rows / DATA).exists():
+            progress, damage = lmdb.committed_in(rows), lmdb.damage_in(rows)
+        else:
+            damage = jsonl.damage_in(directory, report.index)
+    size = sum(length for _, length, _ in progress.files)
+    holds = counted(progress.outputs, "output") if progress.outputs else counted(size, "byte")
+    if after := jsonl.bytes_after(directory, report.index, progress):
+        holds += f", and {counted(after, 'byte')} not yet delivered, which a resumed run cuts off"
+    return replace(
+        report,
+        mark=mark,
+        t_last=progress.last.t_last,
+        failures=progress.failures,
+        damage=" ".join(damage),
+        holds=holds,
+    )
+
+
+def _history(report: DirectoryReport) -> DirectoryReport:
+    directory = Path(report.path)
+    with reported("output", directory):
+        history = history_in(directory)
+        if history is None:
+            return report
+        damage = jsonl.damaged_files(directory, history)
+    before = time_in_words(history.last.t_last + 1)
+    return replace(
+        report,
+        t_last=history.last.t_last,
+        damage=" ".join(damage),
+        holds=f"{counted(history.outputs, 'output')} before {before}; a run continues them from "
+        f"{savepoint_of(history)}",
+    )
+
+
+Reader = Callable[[DirectoryReport], DirectoryReport]
+"""Function that reads a directory and completes its report. Raises DriftlineError for damage."""
+
+
+def _everything(
+    state: Path | None, output: Path | None
+) -> Iterator[tuple[DirectoryReport, Reader]]:
+    """Yield an empty report and a reader for each directory of a run."""
+    if state is not None:
+        for path in _numbered(state, r"node-(\d+)"):
+            if (path / DATA).exists() and (path / DATA).stat().st_size:
+                yield DirectoryReport(path.name, str(path)), _store
+        for path in _numbered(state, r"input-(\d+)"):
+            if is_log(path):
+                yield DirectoryReport(path.name, str(path)), _log
+        for path in sorted(state.glob("input-*.used")):
+            index = path.stem.removeprefix("input-")
+            yield DirectoryReport(f"{USED}-{index}", str(path)), _used
+    if output is not None:
+        hidden = output / ".driftline"
+        numbers = {
+            int(match[1])
+            for path in (hidden.iterdir() if hidden.is_dir() else ())
+            if (match := re.fullmatch(r"barrier-(\d+)\.(progress|mark)", path.name))
+        }
+        for number in sorted(numbers):
+            yield DirectoryReport(f"{OUTPUT}-{number}", str(output)), _output
+        if (hidden / SPARK_RECORD).exists():
+            yield DirectoryReport(HISTORY, str(output)), _history
+
+
+def _numbered(directory: Path, pattern: str) -> list[Path]:
+    """Return the folders in a directory whose name matches."""
+    if not directory.is_dir():
+        return []
+    return sorted(path for path in directory.iterdir() if re.fullmatch(pattern, path.name))
+
+
+def main(state: str, output: str) -> None:
+    """Read every directory, and print a line of JSON before and after each."""
+    for empty, reader in _everything(
+        Path(state) if state else None, Path(output) if output else None
+    ):
+        print(json.dumps(asdict(empty)), flush=True)
+        print(json.dumps(asdict(_read(empty, reader))), flush=True)
+
+
+def _read(empty: DirectoryReport, reader: Reader) -> DirectoryReport:
+    """Return the report on a directory, even if it is damaged."""
+    try:
+        return reader(empty)
+    except DriftlineError as error:
+        return replace(empty, damage=str(error))
+
+
+assert {STORE, LOG} == {"node", "input"}, "the names of the directories"
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,235 @@
+"""Turn budget of a node: how many elements fit into one turn, so that messages do not wait long.
+
+Takes: the driver's clock, and the number of elements of each batch. Gives: how many elements of the
+next batch to apply now. Invariant: a turn begins no batch once its time is over, but always applies
+at least one element. This bounds the time of a turn; correctness never depends on it.
+
+After a crash a node is *careful*: from a given time on it applies elements one by one and notes
+each before applying it, until the run has passed another given time. If the node crashes again, the
+note names the element.
+
+`Backpressure` lets a node begin no blocks while its consumer, or a snapshot, is slow.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import inf
+
+from driftline.deploy.node.input_queue import ElementBatch
+from driftline.engine.events import about, log
+from driftline.engine.flow.plan import Plan, functions_of
+from driftline.engine.meters import Stopwatch
+from driftline.engine.operators.context import shown
+from driftline.engine.operators.operator import Vertex
+from driftline.engine.texts import label_in_words, let_through
+from driftline.engine.wire.label_columns import times
+
+TURN_S = 0.1
+"""Seconds after which a turn begins no batch."""
+
+AT_FIRST = 256
+"""Initial guess of the elements that fit into a turn of a port: their cost is unknown."""
+
+GUESS_WEIGHT = 1e-6
+"""Weight of this guess, in turns."""
+
+CARELESS = -1, -1
+"""The `careful` times of a node that has not crashed: none."""
+
+UNBOUNDED = 1 << 62
+"""More elements than any batch contains."""
+
+REMEMBERED = 0.5
+"""Factor applied to the weight of older costs with each batch."""
+
+WAITING_BYTES = 1 << 25
+"""Bytes that may wait for the consumer, or for a snapshot, before the node pauses."""
+
+TELL_EVERY_S = 10.0
+"""Minimum seconds between two back-pressure log lines."""
+
+Clock = Callable[[], float]
+Note = Callable[[str], None]
+
+
+def _stopped() -> float:
+    """Return 0.0: a stopped clock, with which no turn is ever over."""
+    return 0.0
+
+
+class TurnBudget:
+    """Turn budget of one node.
+
+    `clock`: returns seconds, monotonic; without one, turns have no time limit. `careful`: be
+    careful from the first time on, until all nodes are past the last one; `note`: writes a note, or
+    removes it (empty text).
+    """
+
+    def __init__(
+        self,
+        plan: Plan,
+        clock: Clock | None = None,
+        careful: tuple[int, int] = CARELESS,
+        note: Note = lambda text: None,
+    ) -> None:
+        self._plan = plan
+        self._clock = clock or _stopped
+        self._careful_from, self._careful_until = careful
+        self._note = note
+        guess = (TURN_S * GUESS_WEIGHT, AT_FIRST * GUESS_WEIGHT) if clock else (0.0, 1.0)
+        self._spent = [guess] * (2 * len(plan.ports))
+        """Weighted (seconds, elements) per port, then per port for elements that its gate held."""
+        self._last = self._until = 0.0
+        """When the last batch ended; when the turn ends."""
+        self.steps = 0
+        """Number of applied batches and restore steps: a sign of progress."""
+        self.at: tuple[int, ElementBatch] | None = None
+        """(port, batch) that is being applied."""
+
+    def begin(self) -> None:
+        """Begin a turn."""
+        self._last = self._clock()
+        self._until = self._last + TURN_S
+
+    @property
+    def over(self) -> bool:
+        """Whether the time of the turn is over, as of the last batch."""
+        return self._last > self._until
+
+    def step(self) -> bool:
+        """Count a step that belongs to no port. Return whether the time of the turn is over."""
+        self.steps += 1
+        self._last = self._clock()
+        return self.over
+
+    def room(self, port: int, last: int) -> int:
+        """Return how many elements of a port fit into the turn, at least 1.
+
+        `last`: the largest time of these elements.
+        """
+        if 0 <= self._careful_from <= last:
+            return 1
+        seconds, elements = self._spent[port]
+        time_left = self._until - self._last
+        return max(1, int(min(time_left * elements / seconds, UNBOUNDED))) if seconds else UNBOUNDED
+
+    def cut(self, port: int, batch: ElementBatch) -> tuple[ElementBatch, ElementBatch | None]:
+        """Cut a batch into the elements to apply now and the rest, if any."""
+        count = self.room(port, max(times(batch.labels)) if self._careful_from >= 0 else 0)
+        return (batch, None) if len(batch.labels) <= count else batch.cut(count)
+
+    def begin_batch(self, port: int, batch: ElementBatch) -> None:
+        """Note that a batch is about to be applied."""
+        self.at = port, batch
+        if self._careful_from >= 0:
+            self._note(self._shown(port, batch))
+
+    def end_batch(self, port: int, count: int) -> None:
+        """Account for the batch, of `count` elements, that was applied."""
+        now = self._clock()
+        seconds, elements = self._spent[port]
+        self._spent[port] = (
+            seconds * REMEMBERED + now - self._last,
+            elements * REMEMBERED + count,
+        )
+        self._last = now
+        self.steps += 1
+        self.at = None
+        if self._careful_from >= 0:
+            self._note("")
+
+    def moved_to(self, processed: int) -> None:
+        """Learn that all nodes processed all elements below this time."""
+        if processed > self._careful_until:
+            self._careful_from = -1
+
+    def doing(self) -> str:
+        """Describe the element being applied, for people. May be called by another thread."""
+        at = self.at
+        if at is None:
+            return "work outside elements"
+        port, batch = at
+        labels, values, _ = batch.elements()
+        of = "" if len(labels) == 1 else f"one of {len(labels)} elements, the first: "
+        record = shown(values[0])
+        return f"{self._operators(port)}, {of}{label_in_words(labels[0])}, record {record}"
+
+    def _vertex(self, port: int) -> Vertex:
+        return self._plan.ports[port % len(self._plan.ports)].vertex
+
+    def _operators(self, port: int) -> str:
+        """Name the operators whose functions may be called with an element of a port."""
+        vertex = self._vertex(port)
+        names = functions_of(self._plan.flow, vertex)
+        named = f"operator{'s' * (len(names) != 1)} {', '.join(map(repr, names))}"
+        if vertex.operator.is_source:
+            return f"{named} after source {vertex.name!r}" if names else f"source {vertex.name!r}"
+        return named
+
+    def _shown(self, port: int, batch: ElementBatch) -> str:
+        vertex = self._vertex(port)
+        labels, values, _ = batch.elements()
+        key = ""
+        if vertex.key is not None:
+            try:
+                key = f", key {shown(vertex.key(values[0]))}"
+            except BaseException as error:  # it becomes a failure when the element is applied
+                let_through(error)
+                key = f", key unknown ({type(error).__name__})"
+        place = label_in_words(labels[0])
+        return f"{self._operators(port)}, {place}{key}, record {shown(values[0])}"
+
+
+class Backpressure:
+    """Back-pressure of one node; `name`: the node's name, for people.
+
+    While more than `waiting_bytes` of released outputs wait at the barrier for the consumer, the
+    node applies no elements. The frontiers therefore stand still, the windows of the fronts fill,
+    and the sources pause. The same happens while as many bytes of changes, and of outputs of an
+    open epoch, wait for the next snapshot, and the snapshot waits for no block. From half of them
+    on the node requests a snapshot before it is due. The node resumes once at most half of the
+    bytes wait for the consumer, so that it does not stop and go with each bundle.
+
+    Members cannot deadlock: the counted bytes wait only for a consumer or a disk, in every policy.
+    Outputs that are not final, epochs that are open while no snapshot waits, and changes that wait
+    for a production are not counted. Acknowledgements, snapshots and commits continue, and so do
+    elements that a gate releases.
+    """
+
+    def __init__(self, name: str, waiting_bytes: int = WAITING_BYTES) -> None:
+        self.on = False
+        """Whether the node pauses, as of the last `look`."""
+        self.held = Stopwatch()
+        """Total time during which `on` held."""
+        self.waiting_bytes = waiting_bytes
+        self._name = name
+        self._told_at = -inf
+        self._told = False
+
+    def look(self, waiting: int, unsaved: int, now: float) -> bool:
+        """Return whether the node must not begin blocks.
+
+        `waiting`: bytes of outputs that wait for the consumer; `unsaved`: bytes that wait for a
+        snapshot that waits for no block.
+        """
+        most = self.waiting_bytes // 2 if self.on else self.waiting_bytes
+        before, self.on = self.on, waiting > most or unsaved > self.waiting_bytes
+        self.held.look(self.on, now)
+        if self.on and not before:
+            self._told = now >= self._told_at + TELL_EVERY_S
+            if self._told:
+                self._told_at = now
+                log.warning(
+                    "%s holds its input back: %s",
+                    *(self._name, self._why(waiting, unsaved)),
+                    extra=about("held-back", name=self._name, waiting=waiting, unsaved=unsaved),
+                )
+        elif before and not self.on and self._told:
+            log.info("%s takes input again", self._name, extra=about("goes-on", name=self._name))
+        return self.on
+
+    def _why(self, waiting: int, unsaved: int) -> str:
+        if waiting:  # a snapshot may wait for the consumer, too
+            return f"the consumer is slow, {(waiting + unsaved) / 1e6:.0f} MB wait for it"
+        return f"snapshots are slow, {unsaved / 1e6:.0f} MB wait for the next one"

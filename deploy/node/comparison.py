@@ -1,0 +1,347 @@
+"""Node pipelines of the comparison policies, which do not cut snapshots by label.
+
+- at-least-once: `EpochAssembly`, by markers without alignment;
+- two-phase: `TwoPhaseAssembly`, by aligned markers; outputs wait for the commit;
+- strong productions: `ProductionAssembly`, a sequence of snapshots of this node alone.
+
+Takes: blocks, markers, ends of turns, commits, results of writes. Gives: captures of the changes of
+an epoch or a production, whether a snapshot may be prepared, and messages that had to wait.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import ClassVar, Generic, TypeVar
+
+from driftline.acker.tracker import token
+from driftline.barrier.barrier import NOTHING
+from driftline.barrier.comparison import EpochBarrier, ProductionBarrier
+from driftline.deploy.node.input_queue import Block
+from driftline.deploy.node.pipeline import EpochEnd, NodePipeline, Post
+from driftline.deploy.node.tracking import Acks
+from driftline.engine.errors import MalformedMessage
+from driftline.engine.flow.plan import Port
+from driftline.engine.snapshots.jobs import Capture, CommitSnapshot
+from driftline.engine.snapshots.ledger import LEDGER, Ledger
+from driftline.engine.snapshots.merging import restoring
+from driftline.engine.state.table import StateTable
+from driftline.engine.wire.codec import pack
+from driftline.engine.wire.messages import Acknowledge, Frame, Marker, Prepared, PrepareFailed
+
+T = TypeVar("T")
+Channel = tuple[str, int]
+
+
+class Alignment(Generic[T]):
+    """Marker alignment of the channels of one port, for blocks of type T.
+
+    Takes: blocks and markers of the port's channels. Gives: which blocks may be processed now,
+    when the epoch is complete, and then the blocks that had to wait.
+    Invariant, if aligned: when the epoch is complete, exactly the blocks before each channel's
+    marker have been processed, so the state is the effect of the epochs so far.
+
+    A channel is a (sender, feeder) pair that sends to the port. A marker ends the epoch on its
+    channel; the port's epoch is complete once all channels have delivered the marker. If `aligned`,
+    blocks behind a marker wait until then. Otherwise (at-least-once) they are processed at once:
+    the state then contains part of the next epoch, which a replay applies again.
+    """
+
+    def __init__(self, channels: set[Channel], aligned: bool) -> None:
+        self._channels = channels
+        self._aligned = aligned
+        self._ended: set[Channel] = set()
+        self._waiting: list[T] = []
+        self.epoch = 0
+        """The epoch that ended on some channels, or on all; 0 before the first marker."""
+
+    def admit(self, channel: Channel, block: T) -> bool:
+        """Return whether a block may be processed now. If not, keep it for `next_epoch`."""
+        if self._aligned and channel in self._ended:
+            self._waiting.append(block)
+            return False
+        return True
+
+    def mark(self, channel: Channel, epoch: int) -> None:
+        """Note the marker of an epoch on a channel. Precondition: the channel feeds this port."""
+        assert channel in self._channels, f"a marker from {channel}, which does not feed this port"
+        self._ended.add(channel)
+        self.epoch = epoch
+
+    @property
+    def complete(self) -> bool:
+        """Whether all channels have delivered the marker."""
+        return self._ended == self._channels
+
+    def next_epoch(self) -> list[T]:
+        """Enter the next epoch. Return the blocks that had to wait, in order of arrival.
+
+        Precondition: `complete`.
+        """
+        self._ended = set()
+        waiting, self._waiting = self._waiting, []
+        return waiting
+
+
+@dataclass(slots=True)
+class EpochAssembly(NodePipeline):
+    """Pipeline with snapshots cut by markers: an operator ends the epoch when its inputs have.
+
+    `names`: the nodes of the layout; `me`: this node. Invariant: once a snapshot is prepared, the
+    outputs of its epoch, and of all earlier epochs, are durable in it or at the consumer.
+    """
+
+    names: list[str] = field(kw_only=True)
+    me: str = field(kw_only=True)
+    alignments: dict[int, Alignment[Block]] = field(init=False)
+    """Port -> the channels whose markers end its epoch."""
+    number: int = 0
+    """The latest epoch that ended at a port."""
+    taken: Capture = field(default_factory=Capture)
+    """Changes of the operators that have ended the epoch."""
+    to_deliver: int = NOTHING
+    """The consumer's t_last from which on it has all outputs of the epoch."""
+    ended: set[int] = field(default_factory=set)
+    """Ports that have ended the epoch."""
+    committed: int = 0
+    """The latest committed epoch."""
+    aligned: ClassVar[bool] = False
+    """Whether blocks wait for markers."""
+
+    def __post_init__(self) -> None:
+        # No bare super(): `slots=True` replaces the class.
+        super(EpochAssembly, self).__post_init__()
+        self.alignments = {port.number: self._alignment(port) for port in self.plan.ports}
+
+    def _alignment(self, port: Port) -> Alignment[Block]:
+        if port.front is not None:
+            channels = {(f"front-{port.front}", port.number)}
+        else:
+            channels = {(name, feeder) for name in self.names for feeder in port.feeders}
+        return Alignment[Block](channels, self.aligned)
+
+    def admit(self, sender: str, feeder: int, block: Block) -> Block | None:
+        return block if self.alignments[block.port].admit((sender, feeder), block) else None
+
+    def capture(self, time: int) -> Capture:
+        capture, self.taken = self.taken, Capture()
+        return capture
+
+    def meta(self, time: int) -> bytes:
+        self.to_deliver = self.barrier.delivering
+        return pack((self.to_deliver, ()))
+
+    def may_prepare(self) -> bool:
+        return self.barrier.t_last >= self.to_deliver
+
+    @property
+    def waits_for_snapshot(self) -> bool:
+        # Every port has ended the epoch and sent its markers: no other node waits for this one.
+        # When a marker of the next epoch arrives, the epoch is committed or was given up.
+        epochs = (alignment.epoch for alignment in self.alignments.values())
+        return self.number > self.committed and not self.ended and max(epochs) <= self.number
+
+    def mark(self, sender: str, marker: Marker) -> None:
+        if marker.port not in self.alignments:
+            raise MalformedMessage(f"a marker for port {marker.port}, which does not exist")
+        self.alignments[marker.port].mark((sender, marker.feeder), marker.epoch)
+
+    def ends_epoch(self, port: int) -> bool:
+        return self.alignments[port].complete
+
+    def end_epoch(self, port: int) -> EpochEnd:
+        epoch = self.number = self.alignments[port].epoch
+        step = self.keyed.get(self.plan.ports[port].vertex.name)
+        if step is not None:
+            self.taken.take(step.changelog)
+        markers: Post = []
+        for after, _ in self.outbounds[port]:
+            self.alignments[after].mark((self.me, port), epoch)
+            others = (name for name in self.names if name != self.me)
+            markers += [(name, Marker(port, after, epoch)) for name in others]
+        self.ended.add(port)
+        has_ended_everywhere = len(self.ended) == len(self.plan.ports)
+        if has_ended_everywhere:
+            self.ended.clear()
+        blocks = self.alignments[port].next_epoch()
+        return EpochEnd(markers, blocks, epoch if has_ended_everywhere else 0)
+
+    def commit(self, number: int, before: int) -> CommitSnapshot:
+        self.committed = number
+        return CommitSnapshot(number, before)
+
+
+@dataclass(slots=True)
+class TwoPhaseAssembly(EpochAssembly):
+    """Pipeline that pre-commits the outputs of an epoch with its snapshot.
+
+    The outputs leave when the snapshot is committed.
+    """
+
+    outputs: EpochBarrier = field(kw_only=True)
+    aligned: ClassVar[bool] = True
+
+    def enter(self, port: int, blocks: list[Block]) -> None:
+        self.outputs.chain = port
+
+    def meta(self, time: int) -> bytes:
+        self.to_deliver = self.outputs.delivering
+        return pack((self.to_deliver, self.outputs.pre_commit(self.number)))
+
+    def may_prepare(self) -> bool:
+        # Neither this part nor a later one contains outputs that the barrier has released: the
+        # consumer has to store them first.
+        return not self.outputs.ready and self.outputs.outstanding is None
+
+    @property
+    def unsaved_bytes(self) -> int:
+        return super(TwoPhaseAssembly, self).unsaved_bytes + self.outputs.unsealed_bytes
+
+    def end_epoch(self, port: int) -> EpochEnd:
+        self.outputs.seal(port, self.alignments[port].epoch)
+        return super(TwoPhaseAssembly, self).end_epoch(port)
+
+    def commit(self, number: int, before: int) -> CommitSnapshot:
+        self.committed = number
+        self.outputs.commit(number)
+        # `whole=False`: outputs wait for the next part, which must not wait for a long merge.
+        return CommitSnapshot(number, before, whole=False)
+
+
+@dataclass(slots=True)
+class ProductionAssembly(NodePipeline):
+    """Pipeline whose snapshots are productions: each begins once the previous one is durable.
+
+    A production contains all results of the turns since the previous production: state changes,
+    frames, outputs, acknowledgements, and the ids of the processed frames. It is snapshot `number`
+    of this node alone. While it is being written the node keeps processing.
+
+    Invariants: a frame leaves only after it is durable, together with the ids of the frames that it
+    was made of; a frame or a record that arrives twice is processed once; no frontier moves before
+    every node has acknowledged the frames that it resends.
+    """
+
+    index: int = field(kw_only=True)
+    me: str = field(kw_only=True)
+    """Name of the node."""
+    outputs: ProductionBarrier = field(kw_only=True)
+    number: int = field(kw_only=True)
+    """Number of the production begun last."""
+    ledger: Ledger = field(default_factory=Ledger)
+    arrived: set[int] = field(default_factory=set)
+    """Ids of other nodes' frames that have arrived and are not processed."""
+    acks: Acks = field(default_factory=Acks)
+    """Work since the last production, and repeated frames that were already processed."""
+    made: Post = field(default_factory=list)
+    """Frames of the next production."""
+    written: Post = field(default_factory=list)
+    """Frames and acknowledgement of the production that is being written."""
+    resent: Post = field(default_factory=list)
+    """Durable frames that receivers may not have, and their cells; sent when all nodes run."""
+    failed: bool = False
+    """Whether the last write failed; the next progress then begins the next production."""
+
+    def load(self, segments: Iterable[bytes], start: int) -> Iterator[None]:
+        yield from restoring(self.tables, segments)
+        self.ledger.loaded()
+        self.ledger.forget(start)
+        self.outputs.restore(self.number, self.ledger.outputs)
+        cells = [token(self.index, start)]
+        for to, frame in self.ledger.frames:
+            cells.append((self.plan.ports[frame.port].stage, frame.time, frame.id))
+            self.resent.append((to, frame))
+        self.resent.append(("master", Acknowledge(tuple(cells), (), 0)))
+
+    def admit(self, sender: str, feeder: int, block: Block) -> Block | None:
+        port = self.plan.ports[block.port]
+        if port.front is not None:
+            due = self.ledger.next_of(port.front)
+            if block.first >= due:
+                return block
+            if block.last < due:
+                self.acks.cover(port.front, block.covers, block.roots)
+                return None
+            new = block.not_below(due)  # with its own time: frontiers may have passed the block's
+            new.covers = block.covers
+            return new
+        if sender != self.me:
+            if self.ledger.has_had(block.time, block.id):
+                self.acks.add(port.stage, block.time, block.id)
+                return None
+            self.arrived.add(block.id)
+        return block
+
+    def enter(self, port: int, blocks: list[Block]) -> None:
+        front = self.plan.ports[port].front
+        for block in blocks:
+            if front is not None:
+                self.ledger.take_record(front, block.last)
+            elif block.id in self.arrived:
+                self.arrived.remove(block.id)
+                self.ledger.take_frame(block.time, block.id)
+
+    def keep(self, to: str, frame: Frame) -> bool:
+        self.ledger.keep_frame(to, frame)
+        self.made.append((to, frame))
+        return True
+
+    @property
+    def durable(self) -> int | None:
+        return self.outputs.released_to
+
+    def end_turn(self, acks: Acks, unfinished: bool = False) -> int:
+        self.acks.join(*acks.take())
+        if self.storing or unfinished or not (self.acks or self.written):
+            return 0
+        self.number += 1
+        return self.number
+
+    def meta(self, time: int) -> bytes:
+        return pack((self.outputs.t_last, ()))
+
+    def capture(self, time: int) -> Capture:
+        self.ledger.forget_outputs(self.outputs.forget())
+        outputs = self.outputs.seal(self.number)
+        if outputs is not None:
+            self.ledger.keep_outputs(self.number, outputs)
+        self.ledger.keep_changes()
+        capture = Capture()
+        for changelog in (*(step.changelog for step in self.keyed.values()), self.ledger.changelog):
+            capture.take(changelog)
+        while capture.step():  # at once: all outputs wait for this production
+            pass
+        self.written += [*self.made, ("master", Acknowledge(*self.acks.take(), 0))]
+        self.made.clear()
+        self.storing = True
+        return capture
+
+    def stored(self, answer: Prepared | PrepareFailed) -> Post:
+        if isinstance(answer, PrepareFailed):
+            self.failed = True
+            return []
+        self.storing = False
+        self.outputs.commit(answer.number)
+        post, self.resent, self.written = self.resent + self.written, [], []
+        return post
+
+    def progress(self, processed: int) -> Post:
+        self.outputs.progress(processed)
+        self.ledger.forget(processed)
+        if self.failed:  # begin the next production now; it includes the rows of the failed one
+            self.failed = self.storing = False
+        post, self.resent = self.resent, []
+        return post
+
+    @property
+    def waits_for_snapshot(self) -> bool:
+        return False  # a production ends between two blocks: the first has to be processed
+
+    def commit(self, number: int, before: int) -> CommitSnapshot:
+        # No recovery returns to an earlier production; `whole=False`: none waits for a long merge.
+        return CommitSnapshot(self.number, self.number - 1, whole=False)
+
+    @property
+    def tables(self) -> dict[str, StateTable]:
+        tables = {name: step.table for name, step in self.keyed.items()}
+        tables[LEDGER] = self.ledger.table
+        return tables

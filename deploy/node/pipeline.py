@@ -1,0 +1,350 @@
+"""Pipeline of a node in one incarnation: chains, gates, barrier, and snapshots of its state.
+
+`Snapshotter` writes the node's parts of snapshots: it captures changes at once and encodes them
+over several turns.
+
+`NodePipeline` cuts snapshots by label; its subclasses (`deploy.node.comparison`) cut them by
+markers or productions. `PolicyFactory` picks the class.
+
+Takes: blocks, frontiers, and the moments of snapshots. Gives: captures of the state, snapshot
+metadata, and messages to send. Invariant: each final change is in exactly one capture.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from heapq import heappop, heappush
+from operator import itemgetter
+from typing import NamedTuple
+
+from driftline.barrier.barrier import Barrier
+from driftline.barrier.ordered import OrderedBarrier
+from driftline.deploy.node.input_queue import Block, ElementBatch
+from driftline.deploy.node.tracking import Acks
+from driftline.engine.errors import MalformedMessage
+from driftline.engine.flow.chains import Chains
+from driftline.engine.flow.plan import Plan
+from driftline.engine.labels import Label
+from driftline.engine.operators.keyed import Keyed
+from driftline.engine.operators.outputs import Outbound
+from driftline.engine.operators.steps import Signs, Values
+from driftline.engine.snapshots.jobs import Capture, CommitSnapshot, StoreSnapshot
+from driftline.engine.snapshots.merging import restoring
+from driftline.engine.state.table import StateTable
+from driftline.engine.texts import time_in_words
+from driftline.engine.wire.codec import pack
+from driftline.engine.wire.label_columns import Labels
+from driftline.engine.wire.messages import Frame, Marker, Message, Prepared, PrepareFailed
+from driftline.engine.wire.role import DurableJob
+
+Post = list[tuple[str, Message]]
+"""(receiver, message) pairs in sending order."""
+
+
+class EpochEnd(NamedTuple):
+    """Consequences of the end of an epoch at a port."""
+
+    markers: Post
+    """Markers to send to other nodes."""
+    blocks: list[Block]
+    """Blocks that waited for the end of the epoch."""
+    snapshot: int
+    """Number of the snapshot to begin if the epoch has now ended at all ports; else 0."""
+
+
+@dataclass(slots=True)
+class NodePipeline:
+    """Chains, gates and barrier of one incarnation, with snapshots cut by label."""
+
+    plan: Plan
+    barrier: Barrier
+    chains: Chains
+    keyed: dict[str, Keyed]
+    gates: dict[int, BufferingGate]
+    """Port -> the gate at which its elements wait; empty unless the ordering is buffered."""
+    outbounds: dict[int, list[tuple[int, list[Outbound]]]] = field(init=False)
+    """Feeder -> (port, outbounds to it: one per node)"""
+    storing: bool = False
+    """Whether a production is being written; frames and outputs wait for it."""
+
+    def __post_init__(self) -> None:
+        self.outbounds = {port.number: [] for port in self.plan.ports}
+        for (feeder, port), outbounds in self.chains.outbounds.items():
+            self.outbounds[feeder].append((port, outbounds))
+
+    def load(self, segments: Iterable[bytes], start: int) -> Iterator[None]:
+        """Restore the states from a snapshot's segments in steps; yield after each step.
+
+        `start`: the time of the snapshot. Raises SnapshotDamaged.
+        """
+        return restoring(self.tables, segments)
+
+    def admit(self, sender: str, feeder: int, block: Block) -> Block | None:
+        """Accept a received block. Return what to queue at its port: all of it, a part, or None.
+
+        `sender`, `feeder`: the channel on which the block arrived.
+        """
+        return block
+
+    def enter(self, port: int, blocks: list[Block]) -> None:
+        """Note that the elements of these blocks are about to be applied at a port."""
+
+    def keep(self, to: str, frame: Frame) -> bool:
+        """Keep a new frame for node `to` if it may not leave yet. Return whether it is kept."""
+        return False
+
+    def end_turn(self, acks: Acks, unfinished: bool = False) -> int:
+        """End a turn. Return the number of the snapshot to begin now; 0 for none.
+
+        `acks`: the work of the turn; `unfinished`: whether the turn left part of a block.
+        """
+        return 0
+
+    def progress(self, processed: int) -> Post:
+        """Learn that all nodes processed all elements below this time. Return messages to send."""
+        self.barrier.progress(processed)
+        return []
+
+    def stored(self, answer: Prepared | PrepareFailed) -> Post:
+        """Handle the result of writing a part. Return messages to send."""
+        return [("master", answer)]
+
+    def close(self, port: int, frontier: int) -> None:
+        """Close a port below the frontier: no element with a smaller time arrives there."""
+        if port in self.gates:
+            return  # elements below the frontier may wait at the gate
+        step = self.keyed.get(self.plan.ports[port].vertex.name)
+        if step is not None:
+            step.close(frontier)
+
+    def settle(self, frontier: int) -> None:
+        """Move the changes of elements below the frontier, which are final, to the changelogs.
+
+        Precondition: no later snapshot is as of an earlier time.
+        """
+        self.barrier.settle(frontier)
+        for step in self.keyed.values():
+            step.settle(frontier)
+
+    def encode_early(self, rows: int) -> bool:
+        """Encode at most `rows` rows of each state that has many. Return whether one had."""
+        done = [step.changelog.encode_early(rows) for step in self.keyed.values()]
+        return any(done)
+
+    def capture(self, time: int) -> Capture:
+        """Capture all changes below a time. Precondition: all outputs below it are delivered."""
+        capture = Capture()
+        for step in self.keyed.values():
+            step.settle(time, exactly=True)
+            capture.take(step.changelog)
+        return capture
+
+    @property
+    def tables(self) -> dict[str, StateTable]:
+        """State table of each operator, by name."""
+        return {name: step.table for name, step in self.keyed.items()}
+
+    def figures(self) -> dict[str, int]:
+        """Return the sums of the counters of all keyed operators."""
+        keyed = self.keyed.values()
+        return {
+            "elements": sum(step.elements for step in keyed),
+            "late": sum(step.late for step in keyed),
+            "reapplied": sum(step.reapplied for step in keyed),
+            "keys": sum(len(step.table) for step in keyed),
+        }
+
+    def meta(self, time: int) -> bytes:
+        """Return a part's metadata: the barrier's checksum over all outputs below the time."""
+        assert isinstance(self.barrier, OrderedBarrier)
+        return pack(self.barrier.checksum_before(time))
+
+    @property
+    def durable(self) -> int | None:
+        """Newest durable production; None in other policies."""
+        return None
+
+    def may_prepare(self) -> bool:
+        """Return whether the part may be written now."""
+        return True
+
+    @property
+    def unsaved_bytes(self) -> int:
+        """Bytes of changes and outputs that wait for the next snapshot."""
+        return sum(step.changelog.bytes for step in self.keyed.values())
+
+    @property
+    def waits_for_snapshot(self) -> bool:
+        """Whether the next snapshot needs no further work of this node."""
+        return True
+
+    def mark(self, sender: str, marker: Marker) -> None:
+        """Accept a marker. Raises MalformedMessage if its port takes no markers."""
+        raise MalformedMessage(f"a marker for port {marker.port}, which takes no markers")
+
+    def ends_epoch(self, port: int) -> bool:
+        """Return whether a port has received the marker on all its channels: its epoch ends."""
+        return False
+
+    def end_epoch(self, port: int) -> EpochEnd:
+        """End the epoch of a port. Precondition: `ends_epoch`."""
+        raise AssertionError("only policies with markers have epochs")
+
+    def commit(self, number: int, before: int) -> CommitSnapshot:
+        """Return the job for committed snapshot `number`; `before`: the one committed before it."""
+        return CommitSnapshot(number, before)
+
+    def validate(self) -> None:
+        """Assert the invariants of the barrier and the operators."""
+        self.barrier.validate()
+        for step in self.keyed.values():
+            step.validate()
+
+
+class Snapshotter:
+    """Writer of the node's snapshot parts in one incarnation.
+
+    Takes: the moments of snapshots (`Prepare`, the end of an epoch or of a turn), results of
+    writes. Gives: `StoreSnapshot` jobs, then `Prepared` or `PrepareFailed`. If a write fails, its
+    changes go into the next part. Invariant: every final change is in exactly one durable part, and
+    parts are written in order.
+    """
+
+    def __init__(self, assembly: NodePipeline, incarnation: int) -> None:
+        self._assembly = assembly
+        self._incarnation = incarnation
+        self._capture: Capture | None = None
+        self._number = 0
+        self.asked = self.answered = 0
+        """Numbers of the snapshots that the master requested last and that were answered last."""
+        self._meta = b""
+        self._storing: StoreSnapshot | None = None
+        self.stored_bytes = self.last_bytes = 0
+        """Size of all parts written in this incarnation, and of the last one."""
+        self._unstored: dict[int, bytes] = {}
+        """Key group -> segment of a part whose write failed; the next part includes it."""
+        self.unstored_bytes = 0
+        """Size of the segments in `_unstored`."""
+
+    def prepare(self, number: int, time: int) -> Post:
+        """Begin the part that the master requests. Return the answer, if it is known already."""
+        self.asked = number
+        production = self._assembly.durable
+        if production is not None:
+            self.answered = number
+            return [("master", Prepared(number, production))]
+        self.begin(number, time)
+        return []
+
+    def refuse(self, number: int, time: int) -> Post:
+        """Refuse a part as of a time that is already settled. Return the answer."""
+        self.asked = self.answered = number
+        reason = f"the master was silent, and the state from {time_in_words(time)} on is settled"
+        return [("master", PrepareFailed(number, reason))]
+
+    def begin(self, number: int, time: int) -> None:
+        """Capture all changes below a time; changes settled later belong to the next part."""
+        assert self._capture is None, "one snapshot at a time"
+        self._number = number
+        self._meta = self._assembly.meta(time)
+        self._capture = self._assembly.capture(time)
+
+    def step(self) -> tuple[bool, StoreSnapshot | None]:
+        """Encode a chunk. Return whether more remain, and the job once all are encoded."""
+        if self._capture is None:
+            return False, None
+        if self._capture.step():
+            return True, None
+        if not self._assembly.may_prepare():
+            return False, None
+        segments = self._capture.segments
+        for group, segment in self._unstored.items():
+            segments[group] = segment + segments.get(group, b"")
+        self._unstored, self.unstored_bytes = {}, 0
+        self._capture = None
+        meta, self._meta = self._meta, b""
+        self._storing = StoreSnapshot(self._number, segments, meta, self._incarnation)
+        return False, self._storing
+
+    def stored(self, job: DurableJob, result: object) -> Prepared | PrepareFailed | None:
+        """Handle the result of a job. Return the answer to the master; None for other jobs."""
+        if not isinstance(job, StoreSnapshot) or job is not self._storing:
+            return None
+        self._storing = None
+        self.answered = job.number
+        if isinstance(result, Exception):
+            self._unstored = job.segments
+            self.unstored_bytes = sum(map(len, job.segments.values()))
+            return PrepareFailed(job.number, str(result))
+        self.last_bytes = sum(map(len, job.segments.values()))
+        self.stored_bytes += self.last_bytes
+        return Prepared(job.number, 0)
+
+
+Token = tuple[int, int, int]
+"""(stage, time, id), acknowledged when elements begin to wait and again when they are applied."""
+
+
+class BufferingGate:
+    """Gate in front of a chain: the buffered ordering, the baseline in the literature.
+
+    Elements wait until the frontier of their stage passes them, and are then applied in label
+    order. None is ever undone; the price is one more round of acknowledgements. The frames of
+    waiting elements are acknowledged at once, since the frontier of their stage could never pass
+    them otherwise. Invariant: for each time with waiting elements exactly one *token* is in a cell
+    of the next stage; it stands for their outputs.
+    """
+
+    def __init__(self, stage: int, new_id: Callable[[], int]) -> None:
+        self.stage = stage
+        self.new_id = new_id
+        self.waiting: dict[int, tuple[Token, list[tuple[Label, object]]]] = {}
+        """Time -> its token, and (label, payload) of its elements in order of arrival."""
+        self.times: list[int] = []
+        """Heap of the times in `waiting`."""
+        self.released = 0
+        """Frontier of the stage. Precondition of `push`: no element has a smaller time."""
+
+    def push(self, labels: Labels, values: Values, signs: Signs) -> list[Token]:
+        """Queue a batch. Return new tokens."""
+        assert signs is None, "a tombstone in buffered order, which undoes nothing"
+        tokens = []
+        for label, value in zip(labels, values, strict=True):
+            time = label[0]
+            assert time >= self.released, (
+                f"an element of time {time}, but the gate has released all below {self.released}"
+            )
+            if time not in self.waiting:
+                token = (self.stage + 1, time, self.new_id())
+                self.waiting[time] = token, []
+                heappush(self.times, time)
+                tokens.append(token)
+            self.waiting[time][1].append((label, value))
+        return tokens
+
+    def due(self, frontier: int) -> bool:
+        """Learn the frontier of the stage. Return whether elements below it wait."""
+        self.released = max(self.released, frontier)
+        return bool(self.times) and self.times[0] < frontier
+
+    def take(self, frontier: int, room: int) -> tuple[ElementBatch, list[Token]]:
+        """Remove elements below the frontier of the stage, at most `room`, in label order.
+
+        Return them, and the tokens of the times without waiting elements.
+        Precondition: `due(frontier)`.
+        """
+        tokens = []
+        elements: list[tuple[Label, object]] = []
+        while self.due(frontier) and room:
+            token, of_time = self.waiting[self.times[0]]
+            of_time.sort(key=itemgetter(0))
+            elements += of_time[:room]
+            if len(of_time) > room:
+                del of_time[:room]
+                break
+            room -= len(of_time)
+            del self.waiting[heappop(self.times)]
+            tokens.append(token)
+        labels, values = zip(*elements, strict=True)
+        return ElementBatch(list(labels), list(values), None), tokens

@@ -1,0 +1,165 @@
+"""Factory of the objects that a node uses in one incarnation under its policy.
+
+Only this module maps policies to objects; the node never inspects the policy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from driftline.barrier.barrier import BUNDLE_BYTES, NOTHING, Barrier
+from driftline.barrier.comparison import EpochBarrier, ImmediateBarrier, ProductionBarrier
+from driftline.barrier.ordered import OrderedBarrier
+from driftline.deploy.node.comparison import EpochAssembly, ProductionAssembly, TwoPhaseAssembly
+from driftline.deploy.node.input_queue import InputQueue
+from driftline.deploy.node.pipeline import BufferingGate, NodePipeline
+from driftline.deploy.node.tracking import Tracking
+from driftline.engine.errors import SnapshotDamaged
+from driftline.engine.flow.chains import Chains
+from driftline.engine.flow.plan import Plan
+from driftline.engine.keygroups import Layout, Owners, names_of, owned_by
+from driftline.engine.operators.keyed import Arrival, Keyed
+from driftline.engine.operators.operator import Vertex
+from driftline.engine.operators.outputs import OutputEncoder
+from driftline.engine.operators.speculative import Speculative
+from driftline.engine.operators.steps import Failures, Step
+from driftline.engine.policy import Output, Policy
+from driftline.engine.snapshots.jobs import LoadSnapshot
+from driftline.engine.wire.codec import unpack
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyFactory:
+    """Factory of the components of node `index` of a layout, new ones for each incarnation.
+
+    `dead_letters`, `bundle_bytes`, `tells`: see `Barrier`.
+    """
+
+    plan: Plan
+    policy: Policy
+    index: int
+    layout: Layout
+    new_id: Callable[[], int]
+    dead_letters: bool = False
+    bundle_bytes: int = BUNDLE_BYTES
+    tells: bool = False
+
+    @property
+    def place(self) -> int:
+        """Position of the node in its layout."""
+        return self.layout.index(self.index)
+
+    @property
+    def nodes(self) -> int:
+        """Number of nodes in the layout."""
+        return len(self.layout)
+
+    def load(self, number: int = 0, taken: int = 0) -> LoadSnapshot:
+        """Return the job that loads snapshot `number`, taken in incarnation `taken`."""
+        return LoadSnapshot(number, taken, or_later=self.policy.goes_on)
+
+    def tracking(self, start: int) -> Tracking:
+        """Return the tracking of an incarnation that replays from time `start`."""
+        ordered, speculative = self.policy.ordered, self._speculative
+        return Tracking(self.plan, self.nodes, start, ordered=ordered, speculative=speculative)
+
+    def waiting(self) -> InputQueue:
+        """Return the queue of blocks; a speculative node holds blocks back under load."""
+        return InputQueue(self.plan, hold_back=self._speculative)
+
+    @property
+    def ordered(self) -> bool:
+        """Whether order-sensitive operators see elements in label order."""
+        return self.policy.ordered
+
+    @property
+    def others(self) -> list[str]:
+        """Names of the other nodes."""
+        return names_of(node for node in self.layout if node != self.index)
+
+    def assembly(
+        self, start: int = 0, number: int = 0, meta: bytes = b"", same_code: bool = True
+    ) -> NodePipeline:
+        """Return the pipeline as of snapshot `number` (0: none), of time `start`, without state.
+
+        `meta`: the metadata of the snapshot; `same_code`: whether the code that runs now took it.
+        Raises SnapshotDamaged if another policy wrote the metadata.
+        """
+        plan = self.plan
+        barrier = self._barrier(start, number, unpack(meta) if meta else None, same_code)
+        keyed: dict[str, Keyed] = {}
+
+        def make(vertex: Vertex, after: Step, failures: Failures, maker: OutputEncoder) -> Step:
+            order = Speculative if self.policy.ordered else Arrival
+            record = self.policy.has_snapshots
+            step = keyed[vertex.name] = order(vertex, after, failures, record, maker)
+            return step
+
+        chains = Chains(plan, Owners(self.nodes, plan.flow.groups), barrier, make)
+        buffered = self.policy.ordering == "buffered"
+        gates = {
+            port.number: BufferingGate(port.stage, self.new_id)
+            for port in plan.ports
+            if buffered and port.vertex.keyed
+        }
+        parts = plan, barrier, chains, keyed, gates
+        me = f"node-{self.index}"
+        if isinstance(barrier, ProductionBarrier):
+            return ProductionAssembly(
+                *parts, index=self.place, me=me, outputs=barrier, number=number
+            )
+        if isinstance(barrier, EpochBarrier):
+            names = names_of(self.layout)
+            return TwoPhaseAssembly(*parts, names=names, me=me, outputs=barrier)
+        if self.policy.has_markers:
+            return EpochAssembly(*parts, names=names_of(self.layout), me=me)
+        return NodePipeline(*parts)
+
+    @property
+    def _speculative(self) -> bool:
+        return self.policy.ordering == "speculative"
+
+    def _barrier(self, start: int, number: int, meta: object, same_code: bool) -> Barrier:
+        """Return the barrier as of a snapshot with these decoded metadata."""
+        barrier = self._empty_barrier(start, number, meta, same_code)
+        barrier.bundle_bytes = self.bundle_bytes
+        barrier.tells = self.tells
+        return barrier
+
+    def _empty_barrier(self, start: int, number: int, meta: object, same_code: bool) -> Barrier:
+        groups = owned_by(self.place, self.nodes, self.plan.flow.groups)
+        options = f"barrier-{self.index}", (groups[0], groups[-1]), self.dead_letters
+        output = self.policy.output
+        if output is Output.FRONTIER:
+            return OrderedBarrier(*options, start, _checksum_in(meta, number), same_code)
+        if not self.policy.has_snapshots:
+            return ImmediateBarrier(*options)
+        expected_t_last, pre_committed = _outputs_in(meta, number)
+        barrier: Barrier
+        if output is Output.COMMIT:
+            barrier = EpochBarrier(*options)
+            barrier.restore(number, pre_committed)
+        elif output is Output.DURABLE:
+            barrier = ProductionBarrier(*options)
+        else:
+            barrier = ImmediateBarrier(*options)
+        barrier.expected_t_last = expected_t_last
+        return barrier
+
+
+def _outputs_in(meta: object, snapshot: int) -> tuple[int, object]:
+    """Return (the consumer's t_last, pre-committed outputs) in metadata. Raises SnapshotDamaged."""
+    match meta:
+        case None:
+            return NOTHING, ()
+        case (int(t_last), pre_committed):
+            return t_last, pre_committed
+    raise SnapshotDamaged(f"snapshot {snapshot} was taken under another policy")
+
+
+def _checksum_in(meta: object, snapshot: int) -> int:
+    """Return the checksum of all outputs in metadata; 0 without any. Raises SnapshotDamaged."""
+    if not isinstance(meta, int | None):
+        raise SnapshotDamaged(f"snapshot {snapshot} was taken under another policy")
+    return meta or 0

@@ -1,0 +1,476 @@
+"""State restore of a node, from its own store or from the nodes of another layout.
+
+`Restoring` restores a loaded snapshot into a new assembly. `StateTransfer` copies the state that a
+process needs in the next layout while the nodes of the current one run. `StateFetch` reads from one
+source; `StateServer`, the other side, serves the state in a node's store, a slice at a time.
+Contract of `StateTransfer`:
+
+Takes: `Join` (coordinator), `Parts`, `Slice` and `NoParts` (nodes), results of the disk, the time.
+Gives: `AskParts` and `AskSlice`, jobs, `Joined`; and to the node an assembly with that state, once
+it takes part in an incarnation. Invariant: `Joined` names a snapshot only if the state of the
+node's key groups as of it, and nothing later, is in the assembly and in a durable chain of parts.
+
+The transfer first reads all parts of a snapshot, then the difference to each later snapshot that
+the coordinator names, so the last step is small. Each source has one question under way. Complete
+segments are verified; rows of other nodes' keys are dropped. If the data is inconsistent, because a
+source lost parts meanwhile, the node starts over with an empty store.
+
+The parts belong to the next layout: its outputs begin at the cut, so their checksum is 0.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from math import inf
+from zlib import crc32
+
+from driftline.barrier.barrier import Barrier
+from driftline.deploy.node.backpressure import TurnBudget
+from driftline.deploy.node.pipeline import NodePipeline
+from driftline.deploy.node.policy_factory import PolicyFactory
+from driftline.engine.errors import DriftlineError, MalformedMessage, SnapshotDamaged, Unavailable
+from driftline.engine.events import about, log
+from driftline.engine.keygroups import Owners, owned_by
+from driftline.engine.snapshots.jobs import (
+    MIXED,
+    ListParts,
+    Loaded,
+    LoadSnapshot,
+    ReadSlice,
+    StoreSnapshot,
+    Vacate,
+)
+from driftline.engine.snapshots.merging import restoring_some
+from driftline.engine.wire.codec import pack
+from driftline.engine.wire.messages import (
+    SLICE_BYTES,
+    AskParts,
+    AskSlice,
+    Failed,
+    Join,
+    Joined,
+    Message,
+    NoParts,
+    Parts,
+    Slice,
+    Unloadable,
+)
+from driftline.engine.wire.role import DurableJob
+
+ASK_AGAIN_S = 1.0
+"""Seconds until an unanswered question is repeated, and until a retry after a failure."""
+
+READS_S = 3.0
+"""Seconds after a question during which parts are not merged: another question may follow."""
+
+ANEW_MAX_S = 60.0
+"""Maximum back-off, in seconds, before starting over: a source's parts may stay damaged."""
+
+WAITING_BYTES = 1 << 26
+"""Bytes of segments waiting to be restored at which requests pause."""
+
+NOTHING = 0, 0
+"""The empty snapshot: (number, incarnation in which it was taken)."""
+
+_META = pack(0)
+
+Send = Callable[[str, Message], None]
+
+
+class StateTransfer:
+    """State transfer of one process into a layout. `epoch`: of the master that requests it."""
+
+    def __init__(
+        self, components: PolicyFactory, asked: Join, epoch: int, process: str, address: str
+    ) -> None:
+        self.layout = asked.layout
+        self.components = replace(components, layout=asked.layout)
+        self.jobs: list[DurableJob] = []
+        self.trouble = ""
+        """Why the transfer starts over, for people; "" if it did not."""
+        self._process, self._address = process, address
+        self.epoch = epoch
+        place, nodes = self.components.place, self.components.nodes
+        groups = owned_by(place, nodes, components.plan.flow.groups)
+        self._groups = groups[0], groups[-1]
+        self._owners, self._place = Owners(nodes, components.plan.flow.groups), place
+        self._asked = asked
+        self._vacating: Vacate | None = None
+        self._storing: StoreSnapshot | None = None
+        self._next_at = 0.0
+        """When to retry a failed disk or a changed source; 0: no retry is due."""
+        self._again_s = ASK_AGAIN_S
+        """Back-off before starting over, in seconds; doubled each time."""
+        self._begin()
+
+    def _begin(self) -> None:
+        """Begin with an empty state and store."""
+        self.assembly: NodePipeline | None = None
+        self._has = NOTHING
+        self._bytes = 0
+        self._pulls: dict[str, StateFetch] = {}
+        self._target = NOTHING
+        """The snapshot being read; its rows beyond `_has` are kept until they are stored."""
+        self._kept: list[bytes] = []
+        self._segments: deque[bytes] = deque()
+        self._waiting = 0
+        self._steps: Iterator[bytes] = iter(())
+        self._storing = None
+        self._vacating = Vacate(self.epoch)
+        self.jobs.append(self._vacating)
+
+    def _begin_anew(self, why: str, now: float) -> None:
+        self.trouble = why
+        self._begin()
+        self._next_at = now + self._again_s
+        self._again_s = min(2 * self._again_s, ANEW_MAX_S)
+
+    # Messages.
+
+    def join(self, asked: Join, send: Send, now: float) -> None:
+        """Fetch the snapshot that the coordinator names, perhaps again."""
+        self._asked = asked
+        wanted = asked.number, asked.taken
+        if wanted == self._has and self._is_idle:
+            self._tell(send)
+        elif self._is_idle:
+            self._pull(send, now)
+
+    @property
+    def _is_idle(self) -> bool:
+        return not self._pulls and self._storing is None and self._vacating is None
+
+    def has(self, layout: tuple[int, ...], number: int, taken: int) -> bool:
+        """Return whether the assembly has the state for a layout as of a snapshot."""
+        return self.layout == layout and self._has == (number, taken) and self._is_idle
+
+    def assembly_from(self, start: int) -> NodePipeline:
+        """Return the assembly, with outputs that begin at `start`, the time of its snapshot."""
+        assembly = self.assembly or self.components.assembly()
+        assembly.barrier.advance(start)
+        return assembly
+
+    def tell(self, send: Send) -> None:
+        """Repeat `Joined`."""
+        if self._is_idle:
+            self._tell(send)
+
+    def _tell(self, send: Send) -> None:
+        send("master", Joined(self.layout, self._process, self.epoch, *self._has, self._bytes))
+
+    def _pull(self, send: Send, now: float) -> None:
+        """Begin to read the requested snapshot."""
+        wanted = self._asked.number, self._asked.taken
+        if now < self._next_at:
+            return
+        if wanted[0] <= self._has[0]:  # the coordinator returned to an earlier snapshot
+            self._begin_anew(f"snapshot {self._has[0]} was given up", now)
+            return
+        if self.assembly is None:
+            self.assembly = self.components.assembly()
+        self._target, self._bytes = wanted, 0
+        self._kept = []
+        question = AskParts(self._address, *wanted, *self._has, self._groups)
+        self._pulls = {name: StateFetch(name, question) for name, _ in self._asked.sources}
+        self._ask_on(send, now)
+
+    def answer(self, sender: str, message: Parts | Slice | NoParts, send: Send, now: float) -> None:
+        """Handle the answer of a source."""
+        pull = self._pulls.get(sender)
+        if pull is None:
+            return
+        if isinstance(message, NoParts):
+            self._begin_anew(f"{sender}: {message.reason}", now)
+            return
+        try:
+            segment = pull.take(message)
+        except SnapshotDamaged as error:
+            self._begin_anew(str(error), now)
+            return
+        if segment:
+            self._segments.append(segment)
+            self._waiting += len(segment)
+        self._ask_on(send, now)
+
+    def _ask_on(self, send: Send, now: float) -> None:
+        """Send each source its next question, or repeat an overdue one."""
+        for name, pull in self._pulls.items():
+            if self._waiting < WAITING_BYTES and (question := pull.question(now)) is not None:
+                send(name, question)
+
+    # Work.
+
+    def work(self, pace: TurnBudget, send: Send, now: float) -> bool:
+        """Restore for one turn. Return whether more remains."""
+        if self.assembly is None or self._storing is not None or not self._pulls:
+            return False
+        try:
+            while not pace.over:
+                if (chunk := next(self._steps, None)) is not None:
+                    if chunk:
+                        self._kept.append(chunk)
+                        self._bytes += len(chunk)
+                elif self._segments:
+                    segment = self._segments.popleft()
+                    self._waiting -= len(segment)
+                    tables, owners = self.assembly.tables, self._owners
+                    self._steps = restoring_some(tables, segment, owners, self._place)
+                else:
+                    break
+                pace.step()
+        except DriftlineError as error:
+            self._begin_anew(str(error), now)
+            return False
+        self._ask_on(send, now)
+        more = bool(self._segments) or pace.over
+        if not more and all(pull.is_over for pull in self._pulls.values()):
+            self._store()
+        return more
+
+    def _store(self) -> None:
+        self._pulls = {}
+        segments = {MIXED: b"".join(self._kept)} if self._kept else {}
+        self._kept = []
+        number, taken = self._target
+        self._storing = StoreSnapshot(number, segments, _META, taken)
+        self.jobs.append(self._storing)
+
+    def done(self, job: DurableJob, result: object, send: Send, now: float) -> bool:
+        """Handle the result of a job. Return whether the job belongs to this transfer."""
+        if job is not self._vacating and job is not self._storing:
+            return False
+        if isinstance(result, Exception):
+            self._next_at = now + ASK_AGAIN_S  # `look` retries then
+        elif job is self._storing:
+            self._storing, self._has, self.trouble = None, self._target, ""
+            self._again_s = ASK_AGAIN_S
+            self._tell(send)
+            if (self._asked.number, self._asked.taken) != self._has:
+                self._pull(send, now)
+        elif result is True:
+            self._vacating = None
+            self.join(self._asked, send, now)
+        return True
+
+    def look(self, send: Send, now: float) -> None:
+        """Repeat overdue questions, and retry failed work once its back-off is over."""
+        self._ask_on(send, now)
+        if self._next_at and now >= self._next_at:
+            self._next_at = 0.0
+            if job := self._vacating or self._storing:
+                self.jobs.append(job)
+            elif self._is_idle:
+                self.join(self._asked, send, now)
+
+
+class StateFetch:
+    """Reader of one source's part of a snapshot, a slice at a time.
+
+    Takes: `Parts` and `Slice` (the source), the time. Gives: `AskParts` and `AskSlice`, one
+    question at a time, and segments. Invariant: each listed segment is returned once, complete, and
+    with the right checksum.
+    """
+
+    def __init__(self, source: str, question: AskParts) -> None:
+        self._source = source
+        self._question = question
+        self._listed = False
+        self._wanted: deque[tuple[int, int, int]] = deque()
+        """(part, key group, checksum) of the segments still to be read."""
+        self._slices: list[bytes] = []
+        self._offset = 0
+        self._ask_at = 0.0
+
+    @property
+    def is_over(self) -> bool:
+        """Whether all listed segments are read."""
+        return self._listed and not self._wanted
+
+    def question(self, now: float) -> AskParts | AskSlice | None:
+        """Return the next question, or an overdue one again; None if none is due."""
+        if self.is_over or now < self._ask_at:
+            return None
+        self._ask_at = now + ASK_AGAIN_S
+        if not self._listed:
+            return self._question
+        part, group, _ = self._wanted[0]
+        return AskSlice(self._question.address, part, group, self._offset)
+
+    def take(self, answer: Parts | Slice) -> bytes:
+        """Handle an answer. Return a segment if it completes one. Raises SnapshotDamaged."""
+        if isinstance(answer, Parts):
+            asked = self._question.number, self._question.after
+            if not self._listed and (answer.number, answer.after) == asked:
+                self._listed = True
+                self._wanted.extend(answer.segments)
+                self._ask_at = 0.0
+            return b""
+        if not self._wanted:
+            return b""
+        part, group, checksum = self._wanted[0]
+        if (answer.part, answer.group, answer.offset) != (part, group, self._offset):
+            return b""
+        self._ask_at = 0.0
+        self._slices.append(answer.data)
+        self._offset += len(answer.data)
+        if len(answer.data) == SLICE_BYTES:
+            return b""
+        segment = b"".join(self._slices)
+        self._wanted.popleft()
+        self._slices, self._offset = [], 0
+        self._check(segment, checksum, f"key group {group} of snapshot {part}")
+        return segment
+
+    def _check(self, segment: bytes, checksum: int, what: str) -> None:
+        if crc32(segment) != checksum:
+            raise SnapshotDamaged(f"{what} of {self._source} is damaged, or has been joined since")
+
+
+class StateServer:
+    """Server of the durable parts of committed snapshots for nodes of the next layout.
+
+    Takes: `AskParts` and `AskSlice`, results of the disk. Gives: jobs, and `Parts`, `Slice` or
+    `NoParts`. The loop only forwards what the disk thread has read. A reader has few questions
+    under way, which bounds the memory used here. Parts are not merged while they are read. If they
+    are merged or removed nevertheless, the reader detects that by the checksums and starts over.
+    """
+
+    def __init__(self) -> None:
+        self._asked_at = -inf
+
+    def is_read(self, now: float) -> bool:
+        """Return whether a node may be reading parts."""
+        return now < self._asked_at + READS_S
+
+    def ask(self, sender: str, message: AskParts | AskSlice, now: float) -> ListParts | ReadSlice:
+        """Return the job that answers a question."""
+        self._asked_at = now
+        if isinstance(message, AskSlice):
+            return ReadSlice(sender, message.part, message.group, message.offset, SLICE_BYTES)
+        snapshots = message.number, message.taken, message.after, message.after_taken
+        return ListParts(sender, *snapshots, message.groups)
+
+    def answer(self, job: ListParts | ReadSlice, result: object) -> Message | None:
+        """Return the answer to send to `job.to`; None if the reader has to ask again."""
+        if isinstance(job, ReadSlice):
+            if not isinstance(result, bytes):
+                return None
+            return Slice(job.part, job.group, job.offset, result)
+        if isinstance(result, tuple):
+            return Parts(job.number, job.after, result)
+        return None if isinstance(result, Unavailable) else NoParts(str(result))
+
+
+TOLD_EVERY_S = 5.0
+"""Seconds between two log lines about a long load."""
+
+LONG_S = 1.0
+"""Seconds from which on the end of a load is logged at level INFO, not DEBUG."""
+
+
+class Restoring:
+    """Restore of a snapshot at the start of an incarnation, over several turns.
+
+    Between turns the node sends `Hello`, and receives a newer incarnation or the end of the run.
+    Invariant: `assembly` is set only when its whole state is restored.
+
+    `load`: the job; `start`: the time of the snapshot; `same_code`: whether the code that runs now
+    took it; `now`: seconds, monotonic.
+    """
+
+    def __init__(
+        self, components: PolicyFactory, load: LoadSnapshot, start: int, same_code: bool, now: float
+    ) -> None:
+        self.load = load
+        self.start = start
+        self._same_code = same_code
+        self.load_again = False
+        """Whether the job failed temporarily and has to be repeated."""
+        self.assembly: NodePipeline | None = None
+        """The assembly, once its whole state is restored."""
+        self._began, self._log_at = now, now + TOLD_EVERY_S
+        self._components = components
+        self._steps: Iterator[NodePipeline | None] = iter(())
+        self.under_way = False
+        """Whether more remains to be restored."""
+        self.bytes = self.restored_bytes = 0
+        """Bytes of this node's part of the snapshot as read, and bytes of it restored."""
+
+    def take(self, result: object) -> None:
+        """Accept the job's result; it is an exception if the job failed."""
+        self._steps = self._all_steps(result)
+        self.under_way = True
+
+    def work(self, pace: TurnBudget, incarnation: int) -> Message | None:
+        """Restore for one turn. Return a message to the master if the snapshot is unusable."""
+        try:
+            for assembly in self._steps:
+                self.assembly = assembly
+                if pace.step():
+                    return None
+        except (SnapshotDamaged, MalformedMessage) as error:
+            self.under_way = False
+            return Unloadable(incarnation, self.load.number, str(error))
+        except Unavailable:  # the driver logs it
+            self.load_again = True
+        except DriftlineError as error:
+            self.under_way = False
+            return Failed(incarnation, type(error).__name__, str(error))
+        self.under_way = False
+        return None
+
+    def _all_steps(self, result: object) -> Iterator[NodePipeline | None]:
+        if isinstance(result, Exception):
+            raise result
+        assert isinstance(result, Loaded)
+        assembly = self._components.assembly(
+            self.start, result.number, result.meta, self._same_code
+        )
+        self.bytes, self.restored_bytes = sum(map(len, result.segments)), 0
+        for _ in assembly.load(self._counted(result.segments), self.start):
+            yield None
+        yield assembly
+
+    def _counted(self, segments: Sequence[bytes]) -> Iterator[bytes]:
+        for segment in segments:
+            yield segment
+            self.restored_bytes += len(segment)
+
+    @property
+    def percent(self) -> int:
+        """Percentage of the read bytes that is restored."""
+        return 100 * self.restored_bytes // self.bytes if self.bytes else 0
+
+    # Log lines.
+
+    def log_progress(self, name: str, now: float) -> None:
+        """Log periodically why node `name` is not ready yet."""
+        if now < self._log_at or not self._began:
+            return
+        self._log_at = now + TOLD_EVERY_S
+        if self.assembly is not None:
+            doing = "it waits for the consumer"
+        elif self.under_way:
+            doing = f"{self.percent} % of {self.bytes / 1e6:.1f} MB are restored"
+        else:
+            doing = "it waits for the disk"
+        took = now - self._began
+        fields = about("loading", name=name, percent=self.percent, seconds=took)
+        log.info("%s has been loading for %.0f s: %s", name, took, doing, extra=fields)
+
+    def log_end(self, name: str, now: float, keys: int, barrier: Barrier) -> None:
+        """Log that node `name` is ready with the states of `keys` keys."""
+        took = now - self._began
+        fields = about(
+            "loaded", name=name, snapshot=self.load.number, bytes=self.bytes, keys=keys,
+            seconds=took, t_last=barrier.t_last,
+        )  # fmt: skip
+        log.log(
+            logging.INFO if took >= LONG_S else logging.DEBUG,
+            "%s has loaded %.1f MB, %d keys, in %.1f s; the consumer has %s",
+            *(name, self.bytes / 1e6, keys, took, barrier.stored_to),
+            extra=fields,
+        )

@@ -1,0 +1,159 @@
+"""The watch: polls nodes and the master, or other roles, for their status.
+
+Takes `StatusReport` (nodes, master). Sends `AskReport` (nodes, master) and `Resize` (master). It is
+not a member of the run, which does not depend on it. Invariant: `outputs` and `dead_letters` never
+shrink, as nodes count what their consumers hold.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import inf
+
+from driftline.coordinator.coordinator import Phase
+from driftline.engine.wire.kinds import MASTER, NODE, WATCH
+from driftline.engine.wire.messages import AskReport, MasterAt, Message, Resize, StatusReport
+from driftline.engine.wire.role import Role
+
+ASK_EVERY_S = 1.0
+"""Seconds between two requests to each member."""
+
+SILENT_AFTER_S = 3.0
+"""A status older than this counts as unknown."""
+
+
+class StatusPoller(Role):
+    """Poller of all members whose address it knows, every `every_s`; if inf, only on `ask`.
+
+    `name`: unique among the watches; `roles`: the roles to poll.
+    """
+
+    def __init__(
+        self, every_s: float = ASK_EVERY_S, name: str = WATCH, roles: Sequence[str] = (MASTER, NODE)
+    ) -> None:
+        super().__init__(name)
+        self.address = ""
+        """Its own address, for the answers."""
+        self.reports: dict[str, StatusReport] = {}
+        """Node or master -> its last answer."""
+        self.nodes = 0
+        """Number of nodes that each request asks the master for; 0: leave it unchanged."""
+        self.first = 0
+        """Number of the first of the next nodes; 0: the next free one."""
+        self._every_s = every_s
+        self._roles = roles
+        self._ask_at = 0.0
+        self._answered_at: dict[str, float] = {}
+        """Node or master -> time of its last answer."""
+        self._unanswered: set[str] = set()
+        """Nodes and master with an unanswered request."""
+        self._held: dict[tuple[str, str], int] = {}
+        """(figure, node) -> what the consumer of the node holds."""
+        self._has_run = False
+        """The run has been running in this call; until then it is starting."""
+
+    def tick(self, now: float) -> float:
+        if self._every_s == inf:
+            return inf
+        if now >= self._ask_at:
+            self._ask_at = now + self._every_s
+            self.ask()
+        return self._ask_at
+
+    def ask(self) -> None:
+        """Send a request to every known member now."""
+        for name in self.addresses:
+            if name.partition("-")[0] in self._roles:
+                self._unanswered.add(name)
+                wants = self.nodes and name == "master"
+                resize = Resize(self.nodes, self.first, self.address)
+                self.send(name, resize if wants else AskReport(self.address))
+
+    @property
+    def answered(self) -> bool:
+        """True if every member has answered since the last request."""
+        return not self._unanswered
+
+    def handle(self, sender: str, message: Message) -> None:
+        if isinstance(message, MasterAt):
+            self.addresses["master"] = message.address
+        if not isinstance(message, StatusReport):
+            return
+        self.reports[sender] = message
+        self._unanswered.discard(sender)
+        self._answered_at[sender] = self.now
+        self._has_run |= sender == "master" and message.state == Phase.RUNNING.value
+        self.addresses.update(message.addresses)
+        if message.wanted:
+            self._forget_all_but(message.wanted)
+        figures = dict(message.figures)
+        for name in ("outputs", "dead_letters"):
+            held = self._held.get((name, sender), 0)
+            self._held[name, sender] = max(held, figures.get(name, 0))
+
+    def _forget_all_but(self, wanted: Sequence[str]) -> None:
+        """Forget nodes that left the run. What their consumers hold still counts."""
+        for name in [name for name in self.addresses if name.startswith("node-")]:
+            if name not in wanted:
+                del self.addresses[name]
+                self.reports.pop(name, None)
+                self._unanswered.discard(name)
+
+    def channel_lost(self, sender: str) -> None:
+        """Do nothing: all its messages are control messages."""
+
+    def heard_at(self, name: str) -> float:
+        """Return when a node or the master last answered; -inf for never."""
+        return self._answered_at.get(name, -inf)
+
+    @property
+    def outputs(self) -> int:
+        """Outputs that consumers hold, in all runs of the output directory, at the last answers."""
+        return self._sum("outputs")
+
+    @property
+    def dead_letters(self) -> int:
+        """Dead letters that consumers hold, in the same runs."""
+        return self._sum("dead_letters")
+
+    def figure(self, name: str) -> int:
+        """Return a figure of the master's last answer; 0 if it had none."""
+        report = self.reports.get("master")
+        return dict(report.figures).get(name, 0) if report is not None else 0
+
+    def state(self, now: float) -> str:
+        """Return the state of the run, in words."""
+        master = self.reports.get("master")
+        if master is None:
+            return "starting"
+        if self._is_silent("master", now):
+            return "waiting for the master"
+        reports = sorted(self.reports.items())
+        nodes = {name: report.state for name, report in reports if name != "master"}
+        if master.state == Phase.RUNNING.value:
+            waiting = [name for name, state in nodes.items() if state == "waiting for the consumer"]
+            doing = f"waiting for the consumer of {', '.join(waiting)}" if waiting else "running"
+            return with_obstacles(doing, master.obstacles)
+        doing = "recovering" if self._has_run else "starting"
+        if master.state == Phase.LOADING.value:
+            loading = [
+                f"{name} is {'silent' if self._is_silent(name, now) else state}"
+                for name, state in nodes.items()
+                if state != "running" or self._is_silent(name, now)
+            ]
+            return f"{doing}: {', '.join(loading) or master.waits_for}"
+        if master.state in (Phase.GATHERING.value, Phase.WAITING.value, Phase.DECIDING.value):
+            return f"{doing}: {master.waits_for}"
+        return with_obstacles(master.state, master.obstacles)
+
+    def _sum(self, figure: str) -> int:
+        return sum(held for (name, _), held in self._held.items() if name == figure)
+
+    def _is_silent(self, name: str, now: float) -> bool:
+        return now - self.heard_at(name) > SILENT_AFTER_S
+
+
+def with_obstacles(state: str, obstacles: tuple[str, ...]) -> str:
+    """Return a state with its first obstacle and the number of others."""
+    more = f", and {len(obstacles) - 1} more" if len(obstacles) > 1 else ""
+    return f"{state} ({obstacles[0]}{more})" if obstacles else state

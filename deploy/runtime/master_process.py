@@ -1,0 +1,118 @@
+"""The process of a master: the only one, with the registry on its disk, or one of several with
+ZooKeeper.
+
+Each of several masters has a session with ZooKeeper and a place in the queue of masters; the first
+one leads (`deploy.roles.candidate`). A master whose session expires, or that steps down, exits and
+is restarted.
+"""
+
+from __future__ import annotations
+
+from contextlib import closing
+from functools import partial
+
+from driftline.coordinator.leadership import patience_s
+from driftline.coordinator.registry import ClusterState, FileRegistry, WriteState, check_identity
+from driftline.deploy.roles.candidate import Candidate, ReadState
+from driftline.deploy.roles.master import Master
+from driftline.deploy.runtime.claims import claim, opened
+from driftline.deploy.runtime.config import ProcessConfig
+from driftline.deploy.runtime.loop.cpu_affinity import CpuAffinity
+from driftline.deploy.runtime.loop.heartbeat import Heartbeat
+from driftline.deploy.runtime.loop.runtime import Runtime
+from driftline.deploy.runtime.metrics.roles import serve_candidate, serve_master
+from driftline.deploy.runtime.supervision.restarts import BROKEN, MADE_WAY, STOPPED
+from driftline.engine.errors import StateMismatch
+from driftline.engine.flow.plan import Plan
+from driftline.engine.policy import Policy
+from driftline.engine.wire.messages import AskReport
+from driftline.engine.wire.role import DurableJob, Role
+
+REGISTRY, MASTERS = "/registry", "/masters"
+"""Paths of a flow's z-nodes."""
+
+
+def run_master(config: ProcessConfig, flow_plan: Plan, chosen: Policy) -> int:
+    """Run a master with its registry. Return the exit status."""
+    if config.zookeeper:
+        return _run_candidate(config, flow_plan, chosen)
+    file = config.registry_file
+    claim(file.with_name("master.lock"))
+    registry = FileRegistry(file)
+
+    def carry_out(job: DurableJob) -> None:
+        assert isinstance(job, WriteState)
+        registry.write(job.state, again=job.again)
+
+    master = _master(config, flow_plan, chosen, str(file.parent), registry.read())
+    runtime = Runtime(carry_out, config.transport(), CpuAffinity(config.cores, 1))
+    runtime.add(master, config.inbox("master"))
+    heartbeat = Heartbeat(runtime, [], keep_alive_fd=config.keep_alive)
+    with heartbeat, serve_master(config, master, runtime):
+        runtime.run(lambda: master.ended or master.broken)
+    runtime.close()
+    return BROKEN if master.broken else STOPPED
+
+
+def _run_candidate(config: ProcessConfig, flow_plan: Plan, chosen: Policy) -> int:
+    # Imported here, so that other processes start faster.
+    from driftline.coordinator.zookeeper import LeaderQueue, ZooKeeperRegistry, close, connect
+
+    client = opened(config, lambda: connect(config.zookeeper, config.session_s))
+    registry = ZooKeeperRegistry(client, REGISTRY)
+    make = partial(_master, config, flow_plan, chosen, config.zookeeper)
+    patience = patience_s(config.limits.missing_after_s, config.in_vain)
+    candidate = Candidate(config.process, make, patience)
+
+    def carry_out(job: DurableJob) -> object:
+        if isinstance(job, WriteState):
+            registry.write(job.state, again=job.again)
+            return None
+        return registry.read() if isinstance(job, ReadState) else succession.carry_out(job)
+
+    runtime = Runtime(carry_out, config.transport())
+    succession = LeaderQueue(
+        client,
+        MASTERS,
+        address=runtime.add(candidate, config.inbox(f"{config.name}-{config.process}")),
+        changed=lambda: runtime.soon(candidate.noticed),
+        expired=lambda: runtime.soon(candidate.expired),
+    )
+    serving = serve_candidate(config, flow_plan.flow.name, candidate, runtime)
+    heartbeat = Heartbeat(runtime, [], keep_alive_fd=config.keep_alive)
+    with closing(succession), heartbeat, serving:
+        runtime.run(lambda: candidate.ended or candidate.broken)
+        runtime.close()
+    close(client)
+    if candidate.stepped_down:
+        return MADE_WAY
+    return STOPPED if candidate.ended else BROKEN
+
+
+def _master(
+    config: ProcessConfig, flow_plan: Plan, chosen: Policy, where: str, found: ClusterState | None
+) -> Master:
+    """Return a master that starts from the registry's state at `where`. Raises StateMismatch."""
+    state = check_identity(found, config.identity, where)
+    if state.lineage != config.lineage:
+        raise StateMismatch(f"{where} was replaced by that of another run while this one runs")
+    master = Master(
+        config.nodes,
+        flow_plan,
+        chosen,
+        state,
+        config.checkpoint_s,
+        config.run,
+        missing_after_s=config.limits.missing_after_s,
+        stalled_after_s=config.limits.stalled_after_s,
+        process=config.process,
+        session=config.session,
+    )
+    introduce(master, config)
+    return master
+
+
+def introduce(party: Role, config: ProcessConfig) -> None:
+    """Let a role report to the watch as if the watch had asked."""
+    if config.watch:
+        party.handle(config.watch_name, AskReport(config.watch))

@@ -1,0 +1,247 @@
+"""Fingerprint of the records that a run has used of an input, so that the rest may change.
+
+A file may grow, or be corrected, between two calls of a command. The records that the run has used
+must not change: state and outputs were made of them. So with each committed snapshot a front stores
+an `InputFingerprint`: a time, and a checksum over all records below it. At the next start
+`VerifiedSource` reads these records again, which it needs to count them, and compares. The checksum
+is over records, not over the file: compression, line ends and blanks do not matter.
+
+    >>> from driftline.engine.sources.memory import ListSource
+    >>> source = VerifiedSource(ListSource(["a", "b"]))
+    >>> list(source.read(1))
+    [(1, 'a'), (2, 'b')]
+    >>> used = source.used(3)
+    >>> used.until, used.last
+    (3, 2)
+    >>> list(VerifiedSource(ListSource(["a", "b", "c"]), used).read(3))
+    [(3, 'c')]
+    >>> list(VerifiedSource(ListSource(["a", "x", "c"]), used).read(3))  # doctest: +ELLIPSIS
+    Traceback (most recent call last):
+        ...
+    driftline.engine.errors.StateMismatch: memory: of the first 2 records, ...
+
+A file may end in a line without a newline, which counts as a record. Its writer may complete the
+line later. If it was the last record used, and the snapshot to resume from is behind it, the run
+continues behind the line. Its outputs keep the record as it was used, and a warning is logged.
+
+Invariant: an older `InputFingerprint` of a run is valid, too; it only covers fewer records.
+"""
+
+from __future__ import annotations
+
+from array import array
+from bisect import bisect_left
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import ClassVar, Protocol, runtime_checkable
+from zlib import crc32
+
+from driftline.engine.errors import StateMismatch
+from driftline.engine.events import about, log
+from driftline.engine.labels import INFINITY
+from driftline.engine.sources.source import BadRecord, Source, time_of
+from driftline.engine.wire.codec import pack
+from driftline.engine.wire.role import DurableJob
+
+WAYS_OUT = (
+    "Give the same records back, or start over: with another --output (and --state, if you do), "
+    "or with --fresh"
+)
+
+SHOWN_CHARS = 80
+"""Maximum number of characters of a line in a message."""
+
+Record = tuple[int, object] | BadRecord
+
+
+@dataclass(frozen=True, slots=True)
+class InputFingerprint:
+    """Fingerprint of all records of an input with times below `until`."""
+
+    until: int = 0
+    last: int = 0
+    """The time of the last one of them; 0: none."""
+    sum: int = 0
+    """A checksum over them, in order."""
+    unended: tuple[int, int, bytes] | None = None
+    """If the last one is a line without a newline: the checksum over the records before it, its
+    offset in the file, and the line."""
+
+
+NOTHING = InputFingerprint()
+
+
+@dataclass(frozen=True, slots=True)
+class StoreUsed(DurableJob):
+    """Job: durably store the fingerprint of what a front has used of its input. Result: None."""
+
+    what: ClassVar[str] = "note what was used of its input"
+
+    used: InputFingerprint
+
+
+@runtime_checkable
+class GrowingSource(Protocol):
+    """Source of files, whose last line may be completed later."""
+
+    def unended(self) -> tuple[int, bytes] | None:
+        """Return (offset, text) of the last line if it is a record without a newline at its end."""
+
+    def line_at(self, time: int, offset: int, size: int) -> bytes:
+        """Return the line at an offset of a record's file, or about `size` bytes of it."""
+
+    def place(self, time: int) -> str:
+        """Return where a record is, for messages."""
+
+
+class VerifiedSource:
+    """Source that reads from its beginning anyway, and checks the records that a run has used.
+
+    Only the latest `read` may be used. Memory: 16 bytes for each record since the last snapshot.
+    """
+
+    def __init__(self, source: Source, used: InputFingerprint = NOTHING) -> None:
+        self._source = source
+        self._used = used
+        """The fingerprint that each read is compared with."""
+        self._below = 0, 0
+        """(time of the last record, checksum) of the records before those in `_times`."""
+        self._unended: tuple[int, tuple[int, int, bytes]] | None = None
+        """(time, `InputFingerprint.unended`) of the last record, after everything was read."""
+        self._warned = False
+        self._times = array("q")
+        self._sums = array("q")
+        """The times of the records read, and the checksums up to each of them."""
+
+    @property
+    def name(self) -> str:
+        return self._source.name
+
+    def progress(self) -> tuple[int, int] | None:
+        return self._source.progress()
+
+    def identity(self) -> str:
+        return self._source.identity()
+
+    def check(self, start: int = INFINITY) -> None:
+        """Compare the records that were used. `start`: the time from which the run will read.
+
+        Raises StateMismatch if they have changed, and the errors of `read`.
+        """
+        if self._used.until:
+            next(self._read(self._used.until, start), None)
+
+    def read(self, start: int) -> Iterator[Record]:
+        """Yield all records with time >= `start`. Raises StateMismatch if used ones changed."""
+        return self._read(start, start)
+
+    def _read(self, start: int, resume: int) -> Iterator[Record]:
+        """Yield all records with time >= `start`; the run processes those from `resume` on."""
+        used = self._used
+        total = before = last = 0
+        self._unended = None
+        self._below, self._times, self._sums = (0, 0), array("q"), array("q")
+        for record in self._source.read(1):
+            time = time_of(record)
+            if isinstance(record, BadRecord) and record.ends:
+                if time >= start:
+                    yield record
+                continue  # nothing was read here that a run could have used
+            if time > used.last and used.until:
+                self._compare(used, last, before, total, time, resume)
+                used = NOTHING
+            before, total = total, crc32(_content(record), total)
+            last = time
+            if time < start:
+                self._below = time, total
+                continue
+            self._times.append(time)
+            self._sums.append(total)
+            yield record
+        if used.until:
+            self._compare(used, last, before, total, INFINITY, resume)
+        if isinstance(self._source, GrowingSource) and (line := self._source.unended()):
+            self._unended = last, (before, *line)
+
+    def used(self, until: int) -> InputFingerprint:
+        """Return the fingerprint of all records below a time. Preconditions: all were read; times
+        do not decrease."""
+        count = bisect_left(self._times, until)
+        if count:
+            self._below = self._times[count - 1], self._sums[count - 1]
+            del self._times[:count], self._sums[:count]
+        last, total = self._below
+        unended = self._unended[1] if self._unended and self._unended[0] == last else None
+        return InputFingerprint(max(until, last + 1), last, total, unended)
+
+    def note(self, used: InputFingerprint) -> None:
+        """Record that a run depends on these records, too."""
+        if used.until > self._used.until:
+            self._used = used
+
+    def _compare(
+        self,
+        used: InputFingerprint,
+        last: int,
+        before: int,
+        total: int,
+        following: int,
+        resume: int,
+    ) -> None:
+        """Compare the records up to time `last`; `following`: the time of the next record.
+
+        `before`: the checksum without the last record; `resume`: as in `_read`.
+        """
+        if last != used.last:
+            problem = f"it has only {last} records now, but this run has used {used.last}"
+        elif total != used.sum and (completed := self._completed(used, before)):
+            if resume > last:
+                self._warn(completed)
+                return
+            problem = f"{completed}, and no snapshot is behind it"
+        elif total != used.sum:
+            problem = f"of the first {last} records, which this run has used, some have changed"
+        elif following < used.until:
+            problem = (
+                f"this input has ended at record {last} in this run, while others continued to "
+                f"{used.until - 1}. Records are ordered by their number: record {following}, which "
+                "was appended since, would come before what is delivered"
+            )
+        else:
+            return
+        raise StateMismatch(f"{self.name}: {problem}. {WAYS_OUT}")
+
+    def _completed(self, used: InputFingerprint, before: int) -> str:
+        """Describe the completion of the last used record, a line; "" if there was none."""
+        if (
+            used.unended is None
+            or used.unended[0] != before
+            or not isinstance(self._source, GrowingSource)
+        ):
+            return ""
+        _, offset, old = used.unended
+        new = self._source.line_at(used.last, offset, len(old) + SHOWN_CHARS)
+        if not new.startswith(old):
+            return ""
+        was, now = (line.decode(errors="replace") for line in (old, new))
+        return (
+            f"{self._source.place(used.last)} was a line without a newline when this run used it, "
+            f"{_end(was)}, and has been completed since: {_end(now)}"
+        )
+
+    def _warn(self, completed: str) -> None:
+        if not self._warned:
+            self._warned = True
+            text = "%s. The run keeps the record as it was; --fresh processes the whole file again"
+            log.warning(text, completed, extra=about("line-completed", name=self.name))
+
+
+def _end(line: str) -> str:
+    """Return the last characters of a line, for messages."""
+    return repr(line if len(line) <= SHOWN_CHARS else f"…{line[-SHOWN_CHARS:]}")
+
+
+def _content(record: Record) -> bytes:
+    if isinstance(record, BadRecord):
+        return pack((record.reason, record.raw or record.text))
+    return pack(record[1])

@@ -1,0 +1,268 @@
+"""Blocking client: runs the methods of `AsyncIndexClient` over a blocking connection."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Generator, Iterable, Iterator, Mapping, Sequence
+from copy import copy
+from ssl import SSLContext
+from types import TracebackType
+from typing import Generic, Self, TypeVar
+
+from driftline.index.client.async_client import AsyncEvents, AsyncIndexClient, Session, Wait
+from driftline.index.client.batches import Line
+from driftline.index.client.connection import URL, BlockingConnection, ConnectionSettings, run
+from driftline.index.client.results import FailedLine
+from driftline.index.documents.answers import (
+    Change,
+    Count,
+    Document,
+    Explained,
+    SearchResult,
+    Watch,
+    WatchEvent,
+    Written,
+)
+
+T = TypeVar("T")
+
+
+class EventReader(Generic[T]):
+    """Events of a service, each once and in order, across reconnects.
+
+    An iterator and a context manager, which closes the connection.
+    """
+
+    def __init__(self, events: AsyncEvents[T]) -> None:
+        self._awaited = events
+
+    @property
+    def at(self) -> str:
+        """T before which all events were returned; `from_=` to continue."""
+        return self._awaited.at
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> T:
+        try:
+            return run(self._awaited.__anext__())
+        except StopAsyncIteration:
+            raise StopIteration from None
+
+    def close(self) -> None:
+        """Close the connection."""
+        run(self._awaited.close())
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+
+class IndexClient:
+    """Client of an index service. A context manager; thread-safe.
+
+    `url`: address of the service; `token`: access token, if required; `session`: reads wait for
+    this client's writes; `timeout_s`: read timeout of one attempt; `retry_s`: how long to retry a
+    request if the service is unreachable or busy, 0: no retry; `verify`: as in httpx, for a
+    certificate of a private authority. Raises Invalid for an invalid token or time,
+    ServiceUnavailable for an invalid address.
+
+    Every method raises ServiceError, with subclasses in `driftline.index.client`.
+
+    A write has a key from its first attempt on, so it is applied once, however often it is sent.
+    """
+
+    def __init__(
+        self,
+        url: str = URL,
+        *,
+        token: str | None = None,
+        session: bool = False,
+        timeout_s: float = 30.0,
+        retry_s: float = 30.0,
+        verify: SSLContext | bool = True,
+    ) -> None:
+        connection = BlockingConnection(ConnectionSettings(url, token, timeout_s, retry_s, verify))
+        self._awaited = AsyncIndexClient._over(connection, Session(session))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close all connections."""
+        run(self._awaited.close())
+
+    def collection(self, name: str) -> Self:
+        """Return a client of another collection, with the same connections and session."""
+        other = copy(self)
+        other._awaited = self._awaited.collection(name)
+        return other
+
+    @property
+    def label(self) -> str:
+        """Largest label that this client has written; "" if none."""
+        return self._awaited.label
+
+    # Writes.
+
+    def put(
+        self,
+        id: str,
+        document: Mapping[str, object],
+        *,
+        if_label: str | None = None,
+        key: str | None = None,
+        wait: Wait = "durable",
+    ) -> Written:
+        """Create or replace a document.
+
+        `if_label`: only if the current document has this label, "none": only if there is none;
+        raises Conflict. `key`: idempotency key, by default a new one; "": none, which disables
+        retries. `wait`: until the write is durable, or until reads can see it too.
+        """
+        return run(self._awaited.put(id, document, if_label=if_label, key=key, wait=wait))
+
+    def delete(
+        self,
+        id: str,
+        *,
+        if_label: str | None = None,
+        key: str | None = None,
+        wait: Wait = "durable",
+    ) -> Written:
+        """Delete a document. The arguments are those of `put`."""
+        return run(self._awaited.delete(id, if_label=if_label, key=key, wait=wait))
+
+    def bulk(
+        self, lines: Iterable[Line], *, wait: Wait = "durable"
+    ) -> Iterator[Written | FailedLine]:
+        """Put documents, each with its "id" among its fields, and delete others (`Delete`).
+
+        Yields the result of each line, in order. Reads up to one request's worth of lines before it
+        waits for the answers. Nothing is sent unless it is iterated.
+        """
+        return _iterated(self._awaited.bulk(lines, wait=wait))
+
+    # Reads.
+
+    def get(self, id: str, *, at: str | None = None, after: str | None = None) -> Document:
+        """Return a document. Raises NotFound.
+
+        `at`: read as of this token from an answer; `after`: read as of a T that includes the write
+        with this label.
+        """
+        return run(self._awaited.get(id, at=at, after=after))
+
+    def search(
+        self,
+        q: str,
+        *,
+        limit: int = 10,
+        cursor: str | None = None,
+        at: str | None = None,
+        after: str | None = None,
+        sort: str | None = None,
+        facets: Sequence[str] = (),
+        fields: Sequence[str] = (),
+        snippets: bool = True,
+    ) -> SearchResult:
+        """Search documents. Raises QueryRefused, which has the position.
+
+        `cursor`: continue after an answer to the same query; `sort`: a field, "-field": descending;
+        `facets`: fields whose values to count; `fields`: document fields to return.
+        """
+        return run(
+            self._awaited.search(
+                q, limit=limit, cursor=cursor, at=at, after=after, sort=sort, facets=facets,
+                fields=fields, snippets=snippets,
+            )
+        )  # fmt: skip
+
+    def search_all(
+        self,
+        q: str,
+        *,
+        limit: int = 100,
+        at: str | None = None,
+        after: str | None = None,
+        sort: str | None = None,
+        facets: Sequence[str] = (),
+        fields: Sequence[str] = (),
+        snippets: bool = True,
+    ) -> Iterator[SearchResult]:
+        """Search, and yield all results in pages of `limit` documents, all as of the same T."""
+        return _iterated(
+            self._awaited.search_all(
+                q, limit=limit, at=at, after=after, sort=sort, facets=facets, fields=fields,
+                snippets=snippets,
+            )
+        )  # fmt: skip
+
+    def count(self, q: str, *, at: str | None = None, after: str | None = None) -> Count:
+        """Count the documents that match a query."""
+        return run(self._awaited.count(q, at=at, after=after))
+
+    def explain(
+        self, q: str, id: str, *, at: str | None = None, after: str | None = None
+    ) -> Explained:
+        """Explain a document's score."""
+        return run(self._awaited.explain(q, id, at=at, after=after))
+
+    # Streams and watches.
+
+    def changes(self, from_: str | None = None, *, until: str | None = None) -> EventReader[Change]:
+        """Stream new versions of documents, from a label on; by default from now on.
+
+        `until`: end after the last one before this T, once the service has reached it (it has
+        reached the `at` of any answer).
+        """
+        return EventReader(self._awaited.changes(self._from(from_), until=until))
+
+    def put_watch(self, id: str, q: str, *, wait: Wait = "durable") -> Written:
+        """Store a query: from its label on, documents that begin to match it cause events."""
+        return run(self._awaited.put_watch(id, q, wait=wait))
+
+    def remove_watch(self, id: str, *, wait: Wait = "durable") -> Written:
+        """Remove a stored query."""
+        return run(self._awaited.remove_watch(id, wait=wait))
+
+    def get_watch(self, id: str, *, after: str | None = None) -> Watch:
+        """Return a stored query. Raises NotFound."""
+        return run(self._awaited.get_watch(id, after=after))
+
+    def watch_events(self, id: str, from_: str | None = None) -> EventReader[WatchEvent]:
+        """Stream the events of a watch, from a label on; by default from now on."""
+        return EventReader(self._awaited.watch_events(id, self._from(from_)))
+
+    def _from(self, label: str | None) -> str:
+        """Return the start label of a stream; None requests the current one.
+
+        Otherwise a connection that breaks at once would leave a gap.
+        """
+        return run(self._awaited._now()) if label is None else label
+
+
+def _iterated(items: AsyncGenerator[T, None]) -> Generator[T, None, None]:
+    try:
+        while True:
+            try:
+                item = run(_next(items))
+            except StopAsyncIteration:
+                return
+            yield item
+    finally:
+        run(items.aclose())
+
+
+async def _next(items: AsyncGenerator[T, None]) -> T:
+    return await anext(items)

@@ -1,0 +1,115 @@
+"""Writes to an index over ZeroMQ: pipelined, exactly once, and acknowledged when durable.
+
+    with IndexProducer("tcp://host:5555", "crawler-3") as index:
+        for id, document in documents[index.acknowledged :]:
+            index.put(id, document)
+
+It wraps a `driftline.Producer`, whose numbers, windows and timeouts apply. The flow detects an
+invalid write later: it becomes a dead letter, reported in the service's log and metrics; other
+writes are unaffected.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from driftline.deploy.producer import TIMEOUT_S, WINDOW, WINDOW_BYTES, Producer
+from driftline.index.client.async_client import NONE
+from driftline.index.documents.records import WatchWrite, Write
+from driftline.serve.views.tokens import time_of, token_of
+
+
+class IndexProducer:
+    """A connection to `driftline serve --zmq ADDRESS`, for one sequence of writes.
+
+    A context manager: on exit all writes are durable, or Unavailable is raised. `producer_id`:
+    names this sequence, in this run and all later ones; `collection`: target of the writes; the
+    other arguments are those of `Producer`.
+    """
+
+    def __init__(
+        self,
+        address: str,
+        producer_id: str,
+        *,
+        collection: str = "documents",
+        window: int = WINDOW,
+        window_bytes: int = WINDOW_BYTES,
+        timeout_s: float = TIMEOUT_S,
+        keys: str | Path | None = None,
+    ) -> None:
+        self.collection = collection
+        self._producer = Producer(
+            address, producer_id, window=window, window_bytes=window_bytes, timeout_s=timeout_s,
+            keys=keys, times=True,
+        )  # fmt: skip
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._producer.__exit__(kind, error, trace)
+
+    @property
+    def acknowledged(self) -> int:
+        """Number of the last durable write: writes 1 to this one are durable."""
+        return self._producer.acknowledged
+
+    @property
+    def label(self) -> str:
+        """Label after which all writes acknowledged by the last `flush` are visible.
+
+        Pass it to a read as `after`.
+        """
+        return token_of(self._producer.below)
+
+    def put(
+        self, id: str, document: Mapping[str, object], *, if_label: str | None = None, key: str = ""
+    ) -> int:
+        """Put a document; block only while the window is full. Return the write's number.
+
+        `if_label`, `key`: as in `IndexClient.put`; a failed condition is not reported. Raises
+        PayloadError for unserialisable values, Unavailable if the service does not respond.
+        """
+        return self._send(Write(self.collection, id, dict(document), _expected(if_label), key))
+
+    def delete(self, id: str, *, if_label: str | None = None, key: str = "") -> int:
+        """Delete a document, like `put`."""
+        return self._send(Write(self.collection, id, None, _expected(if_label), key))
+
+    def put_watch(self, id: str, q: str) -> int:
+        """Store a query, like `put`. An invalid query matches nothing."""
+        return self._send(WatchWrite(self.collection, id, q))
+
+    def remove_watch(self, id: str) -> int:
+        """Remove a stored query, like `put`."""
+        return self._send(WatchWrite(self.collection, id, None))
+
+    def flush(self, timeout_s: float | None = None) -> None:
+        """Wait until all writes are durable, as long as the service responds.
+
+        Raises Unavailable if it does not.
+        """
+        self._producer.flush(timeout_s)
+
+    def close(self) -> None:
+        """Close the connection at once: unacknowledged writes may be lost."""
+        self._producer.close()
+
+    def _send(self, write: Write | WatchWrite) -> int:
+        return self._producer.send(write.record())
+
+
+def _expected(if_label: str | None) -> int | None:
+    """Return the label time that the current version must have. Raises BadToken."""
+    if if_label is None:
+        return None
+    return 0 if if_label == NONE else time_of(if_label) - 1

@@ -1,0 +1,305 @@
+"""In-memory part of an index: the newest versions; the only part that grows.
+
+Each text field has one flat table, with a row per word of each version: ordinal, frequency, and the
+start of its positions. Each word has the list of its rows. Adding a version therefore appends to a
+few arrays; a posting list is gathered on request.
+
+A returned array is a view of the beginning of a growing one: new values are appended behind it, and
+a larger array replaces a full one.
+"""
+
+from __future__ import annotations
+
+from array import array
+from bisect import bisect_left
+from collections.abc import Iterator, Sequence
+from heapq import merge
+from itertools import chain, islice, takewhile
+from typing import Generic, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from driftline.index.documents.values import NO_DATE, Kind, Value, ValueKind
+from driftline.index.documents.versions import DocumentVersion, Words
+from driftline.index.postings.document_blocks import blocks
+from driftline.index.postings.packing import Numbers, Places, edges, ranges
+from driftline.index.postings.segment_reader import RUN, WORD, Column, Keywords, Run
+
+Scalar = TypeVar("Scalar", np.uint32, np.int64, np.float64)
+Number = TypeVar("Number", np.float64, np.int64)
+
+RECENT = 1 << 10
+"""Words sorted separately from the others, so that a new word does not move all of them."""
+
+
+class MemorySegment:
+    """The newest versions of a collection, from the ordinal `first` on. Not thread-safe."""
+
+    def __init__(self, first: int, text_fields: int, value_fields: Sequence[ValueKind]) -> None:
+        self.first = first
+        self.count = 0
+        self.text_fields = text_fields
+        self.value_fields = tuple(value_fields)
+        self._times = _Growing(np.dtype(np.int64))
+        self._texts = [_MemoryTextField() for _ in range(text_fields)]
+        self._values = [_values(kind) for kind in value_fields]
+        self._ids: list[str] = []
+        self._stored: list[bytes] = []
+
+    def add(self, time: int, version: DocumentVersion) -> None:
+        """Append a version; `time`: of its label."""
+        ordinal = self.count
+        for text, field in zip(self._texts, version.fields, strict=True):
+            text.add(ordinal, field)
+        for column, value in zip(self._values, version.values, strict=True):
+            column.add(value)
+        self._times.append(time)
+        self._ids.append(version.id)
+        self._stored.append(version.stored)
+        self.count = ordinal + 1
+
+    @property
+    def size(self) -> int:
+        return sum(text.ordinals.count for text in self._texts)
+
+    @property
+    def times(self) -> NDArray[np.int64]:
+        return self._times.view()
+
+    def lengths(self, field: int) -> Numbers:
+        return self._texts[field].lengths.view()
+
+    def postings(self, field: int, word: str) -> TailPostings | None:
+        text = self._texts[field]
+        rows = text.rows.get(word)
+        return None if rows is None else TailPostings(text, np.array(rows))
+
+    def postings_of_prefix(self, field: int, prefix: str) -> Iterator[tuple[Numbers, Numbers]]:
+        text = self._texts[field]
+        words = takewhile(lambda word: word.startswith(prefix), text.words(prefix))
+        rows = np.frombuffer(b"".join(text.rows[word] for word in words), np.uint32)
+        yield text.ordinals.view()[rows], text.frequencies.view()[rows]
+
+    def has_pair(self, field: int, first: str, second: str) -> bool:
+        return False
+
+    def pair(self, field: int, first: str, second: str) -> None:
+        raise NotImplementedError("a tail keeps no pairs")
+
+    def words(self, field: int, start: str) -> Iterator[str]:
+        return self._texts[field].words(start)
+
+    def values(self, number: int) -> Column:
+        return self._values[number].view()
+
+    def id(self, ordinal: int) -> str:
+        return self._ids[ordinal]
+
+    def stored(self, ordinal: int) -> bytes:
+        return self._stored[ordinal]
+
+    def runs(self, field: int) -> Iterator[Run]:
+        return self._texts[field].runs()
+
+    def documents(self) -> Iterator[tuple[list[int], bytes]]:
+        return blocks(self._stored)
+
+    def free(self, most: int) -> bool:
+        """Free the rows of up to `most` words per field; return whether any are left.
+
+        Precondition: the tail is no longer read.
+        """
+        for text in self._texts:
+            for _ in range(min(most, len(text.rows))):
+                text.rows.popitem()
+        return any(text.rows for text in self._texts)
+
+
+class TailPostings:
+    """Postings of a word at the time of the request."""
+
+    def __init__(self, text: _MemoryTextField, rows: Numbers) -> None:
+        self.count = len(rows)
+        self._text = text
+        self._rows = rows
+
+    @property
+    def ordinals(self) -> Numbers:
+        return self._text.ordinals.view()[self._rows]
+
+    @property
+    def frequencies(self) -> Numbers:
+        return self._text.frequencies.view()[self._rows]
+
+    @property
+    def often(self) -> None:
+        return None
+
+    def positions(self, rows: Places) -> tuple[Numbers, Places]:
+        return self._text.positions_of(self._rows[rows])
+
+
+class _Growing(Generic[Scalar]):
+    """Array of numbers that grows at its end."""
+
+    def __init__(self, dtype: np.dtype[Scalar]) -> None:
+        self._room: NDArray[Scalar] = np.zeros(64, dtype)
+        self.count = 0
+
+    def append(self, value: float) -> None:
+        if self.count == len(self._room):
+            self._grow(1)
+        self._room[self.count] = value
+        self.count += 1
+
+    def extend(self, values: Sequence[int] | NDArray[Scalar]) -> None:
+        count = self.count + len(values)
+        if count > len(self._room):
+            self._grow(len(values))
+        self._room[self.count : count] = values
+        self.count = count
+
+    def view(self) -> NDArray[Scalar]:
+        """Return the current values; the view does not change."""
+        view: NDArray[Scalar] = self._room[: self.count]
+        view.flags.writeable = False
+        return view
+
+    def _grow(self, by: int) -> None:
+        room = np.zeros(2 * (self.count + by), self._room.dtype)
+        room[: self.count] = self._room[: self.count]
+        self._room = room
+
+
+class _MemoryTextField:
+    """A text field of all versions."""
+
+    def __init__(self) -> None:
+        self.rows: dict[str, array[int]] = {}
+        """Table rows of each word."""
+        self.lengths = _Growing(np.dtype(np.uint32))
+        self.ordinals = _Growing(np.dtype(np.uint32))
+        self.frequencies = _Growing(np.dtype(np.uint32))
+        self._begins = _Growing(np.dtype(np.int64))
+        self._positions = _Growing(np.dtype(np.uint32))
+        self._sorted: list[str] = []
+        self._recent: list[str] = []
+        self._new: list[str] = []
+        """All words: most in `_sorted`, some in `_recent`, also sorted, the newest in `_new`."""
+
+    def add(self, ordinal: int, field: Words | None) -> None:
+        if field is None or not field.words:
+            self.lengths.append(field.length if field else 0)
+            return
+        self.lengths.append(field.length)
+        row = self.ordinals.count
+        rows = self.rows
+        for word, _ in field.words:
+            found = rows.get(word)
+            if found is None:
+                rows[word] = array("I", (row,))
+                self._new.append(word)
+            else:
+                found.append(row)
+            row += 1
+        positions = [positions for _, positions in field.words]
+        counts = np.array(list(map(len, positions)))
+        begins = edges(counts)[:-1]
+        begins += self._positions.count
+        self.ordinals.extend([ordinal] * len(positions))
+        self.frequencies.extend(counts)
+        self._begins.extend(begins)
+        self._positions.extend(list(chain.from_iterable(positions)))
+
+    def positions_of(self, rows: Numbers) -> tuple[Numbers, Places]:
+        """Return the positions in these rows of the table, and the edges of the rows."""
+        counts = self.frequencies.view()[rows].astype(np.intp)
+        return self._positions.view()[ranges(self._begins.view()[rows], counts)], edges(counts)
+
+    def words(self, start: str) -> Iterator[str]:
+        """Return the words from `start` on, in order; words added during iteration are omitted."""
+        if self._new:
+            self._recent = sorted(self._recent + self._new)
+            self._new = []
+            if len(self._recent) > RECENT:
+                self._sorted = sorted(self._sorted + self._recent)
+                self._recent = []
+        return merge(_from(start, self._sorted), _from(start, self._recent))
+
+    def runs(self) -> Iterator[Run]:
+        words: list[str] = []
+        size = 0
+        for word in self.words(""):
+            words.append(word)
+            size += len(self.rows[word]) + WORD
+            if size >= RUN:
+                yield self._run(words)
+                words, size = [], 0
+        if words:
+            yield self._run(words)
+
+    def _run(self, words: list[str]) -> Run:
+        lists = [self.rows[word] for word in words]
+        rows = np.frombuffer(b"".join(lists), np.uint32)
+        return Run(
+            words,
+            np.array(list(map(len, lists))),
+            self.ordinals.view()[rows],
+            self.frequencies.view()[rows],
+            self.positions_of(rows)[0],
+        )
+
+
+def _from(start: str, words: list[str]) -> Iterator[str]:
+    """Return sorted words from `start` on."""
+    return map(words.__getitem__, range(bisect_left(words, start), len(words)))
+
+
+class _Numbers(Generic[Number]):
+    """A number or date of all versions."""
+
+    def __init__(self, missing: float, dtype: np.dtype[Number]) -> None:
+        self._missing = missing
+        self._column: _Growing[Number] = _Growing(dtype)
+
+    def add(self, value: Value | None) -> None:
+        self._column.append(value if isinstance(value, (float, int)) else self._missing)
+
+    def view(self) -> NDArray[Number]:
+        return self._column.view()
+
+
+class _Keywords:
+    """Keywords of all versions, numbered by first appearance."""
+
+    def __init__(self) -> None:
+        self._numbers_of: dict[str, int] = {}
+        self._offsets = _Growing(np.dtype(np.int64))
+        self._offsets.append(0)
+        self._numbers = _Growing(np.dtype(np.uint32))
+        self._words: list[str] = []
+        self._ranks = np.zeros(0, np.uint32)
+        """`_words`: keywords sorted at the last request; `_ranks`: rank of each number in them."""
+
+    def add(self, value: Value | None) -> None:
+        for word in value if isinstance(value, tuple) else ():
+            self._numbers.append(self._numbers_of.setdefault(word, len(self._numbers_of)))
+        self._offsets.append(self._numbers.count)
+
+    def view(self) -> Keywords:
+        if len(self._words) < len(self._numbers_of):
+            new = islice(self._numbers_of, len(self._words), None)
+            self._words = sorted([*self._words, *new])
+            order = np.array([self._numbers_of[word] for word in self._words])
+            self._ranks = np.empty(len(order), np.uint32)
+            self._ranks[order] = np.arange(len(order), dtype=np.uint32)
+        return Keywords(self._offsets.view(), self._ranks[self._numbers.view()], self._words)
+
+
+def _values(kind: ValueKind) -> _Numbers[np.float64] | _Numbers[np.int64] | _Keywords:
+    if kind is Kind.KEYWORD:
+        return _Keywords()
+    if kind is Kind.NUMBER:
+        return _Numbers(np.nan, np.dtype(np.float64))
+    return _Numbers(NO_DATE, np.dtype(np.int64))

@@ -1,0 +1,85 @@
+"""Fuzzy matching: words at an edit distance of at most 1 (insertion, deletion or substitution).
+
+>>> [word for word in ("cat", "cats", "at", "cut", "act") if is_near("cat", word)]
+['cat', 'cats', 'at', 'cut']
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import islice, takewhile
+from operator import eq
+from sys import maxunicode
+
+from driftline.index.postings.segment_reader import SegmentReader
+
+BEGINNING = 3
+"""Prefix length in characters at which few enough words remain to check all of them."""
+
+AT_ONCE = 8
+"""Words to scan in sequence before a seek, which costs as much as scanning this many."""
+
+_SURROGATES = range(0xD800, 0xE000)
+"""Code points that are not characters."""
+
+
+def is_near(word: str, other: str) -> bool:
+    """Return whether the Levenshtein distance of two words is at most 1."""
+    if len(word) > len(other):
+        word, other = other, word
+    if len(other) > len(word) + 1:
+        return False
+    same = sum(takewhile(bool, map(eq, word, other)))
+    return word[same + (len(word) == len(other)) :] == other[same + 1 :]
+
+
+def near_words(part: SegmentReader, field: int, word: str) -> Iterator[str]:
+    """Yield the words of a part's text field at a distance of at most 1, each once.
+
+    Such a word shares the prefix of `word`, or first differs from it within the prefix.
+    """
+    if len(word) >= BEGINNING:
+        for other in words_from(part, field, word[:BEGINNING]):
+            if is_near(word, other):
+                yield other
+    elif part.postings(field, word) is not None:
+        yield word
+    for at in range(min(len(word) + 1, BEGINNING)):
+        yield from _differing(part, field, word, at)
+
+
+def words_from(part: SegmentReader, field: int, prefix: str) -> Iterator[str]:
+    """Return the words of a part's text field that start with `prefix`."""
+    return takewhile(lambda word: word.startswith(prefix), part.words(field, prefix))
+
+
+def _differing(part: SegmentReader, field: int, word: str, at: int) -> Iterator[str]:
+    """Yield the near words that share exactly the first `at` characters with `word`.
+
+    All candidates are known except for the character at `at`, so most words are skipped by seeking.
+    """
+    same, letter, rest = word[:at], word[at : at + 1], word[at + 1 :]
+    start: str | None = same
+    while start is not None:
+        some = list(islice(part.words(field, start), AT_ONCE))
+        for found in some:
+            if not found.startswith(same):
+                return
+            if found[at : at + 1] != letter and is_near(word, found):
+                yield found
+        if len(some) < AT_ONCE:
+            return
+        last = some[-1]
+        other = last[at : at + 1]
+        near = (same + rest, same + other + rest, same + other + letter + rest)
+        ahead = (*near, *(same + each for each in _next_letter(other)))
+        start = min((each for each in ahead if each > last), default=None)
+
+
+def _next_letter(letter: str) -> Iterator[str]:
+    """Yield the next valid character, if there is one."""
+    number = ord(letter) + 1 if letter else 0
+    if number == _SURROGATES.start:
+        number = _SURROGATES.stop
+    if number <= maxunicode:
+        yield chr(number)

@@ -1,0 +1,268 @@
+"""A service on a cluster: agents run the master and the nodes of its flow; front, journal and views
+run here.
+
+To the cluster, the service is an agent with one front and no slots, with a record in the tree. A
+thread beside the front keeps that record, runs the guide that tells the front where the master is,
+and watches the desired state of the flow. So the front never waits for ZooKeeper.
+"""
+
+from __future__ import annotations
+
+import threading
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from pathlib import Path
+from time import monotonic
+
+from driftline.coordinator.registry import ClusterState, RunOutcome
+from driftline.deploy.cluster.agent import Registration, holder_before, record_of
+from driftline.deploy.cluster.flow_runner import Guiding, HostResources, process_config
+from driftline.deploy.cluster.records import AgentRole, DesiredState, Submission
+from driftline.deploy.cluster.status import keyless, troubles
+from driftline.deploy.cluster.submissions import CANCELLED, RunReplaced, agents, ended_by, find
+from driftline.deploy.cluster.zookeeper_tree import LOOK_EVERY_S, NAMES, ZooKeeperTree, is_name
+from driftline.deploy.local.inputs.input_progress import InputProgress
+from driftline.deploy.local.report import start_of
+from driftline.deploy.roles.front import Front
+from driftline.deploy.runtime.config import SESSION_S, ProcessConfig
+from driftline.deploy.runtime.loop.runtime import Runtime
+from driftline.deploy.runtime.sockets.transport import TransportConfig
+from driftline.engine.errors import (
+    Disconnected,
+    DriftlineError,
+    FlowError,
+    InUse,
+    StateMismatch,
+    Unavailable,
+)
+from driftline.engine.events import Trouble, about, log
+from driftline.engine.flow.flow import Flow
+from driftline.engine.flow.plan import Plan
+from driftline.engine.policy import POLICIES
+from driftline.engine.wire.kinds import AGENT
+from driftline.serve.running.deployment import ENDS_WITHIN_S, Deployment, Serving
+from driftline.serve.running.directories import POLICY
+from driftline.serve.running.session import SessionStart, journal_network
+
+LOOK_S = 0.25
+"""Interval at which the thread checks for changes of the tree."""
+
+GOODBYE_S = 0.3
+"""Time for the front to confirm the end, so that the master need not wait for its timeout."""
+
+
+@dataclass(frozen=True, slots=True)
+class InCluster:
+    """The cluster of a service, and the name of the service there."""
+
+    tree: ZooKeeperTree
+    name: str
+    network: TransportConfig
+    session_s: float = SESSION_S
+    journal_key: Path | None = None
+    wheel: Path | None = None
+
+    def deploy(
+        self, serving: Serving, flow: Flow, flow_plan: Plan, sockets: Path, stack: ExitStack
+    ) -> Deployment:
+        """Let agents run master and nodes.
+
+        Raises InUse, StateMismatch, Unavailable, NotPermitted.
+
+        Precondition: `check` has not raised.
+        """
+        tree, state = self.tree, serving.state
+        sinks = tuple(sink.name for sink in flow.sinks)
+        journal = journal_network(self.network, self.journal_key, sinks)
+        record = record_of(self.name, (AgentRole.FRONT,), 0, self.network, state)
+        registration = Registration(tree, record)
+        tree.succeed(holder_before(state))  # it has ended, as this process has the directory
+        try:
+            registration.show()
+        except InUse:
+            raise registration.taken() from None
+        stack.callback(registration.end)
+        made = SessionStart(tree, self.name, journal, self.wheel).begin(serving, flow, sockets)
+        registered = tree.registry(self.name).read()
+        layout, level = made.layout_in(registered), log.getEffectiveLevel()
+        host = HostResources(self.name, state, sockets, self.network, self.session_s, level)
+        process = process_config(made, layout, host, tree, sockets)
+        beside = _Beside(tree, made, registration, process)
+        stack.callback(beside.end)
+        process = replace(process, guide=beside.guide)
+        journal = replace(journal, known=process.network.known)
+        return _Deployed(process, journal, beside, registered)
+
+    def check(self) -> None:
+        """Check the name and the network.
+
+        Raises FlowError for an invalid name, and Unavailable if the processes of agents could not
+        communicate with those here.
+        """
+        if not is_name(self.name):
+            raise FlowError(f"{self.name!r} cannot be the name of a service: {NAMES}")
+        network, alive = self.network, agents(self.tree)
+        why = keyless(network, alive)
+        others = [each.name for each in alive if not each.public]
+        if not why and others and network.scheme == "tcp" and network.keys:
+            why = f"agents {', '.join(others)} have no keys: give --bind and --keys to all, or none"
+        if why:
+            raise Unavailable(f"nodes could not reach this service: {why}")
+
+
+class _Deployed:
+    """Deployment whose master and nodes run at agents."""
+
+    def __init__(
+        self,
+        process: ProcessConfig,
+        journal: TransportConfig,
+        beside: _Beside,
+        registered: ClusterState | None,
+    ) -> None:
+        self.process = process
+        self.journal = journal
+        self._beside = beside
+        self._registered = registered
+        self._ended_at = 0.0
+
+    def start(self, runtime: Runtime, front: Front, stack: ExitStack) -> None:
+        self._runtime = runtime
+        assert self._registered is not None
+        begins = start_of(self._registered, POLICIES[POLICY], 0, front.source)
+        tally = InputProgress(front, front.source, begins)
+        front.more_figures = lambda: {"lag_ms": int(tally.look(front.now).lag_s * 1000)}
+        self._beside.start()
+
+    @property
+    def asked(self) -> str:
+        return self._beside.asked
+
+    @property
+    def waits(self) -> str:
+        return self._beside.waits
+
+    @property
+    def outcome(self) -> RunOutcome | None:
+        """The outcome of a cancelled flow, which has no master to send it to the front.
+
+        Other outcomes reach the front; they appear here only after `ENDS_WITHIN_S`.
+        """
+        outcome = self._beside.outcome
+        if outcome is None or outcome.error == CANCELLED:
+            return outcome
+        self._ended_at = self._ended_at or monotonic()
+        return outcome if monotonic() > self._ended_at + ENDS_WITHIN_S else None
+
+    def supervise(self, now: float) -> None:
+        if self._beside.error is not None:
+            raise self._beside.error
+
+    def finish(self) -> None:
+        until = monotonic() + GOODBYE_S
+        while monotonic() < until:
+            self._runtime.step(wait_s=0.05)
+
+
+class _Beside(threading.Thread):
+    """The thread for cluster work beside the front."""
+
+    def __init__(
+        self,
+        tree: ZooKeeperTree,
+        submission: Submission,
+        registration: Registration,
+        config: ProcessConfig,
+    ) -> None:
+        super().__init__(name="cluster", daemon=True)
+        self.asked = ""
+        self.outcome: RunOutcome | None = None
+        """The outcome of the run in the registry."""
+        self.error: DriftlineError | None = None
+        """The error that ends the service."""
+        self._tree = tree
+        self._submission = submission
+        self._registration = registration
+        self._runtime = Runtime(transport=config.transport())
+        self._leaving = False
+        self._woken = threading.Event()
+        self._outage = Trouble("cluster-unavailable")
+        self._troubles: set[str] = set()
+        self.waits = ""
+        """The known reason why the flow does not run."""
+        try:
+            parts = tree, submission.name, self._runtime, config.inbox(AGENT)
+            self._guiding = Guiding(*parts)
+        except BaseException:
+            self._runtime.close(linger_ms=0)
+            raise
+        self.guide = self._guiding.address
+        """The address at which the front asks for the master."""
+
+    def end(self) -> None:
+        """Stop the thread, and close what it uses."""
+        self._leaving = True
+        if self.is_alive():
+            self._runtime.soon(lambda: None)
+            self.join()
+        self._guiding.close()
+        self._runtime.close(linger_ms=0)
+
+    def run(self) -> None:
+        """Run until `end`; store an error in `error`."""
+        try:
+            self._run()
+        except DriftlineError as error:
+            self.error = error
+        except BaseException as error:
+            told = about("died", error=type(error).__name__)
+            log.critical("an unexpected error", exc_info=True, extra=told)
+            self.error = Unavailable(f"an unexpected error: {error!r}; see the lines above")
+
+    def _run(self) -> None:
+        self._tree.on_change(self._woken.set)
+        look_at, more = 0.0, False
+        while not self._leaving:
+            now = monotonic()
+            if self._woken.is_set() or now >= look_at:
+                self._woken.clear()
+                look_at = now + LOOK_EVERY_S
+                self._look(now)
+            more = self._runtime.step(more, wait_s=LOOK_S)
+
+    def _look(self, now: float) -> None:
+        """Read the state of the flow in the cluster. Raises InUse, RunReplaced."""
+        name = self._submission.name
+        try:
+            self._tree.renew()
+            self._registration.show()
+            found, state = find(self._tree, name), self._tree.registry(name).read()
+            alive = agents(self._tree)
+        except InUse:
+            raise self._registration.taken() from None  # after a loss of the ZooKeeper session
+        except Disconnected as error:  # the client has logged it; the processes keep running
+            self.waits = str(error)
+            return
+        except (Unavailable, StateMismatch) as error:
+            self.waits = str(error)
+            self._outage.failed(now, f"{error}; running processes continue; retrying")
+            return
+        self._outage.over(now, f"{self._tree.where} can be reached again")
+        if found is None or found[0].run != self._submission.run:
+            raise RunReplaced(name)
+        if state is not None and ended_by(state, self._submission):
+            self.outcome = state.outcome
+        elif found[0].wish is DesiredState.STOP:
+            self.asked = "driftline stop"
+        self._tell(set(troubles(found[0], found[0].layout_in(state), alive)))
+
+    def _tell(self, found: set[str]) -> None:
+        """Log the reasons why the flow does not run, when they begin and when they end."""
+        name = self._submission.name
+        for text in sorted(found - self._troubles):
+            log.warning("flow %s waits: %s", name, text, extra=about("flow-waits", reason=text))
+        for text in sorted(self._troubles - found):
+            told = about("flow-waits-no-more", reason=text)
+            log.info("flow %s waited, and does no more: %s", name, text, extra=told)
+        self._troubles = found
+        self.waits = "; ".join(sorted(found))

@@ -1,0 +1,106 @@
+"""The checks of `driftline verify` that only a service's state directory needs.
+
+They read the whole journal and the checkpoints of views, and change nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from driftline.coordinator.registry import ClusterState
+from driftline.deploy.cluster.zookeeper_tree import FLOWS
+from driftline.deploy.local.directories.inspection import look
+from driftline.deploy.local.directories.survey import VIEW, DirectoryReport, Problem
+from driftline.deploy.local.report import ExitStatus, how_ended
+from driftline.deploy.local.verify import Beside
+from driftline.engine.durable import reported
+from driftline.engine.errors import DriftlineError, SnapshotDamaged, Unavailable
+from driftline.engine.texts import counted
+from driftline.serve.hosting.config import JOURNAL as FOLDER
+from driftline.serve.hosting.view_process import CHECKPOINT, RETAINED
+from driftline.serve.journal.entries import begins_at
+from driftline.serve.running.deployment import NOTE
+from driftline.serve.running.directories import WHOLE, WHOLE_COPY, report_on_journal
+from driftline.serve.views.checkpoint import parts_of
+
+CheckFiles = Callable[[Path, Iterable[bytes]], int]
+"""Checks the files beside a checkpoint with these parts, in the directory of a view. Returns their
+number. Raises SnapshotDamaged, OSError; Unavailable if they cannot be checked here."""
+
+_OF_VIEWS = CHECKPOINT, RETAINED
+"""The files that mark the directory of a view; one is enough."""
+
+_ANEW = "it is rebuilt from the journal at the next start"
+_GONE = f"it cannot be rebuilt, as the journal has dropped its beginning: {WHOLE_COPY}"
+
+
+def look_beside(
+    state: Path,
+    run: ClusterState | None,
+    *,
+    check_files: CheckFiles,
+    check_definition: Callable[[Path], None],
+) -> Beside | None:
+    """Report on the parts of a service in a state directory; None if it is not of a service.
+
+    `run`: the contents of its registry; `check_definition`: checks the definition of the service
+    in the state directory, and raises DriftlineError. Raises Unavailable.
+    """
+    with reported("state directory", state):
+        views = sorted({path.parent for name in _OF_VIEWS for path in state.glob(f"*/{name}")})
+        has_journal = (state / FOLDER).is_dir()
+    is_begun = run is not None and Path(run.output) == state.resolve()
+    if not (is_begun or views or has_journal):
+        return None
+    journal, torn = report_on_journal(state / FOLDER, run, whole=True)
+    with reported("journal", state / FOLDER):
+        is_trimmed = has_journal and not journal.damage and begins_at(state / FOLDER) > 0
+    derived, notes = _look_at_views(views, check_files, _GONE if is_trimmed else _ANEW)
+    kept = [journal]
+    if is_alone := (state / NOTE).exists() and run is None:
+        for folder in sorted((state / FLOWS).glob("*/")):
+            kept += look(folder, None)
+        notes.append(
+            "The registry is with the cluster: whether these parts belong together is checked at "
+            "the next start. `driftline verify NAME` checks what agents have"
+        )
+    damage = [view.damage for view in derived if view.damage]
+    refusals, damage = (damage, []) if is_trimmed else ([], damage)
+    try:
+        check_definition(state)
+    except DriftlineError as error:
+        refusals.append(str(error))
+    if torn:  # damage only after an orderly end: a crash may leave a torn end
+        (damage if _ended_in_good_order(run, journal) else notes).append(torn)
+    told = tuple(map(Problem, refusals)), tuple(damage), "\n".join(notes)
+    return Beside(tuple(kept), tuple(derived), WHOLE, *told, is_alone=is_alone)
+
+
+def _look_at_views(
+    directories: Sequence[Path], check_files: CheckFiles, follows: str
+) -> tuple[list[DirectoryReport], list[str]]:
+    """Report on views, with sentences about unchecked ones; `follows`: the effect of damage."""
+    found, notes = list[DirectoryReport](), list[str]()
+    for path in directories:
+        report = DirectoryReport(f"{VIEW}-{path.name}", str(path))
+        try:
+            with reported("view", path):
+                if not (path / CHECKPOINT).exists():
+                    raise SnapshotDamaged(f"{path / CHECKPOINT} is missing")
+                files = check_files(path, parts_of(path / CHECKPOINT))
+            holds = f"a checkpoint and {counted(files, 'segment')}" if files else "a checkpoint"
+            found.append(replace(report, holds=holds))
+        except SnapshotDamaged as error:
+            found.append(replace(report, damage=f"{error}; {follows}"))
+        except Unavailable as error:
+            notes.append(f"not checked: {report}: {error}")
+    return found, notes
+
+
+def _ended_in_good_order(run: ClusterState | None, journal: DirectoryReport) -> bool:
+    """Return whether the last session that opened the journal ended normally."""
+    if run is None or journal.mark is None:
+        return False
+    return journal.mark.session <= run.opened and how_ended(run) is ExitStatus.ASKED

@@ -1,0 +1,115 @@
+"""Disturbances of a scenario besides random faults: slow functions, slow consumers, hanging
+processes, holes in the network, other numbers of nodes.
+
+>>> [hang.host for hang in hangs(Random(13), nodes=2, until_s=0.6)]
+['node-0', 'node-1']
+>>> drawn = holes(Random(3), ("m-0", "m-1"), nodes=2, until_s=0.6)
+>>> [(hole.sender, hole.receiver) for hole in drawn]
+[('m-0', 'node-0'), ('node-0', 'm-0')]
+>>> resized(Random(4), until_s=0.6)
+(Resized(nodes=4, at_s=0.06065971717710201),)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from math import inf
+from random import Random
+from zlib import crc32
+
+from driftline.engine.flow.flow import Flow
+from driftline.engine.operators.keyed_operators import Process
+from driftline.engine.operators.operator import Vertex
+from driftline.engine.operators.steps import Function
+from driftline.engine.wire.codec import exact
+from driftline.simulation.world.timeline import Hole
+
+
+@dataclass(frozen=True, slots=True)
+class Behind:
+    """Consumer that pauses for `seconds` after each bundle, until the time `until_s`.
+
+    `waiting_bytes`: bytes of outputs that may wait for it before a node holds back its input.
+    """
+
+    seconds: float
+    until_s: float
+    waiting_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Hang:
+    """Hang of a host's process, a node or the master, at the time `at_s` or soon afterwards."""
+
+    host: str
+    at_s: float
+
+
+def hangs(chance: Random, nodes: int, until_s: float) -> tuple[Hang, ...]:
+    """Draw up to three hangs before the time `until_s`, of the master and the first `nodes`."""
+    hosts = ["master", *(f"node-{i}" for i in range(nodes))]
+    count = chance.choice((1, 1, 2, 3))
+    return tuple(Hang(chance.choice(hosts), chance.random() * until_s) for _ in range(count))
+
+
+def holes(chance: Random, masters: Sequence[str], nodes: int, until_s: float) -> tuple[Hole, ...]:
+    """Draw holes between members and some of the masters, in one direction or both.
+
+    At least one master has none. Holes begin before the time `until_s`; most never end.
+    """
+    members = ["front-0", *(f"node-{i}" for i in range(nodes))]
+    found = []
+    for master in chance.sample(masters, chance.randint(1, len(masters) - 1)):
+        member, at_s = chance.choice(members), chance.random() * until_s
+        end_s = at_s + chance.choice((inf, inf, 30.0))
+        ways = chance.choice((((master, member),), ((member, master),), None))
+        for sender, receiver in ways or ((master, member), (member, master)):
+            found.append(Hole(sender, receiver, at_s, end_s))
+    return tuple(found)
+
+
+@dataclass(frozen=True, slots=True)
+class Resized:
+    """Request for this number of nodes from the time `at_s` on."""
+
+    nodes: int
+    at_s: float
+
+
+def resized(chance: Random, until_s: float) -> tuple[Resized, ...]:
+    """Draw one or two changes, early before the time `until_s`, because inputs end."""
+    times = sorted(chance.random() * until_s / 3 for _ in range(chance.choice((1, 1, 2))))
+    return tuple(Resized(chance.choice((1, 2, 3, 4)), at_s) for at_s in times)
+
+
+@dataclass(frozen=True, slots=True)
+class SlowFunctions:
+    """One in `one_in` elements takes `seconds` in each function that it passes."""
+
+    one_in: int
+    seconds: float
+
+
+def slowed(flow: Flow, work: SlowFunctions, spend: Callable[[float], None]) -> Flow:
+    """Return the flow with slow functions; they call `spend` with the seconds that they take."""
+    vertices = [
+        vertex
+        if vertex.function is None
+        else replace(vertex, function=_slow(vertex, vertex.function, work, spend))
+        for vertex in flow.vertices
+    ]
+    return Flow(flow.name, flow.groups, vertices)
+
+
+def _slow(
+    vertex: Vertex, function: Function, work: SlowFunctions, spend: Callable[[float], None]
+) -> Function:
+    place = 1 if isinstance(vertex.operator, Process) else 0
+
+    def slow(*arguments: object) -> object:
+        if not crc32(exact(arguments[place])) % work.one_in:
+            spend(work.seconds)
+        return function(*arguments)
+
+    return slow

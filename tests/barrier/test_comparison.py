@@ -1,0 +1,239 @@
+"""The barriers of the policies that are compared: when outputs leave, what comes twice or not."""
+
+from __future__ import annotations
+
+import pytest
+
+from driftline.barrier.barrier import NOTHING
+from driftline.barrier.comparison import EpochBarrier, ImmediateBarrier, ProductionBarrier
+from driftline.connectors.sinks import MemoryConsumer
+from driftline.engine.errors import StateMismatch
+from driftline.engine.labels import INFINITY
+from driftline.engine.wire.bundles import Item
+from driftline.engine.wire.codec import pack_rows, travelled
+from tests.barrier.barriers import GROUPS, connected, epochs, items, productions, taken, values
+
+
+def test_outputs_leave_at_once_in_the_order_of_arrival() -> None:
+    barrier = ImmediateBarrier("barrier-0", GROUPS)
+    barrier.hold(0, [(9, 0)], ["late"], None)
+    assert barrier.take_bundle(1) is None
+    connected(barrier)
+    barrier.hold(1, [(1, 0), (5, 0)], ["early", "middle"], None)
+    bundle = barrier.take_bundle(1)
+    assert items(bundle) == [
+        Item((9, 0), 0, "late"),
+        Item((1, 0), 1, "early"),
+        Item((5, 0), 1, "middle"),
+    ]
+    barrier.hold(0, [(2, 0)], ["next"], None)
+    assert barrier.take_bundle(1) is None
+    assert bundle is not None
+    barrier.stored(bundle.t_last)
+    assert values(barrier.take_bundle(1)) == ["next"]
+
+
+def test_what_is_made_later_does_not_hold_back_what_is_delivered() -> None:
+    barrier = ImmediateBarrier("barrier-0", GROUPS)
+    connected(barrier)
+    for time in range(1, 5):  # there is always an output under way: never is nothing waiting
+        barrier.hold(0, [(time, 0)], ["x"], None)
+        bundle = taken(barrier)
+        barrier.hold(0, [(time + 10, 0)], ["y"], None)
+        barrier.progress(time + 1)
+        assert barrier.delivered == (time if time > 1 else 0)
+        barrier.stored(bundle.t_last)
+        rest = taken(barrier)
+        assert barrier.delivered == (time if time > 1 else 0), "its last output is under way"
+        barrier.hold(0, [(time + 20, 0)], ["z"], None)
+        barrier.stored(rest.t_last)
+        assert barrier.delivered == time + 1
+        last = taken(barrier)
+        barrier.stored(last.t_last)
+
+
+def fill(barrier: EpochBarrier, epoch: int, *outputs: tuple[int, object]) -> object:
+    """Make outputs (chain, payload) of an epoch. Returns the pre-commit as it is read back."""
+    for number, (chain, value) in enumerate(outputs):
+        barrier.chain = chain
+        barrier.hold(0, [(epoch, 0, number)], [value], None)
+    for chain in range(2):
+        barrier.seal(chain, epoch)
+    return travelled(barrier.pre_commit(epoch))
+
+
+def test_nothing_of_an_epoch_leaves_before_it_is_committed() -> None:
+    barrier = epochs()
+    connected(barrier)
+    barrier.hold(0, [(1, 0)], ["x"], None)
+    assert barrier.take_bundle(1) is None
+    barrier.seal(0, 1)
+    assert barrier.take_bundle(1) is None
+    assert barrier.pre_commit(1)
+    assert barrier.take_bundle(1) is None
+    barrier.progress(INFINITY)
+    assert barrier.take_bundle(1) is None
+    barrier.commit(1)
+    bundle = barrier.take_bundle(1)
+    assert values(bundle) == ["x"]
+    assert bundle is not None
+    assert bundle.t_last == 1
+
+
+def test_a_chain_that_is_ahead_makes_outputs_of_the_next_epoch() -> None:
+    barrier = epochs()
+    connected(barrier)
+    for chain, value in ((0, "old"), (1, "old too")):
+        barrier.chain = chain
+        barrier.hold(0, [(chain, 0)], [value], None)
+    barrier.seal(0, 1)
+    barrier.chain = 0
+    barrier.hold(0, [(7, 0)], ["new"], None)
+    barrier.seal(1, 1)
+    barrier.pre_commit(1)
+    barrier.commit(1)
+    assert values(barrier.take_bundle(1)) == ["old", "old too"]
+    barrier.stored(1)
+    barrier.seal(0, 2)
+    barrier.seal(1, 2)
+    barrier.pre_commit(2)
+    barrier.commit(2)
+    assert values(barrier.take_bundle(1)) == ["new"]
+
+
+def test_what_could_not_be_committed_is_pre_committed_with_the_next_epoch() -> None:
+    barrier = epochs()
+    connected(barrier)
+    fill(barrier, 1, (0, "x"))
+    durable = fill(barrier, 2, (0, "y"))
+    barrier.commit(2)
+    assert values(barrier.take_bundle(1)) == ["x", "y"]
+    again = epochs()
+    again.restore(2, durable)
+    connected(again)
+    assert values(again.take_bundle(2)) == ["x", "y"]
+    again = epochs()
+    again.restore(2, durable)
+    again.last(1, 0, ())
+    assert values(again.take_bundle(2)) == ["y"]
+
+
+@pytest.mark.parametrize("has", [0, 1, 2])
+def test_after_a_recovery_only_what_the_consumer_lacks_of_a_committed_epoch_leaves(
+    has: int,
+) -> None:
+    consumer = MemoryConsumer()
+    first = epochs()
+    connected(first)
+    pre_committed: object = None
+    for epoch in (1, 2):
+        pre_committed = fill(first, epoch, (0, f"{epoch}x"), (1, f"{epoch}y"))
+        first.commit(epoch)
+        bundle = taken(first)
+        if epoch <= has:
+            consumer.deliver(bundle)
+        first.stored(epoch)
+    again = epochs()
+    again.restore(2, pre_committed)
+    assert again.take_bundle(2) is None
+    last = consumer.last("barrier-0", GROUPS)
+    again.last(last.t_last, last.checksum, last.blobs)
+    rest = again.take_bundle(2)
+    if has == 2:
+        assert rest is None
+    else:
+        assert values(rest) == ["2x", "2y"]
+
+
+def test_outputs_leave_as_they_were_packed_in_the_order_in_which_they_came() -> None:
+    barrier = epochs()
+    connected(barrier)
+    for time in (7, 3):
+        nobody_looks_at: list[object] = [object(), object()]
+        labels: list[tuple[int, ...]] = [(time, 0, child) for child in range(2)]
+        packed = pack_rows([f"{time}a", f"{time}b"])
+        barrier.hold(0, labels, nobody_looks_at, None, packed)
+    barrier.seal(0, 1)
+    barrier.pre_commit(1)
+    barrier.commit(1)
+    assert values(barrier.take_bundle(1)) == ["7a", "7b", "3a", "3b"]
+
+
+def test_a_bounded_run_has_delivered_only_when_its_last_epoch_has_been() -> None:
+    barrier = epochs()
+    connected(barrier)
+    barrier.hold(0, [(1, 0)], ["x"], None)
+    barrier.progress(INFINITY)
+    assert barrier.delivered == 0
+    barrier.seal(0, 1)
+    barrier.pre_commit(1)
+    assert barrier.delivered == 0
+    barrier.commit(1)
+    assert barrier.delivered == 0
+    bundle = taken(barrier)
+    assert barrier.delivered == 0
+    barrier.stored(bundle.t_last)
+    assert barrier.delivered == INFINITY
+
+
+def test_later_outputs_of_an_epoch_do_not_hold_back_what_is_delivered() -> None:
+    barrier = epochs()
+    connected(barrier)
+    barrier.chain = 0
+    for epoch in range(1, 4):
+        barrier.hold(0, [(epoch * 10, 0)], ["x"], None)
+        barrier.progress(epoch * 10 + 1)
+        barrier.seal(0, epoch)
+        barrier.hold(0, [(epoch * 10 + 5, 0)], ["of the next epoch"], None)
+        barrier.progress(epoch * 10 + 6)
+        barrier.seal(1, epoch)
+        barrier.pre_commit(epoch)
+        assert barrier.delivered == (epoch * 10 - 9 if epoch > 1 else 0)
+        barrier.commit(epoch)
+        bundle = taken(barrier)
+        barrier.stored(bundle.t_last)
+        assert barrier.delivered == epoch * 10 + 1
+
+
+def produce(barrier: ProductionBarrier, number: int, *outputs: tuple[int, str]) -> None:
+    """A production of outputs at these times, on its way to the disk."""
+    for time, value in outputs:
+        barrier.hold(0, [(time, 0)], [value], None)
+    barrier.seal(number)
+
+
+def test_nothing_of_a_production_leaves_before_it_is_durable() -> None:
+    barrier = productions()
+    connected(barrier)
+    produce(barrier, 1, (2, "x"), (1, "y"))
+    barrier.hold(0, [(3, 0)], ["z"], None)
+    assert barrier.take_bundle(1) is None
+    barrier.commit(1)
+    bundle = taken(barrier)
+    assert bundle.t_last == 1
+    assert values(bundle) == ["x", "y"], "in the order of arrival"
+    barrier.stored(1)
+    assert barrier.take_bundle(1) is None
+
+
+@pytest.mark.parametrize("has", [NOTHING, 1, 2, 3])
+def test_after_a_recovery_what_the_consumer_lacks_of_durable_productions_leaves(has: int) -> None:
+    first = productions()
+    for number in (1, 2, 3):
+        produce(first, number, (number, f"{number}"))
+    again = productions()
+    again.restore(3, first.undelivered)
+    assert again.take_bundle(2) is None, "the consumer has not been asked"
+    again.last(has, 0, ())
+    bundle = again.take_bundle(2)
+    if has == 3:
+        assert bundle is None
+    else:
+        assert (bundle and bundle.t_last, values(bundle)) == (3, ["1", "2", "3"][max(has, 0) :])
+
+
+def test_a_consumer_that_is_ahead_of_the_node_is_noticed() -> None:
+    barrier = productions()
+    barrier.restore(3, {})
+    with pytest.raises(StateMismatch, match="outputs of production 4"):
+        barrier.last(4, 0, ())

@@ -1,0 +1,102 @@
+"""`driftline verify` of a flow of a cluster, with real agents: right, damaged, elsewhere."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from driftline import Producer
+from driftline.deploy.cluster.verification import verify_flow
+from driftline.deploy.cluster.zookeeper_tree import ZooKeeperTree
+from driftline.deploy.zookeeper import Ensemble
+from driftline.engine.errors import Unavailable
+from tests.deploy.cluster.machine import Machine
+from tests.zookeepers import SESSION_S
+
+FLOW = """
+import operator
+from driftline import Flow, ReducingState
+flow = Flow("sums")
+both = flow.source("live").union(flow.source("file").map(lambda record: record["n"]))
+both.key_by(lambda n: n % 5).scan(
+    lambda n, total: total.add(n), ReducingState("total", operator.add)
+).sink("out")
+"""
+
+
+@pytest.fixture
+def machine(tmp_path: Path, zookeeper: Ensemble) -> Iterator[Machine]:
+    """A cluster in which a flow has ended normally."""
+    (tmp_path / "flow.py").write_text(FLOW)
+    (tmp_path / "in.jsonl").write_text("".join(f'{{"n": {n}}}\n' for n in range(100)))
+    with Machine(tmp_path, zookeeper) as machine:
+        machine.command("submit", "flow.py", "--input", "live=tcp://127.0.0.1:0", "--input",
+                        "file=in.jsonl", "--nodes", 2, "--output", machine.output)  # fmt: skip
+        machine.until(lambda: bool(machine.listening()), "it listens")
+        with Producer(machine.listening()[0], "p", timeout_s=60) as producer:
+            for number in range(50):
+                producer.send(number)
+            producer.flush()
+        machine.until(lambda: len(machine.values()) == 150, "all outputs")
+        going_on = machine.command("verify", "sums", status=3)
+        assert "flow 'sums' is going on: nothing was checked" in going_on
+        machine.command("stop", "sums")
+        yield machine
+
+
+def test_what_a_flow_has_left_is_checked_on_its_host(
+    machine: Machine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    verdict = tmp_path / "verdict.json"
+    right = machine.command("verify", "sums", "--json", verdict).splitlines()
+    assert [line.split()[0] for line in right[:-1]] == ["ok"] * 6
+    assert right[-1].startswith("ended on request, before the end of the input; ")
+    found = json.loads(verdict.read_text())
+    assert {each["role"] for each in found["checked"]} == {
+        "node-0", "node-1", "output-0", "output-1", "input-0", "used-1",
+    }  # fmt: skip
+    assert (found["problems"], found["note"]) == ([], "")
+
+    output = next(machine.output.glob("out-*.jsonl"))
+    before = output.read_bytes()
+    output.write_bytes(before[:-20] + b"x" + before[-19:])
+    damaged = machine.command("verify", "sums", "--json", verdict, status=1)
+    assert "DAMAGED" in damaged
+    assert str(output) in damaged
+    assert json.loads(verdict.read_text())["problems"]
+    output.write_bytes(before)
+
+    log = tmp_path / "front" / "flows" / "sums" / "input-0"
+    shutil.move(log, tmp_path / "aside")
+    gone = machine.command("verify", "sums", status=1)
+    assert f"{log} (the log of input 0) is gone" in gone
+    assert "`driftline remove sums` says what to remove" in gone
+    assert "--fresh" not in gone
+    shutil.move(tmp_path / "aside", log)
+
+    machine.kill("front")
+    away = "input-0, input-1: agent front is away; start it, then verify on its host"
+    machine.until(lambda: away in machine.command("verify", "sums"), "its session ends")
+    with monkeypatch.context() as patch:
+        patch.setattr("socket.gethostname", lambda: "another")
+        host = os.uname().nodename
+        told = rf"is elsewhere:\n  node-0, .*: agent node, on host {host}; give this command there"
+        with (
+            pytest.raises(Unavailable, match=told),
+            closing(ZooKeeperTree(machine.zookeeper, SESSION_S)) as tree,
+        ):
+            verify_flow(tree, "sums")
+    assert "is not a directory; for a flow of a cluster say which" in _without_cluster(machine)
+
+
+def _without_cluster(machine: Machine) -> str:
+    place, machine.place = machine.place, ()
+    told = machine.command("verify", "sums", status=2)
+    machine.place = place
+    return told

@@ -1,0 +1,162 @@
+"""The tree in ZooKeeper: versions, what is held and by whom, removals, and what is told."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from driftline.deploy.cluster.zookeeper_tree import NEW, WriteConflict, ZooKeeperNode, ZooKeeperTree
+from driftline.deploy.commands.cluster_options import ClusterAddress
+from driftline.deploy.zookeeper import Ensemble
+from driftline.engine.errors import InUse, Unavailable
+from tests.zookeepers import SESSION_S, WAIT_S
+
+Open = Callable[[], ZooKeeperTree]
+
+
+@pytest.fixture
+def opened(zookeeper: Ensemble, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Open]:
+    """Opens the same tree, each time as another process would."""
+    monkeypatch.setattr("driftline.deploy.cluster.zookeeper_tree.HELD_S", 0.2)
+    with ExitStack() as stack:
+
+        def open_one() -> ZooKeeperTree:
+            tree = ZooKeeperTree(f"{zookeeper.addresses}/{tmp_path.name}", SESSION_S)
+            stack.callback(tree.close)
+            return tree
+
+        yield open_one
+
+
+def test_of_two_writers_one_is_refused(opened: Open) -> None:
+    one, other = opened(), opened()
+    assert one.read("flows/a/submission") is None
+    assert one.children("flows") == []
+    one.write("flows/a/submission", b"first", NEW)
+    assert other.read("flows/a/submission") == ZooKeeperNode(b"first", 0)
+    other.write("flows/a/submission", b"second", 0)
+    for path, version in (("a", 0), ("a", NEW), ("b", 3)):
+        with pytest.raises(WriteConflict):
+            one.write(f"flows/{path}/submission", b"third", version)
+    assert one.read("flows/a/submission") == ZooKeeperNode(b"second", 1)
+    one.write("flows/b/submission", b"", NEW)
+    assert other.children("flows") == ["a", "b"]
+    other.remove("flows/a")
+    other.remove("flows/a")
+    assert one.children("flows") == ["b"]
+    assert one.read("flows/a/submission") is None
+
+
+def test_entries_are_written_together_or_not_at_all(opened: Open) -> None:
+    tree = opened()
+    tree.write_together(
+        {"flows/a/x": ZooKeeperNode(b"1", NEW), "flows/b/y": ZooKeeperNode(b"2", NEW)}
+    )
+    with pytest.raises(WriteConflict):
+        tree.write_together(
+            {"flows/a/x": ZooKeeperNode(b"3", 0), "flows/b/y": ZooKeeperNode(b"4", NEW)}
+        )
+    assert tree.read("flows/a/x") == ZooKeeperNode(b"1", 0)
+    assert tree.read("flows/b/y") == ZooKeeperNode(b"2", 0)
+
+
+def test_data_is_held_as_long_as_its_holder_lives(opened: Open) -> None:
+    one, other = opened(), opened()
+    one.hold("agents/a", b"1")
+    one.hold("agents/a", b"2")
+    assert other.children("agents") == ["a"]
+    other.let_go("agents/a")
+    with pytest.raises(InUse, match="belongs to another process"):
+        other.hold("agents/a", b"3")
+    other.let_go("agents/a")  # as an agent does on its way out
+    found = one.read("agents/a")
+    assert found is not None
+    assert found.data == b"2"
+    one.let_go("agents/a")
+    one.let_go("agents/a")
+    assert other.children("agents") == []
+    one.hold("agents/b", b"")
+    one.close()
+    assert other.children("agents") == []
+    other.hold("agents/b", b"again")
+    assert other.children("agents") == ["b"]
+
+
+def test_an_heir_does_not_wait_for_the_session_of_the_one_before(opened: Open) -> None:
+    one, heir, third = opened(), opened(), opened()
+    one.hold("agents/a", b"1")
+    heir.succeed(one.holder())
+    heir.hold("agents/a", b"2")
+    found = third.read("agents/a")
+    assert found is not None
+    assert found.data == b"2"
+    one.let_go("agents/a")
+    assert third.children("agents") == ["a"], "it is not its own any more"
+    one.close()
+    assert third.children("agents") == ["a"]
+
+
+def test_removed_or_overwritten_data_is_held_again(opened: Open) -> None:
+    one, other = opened(), opened()
+    woken = threading.Event()
+    one.on_change(woken.set)
+    one.hold("agents/a", b"1")
+    one.hold("agents/b", b"2")
+    one.renew()
+    woken.clear()
+    other.remove("agents/a")
+    found = other.read("agents/b")
+    assert found is not None
+    other.write("agents/b", b"garbage", found.version)
+    assert woken.wait(WAIT_S)
+    one.renew()
+    assert other.children("agents") == ["a", "b"]
+    assert [entry.data for name in "ab" if (entry := other.read(f"agents/{name}"))] == [b"1", b"2"]
+    one.close()
+    assert other.children("agents") == [], "it ends with its holder, as before"
+
+
+def test_changes_are_told(opened: Open) -> None:
+    one, other = opened(), opened()
+    changed = threading.Event()
+    one.on_change(changed.set)
+    assert one.read("flows/a/submission") is None
+    assert one.children("agents") == []
+    changed.clear()
+    other.write("flows/a/submission", b"", NEW)
+    assert changed.wait(WAIT_S)
+    changed.clear()
+    other.hold("agents/x", b"")
+    assert changed.wait(WAIT_S)
+    assert one.registry("a").read() is None
+    assert other.masters("a", lambda: None).leader() == ("", "")
+
+
+@pytest.mark.parametrize(("name", "version"), [("submission", 0), ("wheels/b", NEW)])
+def test_a_removal_is_refused_if_somebody_writes_while_it_is_checked(
+    opened: Open, name: str, version: int
+) -> None:
+    one, other = opened(), opened()
+    for each in ("submission", "wheels/a"):
+        one.write(f"flows/a/{each}", b"", NEW)
+    one.write("flows/ab/submission", b"", NEW)
+    with pytest.raises(WriteConflict):
+        one.remove("flows/a", lambda: other.write(f"flows/a/{name}", b"new", version))
+    left = [path for path in ("submission", "wheels/a", "wheels/b") if one.read(f"flows/a/{path}")]
+    assert left == ["submission", "wheels/a", *["wheels/b"] * (version == NEW)]
+    one.remove("flows/a")
+    assert one.children("flows") == ["ab"]
+
+
+def test_a_path_without_a_cluster_is_told(zookeeper: Ensemble, tmp_path: Path) -> None:
+    place = ClusterAddress(f"{zookeeper.addresses}/{tmp_path.name}", SESSION_S)
+    with pytest.raises(Unavailable, match="there is no cluster at"), place.opened():
+        pass
+    with place.opened(new=True) as tree:
+        tree.hold("agents/a", b"")
+    with place.opened() as tree:
+        assert tree.children("flows") == []

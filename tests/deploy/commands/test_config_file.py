@@ -1,0 +1,165 @@
+"""Options from a configuration file and from the environment: which counts, and what is refused."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import click
+import pytest
+
+import driftline
+from driftline.deploy.cluster.agent import AgentConfig
+from driftline.deploy.commands.cluster_options import ClusterAddress
+
+FLOW = "driftline.simulation.scenarios.flows:concatenation"
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A working directory of its own."""
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def run_command(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int:
+    """Run a command as the program does. Returns its exit status."""
+    monkeypatch.setattr("sys.argv", ["driftline", *arguments])
+    status = driftline._status()
+    return status if isinstance(status, int) else 0
+
+
+@pytest.fixture
+def started(monkeypatch: pytest.MonkeyPatch) -> list[tuple[AgentConfig, str]]:
+    """The agents that commands would have run, each with its cluster."""
+    found: list[tuple[AgentConfig, str]] = []
+
+    @contextmanager
+    def opened(place: ClusterAddress, *, new: bool) -> Iterator[str]:
+        yield place.zookeeper
+
+    def run_agent(config: AgentConfig, where: str) -> None:
+        found.append((config, where))
+
+    monkeypatch.setattr(ClusterAddress, "opened", opened)
+    monkeypatch.setattr("driftline.deploy.commands.agent.run_agent", run_agent)
+    return found
+
+
+def test_the_command_line_counts_before_the_environment_and_that_before_the_file(
+    started: list[tuple[AgentConfig, str]], here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (here / "driftline.toml").write_text(
+        'zookeeper = "of-file"\nsession = 3\nbind = "10.0.0.1"\n'
+        '[agent]\nslots = 5\nname = "of-file"\nstate = "state"\n'
+        '[submit]\nnodes = 6\n[run]\ninput = ["a", "b"]\n'
+    )
+    assert run_command(monkeypatch, "agent") == 0
+    monkeypatch.setenv("DRIFTLINE_ZOOKEEPER", "of-variable")
+    monkeypatch.setenv("DRIFTLINE_AGENT_SLOTS", "7")
+    monkeypatch.setenv("DRIFTLINE_RUN_SLOTS", "8")
+    assert run_command(monkeypatch, "agent") == 0
+    assert run_command(monkeypatch, "agent", "--slots", "9", "--zookeeper", "of-flag") == 0
+    shown = [(c.slots, c.name, c.session_s, c.network.bind, where) for c, where in started]
+    assert shown == [
+        (slots, "of-file", 3.0, "10.0.0.1", place)
+        for slots, place in ((5, "of-file"), (7, "of-variable"), (9, "of-flag"))
+    ]
+
+
+def test_another_file_can_be_named(
+    started: list[tuple[AgentConfig, str]], here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (here / "driftline.toml").write_text("no TOML")
+    for number in (1, 2):
+        (here / f"{number}.toml").write_text(f'zookeeper="r"\n[agent]\nstate="s"\nslots={number}\n')
+    monkeypatch.setenv("DRIFTLINE_CONFIG", "1.toml")
+    assert run_command(monkeypatch, "agent") == 0
+    assert run_command(monkeypatch, "--config", "2.toml", "agent") == 0
+    assert [config.slots for config, _ in started] == [1, 2]
+
+
+OPTIONS = {"agent": ["--state", "s"]}
+"""What a command needs, so that nothing is wrong but its settings."""
+
+WRONG = [
+    ("no TOML", "agent", "driftline.toml is not valid TOML"),
+    ("slots = " + "[" * 200_000, "agent", "driftline.toml is not valid TOML"),
+    ("[agents]\nslots = 2", "agent", "there is no command 'agents' (did you mean 'agent'?)"),
+    ("slots = 2", "agent", "there is no key outside the tables 'slots'"),
+    ("zookeper = 'a:1'", "agent", "did you mean 'zookeeper'?"),
+    ("[agent]\nslot = 2", "agent", "[agent] has no key 'slot' (did you mean 'slots'?"),
+    ("[run]\ncheckpoint_ms = 2", "run", "[run] has no key 'checkpoint_ms' (did you mean"),
+    ("[agent]\nslots = true", "agent", "'True' is not a valid integer range (from driftline.toml)"),
+    ("[agent]\nslots = [2]", "agent", "'[2]' is not a valid integer range (from driftline.toml)"),
+    ("[agent]\nlog-json = 'x'", "agent", "'x' is not a valid boolean"),
+    ("session = 'long'", "agent", "'long' is not a valid float range (from driftline.toml)"),
+    ("[spark.audits]\nconf = 1", "spark", "[spark] has no key 'audits' (did you mean 'audit'?)"),
+    ("[spark.audit]\nconfs = 1", "spark", "[spark.audit] has no key 'confs' (did you mean 'conf'?"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("text", "command", "told"), WRONG)
+def test_what_is_wrong_in_a_file_is_told_with_file_and_key(
+    text: str,
+    command: str,
+    told: str,
+    here: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    (here / "driftline.toml").write_text(text)
+    assert run_command(monkeypatch, command, *OPTIONS.get(command, ())) == 2
+    assert told in " ".join(capsys.readouterr().err.split())
+
+
+def test_what_is_wrong_in_the_environment_is_told_with_the_variable(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("DRIFTLINE_AGENT_SLOTS", "many")
+    assert run_command(monkeypatch, "agent", "--state", "s") == 2
+    assert "'many' is not a valid integer range (from DRIFTLINE_AGENT_SLOTS)" in (
+        capsys.readouterr().err
+    )
+    assert run_command(monkeypatch, "--config", "none.toml", "agent") == 2
+    assert "none.toml: No such file" in capsys.readouterr().err
+
+
+def test_settings_for_all_calls_refuse_no_option_of_one_call(
+    here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The reference refuses --nodes on the command line; that runs have 2 nodes is no call."""
+    (here / "in.jsonl").write_text('{"id": 1, "key": "a", "text": "b"}\n')
+    (here / "driftline.toml").write_text('[run]\nnodes = 2\ninput = "in.jsonl"\noutput = "out"\n')
+    monkeypatch.setenv("DRIFTLINE_RUN_WINDOW", "10")
+    assert run_command(monkeypatch, "run", FLOW, "--reference") == 0, capsys.readouterr().err
+    assert list((here / "out").iterdir())
+    assert run_command(monkeypatch, "run", FLOW, "--reference", "--nodes", "2") == 2
+    assert "--nodes cannot be given" in capsys.readouterr().err
+
+
+def test_every_option_has_a_variable_of_its_own() -> None:
+    """No two options of a command share a variable, and none but the shared ones has two names."""
+    group = driftline._group()
+    context = click.Context(group)
+    found: dict[str, str] = {}
+
+    def look(command: click.Command, name: str) -> None:
+        if isinstance(command, click.Group):
+            for inner, other in command.commands.items():
+                look(other, f"{name} {inner}")
+        for param in command.params:
+            if isinstance(param, click.Option):
+                assert isinstance(param.envvar, str)
+                flag = param.opts[0]
+                shared = f"DRIFTLINE_{flag.lstrip('-')}".upper()
+                key = flag if param.envvar == shared else f"{name} {flag}"
+                assert found.setdefault(param.envvar, key) == key
+
+    for name in group.list_commands(context):
+        command = group.get_command(context, name)
+        assert command is not None
+        look(command, name)
+    assert found["DRIFTLINE_ZOOKEEPER"] == "--zookeeper"
+    assert found["DRIFTLINE_SPARK_AUDIT_OUTPUT"] == "spark audit --output"

@@ -1,0 +1,190 @@
+"""Figures of inputs count the records of a call once, and say how far the input is."""
+
+from __future__ import annotations
+
+from itertools import count
+from pathlib import Path
+
+import pytest
+
+from driftline.connectors.files import open_source
+from driftline.connectors.logs.inputlog import InputLog
+from driftline.connectors.logs.received import PipedSource, ReceivedSource
+from driftline.deploy.local.inputs.input_progress import InputFigures, InputProgress
+from driftline.deploy.roles.front import Front
+from driftline.engine.flow.flow import Flow
+from driftline.engine.flow.plan import plan
+from driftline.engine.labels import INFINITY
+from driftline.engine.policy import POLICIES
+from driftline.engine.policy import policy as policy_of
+from driftline.engine.sources import BadRecord, RetainedSource, Source
+from driftline.engine.wire.messages import MessageHeader, Progress, Start, encode
+
+FLOW = Flow("tally")
+FLOW.source("in").sink()
+
+
+class Call:
+    """One call of a command: a front, its source and their tally."""
+
+    def __init__(
+        self,
+        source: Source | RetainedSource,
+        start: int,
+        policy: str = "exactly-once",
+    ) -> None:
+        self.aside: list[BadRecord] = []
+        ids = count(1)
+        self.front = Front(
+            0, 1, plan(FLOW), policy_of(policy), source, lambda: next(ids),
+            on_bad=self.aside.extend,
+        )  # fmt: skip
+        self.tally = InputProgress(self.front, source, start)
+        self.sent = 0
+
+    def begin(self, offset: int, incarnation: int = 1) -> None:
+        """Begin an incarnation, and read all that there is."""
+        self.front.receive(
+            encode(MessageHeader("master", incarnation, 0), Start(incarnation, offset, ()))
+        )
+        self.sent = 0
+        self.turn()
+
+    def turn(self) -> None:
+        while self.front.turn():
+            pass
+
+    def deliver(self, until: int) -> None:
+        self.sent += 1
+        header = MessageHeader("master", self.front.incarnation, self.sent)
+        self.front.receive(encode(header, Progress(until, until)))
+        self.turn()
+
+    def look(self, now: float = 0.0) -> InputFigures:
+        return self.tally.look(now)
+
+
+def test_records_of_a_file_count_once(tmp_path: Path) -> None:
+    file = tmp_path / "in.jsonl"
+    lines = ['{"id": 1}\n', "no record\n", '{"id": 3}\n', '{"id": 4}\n', '{"id": 5}\n']
+    file.write_text("".join(lines))
+    first = Call(open_source(file), 1)
+    assert first.look().records == 0
+    first.begin(1)
+    assert first.look().records == 4
+    first.begin(3, incarnation=2)
+    assert first.look().records == 4, "records 3, 4 and 5 were read again"
+    second = Call(open_source(file), 4)
+    assert second.look().records == 0
+    second.begin(4)
+    figures = second.look()
+    assert figures.records == 2
+    size = file.stat().st_size
+    assert (figures.position, figures.size, figures.percent) == (30, size, 60.0), "3 of 5"
+    second.deliver(INFINITY)
+    figures = second.look()
+    assert (figures.position, figures.size, figures.percent) == (size, size, 100.0)
+    assert str(figures) == "in.jsonl 100 %"
+
+
+def test_a_file_is_as_far_as_its_records_are_delivered(tmp_path: Path) -> None:
+    file = tmp_path / "in.jsonl"
+    file.write_text("".join(f'{{"id": {n}}}\n' for n in range(1000, 2000)))
+    call = Call(open_source(file), 1)
+    call.begin(1)
+    shown = []
+    for delivered in range(1, 1001, 50):
+        call.deliver(delivered)
+        percent = call.look().percent
+        assert percent is not None
+        shown.append(percent)
+        assert percent == pytest.approx((delivered - 1) / 10, abs=8)
+    assert shown == sorted(shown)
+    call.begin(1, incarnation=2)
+    assert call.look().percent == shown[-1], "a replay takes nothing back"
+    call.deliver(INFINITY)
+    assert call.look().percent == 100.0
+
+
+class Clock:
+    us = 10**15
+
+    def __call__(self) -> int:
+        return self.us
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+def write(source: ReceivedSource, log: InputLog) -> None:
+    while (group := source.group()) is not None:
+        log.write(group)
+        source.written(group)
+
+
+def test_records_of_producers_wait_from_the_moment_at_which_they_are_taken(
+    tmp_path: Path, clock: Clock
+) -> None:
+    log = InputLog(tmp_path / "log", "flow")
+    source = ReceivedSource(log, clock, name="orders")
+    call = Call(source, 1)
+    times = []
+    for number in range(1, 6):
+        clock.us += 1_000_000
+        times.append(clock.us)
+        source.receive("p", number, number)
+    write(source, log)
+    clock.us += 2_000_000
+    figures = call.look()
+    assert (figures.records, figures.waiting, figures.lag_s) == (0, 5, 6.0)
+    assert str(figures) == "orders 5 waiting"
+    call.begin(1)
+    figures = call.look()
+    assert (figures.records, figures.waiting, figures.lag_s) == (5, 0, 6.0)
+    call.deliver(times[3])
+    assert call.look().lag_s == 3.0, "the fourth record is the oldest one"
+    call.deliver(times[4] + 1)
+    assert (call.look().waiting, call.look().lag_s) == (0, 0.0)
+    log.close()
+
+    log = InputLog(tmp_path / "log", "flow")
+    source = ReceivedSource(log, clock, name="orders")
+    second = Call(source, times[2])
+    assert (second.look().records, second.look().waiting) == (0, 3)
+    assert second.look().lag_s == 4.0, "nobody knows yet that the third one is delivered"
+    source.receive("q", 1, "more")
+    second.begin(times[2])
+    write(source, log)
+    assert (second.look().records, second.look().waiting) == (4, 0)
+    second.deliver(source.durable)
+    second.begin(times[2], incarnation=2)
+    assert (second.look().records, second.look().waiting, second.look().lag_s) == (4, 0, 0.0)
+    log.close()
+
+
+@pytest.mark.parametrize("name", list(POLICIES))
+def test_the_lag_of_standard_input_counts_from_where_its_records_were_taken(
+    tmp_path: Path, name: str
+) -> None:
+    seconds = [1000.0]
+    log = InputLog(tmp_path / "log", "flow")
+    source = PipedSource(log, today_us=lambda: int(seconds[0] * 1e6))
+    call = Call(source, 1, policy=name)
+    for number in range(1, 4001):
+        source.take({"n": number})
+    write(source, log)
+    for delivered in (1, 200, 500):
+        seconds[0] += 10
+        call.front.now = seconds[0]
+        call.begin(1) if delivered == 1 else call.deliver(delivered)
+        figures = call.look(seconds[0])
+        assert figures.lag_s == seconds[0] - 1000, "they were all taken at once"
+        assert figures.fields()["lag_s"] == seconds[0] - 1000
+    call.begin(1, incarnation=2)
+    seconds[0] += 5
+    call.front.now = seconds[0]
+    call.turn()
+    assert call.look(seconds[0]).lag_s == seconds[0] - 1000, "also in a replay"
+    log.close()

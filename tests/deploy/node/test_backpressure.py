@@ -1,0 +1,313 @@
+"""How many elements fit into a turn, and when a node holds its input back."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from random import Random
+
+import pytest
+
+from driftline import ValueState
+from driftline.deploy.node.backpressure import (
+    AT_FIRST,
+    CARELESS,
+    TELL_EVERY_S,
+    TURN_S,
+    Backpressure,
+    TurnBudget,
+)
+from driftline.deploy.node.input_queue import ElementBatch
+from driftline.deploy.node.node import Node
+from driftline.deploy.roles.front import Front
+from driftline.engine.flow.flow import Flow
+from driftline.engine.flow.plan import plan
+from driftline.engine.labels import Label
+from driftline.engine.operators.context import Context
+from driftline.engine.policy import POLICIES, policy
+from driftline.engine.reference import interpret
+from driftline.engine.state.managed import MapState, ReducingState
+from driftline.engine.texts import time_in_words
+from driftline.engine.wire.codec import pack_rows
+from driftline.engine.wire.label_columns import LabelColumn
+from driftline.engine.wire.messages import AskSnapshot
+from driftline.engine.wire.role import Role
+from driftline.simulation.scenarios.flows import two_fronts
+from driftline.simulation.scenarios.scenario import scenario
+from driftline.simulation.simulation import Simulation
+from tests.room import Room
+
+
+class Clock:
+    """A clock that moves when it is told to."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def batch(count: int, time: int = 5) -> ElementBatch:
+    payloads: list[object] = list(range(count))
+    return ElementBatch(LabelColumn((time, 0), range(count)), pack_rows(payloads), None)
+
+
+def work(pace: TurnBudget, clock: Clock, rest: ElementBatch | None, each_s: float) -> list[int]:
+    """Work off a batch, `each_s` seconds an element. Returns the number of elements per turn."""
+    taken = []
+    while rest is not None:
+        pace.begin()
+        first, rest = pace.cut(0, rest)
+        pace.begin_batch(0, first)
+        clock.now += each_s * len(first.labels)
+        pace.end_batch(0, len(first.labels))
+        taken.append(len(first.labels))
+    return taken
+
+
+def test_a_turn_takes_what_fits_once_it_is_known_what_an_element_costs() -> None:
+    clock = Clock()
+    first, *others, _ = work(TurnBudget(plan(two_fronts), clock), clock, batch(1000), 0.01)
+    assert first <= AT_FIRST
+    assert len(others) > 50
+    assert all(0.5 < count * 0.01 / TURN_S < 1.5 for count in others[10:])
+
+
+def test_an_element_that_takes_longer_than_a_turn_is_worked_off_all_the_same() -> None:
+    clock = Clock()
+    taken = work(TurnBudget(plan(two_fronts), clock), clock, batch(AT_FIRST + 20), 7.0)
+    assert taken[1:] == [1] * (len(taken) - 1)
+
+
+def test_what_is_cut_is_all_there_in_its_order() -> None:
+    labels: list[Label] = [(1, 0), (2, 0), (3, 0)]
+    whole = ElementBatch(labels, pack_rows(["a", "b", "c"]), [1, -1, 1])
+    first, rest = whole.cut(2)
+    assert first.elements() == (labels[:2], ["a", "b"], [1, -1])
+    assert rest.elements() == (labels[2:], ["c"], [1])
+
+
+def test_after_a_death_elements_are_noted_one_by_one_until_the_run_is_past_it() -> None:
+    clock = Clock()
+    notes: list[str] = []
+    pace = TurnBudget(plan(two_fronts), clock, careful=(5, 6), note=notes.append)
+    assert work(pace, clock, batch(3, time=4), 0.0) == [3]
+    assert work(pace, clock, batch(3, time=5), 0.0) == [1, 1, 1]
+    said = [note for note in notes if note]
+    assert "label [5, 0, 1]" in said[2]
+    assert "record 1" in said[2]
+    assert notes[-1] == ""
+    pace.moved_to(6)
+    assert work(pace, clock, batch(2), 0.0) == [1, 1]
+    pace.moved_to(7)
+    assert work(pace, clock, batch(2), 0.0) == [2]
+
+
+def spelled(text: str) -> str:
+    return text
+
+
+def chained() -> Flow:
+    flow = Flow("chained")
+    words = flow.source("a").map(spelled, name="slow").map(spelled)
+    words.key_by(spelled).scan(lambda word, n: word, ValueState("n"), name="count").map(
+        spelled, name="last"
+    ).sink("words")
+    flow.source("plain").key_by(0).scan(lambda word, n: word, ValueState("n"), name="of 0").sink(
+        "plain words"
+    )
+    flow.source("single").filter(bool, name="only").sink("single words")
+    return flow
+
+
+OPERATORS = [
+    "operators 'slow', 'map-2', 'key of count' after source 'a'",
+    "source 'plain'",
+    "operator 'only' after source 'single'",
+    "operators 'count', 'last'",
+    "operator 'of 0'",
+]
+
+
+@pytest.mark.parametrize(("port", "operators"), list(enumerate(OPERATORS)))
+def test_what_a_node_does_is_told_with_all_operators_of_the_chain_label_and_record(
+    port: int, operators: str
+) -> None:
+    notes: list[str] = []
+    pace = TurnBudget(plan(chained()), Clock(), careful=(5, 6), note=notes.append)
+    assert pace.doing() == "work outside elements"
+    pace.begin_batch(port, ElementBatch([(5, 0)], pack_rows(["x" * 300]), None))
+    cut = "'" + "x" * 199 + "… (302 characters)"
+    assert pace.doing() == f"{operators}, label [5, 0], record {cut}"
+    assert notes[0].startswith(f"{operators}, label [5, 0], ")
+    assert notes[0].endswith(f"record {cut}")
+    live: list[Label] = [(1763856304123456, 0), (1763856304123457, 0)]
+    pace.begin_batch(port, ElementBatch(live, pack_rows(["a", "b"]), None))
+    taken = time_in_words(live[0][0])
+    assert pace.doing() == (
+        f"{operators}, one of 2 elements, the first: label {list(live[0])} ({taken}), record 'a'"
+    )
+
+
+class Hurried(Simulation):
+    """Every look at the clock may find that the turn is over; sometimes nodes are careful."""
+
+    def _node(self, index: int) -> Callable[[str], Sequence[Role]]:
+        make = super()._node(index)
+        chance = Random(self.scenario.seed)
+        clock = Clock()
+
+        def tick() -> float:
+            clock.now += chance.choice((0.0, 0.0, 0.001, 0.01, 0.2))
+            return clock.now
+
+        def hurried(process: str) -> Sequence[Role]:
+            parties = make(process)
+            node = parties[0]
+            assert isinstance(node, Node)
+            node.pace = TurnBudget(
+                self.plan, tick, careful=chance.choice((CARELESS, CARELESS, (3, 40)))
+            )
+            return parties
+
+        return hurried
+
+
+@pytest.mark.parametrize(
+    ("name", "ordering"),
+    [
+        ("exactly-once", "speculative"),
+        ("exactly-once", "buffered"),
+        ("two-phase", "speculative"),
+        ("strong-productions", "speculative"),
+        ("at-least-once", "speculative"),
+    ],
+)
+def test_wherever_turns_end_the_outcome_is_the_same(name: str, ordering: str) -> None:
+    for seed in range(1, 11):
+        what = replace(scenario(seed, name=name), policy=policy(name, ordering))
+        assert not Hurried(what).run().problem, f"seed {seed}"
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("first", range(1, 3000, 100))
+def test_wherever_turns_end_the_outcome_is_the_same_for_many_seeds(first: int) -> None:
+    for seed in range(first, first + 100):
+        assert not Hurried(scenario(seed)).run().problem, f"seed {seed}"
+
+
+RECORDS = 250
+WAITING = 4000
+"""Bytes of outputs that may wait; a record makes more than 100."""
+
+
+def flow() -> Flow:
+    made = Flow("sums")
+    total = ReducingState[int]("total", lambda a, b: a + b)
+
+    def add(number: int, total: ReducingState[int]) -> str:
+        total.add(number)
+        return f"{number}".rjust(100)
+
+    made.source("numbers").key_by(lambda number: number % 5).scan(add, total).sink()
+    return made
+
+
+def places() -> Flow:
+    """Each record changes many slots of a state."""
+    made = Flow("places")
+
+    def put(context: Context, number: int, places: MapState[str, int]) -> Iterator[int]:
+        for place in range(20):
+            places[f"{number} {place}".rjust(50)] = number
+        yield number
+
+    made.source("numbers").key_by(lambda number: number % 5).process(
+        put, MapState[str, int]("at")
+    ).sink()
+    return made
+
+
+def room_of(mode: str, made: Flow | None = None, **options: float) -> Room:
+    inputs: list[list[tuple[int, object]]] = [[(time, time) for time in range(1, RECORDS + 1)]]
+    return Room(
+        made or flow(), inputs, mode=mode, window=6, waiting_bytes=WAITING,
+        interval=options.get("interval", 0.3),
+    )  # fmt: skip
+
+
+def taken(room: Room) -> int:
+    front = room.parties["front-0"]
+    assert isinstance(front, Front)
+    return front.taken
+
+
+def nodes(room: Room) -> list[Node]:
+    return [party for party in room.parties.values() if isinstance(party, Node)]
+
+
+def right(room: Room, made: Flow | None = None) -> bool:
+    expected = [item.value for item in interpret(made or flow(), room.inputs)]
+    return sorted(map(str, room.values)) == sorted(map(str, expected))
+
+
+@pytest.mark.parametrize("mode", POLICIES)
+def test_a_consumer_that_does_not_answer_holds_the_input_back(mode: str) -> None:
+    room = room_of(mode)
+    room.run(room.has(5))
+    room.silent.add("consumer")
+    most = 0
+    for _ in range(6000):  # far longer than work may stand still before it counts as lost
+        room.step()
+        most = max(most, *(node.barrier.waiting_bytes for node in nodes(room)))
+    held = taken(room)
+    assert held < RECORDS - 20
+    assert most < 2 * WAITING
+    assert room.master.coordinator.recoveries == 0
+    room.silent.clear()
+    room.run(room.stopped, 100_000)
+    assert right(room)
+    assert room.master.coordinator.recoveries == 0
+
+
+def test_an_epoch_that_is_open_for_long_is_ended_before_it_is_due() -> None:
+    room = room_of("two-phase", interval=1e6)
+    room.run(room.has(RECORDS // 2), 100_000)
+    assert room.heard(AskSnapshot)
+    assert room.master.coordinator.snapshots.committed > 1
+
+
+def test_a_disk_that_does_not_answer_holds_changes_back() -> None:
+    room = room_of("exactly-once", places())
+    room.run(room.has(5))
+    room.held_disks.add("node-1")
+    most = 0
+    for _ in range(8000):
+        room.step()
+        most = max(most, *(node.assembly.unsaved_bytes for node in nodes(room)))
+    assert WAITING < most < 4 * WAITING
+    assert taken(room) < RECORDS - 20
+    room.held_disks.clear()
+    room.run(room.stopped, 100_000)
+    assert right(room, places())
+    assert room.master.coordinator.recoveries == 0
+
+
+def test_the_brake_is_told_of_but_not_each_time(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "driftline")
+    brake = Backpressure("node-7", waiting_bytes=1_000_000)
+    now = 5.0
+    assert not brake.look(1_000_000, 0, now)
+    assert brake.look(3_000_000, 0, now)
+    assert brake.look(600_000, 0, now), "it goes on only when half of it is gone"
+    assert not brake.look(500_000, 0, now)
+    assert brake.look(3_000_000, 0, now + TELL_EVERY_S / 2)
+    assert not brake.look(0, 0, now + TELL_EVERY_S / 2)
+    assert caplog.messages == [
+        "node-7 holds its input back: the consumer is slow, 3 MB wait for it",
+        "node-7 takes input again",
+    ]
+    assert brake.look(0, 9_000_000, now + TELL_EVERY_S)
+    assert "snapshots are slow, 9 MB wait" in caplog.messages[-1]

@@ -1,0 +1,140 @@
+"""The assemblies of the policies that are compared: markers, epochs and productions."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from driftline.deploy.node.comparison import Alignment, Channel
+from driftline.deploy.node.policy_factory import PolicyFactory
+from driftline.engine.flow.plan import plan
+from driftline.engine.labels import Label
+from driftline.engine.policy import policy
+from driftline.engine.snapshots.jobs import StoreSnapshot
+from driftline.engine.snapshots.store import PartStore
+from driftline.engine.wire.messages import (
+    Marker,
+)
+from driftline.index.flow import inverted_index
+from driftline.simulation.world.disks import MemoryKeyValue
+
+
+def test_the_part_that_outputs_wait_for_does_not_wait_for_a_long_merge() -> None:
+    flow_plan = plan(inverted_index())
+    ids = iter(range(1, 100))
+    components = PolicyFactory(flow_plan, policy("two-phase"), 0, (0,), lambda: next(ids))
+    assembly = components.assembly()
+    store = PartStore(MemoryKeyValue("store"), flow_plan.flow, merge_at=4, rows_at_once=1)
+    for number in range(1, 9):
+        assembly.mark("front-0", Marker(0, 0, number))
+        for port in flow_plan.ports:
+            if port.vertex.keyed:
+                assembly.enter(port.number, [])
+                labels: list[Label] = [(number, 0, child) for child in range(20)]
+                values: list[object] = [
+                    (f"w{number}-{child}", f"d{number}", (1,)) for child in range(20)
+                ]
+                assembly.chains.entries[port.number].push(labels, values, None)
+            assert assembly.ends_epoch(port.number)
+            assembly.end_epoch(port.number)
+        meta = assembly.meta(number)
+        capture = assembly.capture(number)
+        while capture.step():
+            pass
+        store.carry_out(StoreSnapshot(number, capture.segments, meta))
+    job = assembly.commit(8, 7)
+    steps = 1
+    while store.carry_out(job):
+        steps += 1
+    assert steps > 20, "between two steps another part can be written"
+
+
+CHANNELS: list[Channel] = [("node-0", 0), ("node-0", 1), ("node-1", 0)]
+
+sent = st.lists(st.tuples(st.integers(0, 2), st.sampled_from(["frame", "frame", "marker"])))
+"""What arrives: (channel, what)"""
+
+
+def is_complete(alignment: Alignment[str]) -> bool:
+    return alignment.complete
+
+
+def work_off(alignment: Alignment[tuple[int, int]], arrivals: list[tuple[int, str]]) -> list[int]:
+    """Hand over what arrives; the sizes of the epochs that ended, then of the open one.
+
+    Checks that each epoch holds exactly what came before the marker on each channel.
+    """
+    epoch_of = [1] * len(CHANNELS)
+    here: list[tuple[int, int]] = []
+    sizes: list[int] = []
+    for channel, what in arrivals:
+        if what == "frame":
+            frame = (channel, epoch_of[channel])
+            if alignment.admit(CHANNELS[channel], frame):
+                here.append(frame)
+            continue
+        if epoch_of[channel] > len(sizes) + 1:
+            continue  # one epoch is under way at a time
+        alignment.mark(CHANNELS[channel], epoch_of[channel])
+        epoch_of[channel] += 1
+        if alignment.complete:
+            assert alignment.epoch == len(sizes) + 1
+            assert {epoch for _, epoch in here} <= {alignment.epoch}
+            sizes.append(len(here))
+            here = alignment.next_epoch()
+    return [*sizes, len(here)]
+
+
+@given(sent)
+def test_aligned_an_epoch_is_exactly_what_came_before_the_markers(
+    arrivals: list[tuple[int, str]],
+) -> None:
+    alignment = Alignment[tuple[int, int]](set(CHANNELS), aligned=True)
+    sizes = work_off(alignment, arrivals)
+    markers = [0] * len(CHANNELS)
+    wanted: dict[int, int] = {}
+    for channel, what in arrivals:
+        if what == "frame":
+            wanted[markers[channel]] = wanted.get(markers[channel], 0) + 1
+        elif markers[channel] <= min(markers):
+            markers[channel] += 1
+    assert sizes[:-1] == [wanted.get(epoch, 0) for epoch in range(min(markers))]
+
+
+def test_not_aligned_nothing_has_to_wait() -> None:
+    alignment = Alignment[str](set(CHANNELS), aligned=False)
+    alignment.mark(CHANNELS[0], 1)
+    assert alignment.admit(CHANNELS[0], "of the next epoch")
+    assert not is_complete(alignment)
+    for channel in CHANNELS[1:]:
+        alignment.mark(channel, 1)
+    assert is_complete(alignment)
+    assert alignment.next_epoch() == []
+
+
+def test_what_had_to_wait_comes_in_its_order_of_arrival() -> None:
+    alignment = Alignment[str](set(CHANNELS), aligned=True)
+    for channel in CHANNELS[:2]:
+        alignment.mark(channel, 7)
+    assert not alignment.admit(CHANNELS[1], "a")
+    assert alignment.admit(CHANNELS[2], "b")
+    assert not alignment.admit(CHANNELS[0], "c")
+    assert not alignment.admit(CHANNELS[1], "d")
+    assert not is_complete(alignment)
+    alignment.mark(CHANNELS[2], 7)
+    assert is_complete(alignment)
+    assert alignment.epoch == 7
+    assert alignment.next_epoch() == ["a", "c", "d"]
+    assert not is_complete(alignment)
+    assert alignment.admit(CHANNELS[0], "e")
+    assert alignment.next_epoch() == []
+
+
+def test_a_marker_from_where_nothing_should_come_is_an_error() -> None:
+    alignment = Alignment[str](set(CHANNELS), aligned=True)
+    with pytest.raises(AssertionError, match="does not feed this port"):
+        alignment.mark(("node-9", 0), 1)
+
+
+# The front ------------------------------------------------------------------------------------

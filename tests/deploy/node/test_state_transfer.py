@@ -1,0 +1,210 @@
+"""A node of the next layout gets the state of its keys from the nodes of this one."""
+
+from __future__ import annotations
+
+from itertools import count
+
+import pytest
+
+from driftline import Flow, ValueState
+from driftline.deploy.node.node import Node
+from driftline.deploy.node.state_transfer import ASK_AGAIN_S
+from driftline.engine.errors import DriftlineError
+from driftline.engine.flow.plan import plan
+from driftline.engine.keygroups import Owners
+from driftline.engine.policy import policy
+from driftline.engine.snapshots.jobs import MIXED, CommitSnapshot, LoadSnapshot, StoreSnapshot
+from driftline.engine.snapshots.store import PartStore
+from driftline.engine.state.changelog import encoded
+from driftline.engine.wire.codec import pack
+from driftline.engine.wire.messages import (
+    AskParts,
+    AskSlice,
+    Join,
+    Joined,
+    Message,
+    Recover,
+    Slice,
+    decode,
+    encode,
+)
+from driftline.engine.wire.role import DurableJob
+from driftline.simulation.world.disks import MemoryKeyValue
+
+flow = Flow("kept")
+kept: ValueState[object] = ValueState("kept")
+flow.source("in").key_by("key").scan(lambda record, kept: record, kept, name="keep").sink("out")
+
+KEYS = [f"key {n}" for n in range(40)]
+MINE = {key for key, place in zip(KEYS, Owners(2, flow.groups).of(KEYS), strict=True) if place == 1}
+LAYOUT = 1, 2
+
+
+def node(index: int) -> Node:
+    return Node(
+        index, 1, plan(flow), policy("exactly-once"), count(1).__next__, process=f"node-{index}#1"
+    )
+
+
+class Pair:
+    """A node that gives, and one that joins; their messages, and their disks."""
+
+    def __init__(self) -> None:
+        self.stores = {name: PartStore(MemoryKeyValue(name), flow) for name in ("node-0", "node-2")}
+        self.nodes = {"node-0": node(0), "node-2": node(2)}
+        self.told: list[Message] = []
+        self.damage = b""
+        """In place of the first byte of a slice."""
+        self.now = 0.0
+        self._state: dict[str, object] = {}
+
+    def snapshot(self, number: int, changes: dict[str, object]) -> None:
+        self._state |= changes
+        rows: list[tuple[object, ...]] = [(key, "", value) for key, value in changes.items()]
+        segments = {MIXED: encoded("keep", "kept", rows)}
+        self.stores["node-0"].carry_out(StoreSnapshot(number, segments, pack(0), 1))
+
+    def join(self, number: int, epoch: int = 1) -> None:
+        message = Join(LAYOUT, number, 1, (("node-0", "at node-0"),))
+        self.nodes["node-2"].receive(encode(("master", 0, epoch), message))
+        self.go()
+
+    def go(self) -> None:
+        """Until nobody has anything to do."""
+        busy = True
+        while busy:
+            busy = False
+            for name, each in self.nodes.items():
+                each.now = self.now
+                busy |= each.turn()
+                jobs, each.jobs = each.jobs, []
+                for job in jobs:
+                    busy = True
+                    each.done(job, self.carry_out(name, job))
+                out, each.outbox = each.outbox, []
+                for to, data in out:
+                    busy |= self.deliver(to, data)
+
+    def carry_out(self, name: str, job: DurableJob) -> object:
+        try:
+            return self.stores[name].carry_out(job)
+        except DriftlineError as error:
+            return error
+
+    def deliver(self, to: str, data: bytes) -> bool:
+        header, message = decode(data)
+        if isinstance(message, Slice) and self.damage:
+            changed = self.damage + message.data[1:]
+            message = Slice(message.part, message.group, message.offset, changed)
+            data, self.damage = encode(header, message), b""
+        if to in self.nodes:
+            self.nodes[to].receive(data)
+            return True
+        self.told.append(message)
+        return False
+
+    def wait(self, seconds: float) -> None:
+        self.now += seconds
+        self.nodes["node-2"].tick(self.now)
+        self.go()
+
+    @property
+    def has(self) -> list[int]:
+        """The snapshots that the node has said it has."""
+        found = [message.number for message in self.told if isinstance(message, Joined)]
+        return list(dict.fromkeys(found))
+
+    def recover(self, number: int, time: int) -> None:
+        recover = Recover(2, number, 1, time, (), 1, LAYOUT)
+        self.nodes["node-2"].receive(encode(("master", 2, 1), recover))
+
+    def check(self) -> None:
+        """The node has the state of its keys, in the assembly that it is going to run."""
+        table = self.nodes["node-2"].assembly.tables["keep"]
+        found = {str(key): dict(table.states(key)[0].slots()) for key in table}
+        assert {key: value for key, [value] in ((k, v.values()) for k, v in found.items())} == {
+            key: value for key, value in self._state.items() if key in MINE
+        }
+
+
+@pytest.fixture
+def pair() -> Pair:
+    made = Pair()
+    made.snapshot(1, dict.fromkeys(KEYS, "first"))
+    made.snapshot(2, dict.fromkeys(KEYS[::3], "second"))
+    return made
+
+
+def test_it_follows_the_snapshots_and_runs_with_the_last_one(pair: Pair) -> None:
+    pair.join(2)
+    pair.snapshot(3, {KEYS[0]: "third", KEYS[1]: "third"})
+    pair.join(3)
+    assert pair.has == [2, 3]
+    pair.recover(3, 100)
+    assert not any(isinstance(job, LoadSnapshot) for job in pair.nodes["node-2"].jobs)
+    pair.check()
+    barrier = pair.nodes["node-2"].barrier
+    barrier.last(-1, 0, ())
+    assert (barrier.name, barrier.delivered) == ("barrier-2", 100)
+
+
+def test_its_own_disk_has_the_same(pair: Pair) -> None:
+    pair.join(2)
+    pair.snapshot(3, dict.fromkeys(KEYS[::7], "third"))
+    pair.join(3)
+    pair.nodes["node-2"] = node(2)  # another process
+    pair.recover(3, 100)
+    assert any(isinstance(job, LoadSnapshot) for job in pair.nodes["node-2"].jobs)
+    pair.go()
+    pair.check()
+
+
+def test_what_is_damaged_on_its_way_is_read_again(pair: Pair) -> None:
+    pair.damage = b"?"
+    pair.join(2)
+    assert pair.has == []
+    assert "of node-0 is damaged" in pair.nodes["node-2"].obstacle
+    pair.wait(ASK_AGAIN_S)
+    assert (pair.has, pair.nodes["node-2"].obstacle) == ([2], "")
+    pair.recover(2, 100)
+    pair.check()
+
+
+def test_a_snapshot_that_was_joined_with_later_ones_makes_it_begin_anew(pair: Pair) -> None:
+    pair.join(2)
+    for number in range(3, 40):
+        pair.snapshot(number, {KEYS[number]: number})
+    pair.stores["node-0"].carry_out(CommitSnapshot(39, 38))
+    pair.join(39)
+    pair.wait(ASK_AGAIN_S)
+    assert pair.has == [2, 39]
+    pair.recover(39, 100)
+    pair.check()
+
+
+def test_questions_without_an_answer_are_asked_again(pair: Pair) -> None:
+    lost: list[Message] = []
+    deliver = pair.deliver
+
+    def loses(to: str, data: bytes) -> bool:
+        message = decode(data)[1]
+        if isinstance(message, AskParts | AskSlice) and type(message) not in map(type, lost):
+            lost.append(message)
+            return False
+        return deliver(to, data)
+
+    pair.deliver = loses  # type: ignore[method-assign]
+    pair.join(2)
+    pair.wait(ASK_AGAIN_S)
+    pair.wait(ASK_AGAIN_S)
+    assert (len(lost), pair.has) == (2, [2])
+
+
+def test_an_earlier_master_empties_no_store(pair: Pair) -> None:
+    pair.join(2, epoch=5)
+    pair.nodes["node-2"] = node(2)  # another process, which knows of no master
+    pair.told.clear()
+    pair.join(2, epoch=4)
+    pair.wait(ASK_AGAIN_S)
+    assert pair.has == []
+    assert pair.stores["node-2"].look(2).segments, "it may be that of the run by now"

@@ -1,0 +1,160 @@
+"""A runtime in an asyncio loop: what brings about a turn, and that it leaves the loop to others."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine, Iterator
+
+import pytest
+import uvloop
+import zmq
+
+from driftline.deploy.runtime.loop import asyncio_driver as module
+from driftline.deploy.runtime.loop.asyncio_driver import Looped
+from driftline.deploy.runtime.loop.runtime import Runtime
+from driftline.deploy.runtime.sockets.inbox import DRAIN
+from driftline.engine.wire.messages import AskPromise, encode
+from driftline.engine.wire.role import DurableJob, Role
+from tests.deploy.runtime.loop.test_runtime import Listener
+
+WITHIN_S = 20.0
+
+
+@pytest.fixture
+def runtime(monkeypatch: pytest.MonkeyPatch) -> Iterator[Runtime]:
+    """A runtime that takes turns only if something wakes it."""
+    monkeypatch.setattr(module, "WAIT_S", 600.0)
+    runtime = Runtime(lambda job: f"did {job}")
+    yield runtime
+    runtime.close(linger_ms=0)
+
+
+@pytest.fixture
+def sender() -> Iterator[zmq.Socket[bytes]]:
+    """A socket of another process, as it were."""
+    with zmq.Context() as context, context.socket(zmq.PUSH) as socket:
+        socket.linger = 0
+        yield socket
+
+
+def run(test: Callable[[], Coroutine[None, None, None]]) -> None:
+    async def bounded() -> None:
+        async with asyncio.timeout(WITHIN_S):
+            await test()
+
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(bounded())
+
+
+def messages(count: int) -> list[bytes]:
+    return [encode(("front-0", 0, 1 + number), AskPromise(number)) for number in range(count)]
+
+
+def test_messages_wake_it_also_more_than_one_turn_takes(
+    runtime: Runtime, sender: zmq.Socket[bytes]
+) -> None:
+    listener = Listener("node-0")
+    sender.connect(runtime.add(listener, "tcp://127.0.0.1:*"))
+    count = 3 * DRAIN + 1
+
+    async def test() -> None:
+        looped = Looped(runtime, lambda: len(listener.heard) == count or None)
+        result = asyncio.create_task(looped.result())
+        await asyncio.sleep(0.05)  # the runtime rests
+        for data in messages(count):
+            sender.send(data)
+        assert await result is True
+
+    run(test)
+    assert [message for _, message in listener.heard] == [AskPromise(n) for n in range(count)]
+
+
+def test_a_job_and_whoever_asks_for_a_turn_wake_it(runtime: Runtime) -> None:
+    listener = Listener("node-0")
+    runtime.add(listener, "inproc://node-0")
+
+    async def test() -> None:
+        looped = Looped(runtime, lambda: listener.results or None)
+        result = asyncio.create_task(looped.result())
+        await asyncio.sleep(0.05)
+        listener.jobs.append(DurableJob())
+        looped.soon()
+        assert await result == ["did Job()"]
+
+    run(test)
+
+
+def test_a_tick_that_is_due_wakes_it(runtime: Runtime) -> None:
+    ticks: list[float] = []
+
+    class Ticking(Listener):
+        def tick(self, now: float) -> float:
+            ticks.append(now)
+            return now + 0.01
+
+    runtime.add(Ticking("node-0"), "inproc://node-0")
+    run(lambda: _result(Looped(runtime, lambda: len(ticks) >= 3 or None)))
+    assert ticks[-1] - ticks[0] >= 0.02
+
+
+def test_without_room_a_socket_costs_nothing_and_wakes_it_again_later(
+    runtime: Runtime, sender: zmq.Socket[bytes]
+) -> None:
+    """A party whose clients have sent more than there is room for."""
+    party, taken, has_room = Listener("intake"), list[bytes](), [False]
+    with zmq.Context() as context, context.socket(zmq.PULL) as socket:
+        address = f"tcp://127.0.0.1:{socket.bind_to_random_port('tcp://127.0.0.1')}"
+        runtime.add(Listener("node-0"), "inproc://node-0")
+        runtime.watch(
+            party, socket, lambda: taken.append(socket.recv()), has_room=lambda: has_room[0]
+        )
+        sender.connect(address)
+
+        async def test() -> None:
+            looped = Looped(runtime, lambda: len(taken) == 3 or None)
+            result = asyncio.create_task(looped.result())
+            for data in (b"1", b"2", b"3"):
+                sender.send(data)
+            await asyncio.sleep(0)
+            turns = runtime.turns
+            await asyncio.sleep(0.3)  # meanwhile the messages come
+            assert runtime.turns - turns <= 2
+            assert not taken
+            has_room[0] = True
+            looped.soon()
+            assert await result is True
+
+        run(test)
+    assert taken == [b"1", b"2", b"3"]
+
+
+def test_an_error_ends_it_and_a_busy_party_leaves_the_loop_to_others(runtime: Runtime) -> None:
+    others: list[int] = []
+
+    class Busy(Role):
+        def turn(self) -> bool:
+            if len(others) > 10:
+                raise RuntimeError("it is broken")
+            return True
+
+    runtime.add(Busy("node-0"), "inproc://node-0")
+
+    async def test() -> None:
+        async def other() -> None:
+            while True:
+                others.append(1)
+                await asyncio.sleep(0)
+
+        beside = asyncio.create_task(other())
+        with pytest.raises(RuntimeError, match="it is broken"):
+            await Looped(runtime, lambda: None).result()
+        turns = runtime.turns
+        await asyncio.sleep(0.01)
+        assert runtime.turns == turns
+        beside.cancel()
+
+    run(test)
+
+
+async def _result(looped: Looped[bool]) -> None:
+    assert await looped.result()
