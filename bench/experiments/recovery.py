@@ -229,7 +229,7 @@ class KilledEngine(Engine):
 
         If several recoveries ran because members restarted one after the other, the last one
         counts. Wait for the end of the recovery; on a busy machine it may come after the documents.
-        Raises Unavailable after PATIENCE_S.
+        Raises Unavailable after PATIENCE_S, or without a kill.
         """
         kill, give_up_at = self.killed_at(), monotonic() + PATIENCE_S
         while True:

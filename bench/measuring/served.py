@@ -59,9 +59,9 @@ def fill(url: str, documents: Documents) -> float:
 
 
 def _count(url: str, until: float) -> int:
-    """Return the count from `url`. Retry on 503 until then: views may lag a bulk by seconds.
+    """Return the count from `url`. Retry on status 503, since views may lag a bulk by seconds.
 
-    Raises Unavailable for another error status, or after `until`.
+    Raises Unavailable for another status, or after `until`.
     """
     while True:
         try:

@@ -1,4 +1,4 @@
-"""What nodes tell is as true as what a tracker of one's own would say, and never goes back."""
+"""Reported progress: as correct as a local tracker's, and never decreasing."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def told(node: int, tracker: Tracker, delivered: int, gathered: ReportedProgress
 def test_the_progress_is_that_of_the_node_that_knows_most(
     turns: list[tuple[int, int, int]], data: st.DataObject
 ) -> None:
-    """Each node hears all promises in order; some hear later than others."""
+    """Each node receives all promises in order, some later than others."""
     trackers = [Tracker(1, FRONTS, NODES) for _ in range(NODES)]
     everything = Tracker(1, FRONTS, NODES)
     gathered = ReportedProgress(NODES)

@@ -1,4 +1,4 @@
-"""The frontier never passes what is in flight, never goes back, and gets to the end."""
+"""Tracker: the frontier never passes frames in flight, never decreases, and reaches the end."""
 
 from dataclasses import dataclass, field
 from random import Random
@@ -11,29 +11,29 @@ from driftline.acker.tracker import Tracker
 from driftline.engine.labels import INFINITY
 
 STAGES = 3
-"""Stages of the flow; one more stands for what is held back on its way out."""
+"""Stages of the flow; one more stage stands for outputs that are held back."""
 
 Cell = tuple[int, int, int]
 
 
 @dataclass(frozen=True)
 class Flying:
-    """A frame, or a token, that has been sent and not been worked off yet."""
+    """A frame or token that is sent but not processed."""
 
     stage: int
     time: int
     id: int
     by: int
-    """The node that works it off."""
+    """The node that processes it."""
     covers: tuple[int, int, int] | None = None
-    """(front, since, until), of a front's frame"""
+    """(front, since, until) of a front's frame."""
 
 
 @dataclass
 class World:
-    """The dumb twin: fronts and nodes that know every frame in flight.
+    """Plain twin of the tracker: fronts and nodes, with the set of all frames in flight.
 
-    What they tell the tracker reaches it late, in order for each teller only.
+    Their messages reach the tracker late, in order per sender only.
     """
 
     chance: Random
@@ -61,7 +61,7 @@ class World:
         return frame.id
 
     def front_turn(self) -> None:
-        """A front sends a few roots; frames cover times up to the next, or a promise does."""
+        """Let a front send a few roots. A frame covers times up to the next; a promise the rest."""
         front = self.chance.randrange(self.fronts)
         if self.next[front] >= INFINITY:
             return
@@ -78,13 +78,13 @@ class World:
         self.promise(front)
 
     def promise(self, front: int) -> None:
-        """A front promises what no frame covers; it says how far it has sent, anyway."""
+        """Let a front promise the times that no frame covers; it reports its position anyway."""
         promise = (front, self.covered[front], self.next[front], self.durable[front])
         self.covered[front] = self.next[front]
         self.told[f"front-{front}"].append(promise)
 
     def node_turn(self) -> None:
-        """A node works off some of its frames, and acknowledges all of them in one batch."""
+        """Let a node process some of its frames, and acknowledge all of them in one batch."""
         node = self.chance.randrange(self.nodes)
         mine = sorted((f for f in self.flying if f.by == node), key=lambda f: f.id)
         cells: dict[tuple[int, int], int] = {}
@@ -104,7 +104,7 @@ class World:
             self.told[f"node-{node}"].append((batch, covered))
 
     def tell(self) -> None:
-        """Something that was told reaches the tracker."""
+        """Deliver the next message of a random sender to the tracker."""
         teller = self.chance.choice(sorted(self.told))
         if not self.told[teller]:
             return
@@ -116,12 +116,12 @@ class World:
             self.tracker.acknowledge(batch, covered)  # type: ignore[arg-type]
 
     def bound(self, stage: int) -> int:
-        """The largest frontier of a stage that is true."""
+        """Return the largest correct frontier of a stage."""
         flying = [frame.time for frame in self.flying if frame.stage <= stage]
         return min([*self.next, *flying])
 
     def finish(self) -> None:
-        """Fronts end, everything is worked off, everything is told."""
+        """End all fronts, process all frames, and deliver all messages."""
         for front in range(self.fronts):
             self.next[front] = self.durable[front] = INFINITY
             self.promise(front)
@@ -165,14 +165,14 @@ def test_the_frontier_is_true_at_every_moment_and_reaches_the_end(
 
 @given(st.integers(0, 2**32))
 def test_once_all_is_told_the_frontier_is_as_far_as_it_may_be(seed: int) -> None:
-    """Liveness: nothing but what is in flight, promises and durability holds it back."""
+    """Liveness: only frames in flight, promises and durability hold the frontier back."""
     chance = Random(seed)
     world = World(chance, 2, 2, Tracker(STAGES, 2, 2), 0)
     for _ in range(60):
         chance.choice([world.front_turn, world.node_turn])()
     while any(world.told.values()):
         world.tell()
-    # A frame of a front holds up all that it covers, also times before its first.
+    # A front's frame holds back all times that it covers, also those before its first element.
     since = [f.covers[1] for f in world.flying if f.covers is not None]
     bounds = [min([world.bound(stage), *since]) for stage in range(STAGES + 1)]
     bounds[-1] = min(bounds[-1], *world.durable)

@@ -1,4 +1,4 @@
-"""Barriers of each kind, and helpers that give them outputs and read their bundles."""
+"""Test helpers: barriers of each kind, and functions that add outputs and read bundles."""
 
 from driftline.barrier.barrier import NOTHING, Barrier
 from driftline.barrier.comparison import EpochBarrier, ProductionBarrier
@@ -10,7 +10,7 @@ from driftline.engine.wire.messages import Bundle
 GROUPS = (0, 63)
 
 Output = tuple[Label, int, object, int]
-"""(label, sink, payload, sign)"""
+"""(label, sink, payload, sign)."""
 
 
 def ordered(**options: int) -> OrderedBarrier:
@@ -36,7 +36,7 @@ def hold(barrier: Barrier, *outputs: Output) -> None:
 
 
 def taken(barrier: Barrier) -> Bundle:
-    """The next bundle; there has to be one."""
+    """Return the next bundle; fail if there is none."""
     bundle = barrier.take_bundle(1)
     assert bundle is not None
     return bundle

@@ -1,4 +1,4 @@
-"""What all barriers have in common: failures, progress, empty bundles, the size of bundles."""
+"""Behaviour common to all barriers: failures, progress, empty bundles, the size of bundles."""
 
 from __future__ import annotations
 
@@ -141,7 +141,7 @@ TEXT = "x" * 1000
 
 
 def bundles(barrier: Barrier) -> list[Bundle]:
-    """The bundles that leave, each of which is stored."""
+    """Take and store bundles until none is left. Return them."""
     taken = []
     while (bundle := barrier.take_bundle(1)) is not None:
         barrier.validate()
@@ -183,7 +183,7 @@ def test_a_replay_goes_on_behind_a_bundle_that_was_cut(stored: int) -> None:
     again = ordered()
     again.last(has.t_last, has.checksum, has.blobs)
     fill(again, range(1, 11))
-    again.advance(20)  # raises NotDeterministic if the checksum is not the one at the cut
+    again.advance(20)  # raises NotDeterministic if the checksum differs at the cut
     assert [value for bundle in bundles(again) for value in values(bundle)] == texts(
         range(min(has.t_last, 10) + 1, 11)
     )

@@ -1,4 +1,4 @@
-"""The barriers of the policies that are compared: when outputs leave, what comes twice or not."""
+"""Barriers of the comparison policies: when outputs leave, and which may be repeated."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_outputs_leave_at_once_in_the_order_of_arrival() -> None:
 def test_what_is_made_later_does_not_hold_back_what_is_delivered() -> None:
     barrier = ImmediateBarrier("barrier-0", GROUPS)
     connected(barrier)
-    for time in range(1, 5):  # there is always an output under way: never is nothing waiting
+    for time in range(1, 5):  # some output is always under way, so the barrier is never empty
         barrier.hold(0, [(time, 0)], ["x"], None)
         bundle = taken(barrier)
         barrier.hold(0, [(time + 10, 0)], ["y"], None)
@@ -53,7 +53,7 @@ def test_what_is_made_later_does_not_hold_back_what_is_delivered() -> None:
 
 
 def fill(barrier: EpochBarrier, epoch: int, *outputs: tuple[int, object]) -> object:
-    """Make outputs (chain, payload) of an epoch. Returns the pre-commit as it is read back."""
+    """Add outputs (chain, payload) of an epoch. Return its pre-commit, as decoded."""
     for number, (chain, value) in enumerate(outputs):
         barrier.chain = chain
         barrier.hold(0, [(epoch, 0, number)], [value], None)
@@ -196,7 +196,7 @@ def test_later_outputs_of_an_epoch_do_not_hold_back_what_is_delivered() -> None:
 
 
 def produce(barrier: ProductionBarrier, number: int, *outputs: tuple[int, str]) -> None:
-    """A production of outputs at these times, on its way to the disk."""
+    """Seal a production of outputs at these times; it is not durable yet."""
     for time, value in outputs:
         barrier.hold(0, [(time, 0)], [value], None)
     barrier.seal(number)

@@ -1,4 +1,4 @@
-"""Outputs leave in label order, once they are final; a recovery loses and repeats none."""
+"""Ordered barriers: final outputs leave in label order; a recovery loses and repeats none."""
 
 from __future__ import annotations
 
@@ -38,13 +38,13 @@ outputs = st.lists(
 def test_outputs_leave_once_in_label_order_and_only_below_the_frontier(
     found: list[tuple[Label, int, object]], seed: int, extra: list[tuple[Label, int, object]]
 ) -> None:
-    """Whatever the order of arrival, the batches, the tombstones and the consumer's pace."""
+    """This holds for any order of arrival, batches, tombstones and pace of the consumer."""
     chance = Random(seed)
     spread = chance.choice([0.0, 5.0])
     events: list[tuple[float, Output]] = []
     for label, sink, value in found:
         events.append((label[0] + chance.random() * spread, (label, sink, value, 1)))
-    for label, sink, value in extra:  # these are taken back
+    for label, sink, value in extra:  # retracted by a tombstone later
         at = label[0] + chance.random() * spread
         events += [(at, (label, sink, value, 1)), (at + 2, (label, sink, value, -1))]
     events.sort(key=lambda event: event[0])
@@ -119,7 +119,7 @@ def test_one_bundle_is_outstanding_and_what_becomes_ready_meanwhile_goes_into_th
     barrier.advance(3)
     barrier.advance(4)
     assert barrier.take_bundle(1) is None
-    barrier.stored(99)  # of another bundle
+    barrier.stored(99)  # for another bundle
     assert barrier.take_bundle(1) is None
     barrier.stored(1)
     bundle = barrier.take_bundle(1)
@@ -145,12 +145,12 @@ def test_a_consumer_that_comes_back_gets_the_outstanding_bundle_if_it_lacks_it(
         assert barrier.take_bundle(1) is None
         barrier.stored(1)
     assert values(barrier.take_bundle(1)) == ["y"]
-    with pytest.raises(DriftlineError):  # it has lost what it had stored
+    with pytest.raises(DriftlineError):  # the consumer lost stored outputs
         barrier.last(NOTHING, 0, ())
 
 
 def run(barrier: Barrier, times: range, spoil: object = None) -> list[Bundle]:
-    """Outputs 10 * time at these times, one bundle for two times; `spoil` is at time 4."""
+    """Release outputs 10 * time, a bundle per two times; `spoil` replaces the output at time 4."""
     bundles = []
     for time in times:
         hold(barrier, ((time, 0), 0, 10 * time if time != 4 or spoil is None else spoil, 1))
@@ -164,12 +164,12 @@ def run(barrier: Barrier, times: range, spoil: object = None) -> list[Bundle]:
 
 
 def after_first_run() -> list[Bundle]:
-    """Bundles that end at the times 2, 4, 6."""
+    """Return bundles that end at the times 2, 4, 6."""
     return run(connected(ordered()), range(1, 7))
 
 
 def replaying(bundle: Bundle, **options: int) -> OrderedBarrier:
-    """A barrier after a recovery; this is the last bundle that the consumer has."""
+    """Return a barrier after a recovery; `bundle` is the consumer's last one."""
     again = ordered(**options)
     again.last(bundle.t_last, bundle.checksum, bundle.blobs)
     return again
@@ -179,12 +179,12 @@ def replaying(bundle: Bundle, **options: int) -> OrderedBarrier:
 def test_after_a_recovery_exactly_what_the_consumer_does_not_have_leaves(
     stored: int, snapshot: int
 ) -> None:
-    """Whatever the consumer has, and whichever snapshot that is not ahead of it is used."""
+    """This holds for any number of stored bundles, and any snapshot that is not ahead of them."""
     first = after_first_run()
     consumer = MemoryConsumer()
     for bundle in first[:stored]:
         consumer.deliver(bundle)
-    start = 1 + min(snapshot, 2 * stored)  # the state as of a time that the consumer has reached
+    start = 1 + min(snapshot, 2 * stored)  # a snapshot is never ahead of the consumer
     blobs = [blob for bundle in first for blob in bundle.blobs][: start - 1]
     checksum = 0
     for blob in blobs:
@@ -263,7 +263,7 @@ def test_a_replay_keeps_no_outputs_but_those_it_compares() -> None:
 
 
 def test_a_run_that_has_ended_goes_on_with_later_outputs() -> None:
-    """The end of a run is not the end of time: t_last is the time of the last output."""
+    """At the end of a run, t_last is the time of the last output, not INFINITY."""
     consumer = MemoryConsumer()
     for end in (6, 6, 8):
         last = consumer.last("barrier-0", GROUPS)
@@ -287,7 +287,7 @@ OLD, NEW = "old", "new"
 
 @dataclass
 class Place:
-    """The newest snapshot, and the consumer, as they survive crashes."""
+    """State that survives crashes: the newest snapshot, and the consumer."""
 
     consumer: MemoryConsumer = field(default_factory=MemoryConsumer)
     start: int = 1
@@ -295,16 +295,17 @@ class Place:
     taken: str = OLD
 
     def run(self, code: str, until: int, lost: int, cut: int, odd: bool = False) -> None:
-        """Work off records up to `until`, and crash.
+        """Process records up to `until`, then crash.
 
-        The consumer gets no bundle with times above `until - lost`; a snapshot is taken `cut`
-        records before what it has, unless that is older than the one before. `odd`: other outputs.
+        The consumer gets no bundle with times above `until - lost`. A snapshot is taken `cut`
+        records before the consumer's position, unless an earlier one is newer. `odd` changes the
+        outputs.
         """
         barrier = ordered(start=self.start, checksum=self.checksum, same_code=self.taken == code)
         last = self.consumer.last("barrier-0", GROUPS)
         barrier.last(last.t_last, last.checksum, last.blobs)
         for time in range(self.start, until + 1):
-            if time % 3 or code == OLD:  # the new code makes fewer outputs
+            if time % 3 or code == OLD:  # the new code emits fewer outputs
                 hold(barrier, ((time, 0), 0, (code, time, odd), 1))
             barrier.advance(time + 1)
             bundle = barrier.take_bundle(1)
@@ -341,7 +342,7 @@ def test_what_is_there_stays_and_what_is_new_follows_whatever_crashes(
 
 
 def changed(cut: int) -> Place:
-    """Outputs up to 10 by old code, and up to 14 by new code; its snapshot is `cut` before that."""
+    """Run old code up to 10 and new code up to 14; the last snapshot is `cut` before that."""
     place = Place()
     place.run(OLD, 10, lost=0, cut=5)
     place.run(NEW, 14, lost=0, cut=cut)

@@ -1,4 +1,4 @@
-"""A cluster without a network: a coordinator, its registry, and members that tests speak for."""
+"""Test cluster without a network: a coordinator, its registry, and members that tests play."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ INTERVAL = 2.0
 
 
 class Cluster:
-    """A coordinator, its registry, and nodes and fronts that say what a test lets them say."""
+    """A coordinator, its registry, and nodes and fronts whose messages come from the test."""
 
     def __init__(
         self,
@@ -39,7 +39,7 @@ class Cluster:
             )
 
     def write(self) -> list[ClusterState]:
-        """Let the registry do what it was asked for."""
+        """Carry out the requested registry writes. Return the states written."""
         jobs, self.coordinator.jobs = self.coordinator.jobs, []
         found = []
         for job in jobs:
@@ -54,7 +54,7 @@ class Cluster:
         return found
 
     def write_fails(self, *, done: bool = False) -> None:
-        """Let the write that is asked for fail; `done`: it was done all the same."""
+        """Fail the requested write; `done`: it took effect nevertheless."""
         [job], self.coordinator.jobs = self.coordinator.jobs, []
         assert isinstance(job, WriteState)
         if done:
@@ -62,12 +62,12 @@ class Cluster:
         self.coordinator.done(job, Unavailable("disk full"))
 
     def sent(self) -> list[tuple[str, Message]]:
-        """What was sent since the last look."""
+        """Return the messages sent since the last call."""
         out, self.coordinator.out = self.coordinator.out, []
         return out
 
     def pass_time(self, seconds: float, silent: tuple[str, ...] = ()) -> None:
-        """Everybody but the silent ones says hello all the time."""
+        """Let time pass; all members but the silent ones keep saying hello."""
         until = self.now + seconds
         while self.now < until:
             self.now = min(until, self.now + 0.5)
@@ -75,12 +75,12 @@ class Cluster:
             self.coordinator.tick(self.now)
 
     def load(self) -> None:
-        """Get to where nodes are told what to load."""
+        """Proceed to the point at which nodes are sent the snapshot to load."""
         self.hello(*self.processes, incarnation=0)
         self.write()
 
     def run(self) -> Cluster:
-        """Get to where everything runs."""
+        """Proceed until the cluster runs."""
         self.load()
         self.hello(*self.nodes, ready=True)
         assert self.phase() is Phase.RUNNING
@@ -88,17 +88,17 @@ class Cluster:
         return self
 
     def consider_snapshot(self, time: int) -> None:
-        """All below a time is delivered, and a snapshot is due."""
+        """Make a snapshot due, with everything below `time` delivered."""
         self.pass_time(INTERVAL + 0.1)
         self.coordinator.consider_snapshot(time)
 
     def prepared(self, number: int) -> None:
-        """All nodes have stored their parts of a snapshot."""
+        """Report that all nodes have stored their parts of a snapshot."""
         for node in self.nodes:
             self.coordinator.prepared(node, Prepared(number, 0))
 
     def snapshot(self, number: int, time: int) -> None:
-        """Take a snapshot from beginning to end."""
+        """Take a snapshot, from the request to the commit."""
         self.consider_snapshot(time)
         self.prepared(number)
         self.write()

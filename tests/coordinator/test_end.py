@@ -1,4 +1,4 @@
-"""The end of a run: in good order or not, and known to all members."""
+"""End of a run: normal or by failure, and announced to all members."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ OUTCOME = RunOutcome("", "FunctionFailed", "operator 'x' failed")
 
 
 def failed(cluster: Cluster) -> Cluster:
-    """Running, and then the flow fails."""
+    """Let the flow of a running cluster fail."""
     incarnation = cluster.coordinator.state.incarnation
     cluster.coordinator.failed(Failed(incarnation, "FunctionFailed", "operator 'x' failed"))
     return cluster
 
 
 def successor(cluster: Cluster, run: str = "") -> Cluster:
-    """A new master, which finds what the one before has written."""
+    """Return the cluster of a new master that reads its predecessor's state."""
     after = Cluster(state=cluster.written)
     after.coordinator = Coordinator(
         len(after.nodes), len(after.fronts), policy("exactly-once"), cluster.written, INTERVAL, run
@@ -92,13 +92,13 @@ def test_who_is_silent_is_not_waited_for_for_ever() -> None:
 
 
 def test_a_goodbye_is_of_one_process() -> None:
-    """A node may be killed when it has said goodbye, and started again; it has to be told anew."""
+    """The goodbye of a killed process does not count for the process that replaces it."""
     cluster = failed(Cluster().run())
     cluster.write()
     earlier = Goodbye(cluster.processes["node-0"])
     goodbye(cluster, *cluster.fronts, "node-0")
     restart(cluster, "node-0")
-    cluster.coordinator.goodbye("node-0", earlier)  # lingering
+    cluster.coordinator.goodbye("node-0", earlier)  # a late message of the old process
     goodbye(cluster, "node-1")
     assert cluster.phase() is Phase.STOPPED
     goodbye(cluster, "node-0")
@@ -118,7 +118,7 @@ def test_the_same_command_given_again_goes_on(error: str) -> None:
 
 
 def at_end(cluster: Cluster, delivered: int = INFINITY) -> None:
-    """All inputs have ended, and all elements are below 51."""
+    """End all inputs, with all elements below 51."""
     cluster.coordinator.consider_end(INFINITY, delivered, 51)
     cluster.coordinator.consider_snapshot(min(delivered, 51))
 
@@ -140,7 +140,7 @@ def test_a_run_that_comes_to_its_end_has_all_in_its_last_snapshot() -> None:
 
 
 File = tuple[int, bool, bool]
-"""(time, live, ended) as a front says them."""
+"""(time, live, ended) as reported by a front."""
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Slow is not dead: leases, pauses between recoveries, and masters that step down."""
+"""Failure detection: leases, back-off between recoveries, and masters that step down."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def test_a_replay_is_no_progress_but_a_snapshot_is() -> None:
 
 
 def asked(cluster: Cluster, *answer: str) -> None:
-    """Everybody is asked; these members answer."""
+    """Probe all members; let these answer."""
     cluster.coordinator.ask_who_hears()
     assert [name for name, message in cluster.sent() if isinstance(message, Lead)] == [
         *cluster.nodes,

@@ -20,7 +20,7 @@ def test_the_steps_of_a_start_come_in_order() -> None:
     cluster = Cluster()
     *others, last = cluster.processes
     cluster.hello(*others, incarnation=0)
-    assert (cluster.coordinator.jobs, cluster.sent()) == ([], [])  # somebody is missing
+    assert (cluster.coordinator.jobs, cluster.sent()) == ([], [])  # a member is missing
     cluster.hello(last, incarnation=0)
     assert cluster.sent() == []  # the decision is not written yet
     assert cluster.write() == [ClusterState("me", 1, 1, epoch=1, layout=(0, 1))]
@@ -28,7 +28,7 @@ def test_the_steps_of_a_start_come_in_order() -> None:
     recover = Recover(1, 0, 0, 0, addresses, layout=(0, 1))
     assert cluster.sent() == [(node, recover) for node in cluster.nodes]
     cluster.hello("node-0", ready=True)
-    assert cluster.sent() == []  # one of them is not ready
+    assert cluster.sent() == []  # a node is not ready
     cluster.hello("node-1", ready=False)
     cluster.hello("node-0", ready=True)
     assert cluster.sent() == []
@@ -112,7 +112,7 @@ def test_strangers_are_not_listened_to() -> None:
 
 @pytest.mark.parametrize("done", [False, True])
 def test_what_cannot_be_written_is_tried_again_and_nothing_is_decided_meanwhile(done: bool) -> None:
-    """Whether the first try was done all the same is unknown: the registry looks."""
+    """It is unknown whether the first attempt took effect; the registry checks."""
     cluster = Cluster()
     cluster.hello(*cluster.processes, incarnation=0)
     cluster.write_fails(done=done)
@@ -175,13 +175,13 @@ def test_when_no_snapshot_is_left_everything_is_replayed_from_the_empty_state() 
     assert cluster.written.snapshots == ()
     told = [message for _, message in cluster.sent() if isinstance(message, Recover)]
     assert {(message.number, message.time) for message in told} == {(0, 0)}
-    unloadable(cluster, 0)  # there is nothing before the empty state
+    unloadable(cluster, 0)  # nothing to fall back to before the empty state
     assert cluster.phase() is Phase.STOPPING
     assert "SnapshotDamaged" in cluster.coordinator.error
 
 
 def test_two_phase_stops_at_a_damaged_snapshot() -> None:
-    """Its outputs have left already: an older one would give others."""
+    """Its outputs have already left; replay from an older snapshot would emit different ones."""
     records = SnapshotRecord(2, 0, (60,)), SnapshotRecord(1, 0, (50,))
     cluster = Cluster(mode="two-phase", state=ClusterState("me", 5, 1, records))
     cluster.load()

@@ -1,4 +1,4 @@
-"""The registry: what it keeps, in a file and in ZooKeeper, and whose state it accepts."""
+"""Registry, in a file and in ZooKeeper: the stored state, and the writes that it accepts."""
 
 from __future__ import annotations
 
@@ -139,7 +139,7 @@ def test_only_the_state_of_the_same_flow_is_gone_on_from() -> None:
 
 
 class Crash(Exception):
-    """The process is gone."""
+    """Simulated crash of the process."""
 
 
 def crashing(call: Callable[..., object], before: bool) -> Callable[..., object]:
@@ -191,7 +191,7 @@ def test_the_state_is_on_the_disk_before_it_replaces_the_old_one(tmp_path: Path)
 
 
 def test_of_processes_that_write_at_once_each_version_is_of_one(tmp_path: Path) -> None:
-    """Every write that has returned is in the registry: no other one has taken its place."""
+    """The registry contains every write that returned; none was overwritten."""
 
     def write(name: str) -> list[int]:
         registry = FileRegistry(tmp_path / "registry")
@@ -211,7 +211,7 @@ def test_of_processes_that_write_at_once_each_version_is_of_one(tmp_path: Path) 
 
 
 class Embedded:
-    """A file."""
+    """Registry in a file."""
 
     def __init__(self, directory: Path) -> None:
         self._path = directory / "below" / "registry"
@@ -236,7 +236,7 @@ class Embedded:
 
 
 class InZooKeeper:
-    """A z-node; each master has a session of its own."""
+    """Registry in a z-node; each master has its own session."""
 
     def __init__(self, ensemble: Ensemble, clients: list[KazooClient]) -> None:
         self._ensemble = ensemble
@@ -279,7 +279,7 @@ class InZooKeeper:
 
 
 Place = Embedded | InZooKeeper
-"""Where a registry is, what it holds, and a time in which it cannot be reached."""
+"""Location of a registry, with its raw content and ways to make it unreachable."""
 
 
 @pytest.fixture
@@ -308,7 +308,7 @@ def test_what_was_written_is_there_for_the_next_master(place: Place) -> None:
 
 
 def test_of_two_masters_only_one_can_go_on(place: Place) -> None:
-    """A write that does not follow the last version is refused, and changes nothing."""
+    """A write that does not follow the last version is rejected and changes nothing."""
     mine, other = place.master(), place.master()
     mine.write(FIRST)
     assert mine.read() == other.read()

@@ -1,4 +1,4 @@
-"""The steps to another layout, and what gives them up."""
+"""Rescaling: its steps, and the events that cancel it."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ NEXT = ["node-2", "node-3", "node-4"]
 
 
 class Resized(Cluster):
-    """A cluster of two nodes that runs, and is to have three."""
+    """A running cluster of two nodes that is being rescaled to three."""
 
     def __init__(self, mode: str = "exactly-once") -> None:
         super().__init__(mode=mode, state=FOUND)
@@ -43,7 +43,7 @@ class Resized(Cluster):
             self.coordinator.hello(name, Hello(f"at {name}", f"{name}#1", 0, 0))
 
     def joined(self, number: int, *names: str, taken: int = 4, earlier: int = 0) -> None:
-        """They have copied a snapshot; `earlier`: for a master that was so many before."""
+        """Report that nodes copied a snapshot; `earlier`: to a master this many epochs ago."""
         state = self.coordinator.state
         for name in names or NEXT:
             epoch = state.epoch - earlier
@@ -55,7 +55,7 @@ class Resized(Cluster):
         return self.sent()
 
     def hold(self) -> list[tuple[str, Message]]:
-        """Everybody is near, and the front is held at 90."""
+        """Let the joining nodes catch up, and pause the front at 90."""
         self.joiners_say_hello()
         self.joined(7, taken=3)
         assert ("front-0", Pause(1, -1)) in self.look()

@@ -1,4 +1,4 @@
-"""A snapshot is whole or not at all, and one is taken at a time."""
+"""Snapshots are complete or absent, and taken one at a time."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tests.coordinator.cluster import Cluster
 
 
 def test_inputs_are_trimmed_only_below_the_oldest_snapshot_that_is_kept() -> None:
-    """The last two are: a damaged one falls back to the one before."""
+    """The last two snapshots are kept; a damaged one falls back to the one before."""
     cluster = Cluster().run()
     trims = []
     offsets = []
@@ -36,7 +36,7 @@ def test_a_snapshot_is_taken_only_when_it_is_time_and_there_is_something_new() -
     cluster.consider_snapshot(50)
     assert cluster.sent() == []
     cluster.consider_snapshot(INFINITY)
-    assert cluster.sent() == []  # it is over: nothing to come back to
+    assert cluster.sent() == []  # the inputs have ended: no snapshot to resume from is needed
     cluster.consider_snapshot(51)
     assert {type(message) for _, message in cluster.sent()} == {Prepare}
 

@@ -1,4 +1,4 @@
-"""A new master goes on with the incarnation of the one before, or begins another one."""
+"""Takeover: a new master continues the previous master's incarnation, or starts another one."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def successor(
     session: int = 2,
     process: str = "master#2",
 ) -> Cluster:
-    """The cluster of a new master of session 2, which finds what the one before has written."""
+    """Return the cluster of a new master (session 2) that reads its predecessor's state."""
     cluster = Cluster(mode=mode, state=state)
     about = len(cluster.nodes), len(cluster.fronts), policy(mode), state, INTERVAL, "run"
     cluster.coordinator = Coordinator(*about, session=session, process=process)
@@ -36,7 +36,7 @@ def successor(
 
 
 def at_work(cluster: Cluster, *but: str) -> None:
-    """Everybody is in the incarnation, and says hello."""
+    """Let all members but some say hello, in the current incarnation."""
     names = [name for name in cluster.processes if name not in but]
     cluster.hello(*names, ready=True, incarnation=3)
 
@@ -51,7 +51,7 @@ def follow(
 def test_the_steps_of_a_takeover_come_in_order() -> None:
     cluster = successor()
     at_work(cluster, "node-1")
-    assert cluster.coordinator.jobs == []  # somebody is missing
+    assert cluster.coordinator.jobs == []  # a member is missing
     at_work(cluster)
     assert cluster.phase() is Phase.TAKING_OVER
     follow(cluster, *cluster.processes)
@@ -74,13 +74,13 @@ def test_once_all_follow_the_incarnation_goes_on() -> None:
     follow(cluster, "node-1")
     assert (cluster.phase(), cluster.coordinator.recoveries) == (Phase.RUNNING, 0)
     nodes = [(node, Committed(7, 6, 0, 0)) for node in cluster.nodes]
-    goes_on = "front-0", Resume()  # the master before may have held it
+    goes_on = "front-0", Resume()  # the previous master may have paused it
     assert cluster.sent() == [goes_on, *nodes, ("front-0", Committed(7, 6, 30, 40))]
     assert cluster.coordinator.state.incarnation == 3
 
 
 def taken_over(**asked: tuple[int, int]) -> Cluster:
-    """A takeover with nodes that were asked for, and have answered, these snapshots."""
+    """Return a takeover whose nodes have this last (requested, answered) snapshot number."""
     cluster = successor()
     at_work(cluster)
     cluster.write()
@@ -144,7 +144,7 @@ def test_of_two_that_take_over_only_one_can_lead() -> None:
 
 
 def test_of_two_that_decide_the_same_only_one_can_lead() -> None:
-    """Although it is unknown whether the write of the other was done."""
+    """This holds although it is unknown whether the other's write succeeded."""
     first, second = successor(process="master#2"), successor(process="master#3")
     for cluster in (first, second):
         at_work(cluster, "node-1")

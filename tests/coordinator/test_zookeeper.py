@@ -1,4 +1,4 @@
-"""The registry and the queue of masters in ZooKeeper."""
+"""Registry and leader queue in ZooKeeper."""
 
 from __future__ import annotations
 
@@ -40,14 +40,14 @@ def client(zookeeper: Ensemble) -> Iterator[KazooClient]:
 
 @pytest.fixture
 def path(client: KazooClient) -> str:
-    """A z-node that is not there yet, beneath one that is."""
+    """Return the path of a z-node that does not exist yet; its parent does."""
     parent = f"/driftline/{uuid4().hex}"
     client.ensure_path(parent)
     return f"{parent}/registry"
 
 
 class Lost:
-    """An answer that never comes."""
+    """Result of a request whose response is lost."""
 
     def get(self, timeout: float) -> None:
         raise exceptions.ConnectionLoss
@@ -89,7 +89,7 @@ def test_a_write_whose_answer_is_lost_may_have_been_done(
 def test_between_reading_and_writing_the_node_may_be_written(
     zookeeper: Ensemble, client: KazooClient, path: str, first: bool, same: bool, again: bool
 ) -> None:
-    """By another master; or with the same state, if the try before arrives only then."""
+    """Another master may write it; or an earlier attempt with the same state arrives late."""
     registry = ZooKeeperRegistry(client, path)
     mine = FIRST if first else SECOND
     if not first:
@@ -114,7 +114,7 @@ def test_between_reading_and_writing_the_node_may_be_written(
 
 
 def test_what_is_read_is_never_older_than_what_was_written(client: KazooClient, path: str) -> None:
-    """A server may lag behind: each read comes after a sync."""
+    """Each read follows a sync, since a server may lag behind."""
     asked: list[str] = []
 
     def noted(name: str) -> Callable[..., object]:
@@ -138,7 +138,7 @@ def test_what_is_read_is_never_older_than_what_was_written(client: KazooClient, 
 
 
 def test_a_state_that_is_too_large_is_told_as_such(client: KazooClient, path: str) -> None:
-    """ZooKeeper itself would only close the connection, again and again."""
+    """A clear error is raised; ZooKeeper would only close the connection, again and again."""
     registry = ZooKeeperRegistry(client, path)
     rest = len(encode_state(FIRST.next(output="x" * 70_000))) - 70_000
     largest = FIRST.next(output="x" * (DATA_BYTES_MAX - rest))
@@ -222,7 +222,7 @@ def test_people_are_told_of_lost_servers_and_sessions_and_of_nothing_else(
 
 
 class Master:
-    """A master in the queue, with a session of its own."""
+    """A master in the queue, with its own session."""
 
     def __init__(self, client: KazooClient, process: str, path: str) -> None:
         self.client = client
@@ -238,13 +238,13 @@ class Master:
         self.leadership = Leadership(process)
 
     def act(self) -> None:
-        """Do everything that there is to do now."""
+        """Carry out all jobs that are due."""
         while jobs := self.leadership.due(0.0):
             for job in jobs:
                 self.leadership.done(job, self.succession.carry_out(job), 0.0)
 
     def notice(self) -> None:
-        """Wait until something has changed, and look."""
+        """Wait for a change of the queue, then act on it."""
         assert self.changed.wait(WAIT_S)
         self.changed.clear()
         self.leadership.noticed()
@@ -252,7 +252,7 @@ class Master:
 
 
 class Masters:
-    """Masters of one queue, each test with a queue of its own."""
+    """Factory of masters of one queue; each test has its own queue."""
 
     def __init__(self, zookeeper: Ensemble, stack: ExitStack, path: str) -> None:
         self.zookeeper, self._stack, self.path = zookeeper, stack, path
@@ -278,7 +278,7 @@ def test_the_next_one_leads_when_the_first_ends(masters: Masters) -> None:
     first.client.stop()
     second.notice()
     assert second.leadership.first
-    third.notice()  # it looks who leads; its place has not changed
+    third.notice()  # it looks up the leader; its own position has not changed
     assert third.leadership.before == "b"
     assert third.succession.leader() == ("b", "at b")
 
@@ -287,7 +287,7 @@ def test_a_process_whose_end_is_known_is_not_waited_for(masters: Masters) -> Non
     first, second, parent = masters("a"), masters("b"), masters("parent")
     first.act()
     second.act()
-    parent.succession.forget("a")  # its session goes on
+    parent.succession.forget("a")  # its session stays open
     second.notice()
     assert second.leadership.first
     assert parent.succession.leader() == ("b", "at b")
@@ -329,7 +329,7 @@ def test_z_nodes_of_strangers_are_no_masters(masters: Masters) -> None:
 
 
 def test_a_late_write_of_an_old_master_does_nothing(client: KazooClient, path: str) -> None:
-    """Its request is under way while another master reads and writes."""
+    """Its request is in flight while another master reads and writes."""
     registry = ZooKeeperRegistry(client, path)
     registry.write(FIRST)
     version = client.get(path)[1].version

@@ -1,4 +1,4 @@
-"""Labels are one total order; a key's group and owner depend on nothing but the key."""
+"""Labels form a total order; a key's group and owner depend only on the key."""
 
 import subprocess
 import sys
@@ -57,7 +57,7 @@ def test_children_are_between_their_parent_and_what_comes_after_it(
 def test_children_of_different_elements_never_share_a_label(
     one: Label, other: Label, a: int, b: int
 ) -> None:
-    if len(one) == len(other):  # on one edge all labels of a root are of one length, or nested
+    if len(one) == len(other):  # on one edge, labels of a root have one length, or are nested
         assert (child(one, a) == child(other, b)) == ((one, a) == (other, b))
 
 
@@ -149,7 +149,7 @@ def test_keys_are_the_same_only_with_the_same_wire_form(one: object, other: obje
 
 
 class Word(str):
-    """A text of another class."""
+    """A subclass of str."""
 
 
 class Pair(NamedTuple):

@@ -1,4 +1,4 @@
-"""A lock belongs to one process, and goes with it, however it ends."""
+"""Locks belong to one process and are released when it exits; histograms and stopwatches."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def test_a_released_lock_is_free_and_may_be_released_again(tmp_path: Path) -> No
     second.release()
 
 
-# Histograms and stopwatches against the obvious ways to count
+# Histograms and stopwatches against naive counting
 
 
 DURATIONS = st.lists(st.tuples(st.sampled_from([0.0, 0.5, 1.0, 1.5, 2.0, 9.0]), st.integers(1, 5)))

@@ -1,4 +1,4 @@
-"""A function may raise anything; a KeyboardInterrupt is for the caller."""
+"""Functions may raise any exception; KeyboardInterrupt propagates to the caller."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ RAISED = [SystemExit, GeneratorExit, asyncio.CancelledError, StopIteration]
 
 
 def flow_of(kind: str, function: Callable[[object], object]) -> Flow:
-    """A flow with the function in an operator, or as a key."""
+    """Return a flow with the function in an operator, or as a key."""
     flow = Flow(kind)
     records = flow.source("in", of=int)
     if kind == "key_by":

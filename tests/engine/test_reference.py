@@ -1,4 +1,4 @@
-"""The oracle of every other test, checked by hand on small flows."""
+"""Reference interpreter, the oracle of all other tests: hand-checked results of small flows."""
 
 import pytest
 

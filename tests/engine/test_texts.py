@@ -1,4 +1,4 @@
-"""Texts for people: none of a stranger steers a terminal, and exceptions have stable words."""
+"""Texts for people: untrusted text cannot control a terminal, and exception texts are stable."""
 
 from __future__ import annotations
 

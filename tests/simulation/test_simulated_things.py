@@ -1,4 +1,4 @@
-"""What the simulated world is made of: do its doubles do what the real things do?"""
+"""Parts of the simulated world: its test doubles behave like the real parts."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def test_the_simulated_input_log_does_what_the_real_one_does(seed: int) -> None:
         for _ in range(12):
             group = _group(chance, time, sequences, ended)
             trim = max(trim, group.trim)
-            group = replace(group, trim=trim)  # a source never goes back
+            group = replace(group, trim=trim)  # a source's trim never decreases
             time = group.entries[-1].time if group.entries else time
             for log in (real, double):
                 log.carry_out(group)

@@ -1,4 +1,4 @@
-"""Whatever fails, in whatever order: the outcome is the only right one."""
+"""Simulated runs: the outcome is correct under all faults, in any order."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ ONCE_WRONG = [
     ("two_fronts", 5437, "a frame that was held back held its own tracking time back for ever"),
     ("two_counts", 1558, "the same, behind two shuffles"),
 ]
-"""Seeds that found a bug which the seeds above do not find."""
+"""Seeds that found a bug that the range of seeds above does not find."""
 
 
 @pytest.mark.parametrize(("flow", "seed", "bug"), ONCE_WRONG)
@@ -108,7 +108,7 @@ HAPPENS_AT_LEAST = {
         for where in places
     },
     "crash producer before sending": 1,
-    "crash consumer at a message": 1,  # before it sends is after it has delivered: see above
+    "crash consumer at a message": 1,  # "before sending" is "after deliver", see above
     **{
         f"crash {who} {where}": 1
         for who in ("front", "master", "node")
@@ -119,7 +119,7 @@ HAPPENS_AT_LEAST = {
 
 @cache
 def first_seeds() -> SeedReport:
-    """The outcomes of the first seeds, which two tests look at."""
+    """Return the outcomes of the first seeds; cached, because two tests use them."""
     return run_seeds(range(1, FIRST + 1), None, None)
 
 
@@ -189,7 +189,7 @@ def test_a_seed_is_a_trace(seed: int) -> None:
 
 
 def test_a_seed_is_a_trace_in_every_process() -> None:
-    """Nothing depends on hash(), whose values differ from process to process."""
+    """Traces do not depend on hash(), which differs between processes."""
     code = (
         "from tests.simulation.test_simulation import _digest\n"
         "print(_digest(range(1, 8)))\n"

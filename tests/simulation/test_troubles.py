@@ -1,4 +1,4 @@
-"""Every run gets to its end: hangs, holes in the network, slow consumers, an absent master."""
+"""Liveness: runs end despite hangs, network partitions, slow consumers and an absent master."""
 
 from __future__ import annotations
 
@@ -59,8 +59,8 @@ def test_a_node_and_the_master_may_hang_at_the_same_time() -> None:
 
 
 def resizing(seed: int) -> Scenario:
-    """Of the nodes that are to take over one hangs at once, while slow disks copy the state;
-    records come for long enough."""
+    """Return a rescaling in which a joining node hangs at once, while slow disks copy the state;
+    records arrive for long enough."""
     drawn = hanging(seed, "exactly-once", Hang("node-2", 0.0))
     pace = ArrivalSchedule(until_s=40.0, bursts=0, skew_s=0.0, unruly=0.0, producers=1)
     faults = replace(drawn.faults, job_s=0.1)
@@ -86,7 +86,7 @@ def test_a_command_that_replaces_nobody_is_noticed(hang: Hang) -> None:
 
 
 LONG_S = 40.0
-"""Records come for so long: for longer than it takes a leader to make way."""
+"""Duration of the input: longer than a leader takes to step down."""
 
 SEEDS = range(1, 3)
 
@@ -94,7 +94,7 @@ WAYS = ("from", "to", "both")
 
 
 def streaming(seed: int, policy: str, until_s: float = LONG_S) -> Scenario:
-    """A run with three masters, whose records come for so long, and nothing fails."""
+    """Return a run without faults that has three masters and input until `until_s`."""
     drawn = replace(without_faults(scenario(seed, name=policy)), standby=True, nodes=2, records=60)
     pace = ArrivalSchedule(until_s=until_s, bursts=0, skew_s=0.0, unruly=0.0, producers=1)
     return replace(
@@ -103,13 +103,13 @@ def streaming(seed: int, policy: str, until_s: float = LONG_S) -> Scenario:
 
 
 class Holed(Simulation):
-    """A run with a hole, from a time on, between the master that leads then and a member; perhaps
-    a node dies in it. `way`: what is lost, of the member's view."""
+    """A run with a partition, from 1 s on, between the current leader and a member; optionally a
+    node crashes during it. `way`: the lost direction, as seen by the member."""
 
     def __init__(self, what: Scenario, member: str, way: str, *, crash: str = "") -> None:
         super().__init__(what)
         self.leaders: list[str] = []
-        """The masters that led, as of each look."""
+        """The leaders, in order, sampled every 0.1 s."""
         self._member, self._way = member, way
         self.timeline.at_time(1.0, self._begin_hole)
         self.timeline.at_time(1.1, self._look)
@@ -165,7 +165,7 @@ def test_a_recovery_does_not_wait_for_the_end_of_the_hole(way: str, policy: str)
 
 
 def dead_to_all(seconds: float) -> Iterator[Hole]:
-    """Nobody hears node-0 for so long."""
+    """Yield partitions in which no master receives from node-0 for `seconds`."""
     for master in MASTERS:
         yield Hole("node-0", master, 1.0, 1.0 + seconds)
 
@@ -175,7 +175,7 @@ def test_a_member_that_no_master_hears_makes_them_take_turns_ever_more_slowly() 
     what = replace(streaming(2, "exactly-once", 10.0), holes=tuple(dead_to_all(seconds)))
     outcome = Simulation(replace(what, faults=replace(what.faults, until=seconds + 2))).run()
     assert not outcome.problem
-    # Each of the three waits for 20 s, twice (or more often, if the run gets on), then 40, 80 ...
+    # Each of the three waits for 20 s, twice (or more often, if the run progresses), then 40, 80...
     assert 9 <= outcome.counted["stepped down"] <= 12
 
 
@@ -221,7 +221,7 @@ WINDOW, RECORDS = 3, 400
 
 
 class Away(Simulation):
-    """The master stands still from the first outputs on; a node may crash soon after it is back."""
+    """A run whose master pauses after the first outputs; a node may crash soon after it resumes."""
 
     def __init__(self, seed: int, ordering: str, *, crash_after_s: float | None = None) -> None:
         drawn = without_faults(scenario(seed, STAGES, "exactly-once"))
@@ -279,8 +279,8 @@ def test_without_a_master_a_front_sends_no_more_than_its_window() -> None:
 
 
 def outcomes_of_crashes() -> Iterator[str]:
-    """The problems of runs with a crash after a master that stood still has asked for a snapshot
-    as of a time before its silence, and has committed a later one."""
+    """Yield the problems of runs with a crash after a paused master asked for a snapshot as of a
+    time before its pause, and committed a later one."""
     for seed in range(3, 7):
         yield Away(seed, "speculative", crash_after_s=0.01).run().problem
 

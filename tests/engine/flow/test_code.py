@@ -1,4 +1,4 @@
-"""Digests of code: the same in every process, and another one if the code does something else."""
+"""Code digests: equal in every process, and different if the code behaves differently."""
 
 from __future__ import annotations
 
@@ -141,7 +141,7 @@ flow = Flow("digests")
 
 
 def digests(folder: Path, flow: str = FLOW, helpers: str = HELPERS, lazy: str = LAZY) -> Code:
-    """The code of a flow in a folder of its own, with a module of helpers."""
+    """Return the code digests of a flow that is written to its own folder, with helper modules."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "digest_helpers.py").write_text(helpers)
     (folder / "digest_lazy.py").write_text(lazy)
@@ -208,7 +208,7 @@ def test_a_change_of_what_an_operator_does_changes_its_digest_and_no_other(
 ) -> None:
     assert FLOW.count(old) == 1
     before, after = digests(tmp_path / "a"), digests(tmp_path / "b", FLOW.replace(old, new))
-    # a sink has the fields of the operator before it
+    # a sink's digest includes the fields of the operator before it
     changed = [name for name in after.changed(before) if name != "out"]
     assert changed == [operator]
     assert after.text != before.text
@@ -256,7 +256,7 @@ def test_codes_of_different_pythons_are_not_compared() -> None:
 
 
 class Endless:
-    """Names itself, and has no look."""
+    """Value that refers to itself and has no repr."""
 
     def __init__(self) -> None:
         self.me = {"again": [self]}

@@ -1,4 +1,4 @@
-"""A flow that cannot run is refused, as early as it can be known, with the operator's name."""
+"""Flows: an invalid flow is rejected as early as possible, with the operator's name."""
 
 from collections.abc import Callable
 from typing import Any
@@ -65,7 +65,7 @@ def test_a_flow_that_cannot_run_is_refused_and_the_operator_is_named(
     assert issubclass(FlowError, DriftlineError)
 
 
-# What a flow says of itself -------------------------------------------------------------------
+# Properties of a flow -------------------------------------------------------------------------
 
 
 def values(flow: Flow, payloads: list[object]) -> list[object]:

@@ -1,4 +1,4 @@
-"""What a command may name as its FLOW: a Flow, or a function that makes one."""
+"""Loading: the FLOW of a command names a Flow, or a function that returns one."""
 
 from __future__ import annotations
 

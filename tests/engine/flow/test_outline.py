@@ -1,4 +1,4 @@
-"""Two versions of a flow: each difference is told in a sentence that names the operator."""
+"""Outlines: each difference of two versions of a flow is a sentence that names the operator."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A plan cuts a flow at its shuffles: ports, stages, feeders."""
+"""Plans: a flow is cut at its shuffles into ports, with stages and feeders."""
 
 from typing import Any
 
@@ -12,7 +12,7 @@ def keyed(stream: Stream[Any], name: str) -> Stream[Any]:
 
 
 def ports(made: Plan) -> dict[str, tuple[int, set[str], int | None]]:
-    """Name -> (stage, names of feeders, front)."""
+    """Return a map of names to (stage, names of feeders, front)."""
     names = {port.number: port.vertex.name for port in made.ports}
     return {
         port.vertex.name: (port.stage, {names[feeder] for feeder in port.feeders}, port.front)

@@ -1,4 +1,4 @@
-"""Keyed operators whose outputs depend on the order of their elements, and steps that run them."""
+"""Test helpers: keyed operators whose outputs depend on element order, and steps that run them."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from driftline.engine.wire.codec import pack
 from driftline.engine.wire.label_columns import Labels
 
 Payload = tuple[str, str]
-"""(key, text)"""
+"""(key, text)."""
 Element = tuple[Label, Payload]
 
 
@@ -41,7 +41,7 @@ def join(element: Payload, texts: ValueState[str]) -> tuple[str, str]:
 
 
 def fail_on_awkward_lengths(element: Payload, texts: ValueState[str]) -> tuple[str, str]:
-    """Changes its state before it raises, and raises in some orders only."""
+    """Change the state, then raise, in some orders only."""
     key, joined = join(element, texts)
     if len(joined) % 3 == 2:
         raise ValueError(f"{joined!r} is awkward")
@@ -55,7 +55,7 @@ def gather(
     latest: MapState[str, int],
     texts: ReducingState[str],
 ) -> Iterator[object]:
-    """Several outputs or none, three states, clears, removals, overwrites; sometimes it raises."""
+    """Use three states with clears, removals and overwrites; yield 1 to 3 outputs, or raise."""
     text = element[1]
     seen.append(text)
     latest[text] = len(seen)
@@ -74,7 +74,7 @@ def gather(
 
 
 def collect(element: Payload, texts: ListState[str]) -> tuple[str, ...]:
-    """One state whose changes do not replace the whole; sometimes it is cleared."""
+    """Use one state that changes in part, and is sometimes cleared; raise sometimes."""
     texts.append(element[1])
     if len(texts) > 6:
         texts.clear()
@@ -84,7 +84,7 @@ def collect(element: Payload, texts: ListState[str]) -> tuple[str, ...]:
 
 
 def only_itself(element: Payload, texts: ValueState[str]) -> tuple[str, str]:
-    """Its output depends on nothing but the element."""
+    """Return an output that depends only on the element."""
     texts.set(texts.get("") + element[1])
     return element
 
@@ -118,19 +118,19 @@ def make(order: type[Keyed], flow: Flow) -> tuple[Keyed, Collected]:
     return order(vertex, collected, collected.failures), collected
 
 
-# What stands around a step under test: something that collects what it pushes and holds
+# Environment of a step under test: collects the elements that it pushes and holds
 
 
 Output = tuple[Label, int, object]
-"""(label, sink, payload); sink FAILURES for a failure"""
+"""(label, sink, payload); the sink of a failure is FAILURES."""
 
 
 class Collected:
-    """The end of a chain of steps, and its barrier: keeps everything in order of arrival."""
+    """End of a chain of steps, and its barrier; keeps all elements in order of arrival."""
 
     def __init__(self) -> None:
         self.pushed: list[tuple[Label, int, object, int]] = []
-        """(label, sink, payload, sign)"""
+        """(label, sink, payload, sign)."""
 
     def push(self, labels: Labels, values: Values, signs: Signs) -> None:
         self.hold(0, labels, values, signs)
@@ -146,16 +146,16 @@ class Collected:
 
     @property
     def failures(self) -> Failures:
-        """Where steps report failures."""
+        """Failure collector for steps."""
         return Failures(self)
 
     @property
     def tombstones(self) -> int:
-        """How many outputs were taken back."""
+        """Number of retracted outputs."""
         return sum(sign < 0 for _, _, _, sign in self.pushed)
 
     def net(self) -> list[Output]:
-        """What is left, in label order; a tombstone must follow the element it takes back."""
+        """Return the remaining outputs, in label order. Tombstones must follow their elements."""
         there: dict[tuple[Label, int], list[object]] = defaultdict(list)
         for label, sink, value, sign in self.pushed:
             here = there[label, sink]
@@ -170,7 +170,7 @@ class Collected:
         ]
 
     def failed(self) -> list[tuple[Label, object]]:
-        """(label, error) of the failures that are left."""
+        """Return (label, error) of the remaining failures."""
         found = []
         for label, sink, value in self.net():
             if sink == FAILURES:
@@ -179,15 +179,15 @@ class Collected:
         return found
 
 
-# What a keyed step keeps: the states of its keys, in its table or in snapshots of it
+# States of a keyed step, in its table or in snapshots
 
 
 Held = dict[object, list[dict[object, object]]]
-"""key -> for each state, slot -> value"""
+"""key -> for each state, slot -> value."""
 
 
 def held(table: StateTable) -> Held:
-    """What a table holds; a key with nothing in its states counts as not there."""
+    """Return the contents of a table, without keys whose states are empty."""
     found = {key: [dict(state.slots()) for state in table.states(key)] for key in list(table)}
     return {key: slots for key, slots in found.items() if any(slots)}
 
@@ -215,20 +215,20 @@ def chains_of(capture: Capture) -> list[bytes]:
     return list(capture.segments.values())
 
 
-# Elements in a random order of arrival: late, taken back, replaced by others
+# Elements in random arrival order: late, retracted, replaced
 
 
 @dataclass
 class Story:
-    """Batches of (label, payload, sign) in order of arrival, and the elements that remain."""
+    """Batches of (label, payload, sign) in order of arrival, and the remaining elements."""
 
     batches: list[list[tuple[Label, Payload, int]]] = field(default_factory=list)
     frontiers: list[int] = field(default_factory=list)
-    """After each batch: no later batch has an element with a smaller time."""
+    """Frontier after each batch: later batches have no element with a smaller time."""
     exactly: list[bool] = field(default_factory=list)
     snapshots: list[bool] = field(default_factory=list)
     survivors: list[Element] = field(default_factory=list)
-    """In label order."""
+    """The remaining elements in label order."""
 
 
 labels = st.tuples(
@@ -239,7 +239,7 @@ payloads = st.tuples(st.sampled_from("ab"), st.sampled_from(["x", "y", "z", "uv"
 
 @st.composite
 def stories(draw: st.DrawFn) -> Story:
-    """Elements arrive late, some are taken back, some are replaced by others with their label."""
+    """Draw stories: elements arrive late; some are retracted, or replaced under their label."""
     chance = Random(draw(st.integers(0, 2**32)))
     story = Story()
     least = draw(st.sampled_from([0, 3, 8]))
@@ -283,11 +283,11 @@ def push(step: Keyed, batch: Sequence[tuple[Label, Payload, int]]) -> None:
     step.validate()
 
 
-# The dumb twin of a keyed step: elements are applied one by one, in the order that is given
+# Plain twin of a keyed step: applies elements one by one, in the given order
 
 
 def one_by_one(vertex: Vertex, elements: Sequence[Element]) -> tuple[list[object], Held]:
-    """Outputs (label, sink, payload or error) and states of elements applied in this order."""
+    """Apply elements in this order. Return outputs (label, sink, payload or error) and states."""
     assert vertex.function is not None
     undo_log: list[Change] = []
     table = StateTable(vertex.states, undo_log)

@@ -1,4 +1,4 @@
-"""Failures keep the whole element; texts for people are short, and say that they are cut."""
+"""Failures keep the whole element; messages for people are short, and mark truncation."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ class Payment(NamedTuple):
 
 
 def raised(function: Callable[[Any], object], value: object) -> str:
-    """The error of a function that is given a value as it arrives."""
+    """Return the error of a function applied to a value as it arrives over the wire."""
     try:
         function(travelled(value))
     except Exception as error:

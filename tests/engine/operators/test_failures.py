@@ -1,4 +1,4 @@
-"""What the protocol says can never come is noticed where it comes, in production, too."""
+"""Protocol violations are detected where they arrive, also in production."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def operator() -> Speculative:
 
 
 def test_a_tombstone_takes_back_the_element_of_its_label_and_no_other() -> None:
-    """Also where another element has the same payload."""
+    """Another element with the same payload is not retracted."""
     step = operator()
     step.push([(1, 0), (2, 0), (3, 0)], ["other", "same", "same"], None)
     with pytest.raises(AssertionError, match="a tombstone for"):

@@ -1,4 +1,4 @@
-"""Keys without anything in their states take no memory once their elements are settled."""
+"""Keys with empty states take no memory once their elements are settled."""
 
 from collections.abc import Callable
 

@@ -1,4 +1,4 @@
-"""What holds for each operator: its method, its documentation, and its step against its twin."""
+"""Checks of every operator: its method, its documentation, and its step against its plain twin."""
 
 from pathlib import Path
 from random import Random
@@ -46,7 +46,7 @@ def test_stream_refuses_methods_that_belong_behind_a_key() -> None:
 def test_distinct_passes_the_first_element_of_each_key_in_label_order(
     records: list[tuple[str, int]], seed: int
 ) -> None:
-    """Elements reach the step in any order."""
+    """Elements may reach the step in any order."""
     flow = Flow("distinct")
     flow.source("in", fields=("word", "n")).key_by("word").distinct().sink()
     wanted: dict[str, tuple[str, int]] = {}

@@ -1,4 +1,4 @@
-"""Whatever the order of arrival, the outputs are those of the label order."""
+"""Speculative steps: for any order of arrival, the outputs are those of the label order."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def test_no_output_is_sent_twice_without_being_taken_back_in_between(story: Stor
     for label, _, value, sign in collected.pushed:
         here = there.setdefault(label, [])
         if sign < 0:
-            here.remove(value)  # a tombstone comes after what it takes back
+            here.remove(value)  # a tombstone follows the element that it retracts
         else:
             here.append(value)
     many = [label for label, values in there.items() if len(values) > 1]
@@ -97,7 +97,7 @@ def test_equal_is_not_the_same_when_outputs_are_compared() -> None:
     flow = Flow("types")
 
     def first_decides(element: tuple[str, int], one: ValueState[object]) -> object:
-        """1 if it is the first, True if it is not."""
+        """Return 1 for the first element, True for others."""
         is_first = one.is_empty()
         one.set(True)
         return 1 if is_first else True
@@ -127,7 +127,7 @@ def test_a_result_that_a_later_map_turns_into_something_that_travels_may_come_la
 
 
 def test_stories_are_not_dull() -> None:
-    """The strategy makes what the tests above are for: late elements in most of its stories."""
+    """Most stories that the strategy draws have late elements, which the tests above need."""
     late = []
 
     @given(stories())
@@ -140,7 +140,7 @@ def test_stories_are_not_dull() -> None:
     assert sum(late) > len(late) / 2
 
 
-# Without an order: elements are applied as they come
+# Arrival order: elements are applied as they arrive
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -173,7 +173,7 @@ def test_without_an_order_a_snapshot_holds_the_epochs_that_have_ended(
     captures: list[Capture] = []
     for elements in epochs:
         push(step, [(*element, 1) for element in elements])
-        captures.append(taken(step))  # written when the next epoch has begun
+        captures.append(taken(step))  # written after the next epoch has started
     for elements, capture in zip(epochs, captures, strict=True):
         before += elements
         chains += chains_of(capture)
@@ -188,7 +188,7 @@ def key_and_values(
 
 
 def test_a_late_element_keeps_the_type_of_its_key() -> None:
-    """5, 5.0 and True, 1 are different keys, whichever of them came first."""
+    """5, 5.0 and True, 1 are different keys, whichever arrives first."""
     flow = Flow("types")
     keyed = flow.source("values").key_by(lambda value: value[0])
     keyed.process(key_and_values, ListState[object]("seen"), name="op").sink()

@@ -1,4 +1,4 @@
-"""What is final is settled, saved and let go, and neither outputs nor states change."""
+"""Final elements are settled, saved and released, without a change to outputs or states."""
 
 from unittest.mock import patch
 

@@ -1,4 +1,4 @@
-"""Stateless steps: labels of outputs, tombstones that pass through, failures that stay alone."""
+"""Stateless steps: labels of outputs, forwarding of tombstones, isolation of failures."""
 
 from collections.abc import Callable, Iterable, Iterator
 
@@ -82,7 +82,7 @@ STEPS: list[tuple[type[Stateless], Callable[..., object]]] = [
 def wanted(
     kind: type[Stateless], function: Callable[..., object], element: Element
 ) -> list[object]:
-    """What one element becomes, in obvious lines: (label, sink, payload, sign)."""
+    """Return the expected outputs of one element: (label, sink, payload, sign)."""
     label, value, sign = element
     try:
         made = function(value)
@@ -112,7 +112,7 @@ def shown(collected: Collected) -> list[object]:
 def test_a_batch_becomes_what_its_elements_become_one_by_one(
     kind: type[Stateless], function: Callable[..., object], batch: list[Element]
 ) -> None:
-    """Also where a function raises: the others are not taken with it, a tombstone takes back."""
+    """A raising function does not affect other elements; a tombstone retracts its failure."""
     collected = Collected()
     push(make(kind, function, collected), batch)
     outputs = [output for element in batch for output in wanted(kind, function, element)]
@@ -167,7 +167,7 @@ def shuffle(key: Callable[..., object], nodes: int) -> tuple[Shuffle, list[Outbo
 
 
 def taken(outbound: Outbound) -> list[Element]:
-    """The elements of the batches that wait."""
+    """Take the queued batches. Return their elements."""
     return [
         element
         for (labels, values, signs), _ in outbound.take()
@@ -227,7 +227,7 @@ def test_a_key_that_cannot_be_one_fails_its_element(key: object) -> None:
 
 
 def diamond() -> Flow:
-    """Fan-outs, unions, two sinks, two keyed stages, and a function that raises."""
+    """Return a flow with fan-outs, unions, two sinks, two keyed stages, and a raising function."""
     flow = Flow("diamond")
     numbers = flow.source("numbers")
     even = numbers.filter(lambda value: value % 2 == 0, name="even")
@@ -256,7 +256,7 @@ def diamond() -> Flow:
 def test_chains_joined_by_hand_give_what_the_reference_gives(
     left: list[tuple[int, object]], right: list[tuple[int, object]], chance: object
 ) -> None:
-    """Roots arrive in any order, the sources interleaved; the net output is that of the order."""
+    """Roots arrive in any order, sources interleaved; the net output is that of the label order."""
     flow = diamond()
     barrier = Collected()
     made = plan(flow)

@@ -1,5 +1,5 @@
-"""Errors name a line that the user has written: of functions that fail, and of flows that cannot be
-built or loaded."""
+"""Errors name a line of user code, for functions that fail and for flows that cannot be built or
+loaded."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ FAILING = [
 
 
 def failure_of(folder: Path, call: str) -> Failure:
-    """The failure of a function that makes a call."""
+    """Return the failure of a function that evaluates `call`."""
     (folder / "helper_of_test.py").write_text(HELPER)
     (folder / "failing.py").write_text(
         "import json\nimport helper_of_test as helper\ndef fail(x):\n"

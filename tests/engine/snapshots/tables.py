@@ -1,4 +1,4 @@
-"""States of keyed operators: changes of them, what they hold, and segments of what has changed."""
+"""Helpers for states of keyed operators: change them, show their contents, capture segments."""
 
 from __future__ import annotations
 
@@ -42,14 +42,14 @@ OPERATORS = [vertex for vertex in FLOW.vertices if vertex.keyed]
 
 
 class Table(StateTable):
-    """With what it has kept."""
+    """State table with its changelog."""
 
     def __init__(self, vertex: Vertex) -> None:
         super().__init__(vertex.states, [])
         self.changelog = Changelog(vertex.name, vertex.states)
 
     def keep(self) -> None:
-        """All changes are final."""
+        """Make all changes final."""
         self.changelog.keep(self.undo_log)
         self.undo_log.clear()
 
@@ -59,7 +59,7 @@ def tables() -> dict[str, Table]:
 
 
 Step = tuple[str, str, int]
-"""(what, key, number): one change"""
+"""(what, key, number) of one change."""
 
 steps = st.lists(
     st.tuples(
@@ -102,7 +102,7 @@ def change(found: dict[str, Table], made: list[Step]) -> None:
 
 
 def held(found: Mapping[str, StateTable]) -> list[str]:
-    """What tables hold, in a form that tells 1 from 1.0 and does not depend on history."""
+    """Return the contents of tables, independent of history, with 1 and 1.0 distinct."""
     return sorted(
         repr((name, key, state.name, sorted(state.slots(), key=repr)))
         for name, table in found.items()
@@ -127,7 +127,7 @@ def loaded(segments: Iterable[bytes]) -> list[str]:
     return held(found)
 
 
-# Stores of snapshots that are filled and read, in memory or on a disk
+# Snapshot stores, in memory or on disk: fill and load
 
 
 def part_store(kv: MemoryKeyValue | LmdbStore, merge_at: int = 3) -> PartStore:
@@ -148,7 +148,7 @@ def load(store: PartStore, number: int) -> tuple[bytes, list[str]]:
 
 
 def fill(store: PartStore, numbers: Iterable[int], commit: bool = True) -> dict[int, list[str]]:
-    """Store snapshots; what each of them holds."""
+    """Store snapshots. Return the contents of each."""
     found = tables()
     shown: dict[int, list[str]] = {}
     before = 0
@@ -163,7 +163,7 @@ def fill(store: PartStore, numbers: Iterable[int], commit: bool = True) -> dict[
 
 
 class Unsteady(MemoryKeyValue):
-    """Cannot be read now and then."""
+    """Store whose reads fail while `failing` is set."""
 
     failing = False
 

@@ -1,4 +1,4 @@
-"""What has been had is known; what may be needed again is kept, and nothing else."""
+"""Ledger: remembers what was processed, and keeps only what may be needed again."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def kept(ledger: Ledger) -> list[tuple[str, bytes]]:
 
 
 def written(ledger: Ledger) -> bytes:
-    """The rows of what has changed since the last call."""
+    """Return the rows of the changes since the last call."""
     ledger.keep_changes()
     capture = Capture()
     capture.take(ledger.changelog)
@@ -61,7 +61,7 @@ def test_what_is_processed_everywhere_is_known_by_its_time_alone() -> None:
     assert ledger.has_had(8, 78)
     assert not ledger.has_had(8, 99)
     assert ledger.next_of(1) == 8
-    ledger.forget(3)  # what a new incarnation says first
+    ledger.forget(3)  # a new incarnation starts with an older time
     assert ledger.has_had(7, 99)
 
 

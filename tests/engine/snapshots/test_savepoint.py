@@ -1,4 +1,4 @@
-"""A savepoint that is damaged is told of as one of our errors, whatever was changed in it."""
+"""Damaged savepoints: any change raises SnapshotDamaged."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What of a savepoint goes where, if the flow is another one: every mistake is told at once."""
+"""Savepoints of a different flow: the mapping of states; all mistakes are reported together."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ OLD = flow_of(("A/b", (VALUE, LIST)), ("a/b", (VALUE,)), ("empty", (VALUE,)))
 
 @pytest.fixture
 def savepoint(tmp_path: Path) -> Savepoint:
-    """Key 7 has the value of its operator's name; operator `empty` has no state."""
+    """Return a savepoint: key 7's value is its operator's name; operator `empty` has no state."""
     for vertex in OLD.vertices:
         table = StateTable(vertex.states, [])
         if vertex.keyed and vertex.name != "empty":

@@ -1,4 +1,4 @@
-"""Segments: what has changed since the snapshot before, and all of it gives the state again."""
+"""Segments: each has the changes since the previous snapshot; together they restore the state."""
 
 from collections.abc import Iterable
 

@@ -1,4 +1,4 @@
-"""A snapshot is loaded whole, as it was taken, or not at all."""
+"""Snapshot store: a snapshot loads completely, as it was taken, or not at all."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def test_what_cannot_be_read_at_the_moment_is_neither_damaged_nor_lost(number: i
 
 
 def test_an_old_copy_is_not_taken_for_what_has_been_stored_since() -> None:
-    """Numbers of snapshots that were given up are given again."""
+    """The numbers of abandoned snapshots are reused."""
     kv = MemoryKeyValue("memory")
     store = part_store(kv)
     store.carry_out(StoreSnapshot(1, {}, b"", taken=1))
@@ -110,7 +110,7 @@ def test_an_old_copy_is_not_taken_for_what_has_been_stored_since() -> None:
         part_store(kv).carry_out(LoadSnapshot(3, or_later=True))
 
 
-# Damage to a store is noticed wherever it is, and is not made worse
+# Damage anywhere in a store is detected, and not made worse
 
 
 @pytest.mark.parametrize("merge_at", [2, 99])
@@ -157,7 +157,7 @@ def test_damage_does_not_reach_the_snapshot_before() -> None:
 def test_a_newest_snapshot_that_is_damaged_is_refused_and_not_passed_over(
     damage: bytes | None, whole: bool
 ) -> None:
-    """Parts are written as a whole or not at all: one that is damaged has been there."""
+    """Parts are written atomically, so a damaged part existed before."""
     kv = MemoryKeyValue("memory")
     fill(part_store(kv), range(1, 4), commit=False)
     newest = [key for key in kv.data if int.from_bytes(key[:8], "big") == 3]
@@ -184,14 +184,14 @@ def test_a_damaged_store_is_not_made_worse_by_merging() -> None:
         store.carry_out(LoadSnapshot(7))
 
 
-# A store gives its parts to other nodes, and is emptied for parts of others
+# A store sends its parts to other nodes, and is emptied for parts of others
 
 
 ALL = 0, FLOW.groups - 1
 
 
 def handed_over(store: PartStore, number: int, after: int, size: int = 7) -> list[bytes]:
-    """The segments that another node gets, a few bytes at a time."""
+    """Return the segments that another node reads, a few bytes at a time."""
     listed = store.carry_out(ListParts("node-9", number, 0, after, 0, ALL))
     assert isinstance(listed, tuple)
     segments = []
@@ -265,7 +265,7 @@ def test_a_store_is_emptied_for_no_earlier_master() -> None:
     assert again.carry_out(Vacate(5)) is True
 
 
-# Parts of a store are joined as they pile up, and every snapshot that may be needed stays
+# Parts are merged as they accumulate; every snapshot that may be needed stays loadable
 
 
 @given(st.lists(st.integers(1, 3), min_size=1, max_size=12), st.integers(1, 5))
@@ -328,7 +328,7 @@ def test_joining_copies_a_row_a_few_times_and_not_again_with_every_part() -> Non
 def test_the_snapshot_to_fall_back_to_outlives_those_that_were_given_up_after_it() -> None:
     store = part_store(MemoryKeyValue("memory"), 2)
     shown = fill(store, range(1, 4), commit=False)
-    for number in range(4, 9):  # 4 to 7 are prepared here, and given up elsewhere
+    for number in range(4, 9):  # 4 to 7 are prepared here, but abandoned by the master
         store.carry_out(StoreSnapshot(number, {}, b"meta %d" % number))
     store.carry_out(CommitSnapshot(8, 3))
     assert load(store, 8) == (b"meta 8", shown[3])
@@ -361,7 +361,7 @@ def test_a_snapshot_that_is_loaded_ends_what_was_being_joined() -> None:
     assert load(store, 6) == (b"meta 6", shown[6])
 
 
-# A store that fills its address space gets more of it
+# A store grows its address space when it is full
 
 
 def test_a_full_map_grows_and_what_is_written_is_all_there(tmp_path: Path) -> None:

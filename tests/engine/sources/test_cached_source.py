@@ -1,4 +1,4 @@
-"""What a front keeps for a replay is bounded in bytes, as counted; the rest is read again."""
+"""Replay cache of a front: bounded in bytes, as counted; other records are read again."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_a_record_that_cannot_travel_is_named() -> None:
 
 
 class Numbers:
-    """A source of long texts that counts how often it is read."""
+    """Source of long texts that counts how often it is read."""
 
     name = "numbers"
 

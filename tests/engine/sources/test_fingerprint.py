@@ -1,4 +1,4 @@
-"""What a run has used of an input: compared at the next start, whatever else has changed."""
+"""Input fingerprints: at the next start the used part of an input must be unchanged."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tests.connectors.files.samples import write
 
 
 def after(records: Sequence[object], until: int, start: int = 1) -> InputFingerprint:
-    """What a run has used that has read all these records from `start` on."""
+    """Return the fingerprint of a run that has read all records from `start` on."""
     source = VerifiedSource(ListSource(records))
     assert [time for time, *_ in map(as_tuple, source.read(start))] == list(
         range(start, len(records) + 1)
@@ -70,7 +70,7 @@ def test_a_record_is_marked_by_few_bytes_while_there_is_no_snapshot() -> None:
 
 
 class Changing:
-    """A source whose records change while it is read."""
+    """Source whose records change while it is read."""
 
     name = "changing"
 
@@ -146,7 +146,7 @@ def test_an_input_that_had_ended_before_others_must_not_grow() -> None:
 
 
 def used_of(source: Source) -> InputFingerprint:
-    """What a run notes that has read all of a source."""
+    """Return the fingerprint of a run that has read a whole source."""
     checked = VerifiedSource(source)
     last = max(map(time_of, checked.read(1)))
     return checked.used(last + 1)
@@ -165,7 +165,7 @@ def used_of(source: Source) -> InputFingerprint:
 def test_completed_last_line_keeps_its_old_value(
     tmp_path: Path, name: str, begun: str, completed: str
 ) -> None:
-    """Whether the partial line is a record or malformed."""
+    """This holds whether the partial line is a valid record or malformed."""
     used = used_of(open_source(write(tmp_path / name, begun)))
     assert used.last == 2
     source = open_source(write(tmp_path / name, completed))
@@ -173,7 +173,7 @@ def test_completed_last_line_keeps_its_old_value(
     checked = VerifiedSource(source, used)
     checked.check(3)
     with pytest.raises(StateMismatch, match=r"has been completed since: .* no snapshot is behind"):
-        list(checked.read(2))  # a replay would read the completed line as the old record
+        list(checked.read(2))  # a replay would take the completed line for the old record
     with pytest.raises(StateMismatch, match=f"record 2 of {tmp_path}/{name} was a line without a"):
         checked.check(2)
 

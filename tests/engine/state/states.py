@@ -1,4 +1,4 @@
-"""States of each type, as an operator declares them, and one on its own."""
+"""Test helpers: states of each type as an operator declares them, and strategies for values."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def fresh(declared: S) -> tuple[S, list[Change]]:
     return state, undo_log
 
 
-# Values that can travel, and a comparison that tells 1, 1.0 and True apart
+# Serialisable values, and a comparison that distinguishes 1, 1.0 and True
 
 
 scalars = (
@@ -48,7 +48,7 @@ scalars = (
 )
 
 frozen = st.recursive(scalars, lambda inner: st.lists(inner, max_size=3).map(tuple), max_leaves=6)
-"""What state may hold: scalars and tuples."""
+"""Strategy for immutable values of states: scalars and tuples."""
 
 travelling = st.recursive(
     scalars,
@@ -59,16 +59,16 @@ travelling = st.recursive(
     ),
     max_leaves=8,
 )
-"""What payloads may be."""
+"""Strategy for payloads."""
 
 
 def exact(value: object) -> object:
-    """Equal for two values iff they are the same in every type: 1 is not 1.0, 0.0 not -0.0."""
+    """Return a value to compare by; equal iff all types are equal: 1 is not 1.0, 0.0 not -0.0."""
     return repr(value)
 
 
 def as_tuples(value: object) -> object:
-    """The value with tuples for all its sequences."""
+    """Return the value with all its sequences converted to tuples."""
     if isinstance(value, (list, tuple)):
         return tuple(map(as_tuples, value))
     if isinstance(value, dict):

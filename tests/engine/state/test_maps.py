@@ -1,4 +1,4 @@
-"""A map reads and changes as a dictionary does, and its order tells nothing of its history."""
+"""Maps read and change like dictionaries, and their order does not depend on history."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_a_copy_of_a_map_is_in_the_order_of_its_keys() -> None:
 
 
 EQUAL: list[object] = [1, True, 0, False, 0.0, -0.0, 1.0, (1,), (True,), (1.0,)]
-"""In Python these are four different keys; here they are ten, in the order of their encoding."""
+"""In Python these are three different keys; in a map state they are ten, ordered by encoding."""
 
 
 @pytest.mark.parametrize("kind", ["as it is", "serialised", "of the reference"])
@@ -116,7 +116,7 @@ def test_a_map_changes_as_a_dictionary_does_and_each_change_can_be_undone(
     assert state.items() == [("a", 1), ("z", 2)]
 
 
-# Values, lists and tables of states: what is read is what was put, and no key sees another's
+# Values, lists and tables of states: reads return what was written, and keys are isolated
 
 
 def test_a_value_that_was_never_set_is_the_default_and_none_can_be_a_value() -> None:

@@ -1,4 +1,4 @@
-"""After random changes, each state holds what a plain twin does; any change can be taken back."""
+"""After random changes, each state equals a plain twin; any change can be undone."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ SELDOM = [
 ]
 
 SLOTS: list[object] = ["a", "b", 1, 1.0, True, -0.0, (1, "a"), (True, "a"), None]
-"""Keys of a map; some of them are equal in Python, and differ here."""
+"""Keys of a map; some are equal in Python but different here."""
 
 VALUES: list[object] = [0, 1, 1.0, True, -0.0, "a", None, (1, ("b",))]
 
@@ -47,7 +47,7 @@ One = tuple[str, object, int, object]
 
 
 def element(seed: int) -> list[One]:
-    """What an element does. From a seed: hypothesis would draw one change at a time, slowly."""
+    """Return the changes of an element, from a seed: drawing each by hypothesis would be slow."""
     chance = Random(seed)
     return [
         (
@@ -64,13 +64,13 @@ elements = st.integers(0, 2**32).map(element)
 
 
 class Twin:
-    """The same in plain Python."""
+    """The states in plain Python."""
 
     def __init__(self) -> None:
         self.value: list[object] = []
         self.list: list[object] = []
         self.map: dict[bytes, object] = {}
-        """Packed key -> value"""
+        """Packed key -> value."""
         self.total: list[object] = []
 
     def shown(self) -> object:
@@ -79,7 +79,7 @@ class Twin:
 
 
 class StateMachine(RuleBasedStateMachine):
-    """Random changes by random elements; the latest elements are undone now and then."""
+    """Random changes by random elements; sometimes the latest elements are undone."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -89,7 +89,7 @@ class StateMachine(RuleBasedStateMachine):
         self.twin = Twin()
         self.changelog = Changelog("op", DECLARED)
         self.elements: list[tuple[Twin, tuple[Change, ...]]] = []
-        """Elements that are not final: the twin before, and the changes."""
+        """For each element that is not final: the twin before it, and its changes."""
         self.final = Twin()
         self.segments: list[bytes] = []
         self.before = deepcopy(self.twin)
@@ -110,7 +110,7 @@ class StateMachine(RuleBasedStateMachine):
         return value, many, mapped, total
 
     def apply(self, what: str, slot: object, index: int, value: object) -> None:
-        """One change, of the state and of its twin."""
+        """Apply one change to the state and to its twin."""
         twin = self.twin
         if what == "set value":
             self.value.set(value)
@@ -164,13 +164,13 @@ class StateMachine(RuleBasedStateMachine):
 
     @rule(made=elements)
     def change(self, made: list[One]) -> None:
-        """An element is at work."""
+        """Apply changes of the current element."""
         for one in made:
             self.apply(*one)
 
     @rule(others=st.lists(elements, min_size=1, max_size=4))
     def end_elements(self, others: list[list[One]]) -> None:
-        """The element at work ends, and others come and end."""
+        """End the current element, then apply and end others."""
         for made in [[], *others]:
             self.change(made)
             self.elements.append((self.before, tuple(self.undo_log)))
@@ -179,7 +179,7 @@ class StateMachine(RuleBasedStateMachine):
 
     @rule(count=st.integers(1, 4))
     def undo_latest(self, count: int) -> None:
-        """Undo what the element at work has done so far, and some elements before it."""
+        """Undo the changes of the current element, and of some elements before it."""
         undo(self.undo_log)
         self.undo_log.clear()
         self.twin = self.before
@@ -190,7 +190,7 @@ class StateMachine(RuleBasedStateMachine):
 
     @rule(count=st.integers(1, 4))
     def settle_oldest(self, count: int) -> None:
-        """The changes of the oldest elements are final."""
+        """Make the changes of the oldest elements final."""
         for _, changes in self.elements[:count]:
             self.changelog.keep(changes)
         del self.elements[:count]
@@ -198,7 +198,7 @@ class StateMachine(RuleBasedStateMachine):
 
     @rule()
     def snapshot(self) -> None:
-        """Rows of all snapshots so far, replayed, give the state as of what is final."""
+        """Take a snapshot; all snapshots so far, replayed, restore the final state."""
         capture = Capture()
         capture.take(self.changelog)
         while capture.step():
@@ -211,7 +211,7 @@ class StateMachine(RuleBasedStateMachine):
     @precondition(lambda self: not self.undo_log and not self.elements)
     @rule()
     def recover(self) -> None:
-        """Go on from the snapshot instead."""
+        """Replace the states by those restored from the snapshots."""
         self.settle_oldest(99)
         self.snapshot()
         self.table = StateTable(DECLARED, self.undo_log)
@@ -228,7 +228,7 @@ class StateMachine(RuleBasedStateMachine):
 
 
 def shown(table: StateTable) -> object:
-    """What the twin shows, read in every way that a state can be read."""
+    """Return the states in the form of `Twin.shown`, read in every possible way."""
     value, many, mapped, total = table.states("key")
     assert isinstance(value, ValueState)
     assert isinstance(many, ListState)

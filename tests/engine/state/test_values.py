@@ -1,4 +1,4 @@
-"""Values that functions cannot spoil: what is kept comes back as it was, and belongs to nobody."""
+"""Stored values are isolated: user functions cannot change them through shared references."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ values = st.recursive(
 
 
 def spoil(value: object) -> None:
-    """Change a value wherever that is possible."""
+    """Mutate a value wherever that is possible."""
     if isinstance(value, (list, tuple)):
         for inner in value:
             spoil(inner)
@@ -121,7 +121,7 @@ def test_arguments_and_outputs_that_are_kept_are_not_spoilt(found: list[object])
     ],
 )
 def test_subclasses_are_kept_as_what_they_derive_from(value: object, kept: str) -> None:
-    """As they are after a recovery, whether there was one or not."""
+    """The types are those after a recovery, even without one."""
     assert repr(thawed(frozen(value))) == kept
 
 
@@ -145,7 +145,7 @@ def deep(levels: int) -> object:
     ],
 )
 def test_what_cannot_travel_is_told_with_its_place_and_type(value: object, reason: str) -> None:
-    """For states and for outputs in the same words."""
+    """The error is the same for states and for outputs."""
     with pytest.raises(PayloadError) as kept:
         frozen(value)
     if reason:
@@ -171,7 +171,7 @@ def test_a_value_that_may_travel_may_also_be_stored_and_the_other_way_round() ->
 
 
 def merge(one: object, other: object) -> object:
-    """A fold that may change the old value."""
+    """Fold two values; may mutate the old value."""
     if isinstance(one, list):
         one.append(other)
         return one
@@ -223,7 +223,7 @@ def test_serialised_states_are_those_of_the_reference_and_can_be_undone(
     before: list[tuple[Callable[..., object], object, object]],
     after: list[tuple[Callable[..., object], object, object]],
 ) -> None:
-    """Two implementations with nothing in common; what is put and got is spoilt at once."""
+    """Two independent implementations agree, although values put and got are mutated at once."""
     table = StateTable(DECLARED, [])
     serialise(table)
     states = table.states("key")
@@ -276,7 +276,7 @@ def test_slots_are_kept_if_they_can_be_stored(slots: list[object]) -> None:
 
 
 def test_a_value_that_holds_itself_is_no_endless_work() -> None:
-    """A parent in its children, for example: the reference cannot travel, and that is told."""
+    """For example, children that refer to their parent: encoding the cycle raises PayloadError."""
     twice: list[object] = []
     twice += [twice, (twice, 1)]
     parent: dict[str, object] = {"children": []}
@@ -314,6 +314,6 @@ rows = st.one_of(
 def test_nobody_can_tell_from_the_bytes_of_rows_whether_they_have_travelled_before(
     found: list[object],
 ) -> None:
-    """Checksums run over them, and outputs that came late are encoded from decoded ones."""
+    """Checksums depend on this, since late outputs are encoded from decoded ones."""
     packed = pack_rows(found)
     assert pack_rows(unpack_rows(packed)) == packed

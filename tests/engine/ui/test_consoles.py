@@ -1,4 +1,4 @@
-"""Consoles: what was done is told in one line, and tables have room where there is no terminal."""
+"""Consoles: reports take one line, and figures stay visible in a narrow terminal."""
 
 from io import StringIO
 

@@ -1,4 +1,4 @@
-"""Options that commands share: what a command gets of them, and what is refused at once."""
+"""Options that commands share: the parsed values, and the values that are rejected."""
 
 from __future__ import annotations
 

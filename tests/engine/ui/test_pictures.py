@@ -1,4 +1,4 @@
-"""Pictures: colours that stay with their names, and one sentence where matplotlib is missing."""
+"""Pictures: names keep their colours, and a missing matplotlib gives a one-sentence error."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Addresses: one text has all that a peer needs, and a hostile text has nothing."""
+"""Addresses: one text has all that a peer needs, and malformed text is rejected."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Outputs come out of a blob as they went in, and a checksum does not depend on bundles."""
+"""Blobs: outputs survive a round trip, and checksums do not depend on the cut into bundles."""
 
 import pytest
 from hypothesis import given, settings
@@ -29,7 +29,7 @@ def test_outputs_come_back_in_their_order(found: list[tuple[Label, int, object]]
 
 
 def test_the_same_outputs_are_the_same_bytes() -> None:
-    """The guard of determinism compares bytes: lists and tuples must not differ."""
+    """The determinism check compares bytes, so lists and tuples must be encoded alike."""
     one = to_blob([(1, 0), (1, 1)], [0, 0], [("a", 1), ("b", [2])])
     assert one == to_blob([(1, 0), (1, 1)], [0, 0], [("a", 1), ("b", (2,))])
     other = to_blob([(1, 0), (1, 1)], [0, 0], [("a", 1), ("b", (2.0,))])

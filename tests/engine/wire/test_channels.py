@@ -1,4 +1,4 @@
-"""Channels: what is sent arrives in order and once, or its loss is noticed."""
+"""Channels: messages arrive in order and once, or their loss is detected."""
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -16,7 +16,7 @@ from driftline.engine.wire.role import Role
 
 
 class Listener(Role):
-    """Notes what it is handed."""
+    """Role that records the messages it handles."""
 
     def __init__(self, name: str = "me") -> None:
         super().__init__(name)
@@ -56,7 +56,7 @@ def heard(party: Listener) -> list[int]:
 def test_whatever_arrives_what_is_handled_is_a_beginning_of_what_was_sent(
     arrivals: list[int],
 ) -> None:
-    """Repeats and losses: messages are handled in order, each once, up to the first lost one."""
+    """With repeats and losses, messages are handled in order, once, up to the first lost one."""
     sender, listener = pair()
     data = sent(sender, *range(10))
     reached = 0
@@ -138,7 +138,7 @@ def test_what_a_role_refuses_counts_as_malformed() -> None:
 
 
 def leads(epoch: int) -> Listener:
-    """A master of an epoch, in incarnation 1."""
+    """Return a master of an epoch, in incarnation 1."""
     master = Listener("master")
     master.enter(1)
     master.obey(epoch)
@@ -150,7 +150,7 @@ def test_what_an_earlier_master_still_sends_is_dropped() -> None:
     member.enter(1)
     [hello, *_] = said(earlier, Lead(), BeginEpoch(1))
     member.receive(hello)
-    member.receive(said(earlier, BeginEpoch(2))[0])  # the one before is lost: the master is broken
+    member.receive(said(earlier, BeginEpoch(2))[0])  # after a lost message: a gap in the numbers
     assert member.lost == ["master"]
     for data in said(later, Lead(), BeginEpoch(11)):
         member.receive(data)

@@ -1,4 +1,4 @@
-"""What is decoded is what was encoded, in every type; what was not encoded is refused."""
+"""Codec: values of every type survive a round trip; bytes that were not encoded are rejected."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ EXTENSION, MOMENT = msgpack.ExtType(1, b"x"), msgpack.Timestamp(1, 2)
     ],
 )
 def test_extensions_come_back_as_they_are_with_the_same_bytes(rows: list[object]) -> None:
-    """The bytes of an output must not depend on the batch in which it is encoded."""
+    """The bytes of an output do not depend on the batch in which it is encoded."""
     found = unpack_rows(pack_rows(rows))
     assert repr(found) == repr(rows)
     assert pack_rows(found) == pack_rows(rows)
@@ -165,7 +165,7 @@ def test_columns_are_decoded_to_the_announced_number_of_rows_or_malformed(
     assert len(rows) == count
 
 
-#
+# Limits of records
 
 
 def nested(levels: int, kind: str) -> object:

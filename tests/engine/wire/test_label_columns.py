@@ -1,4 +1,4 @@
-"""A run is nothing but its labels: whatever is done to it is done to them."""
+"""Label columns: every operation on a column equals the operation on the list of its labels."""
 
 import pytest
 from hypothesis import given

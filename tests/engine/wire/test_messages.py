@@ -1,4 +1,4 @@
-"""Messages come back as they were sent, and nothing else is ever taken for one."""
+"""Messages survive a round trip, and other bytes are never decoded as a message."""
 
 import dataclasses
 from random import Random
@@ -33,7 +33,7 @@ KINDS = sorted(
 
 
 def of_type(wanted: object) -> st.SearchStrategy[object]:
-    """Values of the type of a field."""
+    """Return a strategy for values of a field's type."""
     if wanted is int:
         return st.integers(-(2**63), 2**63 - 1)
     if wanted is str:
@@ -92,7 +92,7 @@ def test_a_payload_that_cannot_travel_is_refused_when_it_is_sent() -> None:
 
 
 def survives(data: bytes) -> bool:
-    """Whether bytes are a message; anything but a message and MalformedMessage is an error."""
+    """Return whether bytes decode to a message; any error but MalformedMessage fails the test."""
     try:
         header, message = decode(data)
     except MalformedMessage:
@@ -182,6 +182,6 @@ def test_each_part_of_a_message_is_checked(parts: object, what: str) -> None:
     ids=lambda message: type(message).__name__,
 )
 def test_the_inside_of_a_field_is_checked_too(message: Message) -> None:
-    """ "Decoding checks kind, number and types of the fields: what a role gets is well-formed"."""
+    """Decoding checks the types inside of a field, so roles receive only well-formed messages."""
     with pytest.raises(MalformedMessage):
         decode(encode(MessageHeader("a", 1, 1), message))
