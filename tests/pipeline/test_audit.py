@@ -193,7 +193,7 @@ def test_what_producers_sent_is_audited_from_the_log(spark: SparkSession, tmp_pa
 
 def test_what_is_no_output_of_the_flow(spark: SparkSession, tmp_path: Path) -> None:
     flow = load_flow("driftline.index")
-    with pytest.raises(Unavailable, match="no directory of outputs"):
+    with pytest.raises(Unavailable, match="not a directory of outputs"):
         of(spark, flow, tmp_path / "nowhere")
     with pytest.raises(Unavailable, match="holds no outputs"):
         of(spark, flow, tmp_path)

@@ -167,7 +167,7 @@ def test_changed_code_is_accepted_only_by_an_option(tree: ZooKeeperTree) -> None
     state = registry.read()
     assert state is not None
     registry.write(state.next(incarnation=3, outcome=RunOutcome(first.run, "", "")))
-    with pytest.raises(StateMismatch, match="--accept-changed-code goes on with the new"):
+    with pytest.raises(StateMismatch, match="--accept-changed-code continues with the new"):
         submit(tree, flow(sums_otherwise), order())
     made = submit(tree, flow(sums_otherwise), order(accept_changed_code=True))
     state = registry.read()

@@ -66,13 +66,13 @@ def test_the_command_says_from_which_record_on_new_code_counts(tmp_path: Path) -
     status, said = run.end("--accept-changed-code")
     assert status == 0, said
     assert "new code of operator 'count': it counts from record 1 on" in said
-    assert re.search("What comes from record 1 to record [0-9]+ is worked off again", said)
-    assert "delivered by the old code, and stay as they are" in said
+    assert re.search("The new code processes record 1 to record [0-9]+ again", said)
+    assert "The old code delivered their outputs, which stay as they are" in said
     run.edit("newest")
     status, said = run.end("--accept-changed-code")
     assert status == 0, said
     assert f"new code of operator 'count': it counts from record {RECORDS + 1} on" in said
-    assert "worked off again" not in said  # the run before came to its end
+    assert "The new code processes" not in said  # the run before came to its end
     run.check()
 
 

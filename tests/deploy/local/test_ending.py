@@ -105,7 +105,7 @@ def test_a_run_that_is_refused_is_not_said_to_go_on(
 ) -> None:
     found = [Problem("input-0 is an old copy"), Problem("node-0 is gone", fatal=False)]
     ending = ending_of(state(policy, outcome), outputs(499), found)
-    assert "goes on" not in ending.text
+    assert "resumes" not in ending.text
     assert "begins with" not in ending.text
     assert ending.text.endswith(REFUSED)
     about = ending.as_json()

@@ -44,7 +44,7 @@ def test_an_address_in_use_is_told_of(host: Host, directory: Path) -> None:
     [
         ("tcp://127.0.0.1:70000", "no port: it has to end with"),
         ("tcp://127.0.0.1", "no port: it has to end with"),
-        ("tcp://no.such.host.invalid:1", "cannot be heard on tcp://no.such"),
+        ("tcp://no.such.host.invalid:1", "cannot listen for producers on tcp://no.such"),
         ("ipc:///no/such/folder/socket", "No such file"),
         ("udp://127.0.0.1:1", "has to begin with tcp:// or ipc://"),
     ],

@@ -139,7 +139,9 @@ def test_where_a_file_breaks_off_nothing_was_used(tmp_path: Path) -> None:
 def test_an_input_that_had_ended_before_others_must_not_grow() -> None:
     noted = after("ab", 1000)
     VerifiedSource(ListSource("ab"), noted).check()
-    with pytest.raises(StateMismatch, match="has ended at record 2 in this run, while others went"):
+    with pytest.raises(
+        StateMismatch, match="has ended at record 2 in this run, while others continued"
+    ):
         VerifiedSource(ListSource("abc"), noted).check()
     with pytest.raises(StateMismatch, match="it has only 1 records now"):
         VerifiedSource(ListSource("a"), noted).check()

@@ -84,7 +84,7 @@ def test_the_values_of_a_flow_are_served_and_there_again_after_a_kill(tmp_path: 
         gone = tmp_path / "state" / "counts-0" / "checkpoint"
         gone.unlink()
         service.start()
-        assert f"the checkpoint {gone} is gone; the view begins anew" in service.log.read_text()
+        assert f"the checkpoint {gone} is gone; rebuilding the view" in service.log.read_text()
         with httpx.Client(base_url=service.url, timeout=30.0) as http:
             assert http.get("/views/counts/the", params={"after": label}).json()["value"] == 3
         assert service.end() == 0

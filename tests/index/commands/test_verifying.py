@@ -90,12 +90,12 @@ def test_all_parts_of_a_service_are_checked_and_nothing_is_changed(ended: Path) 
     ("change", "said", "end"),
     [
         (flipped("journal/segment-00000000"), "segment-00000000 is damaged at byte", "is refused"),
-        (cut("journal/segment-00000000"), "are no whole record; they are cut off", "goes on"),
+        (cut("journal/segment-00000000"), "are no whole record; they are cut off", "resumes"),
         (removed("journal/segment-00000000"), "all its segments are gone", "is refused"),
         (removed("journal/.driftline/barrier-0.mark"), "(the journal) is gone", "is refused"),
-        (flipped("documents-0/checkpoint"), "; it is rebuilt", "goes on"),
-        (removed("documents-0/checkpoint"), "is missing; it is rebuilt", "goes on"),
-        (flipped("documents-0/00000001.segment"), "; it is rebuilt", "goes on"),
+        (flipped("documents-0/checkpoint"), "; it is rebuilt", "resumes"),
+        (removed("documents-0/checkpoint"), "is missing; it is rebuilt", "resumes"),
+        (flipped("documents-0/00000001.segment"), "; it is rebuilt", "resumes"),
     ],
 )
 def test_what_is_damaged_is_named_with_what_follows(
@@ -109,7 +109,7 @@ def test_what_is_damaged_is_named_with_what_follows(
     *_, problem, ending = done.stdout.splitlines()
     assert said in problem
     assert f"The same command {end}" in ending
-    assert problem.lower().count("restore it") == (end != "goes on")
+    assert problem.lower().count("restore it") == (end != "resumes")
     assert "--fresh" not in done.stdout
 
 
@@ -129,7 +129,7 @@ def test_what_cannot_be_made_anew_is_not_said_to_be(ended: Path, tmp_path: Path,
     done = run(state)
     assert done.exit_code == 1
     *_, problem, ending = done.stdout.splitlines()
-    assert f"{name} is missing; it cannot be made anew" in problem
+    assert f"{name} is missing; it cannot be rebuilt" in problem
     assert "The same command is refused" in ending
 
 

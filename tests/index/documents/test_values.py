@@ -64,5 +64,5 @@ def test_numbers(number: float) -> None:
 
 @pytest.mark.parametrize("text", ["", "nan", "inf", "1e999", "1_000", "0x1", " 1", "1 2", "."])
 def test_what_is_no_number(text: str) -> None:
-    with pytest.raises(ValueError, match=r"no (finite )?number"):
+    with pytest.raises(ValueError, match=r"not a (finite )?number"):
         number_of(text)

@@ -63,8 +63,8 @@ async def test_an_answer_comes_when_the_write_is_durable_or_visible_as_wanted(
 
 
 BAD_DOCUMENTS = (
-    (b"", 400, "no JSON"),
-    (b"[1]", 400, "no document"),
+    (b"", 400, "not valid JSON"),
+    (b"[1]", 400, "not a document"),
     (b'{"title": NaN}', 400, "NaN"),
     (b'{"n": 1e999}', 400, "finite"),
     (b'{"title": 1}', 400, "'title'"),

@@ -37,7 +37,7 @@ def test_a_flipped_bit_is_found(page: int, tmp_path: Path, monkeypatch: pytest.M
         except DamagedSegment as error:
             errors.append(str(error))
     assert len(errors) == len(places)
-    assert all("is damaged" in error and "made anew" in error for error in errors)
+    assert all("is damaged" in error and "rebuilt" in error for error in errors)
 
 
 def test_a_file_that_was_cut_off_is_found(tmp_path: Path, data: bytes) -> None:

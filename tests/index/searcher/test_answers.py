@@ -125,7 +125,7 @@ SEARCH = {"what": "search", "q": "tea", "limit": 3}
 
 REFUSED: list[tuple[str, str, Question]] = [
     ("invalid", "missing required field `what`", {}),
-    ("invalid", "no question to an index: Invalid value 'find'", {"what": "find"}),
+    ("invalid", "not a question to an index: Invalid value 'find'", {"what": "find"}),
     ("absent", "no collection 'films'; there are books, notes", {**SEARCH, "collection": "films"}),
     ("invalid", r"`\$.at`", {**SEARCH, "at": "3"}),
     ("invalid", "Expected `int` <= 1000", {**SEARCH, "limit": 1001}),

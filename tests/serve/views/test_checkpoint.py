@@ -38,7 +38,7 @@ def test_a_checkpoint_of_another_run_is_not_used(
     assert read(tmp_path / "view").get("999") == KeyVersion(3, 3)
     with caplog.at_level(logging.WARNING):
         assert read(tmp_path / "view", "another").time == 0
-    assert "is of another view or run; the view begins anew" in caplog.text
+    assert "is of another view or run; rebuilding the view" in caplog.text
 
 
 def test_damage_is_found_wherever_it_is(tmp_path: Path) -> None:

@@ -182,7 +182,7 @@ def with_log(copy: Copy, entries: int, given: str) -> Path:
 def test_records_that_nobody_can_send_again_stay(copy: Copy) -> None:
     log = with_log(copy, 3, RECEIVED)
     before = copy.files()
-    with pytest.raises(StateMismatch, match="nobody can send again") as error:
+    with pytest.raises(StateMismatch, match="their producers cannot resend") as error:
         copy.begin_anew()
     assert f"Remove {log} by hand" in str(error.value)
     assert copy.files() == before
