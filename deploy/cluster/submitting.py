@@ -299,9 +299,8 @@ def _opened(
     if changed and state.incarnation and not order.accept_changed_code:
         raise StateMismatch(
             f"the code of operator {', '.join(map(repr, changed))} has changed since {where} ran "
-            "last. --accept-changed-code continues with the new code: outputs of the old code "
-            "has put out "
-            "stays"
+            "last. --accept-changed-code continues with the new code: outputs of the old "
+            "code stay"
         )
     if changed:
         log.warning("new code of %s", ", ".join(map(repr, changed)))

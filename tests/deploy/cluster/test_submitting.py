@@ -147,7 +147,7 @@ def test_what_cannot_be_is_refused(
 
 def test_a_flow_that_runs_or_is_another_one_is_refused(tree: ZooKeeperTree) -> None:
     first = submit(tree, flow(), order())
-    with pytest.raises(StateMismatch, match="'sums' runs already: `driftline stop sums` ends it"):
+    with pytest.raises(StateMismatch, match="'sums' runs already: `driftline stop sums` drains it"):
         submit(tree, flow(), order())
     fail(tree, first, CANCELLED, "a test")
     with pytest.raises(
