@@ -11,18 +11,18 @@ LIVES = """
 import os, time
 from functools import partial
 from types import SimpleNamespace
-from driftline.deploy.runtime.loop.cpu_affinity import Cores
+from driftline.deploy.runtime.loop.cpu_affinity import CpuAffinity
 from driftline.deploy.runtime.supervision.child_process import ChildExitWatcher
-from driftline.serve.hosting.view_process import Copies
-from driftline.serve.views.hosted import Work
+from driftline.serve.hosting.view_process import ForkedJobs
+from driftline.serve.views.hosted import BackgroundJob
 
 def work():
     print(os.getpid(), flush=True)
     while True:
         time.sleep(60)
 
-host = SimpleNamespace(name="documents-0", work=Work("work", work, lambda: None))
-Copies(host, ChildExitWatcher(), (), Cores()).turn()
+host = SimpleNamespace(name="documents-0", work=BackgroundJob("work", work, lambda: None))
+ForkedJobs(host, ChildExitWatcher(), (), CpuAffinity()).turn()
 time.sleep(60)
 """
 

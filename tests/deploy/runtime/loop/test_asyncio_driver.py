@@ -79,7 +79,7 @@ def test_a_job_and_whoever_asks_for_a_turn_wake_it(runtime: Runtime) -> None:
         await asyncio.sleep(0.05)
         listener.jobs.append(DurableJob())
         looped.soon()
-        assert await result == ["did Job()"]
+        assert await result == ["did DurableJob()"]
 
     run(test)
 

@@ -172,7 +172,7 @@ FREES_EVERY_OTHER = """
 from time import monotonic, process_time
 from driftline.deploy.runtime.loop import memory
 from driftline.deploy.runtime.loop.runtime import Runtime
-from driftline.engine.wire.role import Party
+from driftline.engine.wire.role import Role
 
 def resident():
     with open("/proc/self/statm") as file:
@@ -183,7 +183,7 @@ del kept[::2]
 before = resident()
 memory.REST_S = 0.1
 runtime = Runtime()
-runtime.add(Party("p"), "inproc://p")
+runtime.add(Role("p"), "inproc://p")
 runtime.step(wait_s=0)
 worked = process_time() + 0.2
 while process_time() < worked:

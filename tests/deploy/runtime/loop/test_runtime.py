@@ -73,7 +73,7 @@ def test_a_job_that_is_done_wakes_the_loop(runtime: Runtime, parties: int) -> No
         listener.jobs.append(DurableJob())
     runtime.step()
     until(runtime, *(listener.results for listener in listeners))
-    assert [listener.results for listener in listeners] == [["did Job()"]] * parties
+    assert [listener.results for listener in listeners] == [["did DurableJob()"]] * parties
 
 
 @pytest.mark.parametrize("parties", [1, 2])
