@@ -143,7 +143,7 @@ def test_without_files_there_is_nothing_to_analyse(spark: SparkSession, tmp_path
         with pytest.raises(Unavailable, match="bench latency --raw"):
             read_records(spark, [tmp_path / name])
     (tmp_path / "empty.jsonl").touch()
-    with pytest.raises(Unavailable, match="not a record"):
+    with pytest.raises(Unavailable, match="no record"):
         analyse(read_records(spark, [tmp_path]))
 
 

@@ -125,7 +125,7 @@ def test_bad_lines_of_a_bulk_are_told_and_others_are_taken(client: IndexClient) 
     errors = [each.error for each in found if isinstance(each, FailedLine)]
     assert all(isinstance(each, Invalid) for each in errors)
     assert (found[3].id, errors[2].field) == (f"{rare}1", "title")  # type: ignore[attr-defined]
-    for error, text in zip(errors[3:], ("is a set", "surrogates", "no line"), strict=True):
+    for error, text in zip(errors[3:], ("is a set", "surrogates", "not a line"), strict=True):
         assert text in str(error)
     assert client.get(rare).document["tags"] == ["2024-05-17"]
     with pytest.raises(Invalid, match="cannot be sent as JSON"):

@@ -91,8 +91,8 @@ def garbage(name: str) -> Change:
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        (removed("input-0"), r"input-0 \(the log of input 0\) is gone"),
-        (removed("journal"), r"journal \(the journal\) is gone"),
+        (removed("input-0"), r"input-0 \(the log of input 0\) is empty or missing"),
+        (removed("journal"), r"journal \(the journal\) is empty or missing"),
         (lambda state: (state / "registry").unlink(), "registry is not there: it was removed"),
         (lambda state: (state / "journal/.driftline/identity").unlink(), "identity is gone"),
         (garbage("journal/.driftline/identity"), "identity, which says whose .* is damaged"),

@@ -92,7 +92,11 @@ def test_all_parts_of_a_service_are_checked_and_nothing_is_changed(ended: Path) 
         (flipped("journal/segment-00000000"), "segment-00000000 is damaged at byte", "is refused"),
         (cut("journal/segment-00000000"), "are no whole record; they are cut off", "resumes"),
         (removed("journal/segment-00000000"), "all its segments are gone", "is refused"),
-        (removed("journal/.driftline/barrier-0.mark"), "(the journal) is gone", "is refused"),
+        (
+            removed("journal/.driftline/barrier-0.mark"),
+            "(the journal) is empty or missing",
+            "is refused",
+        ),
         (flipped("documents-0/checkpoint"), "; it is rebuilt", "resumes"),
         (removed("documents-0/checkpoint"), "is missing; it is rebuilt", "resumes"),
         (flipped("documents-0/00000001.segment"), "; it is rebuilt", "resumes"),

@@ -152,7 +152,8 @@ def test_what_was_removed_here_is_missed_before_anything_is_submitted(
     first = begun(tree, tmp_path / "s")
     end(tree, first, tmp_path / "s")
     shutil.rmtree(tmp_path / "s" / "flows" / "web" / "input-0")
-    with pytest.raises(StateMismatch, match=r"input-0 .* is gone.* `driftline remove web`"):
+    gone = r"input-0 .* is empty or missing.* `driftline remove web`"
+    with pytest.raises(StateMismatch, match=gone):
         begun(tree, tmp_path / "s")
     (found, _) = find(tree, "web") or (None, 0)
     assert found == first
