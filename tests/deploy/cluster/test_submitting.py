@@ -152,8 +152,8 @@ def test_a_flow_that_runs_or_is_another_one_is_refused(tree: ZooKeeperTree) -> N
     fail(tree, first, CANCELLED, "a test")
     with pytest.raises(
         StateMismatch,
-        match="give another --name, and another --output, or begin "
-        "anew with `driftline remove sums`",
+        match="give another --name, and another --output, or start "
+        "over with `driftline remove sums`",
     ):
         submit(tree, flow(), order(reading=Reading(("other.jsonl",))))
     with pytest.raises(StateMismatch, match="has its outputs in /out/sums, not in /elsewhere"):
