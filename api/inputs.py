@@ -147,7 +147,7 @@ def _source(name: str, given: Input) -> Source | RetainedSource | LiveSource:
     if isinstance(given, (bytes, bytearray, Mapping)) or not isinstance(given, Iterable):
         raise FlowError(
             f"source {name!r}: {_kind(given)} is not an input: give a list or an iterator of "
-            f"records, "
+            "records, "
             "the path of a file, or a Source"
         )
     if isinstance(given, AbstractSet):

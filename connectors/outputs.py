@@ -72,7 +72,7 @@ def place_of(output: str, state: Path | None) -> OutputPlace:
     if state is None:
         raise FlowError(
             f"{output} is not a directory, so the run needs another place for its state: give "
-            f"--state "
+            "--state "
             "DIR (in Python state=)"
         )
     return OutputPlace(output, state / RECORDS)

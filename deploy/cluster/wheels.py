@@ -65,7 +65,7 @@ def check_wheel(wheel: Path) -> None:
     if not pure:
         raise FlowError(
             f"{wheel} is not a wheel of Python alone: install it on every host, and submit the "
-            f"flow "
+            "flow "
             "without --wheel"
         )
     if wheel.stat().st_size > WHEEL_BYTES_MAX:

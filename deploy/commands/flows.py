@@ -123,7 +123,7 @@ def rescale(
             if now.wanted not in (0, nodes):
                 raise Unavailable(
                     f"flow {name!r} keeps its {counted(len(layout), 'node')}: another command has "
-                    f"asked for that, or a new node cannot start; see the log of its agent"
+                    "asked for that, or a new node cannot start; see the log of its agent"
                 )
             sleep(LOOK_EVERY_S)
     places = [wanted.place_of(number) for number in layout]

@@ -95,7 +95,7 @@ def _verdict(
         if not path.is_dir():
             raise click.BadParameter(
                 f"{given} is not a directory; for a flow of a cluster say which cluster: "
-                f"--zookeeper "
+                "--zookeeper "
                 "HOSTS",
                 param_hint="DIRECTORY|NAME",
             )

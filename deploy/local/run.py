@@ -259,8 +259,7 @@ def drive(
     """
     chance = random.Random(config.seed)
     kill_at = monotonic() + config.kill_every_s if config.kill_every_s else float("inf")
-    killed_at = -1
-    """Up to where the run was settled at the last kill."""
+    killed_at = -1  # up to where the run was settled at the last kill
     master_ended_at: float | None = None
     cluster.wake(runtime)
     view = ProgressView(console, [front.source.name for front in fronts])
@@ -280,6 +279,9 @@ def drive(
                     front.drain()
             now = monotonic()
             progress.tell(now, watch, view)  # at once when the nodes have answered
+            is_due = cluster.is_due(now)
+            if now < kill_at and not is_due:
+                continue
             settled = max(front.settled for front in fronts)
             sent = max(front.furthest for front in fronts)
             # Kills faster than recoveries would stop a run for ever; and a drain should end.
@@ -287,7 +289,7 @@ def drive(
             if now >= kill_at and has_recovered and signals.asked is None:
                 cluster.kill_one(chance)
                 kill_at, killed_at = now + (config.kill_every_s or 0.0), settled
-            if not cluster.is_due(now):
+            if not is_due:
                 continue
             cluster.supervise(settled, sent, watch)
             if not cluster.master_ended:

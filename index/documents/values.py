@@ -96,7 +96,7 @@ def period_of(text: str) -> tuple[int, int]:
     if found is None or moment is None:
         raise ValueError(
             f"{shown(text)} is not a date; that is a text like 2020-01-31 or "
-            f"2020-01-31T12:00:00+01:00"
+            "2020-01-31T12:00:00+01:00"
         )
     first = moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
     length = _MICROSECOND if found["time"] else _DAY

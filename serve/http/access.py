@@ -158,7 +158,7 @@ def check_host(host: str) -> None:
         raise ApiError(
             "right",
             f"the Host {host[:100]!r} is not this machine, and this service has no access "
-            f"control: use "
+            "control: use "
             "localhost. Behind a proxy, give --tokens, or let the proxy send "
             "`Host: localhost`",
         )

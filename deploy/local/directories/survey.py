@@ -269,7 +269,7 @@ class _Rules:
             return None
         return self._lost(
             report,
-            f"is an old copy, or its end is missing: it ends before "
+            "is an old copy, or its end is missing: it ends before "
             f"{time_in_words(report.reserved)}, but all before {time_in_words(used)} is done",
         )
 
