@@ -124,7 +124,7 @@ class Cluster:
             patience.check()
 
     def pass_time(self, seconds: float) -> None:
-        """Process the events of so many virtual seconds. Raises the errors of `step`."""
+        """Process the events of the next `seconds` of virtual time. Raises the errors of `step`."""
         until = self._timeline.now + seconds
         while self._timeline.now < until and not self.over:
             self.step()

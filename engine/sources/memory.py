@@ -93,7 +93,7 @@ class Repeated:
     def _copy(
         self, record: tuple[int, object] | BadRecord, completed: int, time: int
     ) -> tuple[int, object] | BadRecord:
-        """Return a record after so many completed rounds, with its new time."""
+        """Return a record of a later round, with its new time."""
         if isinstance(record, BadRecord):
             return replace(record, time=time)
         _, document = record

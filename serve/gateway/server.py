@@ -46,7 +46,7 @@ KEEP_ALIVE_S = 60
 """Idle timeout of a connection."""
 
 UNREAD_S = 60.0
-"""Timeout of a client that does not read what it is sent."""
+"""Timeout of a client that does not read its response."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -37,7 +37,7 @@ from driftline.engine.sources import RetainedSource, Source
 from driftline.engine.storage.manifest import Mark
 
 MANY = 1_000_000
-"""Log a line before so many records are compared, which takes a while."""
+"""Records from which on a comparison is logged first, as it takes a while."""
 
 
 def open_input(
