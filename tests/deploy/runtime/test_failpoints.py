@@ -18,9 +18,10 @@ SURELY = {
     *("before writing epoch leader", "after writing epoch leader", "ASKING has sent Lead"),
     *("before writing snapshots", "after writing snapshots", "RUNNING takes Prepared"),
     *("LOADING has sent Recover", "LOADING takes Reached", "RUNNING has sent Start"),
-    *("before writing outcome", "after writing outcome", "STOPPED has sent Stop"),
+    *("before writing outcome", "STOPPED has sent Stop"),
 }
-"""Failpoints of every run; there are some thirty more."""
+"""Failpoints of every run; there are some thirty more. Not "after writing outcome": the answer to
+this write, which is done once, may be lost with the connection."""
 
 
 @pytest.fixture
@@ -51,7 +52,8 @@ def test_a_leader_may_be_killed_at_each_failpoint(run: Run, folder: Path) -> Non
         run.cluster._processes[node].kill()
         run.outputs(run.kept.count + 800)
     run.ends()
-    assert {file.name for file in folder.iterdir()} > SURELY
+    seen = {file.name for file in folder.iterdir()}
+    assert seen > SURELY, f"no master was killed at {SURELY - seen}"
 
 
 def stands_still(pid: int) -> bool:
