@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import hashlib
 import inspect
 import re
@@ -194,6 +195,53 @@ def test_what_getting_started_types_does_what_it_shows(tmp_path: Path) -> None:
     )
     assert done.returncode == 0, done.stderr
     assert done.stdout == shown
+
+
+# Log events.
+
+EVENT = re.compile(r"^\| `([a-z-]+)` \| ([a-z, ]+) \| (.*?) ?\| (.+) \|$", re.MULTILINE)
+LOGGED_ELSEWHERE = {"log": set[str](), "print": set[str]()}
+"""Events of lines without `about`: those of other loggers, and printed text."""
+
+
+def logged_events() -> tuple[dict[str, set[str]], set[str]]:
+    """The events of the package, with the fields that calls name; those of repeated failures."""
+    fields: dict[str, set[str]] = {**LOGGED_ELSEWHERE}
+    troubles = set()
+    packages = {init.parent for init in ROOT.glob("*/__init__.py")} - {ROOT / "tests"}
+    texts = (path.read_text() for package in packages for path in package.rglob("*.py"))
+    for text in texts:
+        if "engine.events import" not in text:
+            continue
+        for found in ast.walk(ast.parse(text)):
+            match found:
+                case ast.Call(ast.Name("about"), [ast.Constant(str(event))], keywords):
+                    named = {each.arg for each in keywords if each.arg is not None}
+                    fields[event] = fields.get(event, set()) | named
+                case ast.Call(ast.Name("Trouble"), [ast.Constant(str(event))]):
+                    troubles.add(event)
+                    fields.setdefault(event, set())
+                case ast.Call(ast.Name("RateLimitedLog"), [ast.Constant(str(event)), *_]):
+                    fields.setdefault(event, {"count", "reason"})
+                case ast.ClassDef(bases=[ast.Name("RateLimitedLog")], body=body):
+                    for call in ast.walk(ast.Module(body, [])):
+                        match call:
+                            case ast.Call(
+                                ast.Attribute(attr="__init__"), [ast.Constant(str(event)), *_]
+                            ):
+                                fields.setdefault(event, set())
+    return fields, troubles
+
+
+def test_every_log_event_is_in_the_table_with_its_fields() -> None:
+    table = (ROOT / "docs/log-events.md").read_text().partition("## Exit statuses")[0]
+    rows = {name: (level, cell) for name, level, cell, _ in EVENT.findall(table)}
+    fields, troubles = logged_events()
+    assert list(rows) == sorted(rows)
+    assert sorted(rows) == sorted(fields)
+    assert {name for name, (level, _) in rows.items() if level == "trouble"} == troubles
+    for name, (_, cell) in rows.items():
+        assert fields[name] <= set(re.findall("`([^`]+)`", cell)), name
 
 
 # Python, and the licence.
